@@ -21,9 +21,11 @@ from leveret.metadata.tables import (
     BindingRow,
     Contents,
     ExchangeRow,
+    PermissionRow,
     PolicyRow,
     QueueRow,
     Row,
+    TopicPermissionRow,
     UserRow,
     VhostRow,
 )
@@ -48,19 +50,18 @@ def export_definitions(contents: Contents) -> Definitions:
     return {
         "rabbit_version": RABBITMQ_VERSION,
         "rabbitmq_version": RABBITMQ_VERSION,
-        "users": [_user(each) for each in contents.users],
+        "users": [exported_user(each) for each in contents.users],
         "vhosts": [_vhost(each, limits.get(each.name, {})) for each in contents.vhosts],
-        "permissions": [_pick(each, "user vhost configure write read")
-                        for each in contents.permissions],
-        "topic_permissions": [_pick(each, "user vhost exchange write read")
-                              for each in contents.topic_permissions],
+        "permissions": [exported_permission(each) for each in contents.permissions],
+        "topic_permissions": [exported_permission(each) for each in contents.topic_permissions],
         "parameters": [_pick(each, "vhost component name value") for each in contents.parameters]
         + [_operator_policy(each) for each in operator],
         "global_parameters": [_pick(each, "name value") for each in contents.global_parameters],
         "policies": [_pick(each, "vhost name pattern definition priority") | {"apply-to": each.apply_to}
                      for each in contents.policies if not each.is_operator],
         "queues": [exported_queue(each) for each in contents.queues],
-        "exchanges": [_exchange(each) for each in contents.exchanges if not _is_default(each)],
+        "exchanges": [exported_exchange(each) for each in contents.exchanges
+                      if not is_default(each.name)],
         "bindings": [exported_binding(each) for each in contents.bindings if each.source],
     }  # fmt: skip
 
@@ -69,10 +70,16 @@ def _pick(row: Row, names: str) -> Definitions:
     return {name: getattr(row, name) for name in names.split()}
 
 
-def _user(row: UserRow) -> Definitions:
+def exported_user(row: UserRow) -> Definitions:
+    """Return the entry of a user."""
     return _pick(row, "name hashing_algorithm tags limits") | {
         "password_hash": b64encode(row.password_hash).decode()
     }
+
+
+def exported_permission(row: PermissionRow | TopicPermissionRow) -> Definitions:
+    """Return the entry of a permission or a topic permission."""
+    return _pick(row, " ".join(row.__struct_fields__))
 
 
 def _vhost(row: VhostRow, limits: Mapping[str, int]) -> Definitions:
@@ -97,13 +104,15 @@ def exported_queue(row: QueueRow) -> Definitions:
     }
 
 
-def _exchange(row: ExchangeRow) -> Definitions:
+def exported_exchange(row: ExchangeRow) -> Definitions:
+    """Return the entry of an exchange."""
     entry = _pick(row, "vhost name type durable auto_delete") | _arguments(row.arguments)
     return entry | {"internal": True} if row.internal else entry
 
 
-def _is_default(row: ExchangeRow) -> bool:
-    return not row.name or row.name.startswith("amq.")
+def is_default(exchange: str) -> bool:
+    """Return whether an exchange exists in every vhost, and so is in no definitions."""
+    return not exchange or exchange.startswith("amq.")
 
 
 def exported_binding(row: BindingRow) -> Definitions:

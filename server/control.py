@@ -5,6 +5,11 @@ One JSON document per line each way::
     {"verb": "add_user", "arguments": {"name": "hare", "password": "..."}}
     {"ok": null}   or   {"refused": "User \"hare\" already exists"}   or   {"failed": "..."}
 
+Long lists of the arguments come before, in lines of their own, and are empty in the request; so no line takes long to
+decode::
+
+    {"part": ["document", "queues"], "items": [{"name": "q1", ...}, {"name": "q2", ...}, ...]}
+
 The socket has mode 0600 in a directory of mode 0700; every process that may open it may do everything. A unix socket's path
 has at most 107 bytes, so both sides reach it through a short alias of its directory.
 """
@@ -19,10 +24,12 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from inspect import signature
 from pathlib import Path
+from struct import Struct
 from typing import Any, Final, Self, TypeAlias
 
 from leveret.core.errors import LeveretError
 from leveret.core.log import logger
+from leveret.server.changes import OPERATOR
 from leveret.server.errors import RefusedError
 from leveret.server.output import json_text
 
@@ -31,10 +38,15 @@ log = logger(__name__)
 Verb: TypeAlias = Callable[..., Awaitable[Any]]
 
 SOCKET: Final = "control.sock"
-LINE_BYTES_MAX: Final = 256 * 1024 * 1024  # the definitions of a large broker are one line
+LINE_BYTES_MAX: Final = 2 * 1024 * 1024  # decoded in some 10 ms
+REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # with its parts: the definitions of a large broker
+PART_BYTES: Final = 128 * 1024  # a client begins a new part
 CLIENTS_MAX: Final = 16
+STALLED_S: Final = 60.0  # a client that reads nothing of its answer for so long is dropped
 SLICE: Final = 250
 PATH_BYTES_MAX: Final = 100
+
+_CREDENTIALS: Final = Struct("=iII")  # pid, uid, gid
 
 
 class NoBrokerError(LeveretError):
@@ -99,6 +111,10 @@ class ControlServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._clients) >= CLIENTS_MAX:
+            log.warning("control client refused clients=%s", CLIENTS_MAX)
+            writer.write(
+                json_text.encode({"failed": f"{CLIENTS_MAX} clients are connected"}) + b"\n"
+            )
             writer.close()
             return
         client = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -106,45 +122,133 @@ class ControlServer:
         client.add_done_callback(self._clients.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        OPERATOR.set(_peer(writer))
         try:
-            while line := await reader.readline():
-                await _send(writer, await self._answer(line))
+            while request := await _read(reader):
+                await _send(writer, await self._answer(request))
                 writer.write(b"\n")
-                await writer.drain()
-        except (ConnectionError, ValueError) as error:  # ValueError: a line longer than the limit
-            log.warning("control client dropped reason=%s", error)
+                await _drain(writer)
+                await request.drop()
+        except (ConnectionError, TimeoutError, ValueError) as error:
+            log.warning("control client dropped by=%s reason=%s", OPERATOR.get(), error)
+            writer.transport.abort()
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, request: _Request) -> dict[str, Any]:
+        name = None
         try:
-            verb, arguments = self._request(line)
+            name, arguments = request.verb_and_arguments()
+            verb = self._verb(name, arguments)
             return {"ok": await verb(**arguments)}
         except RefusedError as error:
+            log.info("control request refused verb=%s by=%s reason=%s", name, OPERATOR.get(), error)
             return {"refused": str(error)}
         except LeveretError as error:  # usually the disk
-            log.error("control request failed error=%s", error)
+            log.error("control request failed verb=%s by=%s error=%s", name, OPERATOR.get(), error)
             return {"failed": str(error)}
         except Exception as error:
-            log.exception("control request failed")
+            log.exception("control request failed verb=%s by=%s", name, OPERATOR.get())
             return {"failed": f"{type(error).__name__}: {error}"}
 
-    def _request(self, line: bytes) -> tuple[Verb, dict[str, Any]]:
-        try:
-            request = json_text.decode(line)
-        except ValueError as error:
-            raise RefusedError(f"not a request: {error}") from error
-        if not isinstance(request, dict):
-            raise RefusedError("not a request: no object")
-        name, arguments = request.get("verb"), request.get("arguments", {})
-        if not isinstance(name, str) or name not in self._verbs:
+    def _verb(self, name: str, arguments: Any) -> Verb:
+        if name not in self._verbs:
             raise RefusedError(f"unknown verb {name!r}")
         verb, wanted = self._verbs[name]
         if not isinstance(arguments, dict) or sorted(arguments) != sorted(wanted):
             raise RefusedError(f"{name} takes the arguments {', '.join(wanted) or 'none'}")
-        return verb, arguments
+        return verb
+
+
+class _Request:
+    """The lines of one request: parts, and the request itself at the end."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, ...], list[Any]] = {}
+        self._size_bytes = 0
+        self._request: Any = None
+
+    def is_complete_with(self, line: bytes) -> bool:
+        """Take in a line.
+
+        Raises:
+            ValueError: the request is too long.
+        """
+        self._size_bytes += len(line)
+        if self._size_bytes > REQUEST_BYTES_MAX:
+            raise ValueError(f"request longer than {REQUEST_BYTES_MAX} bytes")
+        try:
+            self._request = value = json_text.decode(line)
+        except (ValueError, RecursionError) as error:
+            self._request = RefusedError(f"not a request: {error}")
+            return True
+        match value:
+            case {"part": [*path], "items": [*items]}:
+                self._parts.setdefault(tuple(map(str, path)), []).extend(items)
+                return False
+        return True
+
+    def verb_and_arguments(self) -> tuple[str, Any]:
+        """Return the verb's name, and its arguments with their parts.
+
+        Raises:
+            RefusedError: it is no request.
+        """
+        if isinstance(self._request, RefusedError):
+            raise self._request
+        if not isinstance(self._request, dict):
+            raise RefusedError("not a request: no object")
+        name, arguments = self._request.get("verb"), self._request.get("arguments", {})
+        if not isinstance(name, str):
+            raise RefusedError(f"unknown verb {name!r}")
+        for path, items in self._parts.items():
+            place: Any = arguments
+            for step in path[:-1]:
+                place = place.get(step) if isinstance(place, dict) else None
+            if not path or not isinstance(place, dict) or place.get(path[-1]) != []:
+                raise RefusedError(f"not a request: a part of {'.'.join(path)}, which is no list")
+            place[path[-1]] = items
+        return name, arguments
+
+    async def drop(self) -> None:
+        """Free the parts in slices."""
+        for items in self._parts.values():
+            while items:
+                del items[-SLICE:]
+                await asyncio.sleep(0)
+
+
+async def _read(reader: asyncio.StreamReader) -> _Request | None:
+    """Return the next request, or None when the client has closed."""
+    request = _Request()
+    while line := await reader.readline():
+        if request.is_complete_with(line):
+            return request
+        await asyncio.sleep(0)  # more lines may have come with this one
+    return None
+
+
+def _peer(writer: asyncio.StreamWriter) -> str:
+    """Return the user and process at the other end, as far as the system tells."""
+    peer: socket.socket = writer.get_extra_info("socket")
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return "control socket"
+    process, user, _ = _CREDENTIALS.unpack(
+        peer.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size)
+    )
+    return f"uid {user}, pid {process}"
+
+
+async def _drain(writer: asyncio.StreamWriter) -> None:
+    """Wait until the client has read; TimeoutError: it reads nothing."""
+    try:
+        async with asyncio.timeout(STALLED_S):
+            await writer.drain()
+    except TimeoutError:
+        raise TimeoutError(f"it has read nothing for {STALLED_S:g} s") from None
 
 
 async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> None:
@@ -163,7 +267,7 @@ async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> No
             value[start : start + SLICE] = [None] * len(piece)
             writer.write((b"," if start else b"[") + json_text.encode(piece)[1:-1])
             del piece
-            await writer.drain()
+            await _drain(writer)
             await asyncio.sleep(0)
         writer.write(b"]")
     else:
@@ -185,13 +289,42 @@ def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float =
         client.settimeout(timeout_s)
         _connect(client, data_dir)
         try:
-            client.sendall(json_text.encode({"verb": verb, "arguments": arguments}) + b"\n")
+            for line in _lines(verb, arguments):
+                client.sendall(line)
             answer = client.makefile("rb").readline()
         except TimeoutError as error:
             raise ControlFailedError(f"no answer within {timeout_s:g} s") from error
         except OSError as error:
             raise ControlFailedError(f"connection lost: {error.strerror or error}") from error
     return _result(answer)
+
+
+def _lines(verb: str, arguments: dict[str, Any]) -> Iterator[bytes]:
+    """Yield the lines of a request: parts of the long lists of its arguments, then the request."""
+    shown: dict[str, Any] = {}
+    for name, value in arguments.items():
+        shown[name] = value
+        if isinstance(value, dict):
+            shown[name] = dict(value)
+            for section, items in value.items():
+                if isinstance(items, list) and len(items) > SLICE:
+                    shown[name][section] = []
+                    yield from _parts([name, section], items)
+    yield json_text.encode({"verb": verb, "arguments": shown}) + b"\n"
+
+
+def _parts(path: list[str], items: list[Any]) -> Iterator[bytes]:
+    start = b'{"part":' + json_text.encode(path) + b',"items":['
+    texts: list[bytes] = []
+    size = 0
+    for item in items:
+        texts.append(json_text.encode(item))
+        size += len(texts[-1])
+        if size >= PART_BYTES:
+            yield start + b",".join(texts) + b"]}\n"
+            texts, size = [], 0
+    if texts:
+        yield start + b",".join(texts) + b"]}\n"
 
 
 def _result(line: bytes) -> Any:

@@ -11,7 +11,7 @@ break promises that the client relies on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.amqp.erlang_text import binary
@@ -26,10 +26,26 @@ if TYPE_CHECKING:
 
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 QUEUE_TYPE: Final = "x-queue-type"
+_IDLE_KEYS: Final = frozenset({
+    "dead-letter-exchange", "dead-letter-routing-key", "max-length", "max-length-bytes",
+    "max-in-memory-length", "max-in-memory-bytes", "overflow", "queue-version",
+    "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size",
+    "ha-promote-on-shutdown", "ha-promote-on-failure",
+})  # fmt: skip
+WITHOUT_EFFECT: Final = (
+    _IDLE_KEYS | {f"x-{key}" for key in _IDLE_KEYS} | {"x-single-active-consumer"}
+)
+"""Keys of policies and arguments of queues that are checked, stored and shown, and not carried out so far."""
 CLASSIC: Final = "classic"
 
 _INTEGERS: Final = frozenset("bBsuIilL")
 _SERVER_NAMED: Final = "amq.gen-"
+
+
+def without_effect(names: Iterable[str]) -> str:
+    """Return those of some keys or arguments that have no effect so far, with commas; mostly empty."""
+    return ", ".join(sorted(WITHOUT_EFFECT.intersection(names)))
+
 
 Check: TypeAlias = Callable[["Field", "Table"], str | None]
 """Checks one argument, given the whole table; returns RabbitMQ's reason to refuse it, or None."""

@@ -45,14 +45,6 @@ NOT_FOR_CLASSIC: Final = frozenset({
     "max-age", "stream-max-segment-size-bytes", "queue-leader-locator", "initial-cluster-size",
     "delivery-limit", "dead-letter-strategy",
 })  # fmt: skip
-WITHOUT_EFFECT: Final = frozenset({
-    "dead-letter-exchange", "dead-letter-routing-key", "max-length", "max-length-bytes",
-    "max-in-memory-length", "max-in-memory-bytes", "overflow", "queue-version",
-    "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size",
-    "ha-promote-on-shutdown", "ha-promote-on-failure",
-})  # fmt: skip
-
-
 TRIED_AT_ONCE: Final = 10
 """Expressions tried before the clock is asked whether a look-up pauses."""
 

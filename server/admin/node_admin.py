@@ -19,6 +19,7 @@ from leveret.server.admin.queue_figures import totals
 from leveret.server.admin.snapshots import SnapshotAdmin
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
+from leveret.server.changes import changed
 from leveret.server.definitions.node_definitions import NodeDefinitions
 from leveret.server.errors import RefusedError
 from leveret.server.event_loop import name_of
@@ -153,20 +154,28 @@ class NodeAdmin:
         close_where = self._node.connections.close_where
         if not close_where(lambda reader: str(reader.ref) == pid, reason):
             raise RefusedError(f"there is no connection {pid}")
+        changed("connection closed pid=%s reason=%s", pid, reason)
 
     async def close_all_connections(self, vhost: str | None, reason: str) -> int:
         """Close the connections of a vhost, or all; return how many."""
-        return self._node.connections.close_where(
+        count = self._node.connections.close_where(
             lambda reader: vhost is None or _vhost_name(reader) == vhost, reason
         )
+        changed(
+            "connections closed vhost=%s count=%s reason=%s",
+            "all" if vhost is None else vhost, count, reason,
+        )  # fmt: skip
+        return count
 
     async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
         """Limit the memory, to a share of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(memory=SizeLimit(size_bytes, share))
+        changed("memory limit set size_bytes=%s share=%s", size_bytes, share)
 
     async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
         """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(disk=SizeLimit(size_bytes, share))
+        changed("disk limit set size_bytes=%s share=%s", size_bytes, share)
 
 
 def _vhost_name(reader: Reader) -> str | None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgpack
 
+from leveret.broker.queue.arguments import without_effect
 from leveret.broker.vhost import policy_validation
-from leveret.broker.vhost.policies import WITHOUT_EFFECT, apply_to_all
+from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.log import logger
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.lookups import vhost_named
+from leveret.server.changes import changed
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 
@@ -32,11 +34,16 @@ class PolicyAdmin:
     def __init__(self, node: Node, *, is_operator: bool = False) -> None:
         self._node = node
         self._is_operator = is_operator
+        self._words = "operator policy" if is_operator else "policy"
 
     async def set_policy(
         self, vhost: str, name: str, pattern: str, definition: str, priority: int, apply_to: str
-    ) -> None:
-        """Add a policy, or replace the policy of that name; the definition is JSON."""
+    ) -> list[str]:
+        """Add a policy, or replace the policy of that name; the definition is JSON.
+
+        Returns:
+            A line about keys without effect, if it has any.
+        """
         parsed = _parsed(definition)
         row = PolicyRow(vhost, name, pattern, parsed, priority, apply_to, self._is_operator)
         node = self._node
@@ -47,9 +54,17 @@ class PolicyAdmin:
             node.settings_rows.put(row)
             found.policies.put(row)
             await apply_to_all(node.runtime, found.policies, found.topology)
-        log.info("policy set vhost=%s name=%s operator=%s", vhost, name, self._is_operator)
-        if idle := ", ".join(sorted(WITHOUT_EFFECT & parsed.keys())):
-            log.warning("policy without effect vhost=%s name=%s keys=%s", vhost, name, idle)
+        changed(
+            "%s set vhost=%s name=%s pattern=%s apply-to=%s priority=%s definition=%s",
+            self._words, vhost, name, pattern, apply_to, priority, json.dumps(parsed),
+        )  # fmt: skip
+        idle = without_effect(parsed)
+        if not idle:
+            return []
+        log.warning(
+            "%s without effect so far vhost=%s name=%s keys=%s", self._words, vhost, name, idle
+        )
+        return [f"{self._words} '{name}' in vhost '{vhost}': {idle} without effect so far"]
 
     async def clear_policy(self, vhost: str, name: str) -> None:
         node = self._node
@@ -63,7 +78,7 @@ class PolicyAdmin:
             node.settings_rows.remove([row])
             found.policies.remove(row)
             await apply_to_all(node.runtime, found.policies, found.topology)
-        log.info("policy cleared vhost=%s name=%s operator=%s", vhost, name, self._is_operator)
+        changed("%s cleared vhost=%s name=%s", self._words, vhost, name)
 
     async def list_policies(self, vhost: str) -> list[Row]:
         """Return vhost, name, pattern, apply-to, definition (JSON), priority; the strongest last."""

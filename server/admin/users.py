@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from leveret.broker.connection.connections import user_of
 from leveret.broker.vhost.access import LoginRefused, check_patterns
 from leveret.broker.vhost.patterns import PatternError
+from leveret.core.slices import sliced
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
 from leveret.server.admin.lookups import user_named, vhost_named
+from leveret.server.changes import changed
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 
@@ -34,11 +36,13 @@ class UserAdmin:
             if not name:
                 raise RefusedError("user name is empty")
             await self._put(UserRow(name, _hashed(password)))
+        changed("user added user=%s", name)
 
     async def change_password(self, name: str, password: str) -> None:
         async with self._node.admin_turn:
             row = replace(user_named(self._node, name), password_hash=_hashed(password))
             await self._put(replace(row, hashing_algorithm=UserRow("").hashing_algorithm))
+        changed("password changed user=%s", name)
 
     async def delete_user(self, name: str) -> None:
         """Delete a user and its permissions, and close its connections."""
@@ -48,10 +52,12 @@ class UserAdmin:
             self._node.connections.close_where(
                 lambda each: user_of(each) == name, f"user '{name}' is deleted"
             )
+        changed("user deleted user=%s", name)
 
     async def set_user_tags(self, name: str, tags: list[str]) -> None:
         async with self._node.admin_turn:
             await self._put(replace(user_named(self._node, name), tags=tags))
+        changed("user tags set user=%s tags=%s", name, ",".join(tags))
 
     async def authenticate_user(self, name: str, password: str) -> None:
         try:
@@ -61,8 +67,8 @@ class UserAdmin:
             raise RefusedError(text) from error
 
     async def list_users(self) -> list[Row]:
-        users = self._node.access.users.values()
-        return [{"user": user.name, "tags": list(user.row.tags)} for user in users]
+        users = list(self._node.access.users.values())
+        return [{"user": user.name, "tags": list(user.row.tags)} async for user in sliced(users)]
 
     async def set_permissions(
         self, vhost: str, user: str, configure: str, write: str, read: str
@@ -75,6 +81,10 @@ class UserAdmin:
             except PatternError as error:
                 raise RefusedError(str(error)) from error
             await self._put(row)
+        changed(
+            "permissions set vhost=%s user=%s configure=%s write=%s read=%s",
+            vhost, user, configure, write, read,
+        )  # fmt: skip
 
     async def clear_permissions(self, vhost: str, user: str) -> None:
         async with self._node.admin_turn:
@@ -82,16 +92,21 @@ class UserAdmin:
             row = self._node.access.permissions.get((user, vhost))
             if row is not None:
                 await self._remove([row])
+        changed("permissions cleared vhost=%s user=%s", vhost, user)
 
     async def list_permissions(self, vhost: str) -> list[Row]:
         vhost_named(self._node, vhost)
-        rows = self._node.access.permissions.values()
-        return [{"user": row.user, **_patterns(row)} for row in rows if row.vhost == vhost]
+        rows = list(self._node.access.permissions.values())
+        return [
+            {"user": row.user, **_patterns(row)} async for row in sliced(rows) if row.vhost == vhost
+        ]
 
     async def list_user_permissions(self, user: str) -> list[Row]:
         user_named(self._node, user)
-        rows = self._node.access.permissions.values()
-        return [{"vhost": row.vhost, **_patterns(row)} for row in rows if row.user == user]
+        rows = list(self._node.access.permissions.values())
+        return [
+            {"vhost": row.vhost, **_patterns(row)} async for row in sliced(rows) if row.user == user
+        ]
 
     def _check_user_and_vhost(self, user: str, vhost: str) -> None:
         if user not in self._node.access.users:

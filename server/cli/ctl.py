@@ -381,8 +381,16 @@ def _export(_command: Command, options: Options, ask: Ask) -> str | None:
 
 def _import(_command: Command, options: Options, ask: Ask) -> None:
     document = read_definitions(options.file)
-    for notice in ask("import_definitions", {"document": document}) or ():
-        print(f"Warning: {notice}", file=sys.stderr)
+    _warn(ask("import_definitions", {"document": document}))
+
+
+def _set_policy(command: Command, options: Options, ask: Ask) -> None:
+    _warn(_plain(command, options, ask))
+
+
+def _warn(notices: list[str] | None) -> None:
+    for notice in notices or ():
+        print(f"Warning: {formats.printable(notice)}", file=sys.stderr)
 
 
 _SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {
@@ -396,4 +404,6 @@ _SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {
     "set_disk_free_limit": _set_limit,
     "export_definitions": _export,
     "import_definitions": _import,
+    "set_policy": _set_policy,
+    "set_operator_policy": _set_policy,
 }

@@ -26,16 +26,27 @@ from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.errors import ConfigError
 from leveret.core.log import logger
 from leveret.core.slices import sliced
-from leveret.metadata.definitions import export_definitions, exported_binding, exported_queue
+from leveret.metadata.definitions import (
+    export_definitions,
+    exported_binding,
+    exported_exchange,
+    exported_permission,
+    exported_queue,
+    exported_user,
+    is_default,
+)
 from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE
+from leveret.server.changes import changed
 from leveret.server.definitions.plan import ORDER, Plan, described
 from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
+    from leveret.broker.vhost.access import Access
     from leveret.broker.vhost.vhost import VHost
+    from leveret.routing.exchange import Exchange
 
 log = logger(__name__)
 
@@ -51,16 +62,10 @@ class NodeDefinitions:
 
     async def export_definitions(self) -> dict[str, Any]:
         """Return RabbitMQ's definitions document; exclusive queues are left out."""
-        node, contents = self._node, self._node.settings_rows.contents()
-        contents.users = [user.row for user in node.access.users.values()]
-        contents.permissions = list(node.access.permissions.values())
-        contents.topic_permissions = list(node.access.topic_permissions.values())
-        vhosts = list(node.vhosts.values())
-        for vhost in vhosts:
-            _add_exchanges(contents, vhost)
-        document = export_definitions(contents)
-        for vhost in vhosts:
-            await _add_queues(document, vhost)
+        document = export_definitions(self._node.settings_rows.contents())
+        await _add_access(document, self._node.access)
+        for vhost in list(self._node.vhosts.values()):
+            await _add_topology(document, vhost)
         return document
 
     async def import_definitions(self, document: dict[str, Any]) -> list[str]:
@@ -77,6 +82,11 @@ class NodeDefinitions:
             plan = await self._planned(document)
             await self._node.metadata.write(await plan.rows())
             await self._make(plan)
+        changed(
+            "definitions imported access=%s settings=%s exchanges=%s queues=%s bindings=%s",
+            len(plan.access), len(plan.settings), len(plan.exchanges), len(plan.queues),
+            len(plan.bindings),
+        )  # fmt: skip
         notices = plan.notices
         if len(notices) > NOTICES_MAX:
             notices[NOTICES_MAX:] = [f"and {len(notices) - NOTICES_MAX} more like these"]
@@ -100,14 +110,18 @@ class NodeDefinitions:
     # Carrying out the plan.
 
     async def _make(self, plan: Plan) -> None:
-        self._make_settings(plan)
+        await self._make_settings(plan)
         for name in {policy.vhost for policy in plan.policies}:
             vhost = self._node.vhosts[name]
             await apply_to_all(self._node.runtime, vhost.policies, vhost.topology)
         starts = self._node.runtime.whereis(VHOSTS) is not None
         if starts:
             await self._start_vhosts(plan)
-        lost = self._add_exchanges(plan)
+        lost: list[Row] = [
+            row
+            async for row, exchange in sliced(plan.exchanges.values())
+            if not self._add_exchange(row, exchange)
+        ]
         lost += [
             row
             async for row in sliced(plan.queues.values(), QUEUES_AT_ONCE)
@@ -116,27 +130,24 @@ class NodeDefinitions:
         lost += [row async for row in sliced(plan.bindings) if not self._bind(row)]
         self._take_back(lost)
 
-    def _make_settings(self, plan: Plan) -> None:
+    async def _make_settings(self, plan: Plan) -> None:
         node = self._node
-        for row in plan.access:
+        async for row in sliced(plan.access):
             node.access.put(row)
-        for setting in plan.settings:
+        async for setting in sliced(plan.settings):
             node.settings_rows.put(setting)
         node.vhosts.update(plan.new_vhosts)
         for name, limits in plan.limits.items():
             node.vhosts[name].limits = limits
-        for policy in plan.policies:
+        async for policy in sliced(plan.policies):
             node.vhosts[policy.vhost].policies.put(policy)
 
-    def _add_exchanges(self, plan: Plan) -> list[Row]:
-        there: list[Row] = []
-        for row, exchange in plan.exchanges.values():
-            vhost = self._node.vhosts[row.vhost]
-            if row.name in vhost.topology.exchanges:
-                there.append(row)
-            else:
-                vhost.add_exchange(exchange)
-        return there
+    def _add_exchange(self, row: ExchangeRow, exchange: Exchange) -> bool:
+        vhost = self._node.vhosts[row.vhost]
+        if row.name in vhost.topology.exchanges:
+            return False
+        vhost.add_exchange(exchange)
+        return True
 
     async def _start_vhosts(self, plan: Plan) -> None:
         for name in plan.new_vhosts:
@@ -213,15 +224,24 @@ class NodeDefinitions:
             steps.close()  # when this task is cancelled
 
 
-def _add_exchanges(contents: Contents, vhost: VHost) -> None:
-    for each in vhost.topology.exchanges.values():
-        flags = each.durable, each.auto_delete, each.internal
-        contents.add(ExchangeRow(vhost.name, each.name, each.type, *flags, each.arguments))
+async def _add_access(document: dict[str, Any], access: Access) -> None:
+    """Add users and permissions to a document, in slices."""
+    async for user in sliced(list(access.users.values())):
+        document["users"].append(exported_user(user.row))
+    async for row in sliced(list(access.permissions.values())):
+        document["permissions"].append(exported_permission(row))
+    async for topic in sliced(list(access.topic_permissions.values())):
+        document["topic_permissions"].append(exported_permission(topic))
 
 
-async def _add_queues(document: dict[str, Any], vhost: VHost) -> None:
-    """Add queues and bindings to a document, in slices."""
+async def _add_topology(document: dict[str, Any], vhost: VHost) -> None:
+    """Add exchanges, queues and bindings to a document, in slices."""
     bindings, exclusive = vhost.topology.bindings(), set[str]()
+    async for exchange in sliced(list(vhost.topology.exchanges.values())):
+        if not is_default(exchange.name):
+            flags = exchange.durable, exchange.auto_delete, exchange.internal
+            declared = exchange.name, exchange.type, *flags, exchange.arguments
+            document["exchanges"].append(exported_exchange(ExchangeRow(vhost.name, *declared)))
     async for entry in sliced(list(vhost.topology.queues.values())):
         if entry.exclusive is not None:
             exclusive.add(entry.name)

@@ -21,7 +21,6 @@ from leveret.broker.queue.queue_settings import settings_of
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.access import check_patterns
 from leveret.broker.vhost.exchange_rules import RESERVED
-from leveret.broker.vhost.policies import WITHOUT_EFFECT
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.errors import ConfigError
 from leveret.core.limits import SHORTSTR_BYTES_MAX
@@ -160,7 +159,7 @@ class Plan:
     def _add_policy(self, row: PolicyRow) -> None:
         self.vhost(row.vhost)
         policy_validation.check(row)
-        if idle := ", ".join(sorted(WITHOUT_EFFECT & row.definition.keys())):
+        if idle := queue_arguments.without_effect(row.definition):
             self.notices.append(f"{described(row)}: {idle} without effect so far")
         self._add_setting(row)
 
@@ -187,6 +186,8 @@ class Plan:
 
     def _add_queue(self, row: QueueRow) -> None:
         place, vhost = (row.vhost, row.name), self.vhost(row.vhost)
+        if idle := queue_arguments.without_effect(row.arguments):
+            self.notices.append(f"{described(row)}: {idle} without effect so far")
         if row.name in vhost.topology.queues or place in self.queues or self._is_reserved(row):
             return
         _check_name(row.name)

@@ -165,8 +165,9 @@ class FakeAdmin:
         }
 
     def _recording(self, name: str, verb: Callable[..., Any]) -> Any:
-        async def record(**arguments: Any) -> None:
+        async def record(**arguments: Any) -> list[str] | None:
             self.asked.append((name, arguments))
+            return self.notices if name in {"set_policy", "set_operator_policy"} else None
 
         record.__signature__ = inspect.signature(verb)  # type: ignore[attr-defined]
         return record

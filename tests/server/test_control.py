@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -13,9 +14,19 @@ from typing import Any
 
 import pytest
 
+from leveret.server import control
 from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.control import SLICE, SOCKET, ControlFailedError, NoBrokerError, ask
+from leveret.server.changes import changed
+from leveret.server.control import (
+    CLIENTS_MAX,
+    SLICE,
+    SOCKET,
+    ControlFailedError,
+    NoBrokerError,
+    ask,
+)
 from leveret.server.errors import RefusedError
+from rigs.waiting import wait_until
 
 
 def exchange(data_dir: Path, line: bytes) -> dict[str, Any]:
@@ -103,6 +114,118 @@ def test_a_bad_request_is_refused(serving: Path, line: bytes, said: str) -> None
 @pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b"\xff\n", b"\n"])
 def test_what_is_no_request_is_refused(serving: Path, line: bytes) -> None:
     assert exchange(serving, line)["refused"].startswith("not a request: ")
+
+
+def test_long_arguments_go_in_parts_and_come_whole(
+    serve_at: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "PART_BYTES", 1_000)
+    monkeypatch.setattr(control, "LINE_BYTES_MAX", 4_000)
+    given: list[Any] = []
+
+    async def import_definitions(document: dict[str, Any]) -> int:
+        given.append(json.loads(json.dumps(document)))
+        return len(document["queues"])
+
+    queues = [{"name": f"q{number}\udcff", "arguments": {}} for number in range(3 * SLICE)]
+    document = {"users": [{"name": "u"}], "queues": queues, "bindings": []}
+    with serve_at(tmp_path, {"import_definitions": import_definitions}):
+        for _ in range(2):
+            assert ask(tmp_path, "import_definitions", {"document": document}) == len(queues)
+
+    assert given == [document, document]
+    assert len(queues) == 3 * SLICE
+
+
+@pytest.mark.parametrize("path", [[], ["name"], ["nope"], ["name", "deep"], ["document", "queues"]])
+def test_a_part_of_what_is_no_list_is_refused(serving: Path, path: list[str]) -> None:
+    part = json.dumps({"part": path, "items": [1]}).encode() + b"\n"
+    request = b'{"verb": "add_user", "arguments": {"name": "a", "password": "b"}}\n'
+
+    assert exchange(serving, part + request)["refused"].startswith("not a request: a part of")
+
+
+@pytest.mark.parametrize("line", [b'[{"a":' * 600, b"x" * 5_000])
+def test_a_line_that_is_too_long_ends_its_connection_only(
+    serving: Path, line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(str(serving / SOCKET))
+        with contextlib.suppress(ConnectionError):
+            while True:  # the server stops to read
+                client.sendall(line * 1_000)
+    assert "control client dropped" in caplog.text
+    assert ask(serving, "list_users", {}) != []
+
+
+def test_a_request_of_too_many_parts_ends_its_connection(
+    serving: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(control, "REQUEST_BYTES_MAX", 100_000)
+    part = json.dumps({"part": ["a"], "items": ["x" * 1_000]}).encode() + b"\n"
+
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(str(serving / SOCKET))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(10_000):
+                client.sendall(part)
+            assert client.recv(1) == b""
+    assert 'reason="request longer than 100000 bytes"' in caplog.text
+
+
+def test_a_client_that_does_not_read_is_dropped(
+    serve_at: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(control, "STALLED_S", 0.05)
+
+    async def status() -> list[str]:
+        return ["x" * 1_000] * (100 * SLICE)
+
+    with serve_at(tmp_path, {"status": status}), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / SOCKET))
+        client.sendall(b'{"verb": "status"}\n')
+        wait_until(lambda: "it has read nothing" in caplog.text)
+        with contextlib.suppress(ConnectionError):
+            while client.recv(1 << 20):
+                pass
+
+
+def test_more_clients_than_there_is_room_for_are_told(serving: Path) -> None:
+    with contextlib.ExitStack() as open_clients:
+        for _ in range(CLIENTS_MAX):
+            client = open_clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(serving / SOCKET))
+            client.sendall(b'{"verb": "list_users"}\n')
+            client.recv(1)
+        with pytest.raises(ControlFailedError, match=f"{CLIENTS_MAX} clients are connected"):
+            ask(serving, "list_users", {})
+
+
+def test_who_asked_stands_in_the_log(
+    serve_at: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "leveret")
+
+    async def add_user(name: str, password: str) -> None:
+        if name == "guest":
+            raise RefusedError("exists")
+        changed("user added user=%s", name)
+
+    with serve_at(tmp_path, {"add_user": add_user}):
+        ask(tmp_path, "add_user", {"name": "hare", "password": "secret"})
+        with pytest.raises(RefusedError):
+            ask(tmp_path, "add_user", {"name": "guest", "password": "secret"})
+
+    by = f'by="uid {os.getuid()}, pid {os.getpid()}"'
+    assert [record.getMessage() for record in caplog.records] == [
+        f"user added user=hare {by}",
+        f"control request refused verb=add_user {by} reason=exists",
+    ]
 
 
 def test_only_the_owner_may_open_the_socket(serving: Path) -> None:

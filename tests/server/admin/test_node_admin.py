@@ -367,3 +367,34 @@ async def test_what_goes_through_the_broker_comes_out_right(
 
     assert result["ok"], result["violation_texts"]
     assert await NodeAdmin(broker).vhosts.list_queues("/") == []
+
+
+async def test_each_change_has_one_line_without_passwords(
+    admin: NodeAdmin, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "leveret.server.changes")
+
+    await admin.users.add_user("hare", "secret")
+    await admin.users.change_password("hare", "secret")
+    await admin.users.set_user_tags("hare", ["a", "b"])
+    await admin.vhosts.add_vhost("v")
+    await admin.users.set_permissions("v", "hare", "^c", "", ".*")
+    await admin.users.clear_permissions("v", "hare")
+    await admin.users.delete_user("hare")
+    await admin.definitions.import_definitions({"users": [{"name": "u", "password": "secret"}]})
+    await admin.vhosts.delete_vhost("v")
+    await admin.close_all_connections(None, "over")
+
+    by = ' by="the service"'
+    assert [record.getMessage() for record in caplog.records] == [
+        "user added user=hare" + by,
+        "password changed user=hare" + by,
+        "user tags set user=hare tags=a,b" + by,
+        "vhost added vhost=v" + by,
+        'permissions set vhost=v user=hare configure=^c write="" read=.*' + by,
+        "permissions cleared vhost=v user=hare" + by,
+        "user deleted user=hare" + by,
+        "definitions imported access=1 settings=0 exchanges=0 queues=0 bindings=0" + by,
+        "vhost deleted vhost=v" + by,
+        "connections closed vhost=all count=0 reason=over" + by,
+    ]

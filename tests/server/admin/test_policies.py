@@ -132,6 +132,29 @@ async def test_look_ups_that_pause_end_with_the_newest_policies(
     assert {policy for policy, _ in shown.values()} == {"last"}
 
 
+async def test_keys_without_effect_are_told_where_they_are_set(
+    admin: NodeAdmin, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "leveret")
+    definition = '{"queue-mode":"lazy","overflow":"drop-head","max-length":5}'
+
+    said = await admin.policies.set_policy("/", "p", "^q", definition, 1, "queues")
+    assert await admin.operator_policies.set_policy("/", "o", "", '{"expires":9}', 0, "all") == []
+    await admin.policies.clear_policy("/", "p")
+
+    assert said == ["policy 'p' in vhost '/': max-length, overflow without effect so far"]
+    lines = [record.getMessage() for record in caplog.records if "policy" in record.getMessage()]
+    assert [line.partition(" vhost=")[0] for line in lines] == [
+        "policy set",
+        "policy without effect so far",
+        "operator policy set",
+        "policy cleared",
+    ]
+    assert all("vhost=/ name=" in line for line in lines)
+    assert 'by="the service"' in lines[0]
+    assert "pattern=^q apply-to=queues priority=1" in lines[0]
+
+
 async def test_a_number_that_cannot_be_stored_is_refused(admin: NodeAdmin) -> None:
     with pytest.raises(RefusedError, match="cannot be stored"):
         await admin.policies.set_policy("/", "p", "", f'{{"max-length":{1 << 70}}}', 0, "all")

@@ -229,6 +229,16 @@ def test_definitions_are_imported_from_a_file_or_standard_input(
     ]
 
 
+@pytest.mark.parametrize("verb", ["set_policy", "set_operator_policy"])
+def test_keys_without_effect_are_told_on_stderr(verb: str, run: Any, admin: Any) -> None:
+    admin.notices += ["policy 'p\x1b': overflow without effect so far"]
+
+    code, out, err = run("ctl", "-q", verb, "p", "", '{"overflow":"drop-head"}')
+
+    assert (code, out) == (0, "")
+    assert err == "Warning: policy 'p\\x1b': overflow without effect so far\n"
+
+
 def test_what_an_import_leaves_out_is_told_on_stderr(run: Any, admin: Any, tmp_path: Path) -> None:
     admin.notices += ["binding a", "binding b"]
     (tmp_path / "d.json").write_text("{}")
