@@ -115,6 +115,11 @@ cdef class Scanner:
                 count += <Py_ssize_t>content.filled
         return count
 
+    def swallow(self):
+        cdef _Content content
+        for content in self._contents.values():
+            content.swallow()
+
     def scan(self, bytes data not None):
         cdef list runs = []
         cdef const uint8_t *p

@@ -18,10 +18,16 @@ cdef class _Content:
     cdef int expect(self, uint64_t size) except -1:
         """Prepare for a frame of that many body bytes; more than was announced never becomes whole."""
         if self.overrun or size > self.size - self.filled:
-            self.overrun = self.swallowed = True
-            Py_XDECREF(self.body)
-            self.body = NULL
-            self.capacity = 0
+            self.overrun = True
+            self.swallow()
+        return 0
+
+    cdef int swallow(self) except -1:
+        """Drop the body, and what will come of it."""
+        self.swallowed = True
+        Py_XDECREF(self.body)
+        self.body = NULL
+        self.capacity = 0
         return 0
 
     cdef int take(self, const uint8_t *p, Py_ssize_t count, Py_ssize_t arrived) except -1:

@@ -97,8 +97,13 @@ class Content:
         """Prepare for a frame of that many body bytes; a body longer than announced is never complete."""
         if size > self.size - self.filled:
             # RabbitMQ continues too, and refuses the next frame that is not a body.
-            self.is_overrun = self.is_swallowed = True
-            self.parts.clear()
+            self.is_overrun = True
+            self.swallow()
+
+    def swallow(self) -> None:
+        """Drop the body, and what will come of it."""
+        self.is_swallowed = True
+        self.parts.clear()
 
     def take(self, data: bytes, start: int, end: int) -> None:
         """Append body bytes; large parts as a view of the read, small parts as a copy."""

@@ -104,6 +104,10 @@ class UnexpectedFrame(HardError, code=505, name="UNEXPECTED_FRAME"):
     """Reply code 505."""
 
 
+class ResourceError(HardError, code=506, name="RESOURCE_ERROR"):
+    """Reply code 506."""
+
+
 class NotAllowed(HardError, code=530, name="NOT_ALLOWED"):
     """Reply code 530."""
 

@@ -121,6 +121,11 @@ class FrameScanner:
         head = 0 if self._stream is None else FRAME_HEAD_BYTES
         return len(self._held) + len(self._part) + head + bodies
 
+    def swallow(self) -> None:
+        """Drop the bodies of contents that are not complete; see the contract."""
+        for due in self._contents.values():
+            due.swallow()
+
     def scan(self, data: bytes) -> list[tuple[Any, ...]]:
         if self._failed:
             return []

@@ -6,16 +6,20 @@ then it is *blocking*: a connection that only consumes stays so, and its acks go
 alarm is over. Source: ``rabbit_alarm``, ``rabbit_reader``.
 
 A plain object of the node. The watches (``memory_watch``, ``disk_watch``) raise and clear; readers look at
-``raised`` when they have read something.
+``raised`` when they have read something. Large reads are counted, since clients may send more between two
+looks of the memory watch than there is room for: it says how much may be read before it looks again.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.log import logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
 
@@ -43,6 +47,8 @@ class Alarms:
         self.raised: tuple[str, ...] = ()
         self._runtime = runtime
         self._blocked: dict[Ref, None] = {}  # in the order in which they were
+        self._room_bytes = math.inf
+        self._look: Callable[[], None] | None = None
 
     @property
     def reason(self) -> str:
@@ -67,6 +73,17 @@ class Alarms:
             blocked, self._blocked = self._blocked, {}
             for reader in blocked:
                 self._runtime.send(reader, _OVER)
+
+    def look_after(self, size_bytes: float, look: Callable[[], None]) -> None:
+        """Have ``look`` called, once, when large reads have brought so many bytes."""
+        self._room_bytes, self._look = size_bytes, look
+
+    def read(self, size_bytes: int) -> None:
+        """Count a large read."""
+        self._room_bytes -= size_bytes
+        if self._room_bytes < 0 and self._look is not None:
+            self._room_bytes = math.inf
+            self._look()
 
     def block(self, reader: Ref) -> None:
         """Tell a reader when all alarms are over."""

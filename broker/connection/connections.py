@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -29,6 +30,10 @@ class CloseConnection(Struct, eq=False):
     reason: str
 
 
+class GiveUpContents:
+    """Ask a reader to drop contents that no channel has got, and to close its connection with 506."""
+
+
 class OpenConnection(Protocol):
     """A reader, as the limits see it."""
 
@@ -40,6 +45,11 @@ class OpenConnection(Protocol):
     @property
     def channels(self) -> Sized: ...
 
+    @property
+    def contents_bytes(self) -> int: ...
+
+
+_GIVE_UP: Final = GiveUpContents()
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
 
@@ -97,6 +107,24 @@ class Connections(Generic[ReaderT]):
         for ref in doomed:
             self._runtime.send(ref, CloseConnection(reason))
         return len(doomed)
+
+    def give_up_contents(self, kept_bytes: int) -> int:
+        """Have connections closed whose contents wait for the rest, or for the end of an alarm.
+
+        Those with the largest, until the others take no more than ``kept_bytes``. Returns how many.
+        """
+        held = [(each.contents_bytes, ref) for ref, each in self.readers.items()]
+        total_bytes = sum(size_bytes for size_bytes, _ in held)
+        if total_bytes <= kept_bytes:
+            return 0
+        held.sort(key=itemgetter(0))
+        given_up = 0
+        while total_bytes > kept_bytes:
+            size_bytes, ref = held.pop()
+            total_bytes -= size_bytes
+            given_up += 1
+            self._runtime.send(ref, _GIVE_UP)
+        return given_up
 
     # -- limits --------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from leveret.amqp.kernel import ACK, Run
+from leveret.amqp.kernel import ACK, PUBLISH, Run
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.session import PEER_ENDED, Block
 from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
@@ -95,6 +95,7 @@ class ReadControl:
     __slots__ = (
         "_coalesced",
         "_coalesced_until_s",
+        "_has_published",
         "_is_paused",
         "_is_waiting",
         "_transport",
@@ -115,6 +116,7 @@ class ReadControl:
         self._turns = turns
         self._is_paused = False
         self._is_waiting = False  # for its turn
+        self._has_published = False  # with its last full read
         self._coalesced: TimerHandle | None = None
         self._coalesced_until_s = 0.0
         self.throttle = throttle
@@ -168,12 +170,22 @@ class ReadControl:
         """Drop all blocks and read: the channels are gone, killed ones without taking theirs back."""
         self._stop_coalescing()
         self.blocks = _NO_BLOCKS
+        self._has_published = False
         self._read()
 
     def resume(self) -> None:
-        """It is this connection's turn: read again, unless it has been blocked meanwhile."""
+        """It is this connection's turn: read again, unless it has been blocked meanwhile.
+
+        One that floods the broker with publishes is not read once more when an alarm is raised: a thousand of
+        them would bring as many megabytes.
+        """
         self._is_waiting = False
-        if not self.blocks:
+        if self.blocks:
+            return
+        if self._has_published and self.throttle.alarms.raised and self._transport is not None:
+            self._has_published = False
+            self.until_publish([], True)
+        else:
             self._read()
 
     def close(self) -> None:
@@ -213,12 +225,14 @@ class ReadControl:
             self.block(Block.ALARM)
         return passing
 
-    def was_full(self, runs: int, cut_bytes: int) -> None:
+    def was_full(self, runs: list[Run], cut_bytes: int, is_publish_pending: bool) -> None:
         """Note a full read: its connection floods, so the next one waits for its turn.
 
-        It held so many ``runs``; ``cut_bytes`` is the part of a frame at its end.
+        ``cut_bytes`` is the part of a frame, or of contents, at its end.
         """
-        read_bytes = next_read_bytes(self.read_bytes, runs, cut_bytes)
+        self.throttle.alarms.read(self.read_bytes)
+        self._has_published = is_publish_pending or (bool(runs) and runs[-1][0] == PUBLISH)
+        read_bytes = next_read_bytes(self.read_bytes, len(runs), cut_bytes)
         if self._transport is not None and read_bytes != self.read_bytes:
             self.read_bytes = limit_reads(self._transport, read_bytes)
         self._pause()

@@ -26,6 +26,7 @@ from leveret.amqp.errors import (
     HardError,
     InternalError,
     ProtocolError,
+    ResourceError,
 )
 from leveret.amqp.fields import Method
 from leveret.amqp.heartbeat import Heartbeat
@@ -52,6 +53,7 @@ from leveret.broker.connection.connections import (
     CONNECTIONS,
     CloseConnection,
     Connections,
+    GiveUpContents,
     registered,
 )
 from leveret.broker.connection.handshake import (
@@ -125,6 +127,11 @@ class Reader(GenServer):
         """``peer -> local``, as RabbitMQ names connections."""
         return f"{address.shown(self.peer)} -> {address.shown(self.local)}"
 
+    @property
+    def contents_bytes(self) -> int:
+        """Contents that have come in part, or wait for the end of an alarm."""
+        return self.scanner.buffered + self.read_control.throttle.held_bytes
+
     # -- the socket ----------------------------------------------------------------------------
 
     def received(self, data: bytes) -> None:
@@ -139,7 +146,7 @@ class Reader(GenServer):
             runs = read_control.until_publish(runs, bool(scanner.pending))
         self._dispatch(runs)
         if len(data) >= read_control.read_bytes:
-            read_control.was_full(len(runs), scanner.buffered)
+            read_control.was_full(runs, scanner.buffered, bool(scanner.pending))
 
     def _received_while_not_running(self, data: bytes) -> None:
         match self.state:
@@ -388,6 +395,10 @@ class Reader(GenServer):
             self._peer_ended()
         elif type(message) is CloseConnection:
             self.fail(ConnectionForced(message.reason, 0))
+        elif type(message) is GiveUpContents:
+            self.scanner.swallow()
+            self.read_control.throttle.close()
+            self.fail(ResourceError("message given up, low on memory", 0))
         else:
             super().handle_cast(message)
 

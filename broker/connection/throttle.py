@@ -69,6 +69,13 @@ class Throttle:
         held, self._held = self._held, ()
         return list(held)
 
+    @property
+    def held_bytes(self) -> int:
+        """The bodies of the messages that are held."""
+        return sum(
+            len(message[BODY]) for run in self._held if run[0] == PUBLISH for message in run[4]
+        )
+
     def close(self) -> None:
         self.alarms.forget(self.reader)
         self._held = ()

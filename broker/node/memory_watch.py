@@ -3,28 +3,35 @@
 Above it publishers are blocked (``alarms``); from the paging ratio on, half of it, queues are told how many
 seconds of traffic they may keep in RAM (``queue_backing/memory_monitor.py``), and page out the rest.
 
-It looks every 2.5 s as RabbitMQ does, and sooner the nearer the paging ratio is: as if memory could fill up
-at ``FAST_BYTES_PER_S`` from now on. Queues in use report every 5 s, and more often where memory is short; how
-often depends on how many they are, so that asking them stays cheap.
+It looks once a second, and sooner the nearer the paging ratio is: as if memory could fill up at
+``FAST_BYTES_PER_S`` from now on. Clients that send large messages can be faster than that, so it also looks
+when large reads have brought a quarter of what is left below the limit. The RAM that the limit is a share of
+is looked at as well, since the limit of a control group can change. Queues in use report every 5 s, and more often
+where memory is short; how often depends on how many they are, so that asking them stays cheap.
+
+Contents that have come in part, or wait for the end of the alarm, can be what holds it raised. When it has been
+raised for ``GIVE_UP_S``, the largest are given up until the others take no more than ``CONTENTS_SHARE`` of the
+limit, and their connections are closed. No channel has got any of them, so none is confirmed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import MEMORY
 from leveret.broker.node.resources import MEMORY_WATCH, LookAgain, Resources
 from leveret.core.log import logger
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
-from leveret.queue_backing.memory_monitor import INTERVAL_S
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.timers import Timer
+    from leveret.broker.connection.connections import Connections
 
 log = logger(__name__)
 
+INTERVAL_S: Final = 1.0  # RabbitMQ's is 2.5
 PRESSED_S: Final = 0.1  # between two looks when queues page
 ALARMED_S: Final = 1.0  # so that publishers are not blocked and let go many times a second
 FAST_BYTES_PER_S: Final = 250_000_000
@@ -32,6 +39,13 @@ REPORT_S: Final = 5.0
 PRESSED_REPORT_S: Final = 0.25
 REPORTS_PER_S: Final = 10_000  # from all queues together
 QUEUES_PER_S: Final = 50_000  # that are looked at
+READ_SHARE: Final = 4  # of the room below the limit is read before the next look
+READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
+GIVE_UP_S: Final = (
+    5.0  # while the alarm is raised; paging and the end of connections may help before
+)
+CLEAR_SHARE: Final = 0.9  # of the limit; with less in use the next alarm is another one
+CONTENTS_SHARE: Final = 0.25  # of the limit, for contents that no channel has got
 GIVE_BACK_S: Final = 5.0  # between two times that free memory is given back
 GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
 
@@ -56,9 +70,11 @@ def report_interval_s(queues: int, is_pressed: bool) -> float:
 class MemoryWatch(GenServer):
     """Looks at the memory, for ever; sets its alarm and tells the queues."""
 
-    def init(self, resources: Resources) -> None:
+    def init(self, resources: Resources, connections: Connections[Any]) -> None:
         self.runtime.register(MEMORY_WATCH, self.ref)
         self._resources = resources
+        self._connections = connections
+        self._raised_s = float("inf")
         self._reported_s = float("-inf")
         self._gives_back_from_s = float("-inf")
         self._timer: Timer | None = None
@@ -81,13 +97,44 @@ class MemoryWatch(GenServer):
 
     def _look(self) -> None:
         resources, memory = self._resources, self._resources.memory
+        resources.measure_total()
         limit_bytes = resources.memory_limit_bytes
-        used_bytes = self._used_bytes(limit_bytes)
-        figures = f"used_bytes={used_bytes} limit_bytes={limit_bytes}"
-        resources.alarms.set(MEMORY, used_bytes > limit_bytes, figures)
+        used_bytes = self._set_alarm(limit_bytes)
         self._tell_queues(used_bytes, limit_bytes)
         delay_s = interval_s(used_bytes, limit_bytes, memory.paging_ratio, memory.count)
         self._timer = self.start_timer(delay_s, _LOOK)
+
+    def _set_alarm(self, limit_bytes: int) -> int:
+        """Raise or clear the alarm; return the bytes in use."""
+        alarms, used_bytes = self._resources.alarms, self._used_bytes(limit_bytes)
+        is_short = used_bytes > limit_bytes
+        alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
+        if is_short:
+            self._relieve(limit_bytes)
+        else:
+            if used_bytes < CLEAR_SHARE * limit_bytes:  # else it may be raised again at once
+                self._raised_s = float("inf")
+            room_bytes = (limit_bytes - used_bytes) // READ_SHARE
+            alarms.look_after(max(READ_BYTES_MIN, room_bytes), self._read_enough)
+        return used_bytes
+
+    def _relieve(self, limit_bytes: int) -> None:
+        """Give up contents when they may be what keeps the alarm raised."""
+        now_s = self.runtime.clock.monotonic_s()
+        self._raised_s = min(self._raised_s, now_s)
+        if now_s - self._raised_s < GIVE_UP_S:
+            return
+        given_up = self._connections.give_up_contents(int(CONTENTS_SHARE * limit_bytes))
+        if given_up:
+            log.warning(
+                "messages given up, low on memory: their connections are closed connections=%d",
+                given_up,
+            )
+
+    def _read_enough(self) -> None:
+        """Look, outside of the timed looks: clients have sent much since the last one."""
+        if self.ref.is_alive:
+            self._set_alarm(self._resources.memory_limit_bytes)
 
     def _used_bytes(self, limit_bytes: int) -> int:
         """Return the bytes in use; above the limit, after the allocator has given free memory back."""

@@ -53,6 +53,10 @@ class Resources:
         told = self._settings.memory_total_bytes
         return told or self.machine.total_bytes() or MEMORY_OF_UNKNOWN_BYTES
 
+    def measure_total(self) -> None:
+        """Look at the RAM again: the limit of a control group can change."""
+        self.memory_total_bytes = self._memory_total_bytes()
+
     @property
     def memory_limit_bytes(self) -> int:
         """The high watermark: with more in use publishers are blocked."""
@@ -65,7 +69,7 @@ class Resources:
 
     def set_limits(self, memory: SizeLimit | None = None, disk: SizeLimit | None = None) -> None:
         """Set other limits until the node ends; alarms follow at once."""
-        self.memory_total_bytes = self._memory_total_bytes()
+        self.measure_total()
         self.memory_limit = memory or self.memory_limit
         self.disk_limit = disk or self.disk_limit
         self._look_again(MEMORY_WATCH, DISK_WATCH)

@@ -93,7 +93,12 @@ class InfraSup(Supervisor):
     def init(self, node: Node) -> SupervisorSpec:
         children = (
             ChildSpec("maintenance", Maintenance, (node,), restart="transient"),
-            ChildSpec("memory_watch", MemoryWatch, (node.resources,), restart=_MEASURES_ANEW),
+            ChildSpec(
+                "memory_watch",
+                MemoryWatch,
+                (node.resources, node.connections),
+                restart=_MEASURES_ANEW,
+            ),
             ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
             ChildSpec("vhost_keeper", VhostKeeper, (node,), restart=_MEASURES_ANEW),
         )

@@ -471,6 +471,26 @@ class TestOversize:
         assert seen == [(OVERSIZE, 1, METHOD_BYTES, 1_000_000)]
         assert scanner.pending == ()
 
+    @pytest.mark.parametrize("cut", [0, 1, 7, 8, 200, 1_000, 1_007, 1_008])
+    def test_a_content_that_is_swallowed_half_way_keeps_nothing(
+        self, scanning: Any, cut: int
+    ) -> None:
+        scanner = scanning(FRAME_MAX, MESSAGE_MAX)
+        scanner.scan(frame(1, 1, METHOD_BYTES) + frame(2, 1, head(3_000)))
+        scanner.scan(frame(3, 1, b"x" * 1_000))
+        scanner.scan(frame(1, 2, METHOD_BYTES))  # its header has not come
+        body = frame(3, 1, b"x" * 2_000)
+        scanner.scan(body[:cut])
+
+        scanner.swallow()
+
+        assert scanner.buffered <= 8
+        assert scanner.scan(body[cut:] + frame(2, 2, head(1)) + frame(3, 2, b"y")) == [
+            (OVERSIZE, 1, METHOD_BYTES, 3_000),
+            (OVERSIZE, 2, METHOD_BYTES, 1),
+        ]
+        assert scanner.scan(publish(b"next"))[0][:2] == (PUBLISH, 1)
+
     def test_of_the_largest_size_there_is(self, scanning: Any) -> None:
         scanner = scanning(FRAME_MAX, MESSAGE_MAX)
 

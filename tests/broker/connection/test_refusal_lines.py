@@ -127,6 +127,12 @@ def kill_channel(client: Client) -> None:
     client.rig.settle()
 
 
+def memory_is_short(client: Client) -> None:
+    client.feed(content(frame(2, 1, struct.pack(">HHQH", 60, 0, 2, 0)), frame(3, 1, b"m")))
+    client.rig.node.connections.give_up_contents(0)
+    client.rig.settle()
+
+
 def kill_channels_supervisor(client: Client) -> None:
     (reader,) = client.rig.node.connections.readers.values()
     client.rig.runtime.exit(reader.channels_sup, KILL)
@@ -304,6 +310,7 @@ REFUSALS = [
     hard(541, "none", "INTERNAL_ERROR", kill_channel),
     hard(541, "none", "INTERNAL_ERROR", kill_channels_supervisor),
     hard(320, "none", "CONNECTION_FORCED - maintenance", operator_closes),
+    hard(506, "none", "RESOURCE_ERROR - message given up", memory_is_short),
 ]  # fmt: skip
 
 

@@ -13,7 +13,12 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.disk_watch import interval_s as disk_interval_s
-from leveret.broker.node.memory_watch import MemoryWatch, report_interval_s
+from leveret.broker.node.memory_watch import (
+    GIVE_UP_S,
+    READ_BYTES_MIN,
+    MemoryWatch,
+    report_interval_s,
+)
 from leveret.broker.node.memory_watch import interval_s as memory_interval_s
 from leveret.broker.node.node import Node
 from leveret.core.machine import Machine
@@ -30,13 +35,13 @@ GB = 1_000 * MB
 @pytest.mark.parametrize(
     ("used", "limit", "queues", "delay_s"),
     [
-        (0, 10 * GB, 0, 2.5),
-        (5 * GB - 625 * MB, 10 * GB, 0, 2.5),
+        (0, 10 * GB, 0, 1.0),
         (5 * GB - 250 * MB, 10 * GB, 0, 1.0),
+        (5 * GB - 125 * MB, 10 * GB, 0, 0.5),
         (5 * GB - 1, 10 * GB, 0, 0.1),
         (9 * GB, 10 * GB, 0, 0.1),
         (9 * GB, 10 * GB, 50_000, 1.0),
-        (9 * GB, 10 * GB, 5_000_000, 2.5),
+        (9 * GB, 10 * GB, 5_000_000, 1.0),
         (10 * GB + 1, 10 * GB, 0, 1.0),
         (1, 0, 0, 1.0),
     ],
@@ -74,6 +79,7 @@ class FakeMachine(Machine):
     def __init__(self) -> None:
         super().__init__()
         self.used: int | None = 1 * GB
+        self.total = 10 * GB
         self.free = 0
         self.looks = 0
 
@@ -82,7 +88,7 @@ class FakeMachine(Machine):
         return self.used
 
     def total_bytes(self) -> int | None:
-        return 10 * GB
+        return self.total
 
     def give_back(self) -> None:
         assert self.used is not None
@@ -136,8 +142,9 @@ class Watched:
         store = MemoryStore(lambda run: self.clock.call_later(0, run))
         self.node = Node(self.runtime, settings, store, data_dir, self.files, self.machine)  # type: ignore[arg-type]
         self.node.reserve = FakeReserve()  # type: ignore[assignment]
-        part = self.node.resources if watch is MemoryWatch else self.node
-        self.runtime.spawn(watch, part)
+        node = self.node
+        parts = (node.resources, node.connections) if watch is MemoryWatch else (node,)
+        self.runtime.spawn(watch, *parts)
         self.clock.jump(0)
 
     @property
@@ -167,6 +174,61 @@ def test_the_memory_alarm_is_raised_above_the_watermark_and_cleared_below() -> N
     watched.machine.used = 4 * GB
     watched.clock.jump(1.0)
     assert watched.raised == ()
+
+
+def test_a_limit_of_the_machine_that_falls_is_followed_within_a_second() -> None:
+    watched = Watched(MemoryWatch)
+    watched.machine.used = 2 * GB
+    watched.clock.jump(1.0)
+    assert watched.raised == ()
+
+    watched.machine.total = 4 * GB
+    watched.clock.jump(1.0)
+
+    assert watched.raised == ("memory",)
+    assert watched.node.resources.figures()["memory"]["limit_bytes"] == int(1.6 * GB)
+
+
+def test_large_reads_bring_the_next_look_forward() -> None:
+    watched = Watched(MemoryWatch)
+    alarms, machine = watched.node.resources.alarms, watched.machine
+    machine.used = int(1.9 * GB)
+    watched.clock.jump(1.0)
+    read = looks = 0
+    while not watched.raised:
+        alarms.read(MB)
+        read += 1
+        machine.used += MB
+        looks = machine.looks
+    over = machine.used - 4 * GB
+
+    assert 0 < over <= READ_BYTES_MIN + MB
+    assert looks < 40, "it looks the more often the less is left, not for each read"
+
+
+def test_waiting_contents_are_given_up_when_the_alarm_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched(MemoryWatch)
+    asked: list[tuple[float, int]] = []
+    monkeypatch.setattr(
+        watched.node.connections,
+        "give_up_contents",
+        lambda kept: asked.append((watched.clock.monotonic_s(), kept)) or 0,
+    )
+    watched.machine.used = 5 * GB
+    watched.clock.jump(1.0)
+    raised_s = watched.clock.monotonic_s()
+    watched.clock.jump(GIVE_UP_S - 0.5)
+    assert asked == []
+    watched.clock.jump(0.5)
+    assert asked == [(raised_s + GIVE_UP_S, 1 * GB)]
+
+    watched.machine.used = 1 * GB
+    watched.clock.jump(1.0)
+    watched.machine.used = 5 * GB
+    watched.clock.jump(GIVE_UP_S)
+    assert len(asked) == 1, "it was over in between"
 
 
 def test_free_memory_is_given_back_before_the_alarm_is_raised() -> None:
@@ -205,7 +267,7 @@ def test_memory_that_nobody_tells_of_is_not_watched() -> None:
     machine = Silent()
     store = MemoryStore(lambda run: watched.clock.call_later(0, run))
     watched.node = Node(watched.runtime, BrokerSettings(), store, machine=machine)
-    watched.runtime.spawn(MemoryWatch, watched.node.resources)
+    watched.runtime.spawn(MemoryWatch, watched.node.resources, watched.node.connections)
     watched.clock.jump(60.0)
 
     watched.node.resources.set_limits(memory=SizeLimit(0))
