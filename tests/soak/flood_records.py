@@ -17,7 +17,8 @@ ASKING_CHANNEL = 2  # of a consumer: requests there delay no delivery
 ACK, NACK, DELIVER, FLOW_OK = (60, 80), (60, 120), (60, 60), (20, 21)
 OPEN_OK, DECLARE_OK = (20, 11), (50, 11)
 ENDS = {(10, 50), (20, 40), (60, 30)}  # of the connection, the channel, a consumer
-NOTICES = {(10, 60), (10, 61)}  # connection.blocked and unblocked
+HEARTBEAT = (0, 0)
+NOTICES = {(10, 60), (10, 61), HEARTBEAT}  # connection.blocked and unblocked
 
 FRAME = struct.Struct(">BHI")
 IDS = struct.Struct(">HH")
@@ -103,7 +104,7 @@ QUESTIONS = [
 
 
 def frame_at(data: bytearray, at: int) -> tuple[tuple[int, int], int, int] | None:
-    """Return a method frame's ids, where its arguments begin and where it ends, if it is there."""
+    """Return a frame's ids, where its method's arguments begin and where it ends, if it is there."""
     if len(data) < at + FRAME.size + 1:
         return None
     kind, _, size = FRAME.unpack_from(data, at)
@@ -111,5 +112,7 @@ def frame_at(data: bytearray, at: int) -> tuple[tuple[int, int], int, int] | Non
     end = begin + size + 1
     if len(data) < end:
         return None
+    if kind == wire.HEARTBEAT:
+        return HEARTBEAT, begin, end
     assert kind == wire.METHOD, bytes(data[at:end])
     return IDS.unpack_from(data, begin), begin + IDS.size, end
