@@ -30,6 +30,7 @@ from leveret.amqp.methods import (
     BasicNack,
     BasicRecover,
     ChannelClose,
+    ChannelOpen,
     ConfirmSelect,
     QueueBind,
     QueueDeclare,
@@ -375,6 +376,35 @@ def _(rig: Rig) -> None:
     rig.measure()
     peer.raw(one * 5)
     consumer.wait(spec.BASIC_DELIVER, 5 * len(names))
+
+
+def _held_up(channels: int, no_ack: bool) -> None:
+    size = f"5 x 64 KiB to 1,000 queues, {channels} channels of a socket read late"
+
+    @operation("basic.deliver" + " and ack" * (not no_ack), size)
+    def run(rig: Rig) -> None:
+        peer, consumer = rig.peer(), rig.peer()
+        exchange(peer, "fanout")
+        names = named(rig.scaled(1_000))
+        declare(peer, names)
+        peer.calls(1, [QueueBind(name, "x") for name in names])
+        for number in range(1, channels + 1):
+            if number > 1:
+                consumer.call(number, ChannelOpen())
+            own = names[number - 1 :: channels]
+            consumer.calls(number, [BasicConsume(name, no_ack=no_ack) for name in own])
+        peer.call(1, ConfirmSelect())
+        one = message(1, b"", bytes(1 << 16), b"x")
+        rig.measure()
+        with consumer.not_reading():
+            peer.raw(one * 5)
+            peer.wait_confirmed(5)
+        consumer.wait(spec.BASIC_DELIVER, 5 * len(names))
+
+
+_held_up(1, True)
+_held_up(1, False)
+_held_up(100, True)
 
 
 @operation("basic.publish", "each to another of 20,000 queues")

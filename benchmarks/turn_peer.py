@@ -11,7 +11,8 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from leveret.amqp import methods, spec
@@ -99,6 +100,12 @@ class Peer:
                 return
             time.sleep(0.02)
         raise RefusedError(f"{number} not confirmed")
+
+    @contextmanager
+    def not_reading(self) -> Iterator[None]:
+        """Read nothing for a while; what comes stays in the socket's buffers."""
+        with self._changed:
+            yield
 
     def _read(self) -> None:
         rest = b""

@@ -7,10 +7,21 @@ Asking them costs no mail; only a queue that was refused hears from the channel 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+
+
+class Line(Protocol):
+    """Where the gates of a connection line up (``connection/resume_line.py``)."""
+
+    def join(self, gate: DeliveryGate) -> None:
+        """A gate has its first queue that waits."""
+
+    def rejoin(self, gate: DeliveryGate, queue: Ref) -> None:
+        """A queue was resumed, but the gate was closed again before its turn."""
 
 
 class DeliveryGate:
@@ -19,23 +30,40 @@ class DeliveryGate:
     Attributes:
         is_open: False while the transport's buffer is above its high-water mark or the channel
             is closing.
-        waiting: queues to send ``Resume`` to when it opens; made on first use.
+        channel: that it belongs to; None until it has started.
+        waiting: queues to send ``Resume`` to when it opens, the first come first; made on first use.
     """
 
-    __slots__ = ("is_open", "waiting")
+    __slots__ = ("_line", "channel", "is_open", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, line: Line | None = None) -> None:
+        self._line = line
+        self.channel: Ref | None = None
         self.is_open = True
-        self.waiting: set[Ref] | None = None
+        self.waiting: OrderedDict[Ref, None] | None = None
 
     def wait(self, queue: Ref) -> None:
         if self.waiting is None:
-            self.waiting = set()
-        self.waiting.add(queue)
+            self.waiting = OrderedDict()
+            if self._line is not None:
+                self._line.join(self)
+        self.waiting[queue] = None
 
-    def take_waiting(self) -> set[Ref]:
-        waiting, self.waiting = self.waiting, None
-        return waiting or set()
+    def wait_again(self, queue: Ref) -> None:
+        """Keep the place of a queue that was resumed for nothing."""
+        if self._line is None:
+            self.wait(queue)
+        else:
+            self._line.rejoin(self, queue)
+
+    def take_one(self) -> Ref | None:
+        """Return the queue that has waited longest, and forget it."""
+        if self.waiting is None:
+            return None
+        queue, _ = self.waiting.popitem(last=False)
+        if not self.waiting:
+            self.waiting = None
+        return queue
 
 
 class ChannelLimiter:

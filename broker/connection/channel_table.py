@@ -18,9 +18,9 @@ from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, Interna
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
 from leveret.broker.channel.session import PEER_ENDED
+from leveret.broker.connection.resume_line import ResumeLine
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
-from leveret.broker.mail import Resume
 from leveret.core.limits import CHANNELS_PER_TURN
 from leveret.supervisors.requests import StartChild
 
@@ -86,9 +86,9 @@ class _Slot:
 
     __slots__ = ("gate", "ref", "stash")
 
-    def __init__(self, stash: list[Run]) -> None:
+    def __init__(self, stash: list[Run], line: ResumeLine) -> None:
         self.ref: Ref | None = None
-        self.gate = DeliveryGate()
+        self.gate = DeliveryGate(line)
         self.stash: list[Run] | None = stash
 
 
@@ -117,11 +117,12 @@ class _Reader(Protocol):
 class ChannelTable:
     """The channels of one connection, for its reader."""
 
-    __slots__ = ("_numbers", "_reader", "_slots")
+    __slots__ = ("_line", "_numbers", "_reader", "_slots")
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
         self._slots: dict[int, _Slot] = {}
+        self._line = ResumeLine(reader.runtime)
         self._numbers: dict[Ref, int] = {}  # of the actors
 
     def __len__(self) -> int:
@@ -206,7 +207,7 @@ class ChannelTable:
             reader.fail(error)
             return
         assert reader.channels_sup is not None
-        slot = self._slots[number] = _Slot(batch[1:])
+        slot = self._slots[number] = _Slot(batch[1:], self._line)
         slot.gate.is_open = not reader.writing_is_paused
 
         def started(answer: Any) -> None:
@@ -238,7 +239,7 @@ class ChannelTable:
         if isinstance(answer, CallFailed) or answer[0] != "ok":
             self._reader.fail(InternalError(method=spec.CHANNEL_OPEN))
             return
-        slot.ref = answer[1]
+        slot.ref = slot.gate.channel = answer[1]
         self._numbers[answer[1]] = number
         self._reader.monitor(answer[1])
         self._replay(number, slot)
@@ -259,6 +260,7 @@ class ChannelTable:
         if number is None:
             return
         slot = self._slots.pop(number)
+        self._line.leave(slot.gate)
         if self._reader.connections.is_stopping:
             return  # the reader is next
         if reason != NORMAL:
@@ -275,6 +277,7 @@ class ChannelTable:
 
     def close_gates(self) -> None:
         """The transport is full: queues stop delivering."""
+        self._line.close()
         for slot in self._slots.values():
             slot.gate.is_open = False
 
@@ -288,5 +291,4 @@ class ChannelTable:
                 slot.gate.is_open = True
                 continue
             slot.gate.is_open = slot.stash is None
-            for waiting in slot.gate.take_waiting():
-                self._reader.post(waiting, Resume(slot.ref))
+        self._line.open()

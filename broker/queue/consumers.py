@@ -201,6 +201,10 @@ class Consumers:
         record.waits_for_resume = False
         if not record.blocked:
             return False
+        gate = next(iter(record.blocked)).spec.gate
+        if not gate.is_open:
+            gate.wait_again(self._queue)
+            return False
         return sum(self.unblock(consumer) for consumer in list(record.blocked)) > 0
 
     def settle(self, channel: Ref, tag: bytes | None, seqs: list[int]) -> bool:

@@ -213,7 +213,7 @@ def test_a_consumer_waits_for_a_closed_gate() -> None:
     assert dealt(consumers, 5) == ""
     assert consumers.active == 0
     assert not consumers.resume("ch"), "still closed"
-    assert gate.take_waiting() == {QUEUE}
+    assert gate.take_one() == QUEUE
 
     gate.is_open = True
     assert consumers.resume("ch")
@@ -229,7 +229,7 @@ def test_an_ack_does_not_unblock_a_consumer_that_waits_for_its_gate() -> None:
     gate.is_open = False
 
     assert not consumers.settle("ch", b"a", [0])
-    assert gate.take_waiting() == {QUEUE}, "now it is the gate that will say when"
+    assert gate.take_one() == QUEUE, "now it is the gate that will say when"
 
 
 def test_a_cancelled_consumer_leaves_its_unacked_with_the_channel() -> None:
@@ -457,7 +457,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         """As the channel does: refused queues are told when there is room."""
         for channel in CHANNELS:
             gate, limiter = self.outlets[channel], self.limiters[channel]
-            waits = gate.is_open and gate.take_waiting()
+            waits = gate.is_open and list(iter(gate.take_one, None))
             waits = (limiter.room() and limiter.take_waiting()) or waits
             if waits:
                 self.real.resume(channel)

@@ -1,0 +1,96 @@
+"""The queues that wait until a connection takes more: a few at a time are resumed, in turn.
+
+A connection takes a few hundred KiB before its transport is full again, often no more than a few queues
+have at hand. So when it takes more, ``RESUMES`` queues are resumed, others when these have had their turn, as long
+as there is room. Channels take turns, and so do the queues of a channel. A queue that finds the connection
+full again keeps its place: it comes before all others when there is room.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.mail import Resume
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.delivery_gate import DeliveryGate
+
+RESUMES: Final = 8  # per round of the run queue
+
+
+class ResumeLine:
+    """The line of one connection.
+
+    Attributes:
+        is_open: the connection takes more.
+    """
+
+    __slots__ = ("_gates", "_is_due", "_resumed_for_nothing", "_runtime", "is_open")
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._gates: deque[DeliveryGate] = deque()
+        self._resumed_for_nothing: dict[tuple[DeliveryGate, Ref], None] = {}
+        self._is_due = False
+        self.is_open = True
+
+    def open(self) -> None:
+        """The transport has room: resume the first in the line."""
+        self.is_open = True
+        self._resume()
+
+    def close(self) -> None:
+        """The transport is full."""
+        self.is_open = False
+
+    def join(self, gate: DeliveryGate) -> None:
+        self._gates.append(gate)
+        if self.is_open:  # the channel is about to end; its last method may wait
+            self._continue()
+
+    def rejoin(self, gate: DeliveryGate, queue: Ref) -> None:
+        if not self.is_open:  # else the channel is ending, and gets nothing more
+            self._resumed_for_nothing[gate, queue] = None
+
+    def leave(self, gate: DeliveryGate) -> None:
+        """The channel of a gate has ended."""
+        if gate.waiting is not None:
+            gate.waiting = None
+            self._gates.remove(gate)
+
+    def _resume(self) -> None:
+        for gate, queue in self._take():
+            if gate.channel is not None:
+                self._runtime.send(queue, Resume(gate.channel))
+        if self._gates or self._resumed_for_nothing:
+            self._continue()
+
+    def _take(self) -> list[tuple[DeliveryGate, Ref]]:
+        """Take the next queues out of the line."""
+        taken = list(islice(self._resumed_for_nothing, RESUMES))
+        for each in taken:
+            del self._resumed_for_nothing[each]
+        gates = self._gates
+        while gates and len(taken) < RESUMES:
+            gate = gates.popleft()
+            queue = gate.take_one()
+            if queue is not None:
+                taken.append((gate, queue))
+            if gate.waiting is not None:
+                gates.append(gate)
+        return taken
+
+    def _continue(self) -> None:
+        """Resume more when all that have been resumed have had their turn."""
+        if not self._is_due:
+            self._is_due = True
+            self._runtime.after_round(self._round_over)
+
+    def _round_over(self) -> None:
+        self._is_due = False
+        if self.is_open:
+            self._resume()

@@ -1,0 +1,181 @@
+"""The line of a connection: few are resumed at once, each gets its turn, nobody is forgotten."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.amqp import methods as m
+from leveret.broker.connection.resume_line import RESUMES, ResumeLine
+from leveret.broker.delivery_gate import DeliveryGate
+from leveret.broker.mail import Resume
+from rigs.broker_rig import Rig
+
+
+class Runtime:
+    """Queues as names; a round is over when the test says so."""
+
+    def __init__(self) -> None:
+        self.sent: deque[tuple[Any, Resume]] = deque()
+        self.callbacks: list[Callable[[], None]] = []
+
+    def send(self, queue: Any, resume: Resume) -> None:
+        self.sent.append((queue, resume))
+
+    def after_round(self, callback: Callable[[], None]) -> None:
+        self.callbacks.append(callback)
+
+    def end_round(self) -> None:
+        callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+class Connection:
+    """A connection that takes some messages and is full then, and the queues that wait for it."""
+
+    def __init__(self, channels: list[list[str]], room: int) -> None:
+        self.runtime = Runtime()
+        self.line = ResumeLine(self.runtime)  # type: ignore[arg-type]
+        self.room = room
+        self.served: Counter[str] = Counter()
+        self.gates: dict[Any, DeliveryGate] = {}
+        self.most_sent = 0
+        self.active: deque[tuple[Any, DeliveryGate]] = deque()
+        self.close()
+        for number, queues in enumerate(channels):
+            gate = self.gates[number] = DeliveryGate(self.line)
+            gate.channel = number  # type: ignore[assignment]
+            gate.is_open = False
+            for queue in queues:
+                gate.wait(queue)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self.line.close()
+        for gate in self.gates.values():
+            gate.is_open = False
+
+    def open(self) -> None:
+        """Take ``room`` messages, then be full."""
+        self.left = self.room
+        for gate in self.gates.values():
+            gate.is_open = True
+        self.line.open()
+        while self.runtime.sent or self.runtime.callbacks or self.active:
+            self.most_sent = max(self.most_sent, len(self.runtime.sent))
+            while self.runtime.sent:
+                self.resumed(*self.runtime.sent.popleft())
+            for _ in range(len(self.active)):
+                self.turn(*self.active.popleft())
+            self.runtime.end_round()
+
+    def resumed(self, queue: Any, resume: Resume) -> None:
+        gate = self.gates[resume.channel]
+        if gate.is_open:
+            self.turn(queue, gate)
+        else:
+            gate.wait_again(queue)
+
+    def turn(self, queue: Any, gate: DeliveryGate) -> None:
+        """Deliver one of many messages."""
+        if gate.is_open:
+            self.served[queue] += 1
+            self.left -= 1
+            self.active.append((queue, gate))
+            if not self.left:
+                self.close()
+        else:
+            gate.wait(queue)
+
+
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any),
+    st.integers(1, 30),
+    st.integers(1, 60),
+)
+def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) -> None:
+    channels = [[f"{number}.{each}" for each in range(size)] for number, size in enumerate(sizes)]
+    queues = [queue for names in channels for queue in names]
+    connection = Connection(channels, room)
+    for _ in range(openings):
+        connection.open()
+
+    assert connection.most_sent <= RESUMES
+    assert sum(connection.served.values()) == openings * room
+    waiting = {queue for gate in connection.gates.values() for queue in gate.waiting or ()}
+    waiting |= {queue for _, queue in connection.line._resumed_for_nothing}
+    assert waiting == set(queues), "nobody is forgotten"
+    served = [connection.served[queue] for queue in channels[0]]
+    if len(channels) == 1:
+        assert max(served) - min(served) <= room
+    if openings >= 2 * len(channels) * max(sizes):
+        assert set(connection.served) == set(queues), "nobody starves"
+
+
+def test_channels_take_turns() -> None:
+    connection = Connection([[f"a{number}" for number in range(100)], ["b"], ["c"]], room=3)
+    connection.open()
+
+    assert set(connection.served) == {"a0", "b", "c"}
+
+
+def test_a_channel_that_has_ended_has_no_place_in_the_line() -> None:
+    connection = Connection([["a"], ["b"]], room=5)
+    connection.line.leave(connection.gates[0])
+    connection.line.leave(connection.gates[0])
+    connection.open()
+
+    assert connection.served == {"b": 5}
+
+
+def test_a_queue_at_a_gate_that_stays_closed_is_resumed_once() -> None:
+    connection = Connection([[]], room=5)
+    gate = connection.gates[0]
+    connection.line.open()
+    gate.wait("a")  # type: ignore[arg-type]
+    connection.runtime.end_round()
+    assert [queue for queue, _ in connection.runtime.sent] == ["a"]
+    connection.resumed(*connection.runtime.sent.popleft())
+    connection.runtime.end_round()
+
+    assert not connection.runtime.sent
+    assert not connection.runtime.callbacks
+
+
+@pytest.mark.parametrize("channels", [1, 20])
+def test_a_connection_that_is_full_again_has_resumed_few_queues(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, channels: int
+) -> None:
+    publisher, consumer = rig.session(), rig.session(channels=channels)
+    names = [f"q{number}" for number in range(200)]
+    for number, name in enumerate(names):
+        publisher.ask(1, m.QueueDeclare(name))
+        publisher.ask(1, m.QueueBind(name, "amq.fanout", ""))
+        consumer.ask(number % channels + 1, m.BasicConsume(name, no_ack=True))
+    reader = rig.node.connections.readers[consumer.reader]
+    reader.writing_paused()
+    publisher.publish(1, "", b"a", b"b", exchange="amq.fanout")
+    resumed: list[object] = []
+    send = rig.runtime.send
+
+    def counted(to: Any, message: Any, *rest: Any) -> None:
+        if type(message) is Resume:
+            resumed.append(to)
+        send(to, message, *rest)
+
+    monkeypatch.setattr(rig.runtime, "send", counted)
+    reader.writing_resumed()
+    reader.writing_paused()
+    rig.settle()
+    assert len(resumed) == RESUMES
+    assert consumer.bodies() == []
+
+    reader.writing_resumed()
+    rig.settle()
+    assert sorted(consumer.bodies()) == [b"a"] * 200 + [b"b"] * 200
+    assert len(resumed) == 200 + RESUMES
