@@ -41,10 +41,12 @@ class Alarms:
 
     Attributes:
         raised: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
+        times: how often an alarm was raised.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self.raised: tuple[str, ...] = ()
+        self.times = 0
         self._runtime = runtime
         self._blocked: dict[Ref, None] = {}  # in the order in which they were
         self._room_bytes = math.inf
@@ -64,6 +66,7 @@ class Alarms:
         if (what in self.raised) == is_raised:
             return
         if is_raised:
+            self.times += 1
             self.raised = tuple(sorted((*self.raised, what)))
             log.warning("alarm raised, publishers are blocked resource=%s %s", what, figures)
         else:

@@ -3,6 +3,11 @@
 A connection is *blocked* from the first content on whose header has come; the runs behind it are held and
 nothing more is read, so no method behind a publish is answered either. It is told with connection.blocked,
 once, if it said that it understands that. Source: ``rabbit_reader``.
+
+Definitions and consumers take memory as messages do. A consumer must be able to come and to drain queues while memory is
+short, so its methods pass; but a connection is blocked as well when, while the memory alarm is raised, it sends a
+method with large arguments, or more of those that the broker must remember than any consumer needs.
+Differs from RabbitMQ, which lets all of them pass.
 """
 
 from __future__ import annotations
@@ -10,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from leveret.amqp.kernel import OVERSIZE, PUBLISH, Run
+from leveret.amqp import spec
+from leveret.amqp.kernel import METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import ConnectionBlocked, ConnectionUnblocked
+from leveret.broker.connection.alarms import MEMORY
 from leveret.core.message import BODY
 
 if TYPE_CHECKING:
@@ -19,18 +26,33 @@ if TYPE_CHECKING:
     from leveret.amqp.fields import Method
     from leveret.broker.connection.alarms import Alarms
 
+ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method that passes while memory is short
+REMEMBERED_MAX: Final = (
+    5_000  # methods of a connection during one alarm: its channels, queues, consumers
+)
+
 _PUBLISHES: Final = (PUBLISH, OVERSIZE)
+_REMEMBERED: Final = frozenset(
+    {
+        spec.CHANNEL_OPEN,
+        spec.EXCHANGE_DECLARE,
+        spec.EXCHANGE_BIND,
+        spec.QUEUE_DECLARE,
+        spec.QUEUE_BIND,
+        spec.BASIC_CONSUME,
+    }
+)
 
 
 class Throttle:
     """The effect of alarms on one connection.
 
     Attributes:
-        is_blocked: the connection has published since an alarm was raised.
+        is_blocked: the connection has published since an alarm was raised, or made the broker remember too much.
         reader: of the connection.
     """
 
-    __slots__ = ("_held", "_tell", "alarms", "is_blocked", "reader")
+    __slots__ = ("_held", "_remembered", "_tell", "alarms", "is_blocked", "reader")
 
     def __init__(self, alarms: Alarms, reader: Ref, tell: Callable[[Method], None]) -> None:
         self.alarms = alarms
@@ -38,6 +60,7 @@ class Throttle:
         self.reader = reader
         self._tell = tell
         self._held: Sequence[Run] = ()  # shared: most connections hold none
+        self._remembered = (0, 0)  # which alarm, how many methods since it was raised
 
     def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
         """Return the runs that are handled now; hold the others, from the first publish on.
@@ -52,9 +75,24 @@ class Throttle:
                 passing, held = _first_without_body(run)
                 self._block(held + runs[position + 1 :])
                 return runs[:position] + passing
+            if run[0] == METHOD and run[1] and self._takes_memory(run):
+                self._block(runs[position:])
+                return runs[:position]
         if is_publish_pending:
             self._block([])
         return runs
+
+    def _takes_memory(self, run: Run) -> bool:
+        """Return whether a method has to wait until memory is not short any more."""
+        alarms = self.alarms
+        if MEMORY not in alarms.raised or run[2] not in _REMEMBERED:
+            return False
+        if len(run[3]) > ARGUMENTS_BYTES_MAX:
+            return True
+        alarm, count = self._remembered
+        count = count + 1 if alarm == alarms.times else 1
+        self._remembered = (alarms.times, count)
+        return count > REMEMBERED_MAX
 
     def _block(self, held: list[Run]) -> None:
         self.is_blocked = True

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from leveret.amqp import methods as m
+from leveret.broker.connection import throttle
 from rigs.broker_rig import HEADER, Client, Rig
 
 
@@ -173,3 +176,79 @@ def test_acks_of_a_blocked_connection_wait_with_its_publishes(rig: Rig) -> None:
     client.send(1, m.BasicRecover(requeue=True))
 
     assert depth(rig) == 1, "the first one was acked"
+
+
+# What the broker must remember takes memory as well.
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        m.QueueDeclare("new", arguments={"text": ("S", bytes(5_000))}),
+        m.ExchangeDeclare("new", "direct", arguments={"text": ("S", bytes(5_000))}),
+        m.QueueBind("q", "amq.direct", "k", False, {"text": ("S", bytes(5_000))}),
+        m.ExchangeBind("amq.topic", "amq.direct", "k", False, {"text": ("S", bytes(5_000))}),
+        m.BasicConsume("q", "t", arguments={"text": ("S", bytes(5_000))}),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_large_arguments_wait_while_memory_is_short_and_only_then(
+    rig: Rig, method: m.Method
+) -> None:
+    client = publisher(rig)
+    raised(rig, "disk")
+    client.send(1, method)
+    assert len(client.take()) == 1, "that takes no room on the disk that is worth it"
+    raised(rig)
+    client.send(1, method)
+    assert client.take() == []
+    assert not client.wire.is_reading
+
+    cleared(rig)
+    cleared(rig, "disk")
+
+    assert len(client.take()) == 1
+    assert client.wire.is_reading
+
+
+def test_a_consumer_comes_declares_and_drains_while_memory_is_short(rig: Rig) -> None:
+    publisher(rig).publish(1, "q", b"1", b"2")
+    raised(rig)
+    client = rig.session(channels=20)
+    client.ask(1, m.QueueDeclare("q", passive=True))
+    client.ask(1, m.QueueDeclare("mine", exclusive=True, arguments={"x-expires": ("l", 9_000)}))
+    client.ask(1, m.QueueBind("mine", "amq.direct", "k"))
+    client.send(1, m.BasicConsume("q", "t", no_ack=True))
+
+    assert client.bodies() == [b"1", b"2"]
+    assert client.wire.is_reading
+
+
+def test_a_connection_that_defines_on_and_on_waits_while_memory_is_short(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    client = publisher(rig)
+    for _ in range(2):
+        raised(rig)
+        for _ in range(10):
+            client.ask(1, m.QueueDeclare())
+        client.ask(1, m.BasicQos())  # is not remembered
+        assert client.wire.is_reading
+        client.send(1, m.QueueDeclare())
+        assert not client.wire.is_reading
+        cleared(rig)
+        assert len(client.take()) == 1
+    assert len(rig.queues) == 1 + 2 * 11
+
+
+def test_methods_are_counted_for_each_alarm(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    client = publisher(rig)
+    for _ in range(3):
+        raised(rig)
+        for _ in range(10):
+            client.ask(1, m.QueueDeclare())
+        cleared(rig)
+
+    assert client.wire.is_reading
