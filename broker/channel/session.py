@@ -56,14 +56,11 @@ class Session(Client, eq=False):
     """One logged-in connection, as its channels see it.
 
     Attributes:
-        name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
         cancel_notify: the client understands basic.cancel from the broker.
         frame_max: negotiated frame size in bytes.
         client_name: ``connection_name`` of the client's properties, for logs.
-        source: the peer's address, on whose account log lines are counted in a flood.
     """
 
-    name: str
     vhost: VHost
     writer: Output
     read_control: Reading
@@ -72,7 +69,6 @@ class Session(Client, eq=False):
     frame_max: int
     cancel_notify: bool
     client_name: str
-    source: str
 
 
 class ChannelActor(Protocol):

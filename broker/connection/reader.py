@@ -283,6 +283,7 @@ class Reader(GenServer):
             opened.user,
             self.ref,
             self.name,
+            self.log.source,
             opened.vhost,
             self.writer,
             self.read_control,
@@ -291,7 +292,6 @@ class Reader(GenServer):
             opened.frame_max,
             opened.cancel_notify,
             self.log.client_name,
-            self.log.source,
         )
         self.handshake = None
         self._enter(Event.VHOST_OPENED)

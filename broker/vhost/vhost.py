@@ -28,6 +28,7 @@ from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
 from leveret.core.log import logger
+from leveret.core.log_floods import SOURCE
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE, Binding
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
@@ -50,10 +51,17 @@ log = logger(__name__)
 
 
 class Client(Struct, eq=False):
-    """A logged-in connection, as its vhost knows it; its reader owns its exclusive queues."""
+    """A logged-in connection, as its vhost knows it; its reader owns its exclusive queues.
+
+    Attributes:
+        name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
+        source: the peer's address, on whose account log lines are counted in a flood.
+    """
 
     user: User
     reader: Ref
+    name: str
+    source: str
 
 
 class VHost:
@@ -282,6 +290,17 @@ class VHost:
         if durable:
             entry.number(new_queue_no(self._metadata.store, entry.settings))
         yield from self.add_queue(entry, user.name)
+        if idle := queue_arguments.without_effect(method.arguments):
+            log.warning(
+                "queue arguments are without effect so far queue=%s vhost=%s user=%s name=%s"
+                " arguments=%s",
+                name,
+                self.name,
+                user.name,
+                client.name,
+                idle,
+                extra={SOURCE: client.source},
+            )
         return entry
 
     def _check_new_queue(self, user: User, name: str, method: QueueDeclare) -> None:

@@ -157,6 +157,31 @@ def test_a_node_that_is_full_says_so(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
+def test_arguments_without_effect_are_warned_of_where_they_are_set(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = rig.session()
+    arguments = {
+        "x-dead-letter-exchange": ("S", b"dead"),
+        "x-max-length": ("l", 5),
+        "x-message-ttl": ("l", 5),
+        "x-single-active-consumer": ("t", True),
+    }
+    for name in ("orders", "plain", "orders"):
+        client.send(1, m.QueueDeclare(name, arguments={} if name == "plain" else arguments))
+
+    found = [each for each in caplog.records if "without effect" in each.getMessage()]
+    assert [(each.levelname, each.getMessage()) for each in found] == [
+        (
+            "WARNING",
+            "queue arguments are without effect so far queue=orders vhost=/ user=guest"
+            f" name={NAME}"
+            ' arguments="x-dead-letter-exchange, x-max-length, x-single-active-consumer"',
+        )
+    ]
+    assert all(type(each) is m.QueueDeclareOk for each in client.take())
+
+
 def test_names_in_errors_are_printable(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     client = rig.session()
     caplog.clear()
