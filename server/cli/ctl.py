@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from leveret.core.errors import LeveretError
+from leveret.core.printable import printable
 from leveret.core.sizes import SizeLimit, parse_size
 from leveret.server.definitions.file import read_definitions
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
+from leveret.server.output.terminal import show
 
 Options: TypeAlias = argparse.Namespace
 Ask: TypeAlias = Callable[[str, dict[str, Any]], Any]
@@ -231,15 +233,15 @@ def run(options: Options, ask: Ask) -> int:
         options.setting, options.limit = _LIMITS[command.verb](options.threshold)
     quiet = options.quiet or options.silent or options.formatter in formats.MACHINE_READABLE
     if not quiet and not (command.verb == "export_definitions" and options.file == "-"):
-        print(_banner(command, options), flush=True)
+        show(_banner(command, options), flush=True)
     answer = _SPECIAL.get(command.verb, _plain)(command, options, ask)
     if columns:
         headers = not (options.silent or options.no_table_headers)
-        print(formats.rows(options.formatter, columns, answer, headers), end="")
+        show(formats.rows(options.formatter, columns, answer, headers), end="")
     elif isinstance(answer, str):
-        print(answer)
+        show(answer)
     if command.after and not quiet:
-        print(command.after)
+        show(command.after)
     return 0
 
 
@@ -355,7 +357,7 @@ def _close_all(_command: Command, options: Options, ask: Ask) -> str:
 def _check_vhosts(_command: Command, options: Options, ask: Ask) -> str | None:
     down = ask("check_virtual_hosts", {})
     if down:
-        lines = [formats.printable(f"{row['vhost']}: {row['reason']}") for row in down]
+        lines = [printable(f"{row['vhost']}: {row['reason']}") for row in down]
         raise CheckFailedError("\n".join(["Some virtual hosts are down:", *lines]))
     return None if options.silent else "All virtual hosts are running"
 
@@ -390,7 +392,7 @@ def _set_policy(command: Command, options: Options, ask: Ask) -> None:
 
 def _warn(notices: list[str] | None) -> None:
     for notice in notices or ():
-        print(f"Warning: {formats.printable(notice)}", file=sys.stderr)
+        show(f"Warning: {notice}", file=sys.stderr)
 
 
 _SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {

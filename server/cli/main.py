@@ -15,12 +15,14 @@ from typing import Any, Final, NoReturn
 
 import leveret
 from leveret.core.errors import ConfigError
+from leveret.core.printable import printable
 from leveret.server import control
 from leveret.server.cli import ctl
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.config.config import LOG_LEVELS, parse_address
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
+from leveret.server.output.terminal import show
 from leveret.server.store_tools import command as store_tool
 
 FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
@@ -37,7 +39,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(os.EX_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(os.EX_USAGE, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except tuple(FAILURES) as error:
         code, words = next(FAILURES[kind] for kind in FAILURES if isinstance(error, kind))
-        print(words.format(error), file=sys.stderr)
+        show(words.format(error), file=sys.stderr)
         return code
     except BrokenPipeError:  # ``leveret tree | head``
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -138,13 +140,13 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _status(options: argparse.Namespace) -> int:
     found = _asking(options)("status", {})
-    print(formats.json_line(found) if options.json else formats.status(found), end="")
+    show(formats.json_line(found) if options.json else formats.status(found), end="")
     return 0
 
 
 def _tree(options: argparse.Namespace) -> int:
     found = _asking(options)("tree", {})
-    print("".join(map(formats.json_line, found)) if options.json else formats.tree(found), end="")
+    show("".join(map(formats.json_line, found)) if options.json else formats.tree(found), end="")
     return 0
 
 

@@ -26,6 +26,7 @@ from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.config import files as conf_file
 from leveret.server.config.config import Config
 from leveret.server.event_loop import loop_factory, name_of
+from leveret.server.output.terminal import show
 from leveret.server.process import AddressUnavailableError
 
 log = logs.logger(__name__)
@@ -95,10 +96,10 @@ async def _tell_ready(broker: Broker, config: Config) -> None:
     """Print the ``ready`` line when every vhost serves, and until then a line for each that does not."""
     address, version = f"amqp://{broker.addresses[0]}", leveret.__version__
     for vhost, reason in broker.degraded.items():
-        print(f"leveret {version} degraded: {address} vhost={vhost} reason={reason}", flush=True)
+        show(f"leveret {version} degraded: {address} vhost={vhost} reason={reason}", flush=True)
     await broker.wait_serving()
     loop = name_of(asyncio.get_running_loop())
-    print(
+    show(
         f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME} loop={loop}",
         flush=True,
     )
@@ -138,5 +139,5 @@ def _tune_interpreter() -> None:
 
 
 def _fail(code: int, error: Exception) -> int:
-    print(f"leveret: {error}", file=sys.stderr)
+    show(f"leveret: {error}", file=sys.stderr)
     return code

@@ -18,10 +18,12 @@ from typing import Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
+from leveret.core.printable import printable
 from leveret.server import control
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.progress import progress_bar
+from leveret.server.output.terminal import show
 from leveret.server.process import DataDirectory, stored_node_id
 from leveret.server.snapshots import copying, manifest
 from leveret.server.snapshots.checking import Report, verify
@@ -56,11 +58,11 @@ def _create(options: argparse.Namespace) -> int:
     wanted = Wanted(name, options.vhost)
     path, made = create(Files(), options.data, wanted, copy_to, options.timeout)
     if options.json:
-        print(formats.json_line(_row(made) | {"path": str(path)}), end="")
+        show(formats.json_line(_row(made) | {"path": str(path)}), end="")
         return 0
     torn = sum(store.torn_bytes for store in made.stores)
     state = "clean" if made.is_clean else f"after a crash, {torn} torn bytes left out"
-    print(
+    show(
         f"{path}: {made.messages} messages in {made.queue_count} queues, "
         f"{made.size_bytes} bytes, {state}"
     )
@@ -135,7 +137,7 @@ def _list(options: argparse.Namespace) -> int:
             rows.append(_row(read_manifest(folder / name)) | {"name": name})
         except StoreError as error:
             failed = _fail(os.EX_CONFIG, str(error))
-    print(formats.rows("json" if options.json else "table", COLUMNS, rows), end="")
+    show(formats.rows("json" if options.json else "table", COLUMNS, rows), end="")
     return failed
 
 
@@ -157,9 +159,9 @@ def _verify(options: argparse.Namespace) -> int:
     with progress_bar("verify") as progress:
         report = verify(Files(), folder, wanted, progress)
     if options.json:
-        print(formats.json_line(asdict(report) | {"sound": report.is_sound}), end="")
+        show(formats.json_line(asdict(report) | {"sound": report.is_sound}), end="")
     else:
-        print("".join(f"{line}\n" for line in _lines(report)), end="")
+        show("".join(f"{line}\n" for line in _lines(report)), end="")
     return 0 if report.is_sound else EX_DAMAGED
 
 
@@ -172,7 +174,7 @@ def _lines(report: Report) -> list[str]:
     lines += report.problems
     state = "sound" if report.is_sound else "damaged"
     count = f"{report.rows} messages, {report.records} records of {report.size_bytes} bytes"
-    return [formats.printable(line) for line in [*lines, f"{report.snapshot}: {state}, {count}"]]
+    return [printable(line) for line in [*lines, f"{report.snapshot}: {state}, {count}"]]
 
 
 def _seqs(seqs: list[int]) -> str:
@@ -184,7 +186,7 @@ def _restore(options: argparse.Namespace) -> int:
     folder, target = _folder(options), options.to.absolute()
     made = read_manifest(folder)
     copying.restore(Files(), folder, made, target)
-    print(f"{target}: {made.messages} messages in {made.queue_count} queues")
+    show(f"{target}: {made.messages} messages in {made.queue_count} queues")
     return 0
 
 
@@ -210,5 +212,5 @@ VERBS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
 
 
 def _fail(code: int, text: str) -> int:
-    print(f"leveret: {text}", file=sys.stderr)
+    show(f"leveret: {text}", file=sys.stderr)
     return code

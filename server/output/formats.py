@@ -11,6 +11,7 @@ import io
 from collections.abc import Sequence
 from typing import Any, Final
 
+from leveret.core.printable import printable
 from leveret.server.output import json_text
 from leveret.server.output.json_text import Row
 
@@ -143,9 +144,9 @@ def _last(ago_s: float | None) -> str:
 
 def _json(columns: Sequence[str], found: list[Row]) -> str:
     lines = (
-        json_text.encode(
+        json_text.shown(
             {column: "" if row.get(column) is None else row[column] for column in columns}
-        ).decode()
+        )
         for row in found
     )
     body = "\n,".join(lines)
@@ -174,15 +175,7 @@ def _plain(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
-def printable(text: str) -> str:
-    """Escape characters of a name that would break the line or column, or control the terminal."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape", "backslashreplace").decode()
-        for each in text
-    )
+    return '"' + printable(text).replace('"', '""') + '"'
 
 
 def _erlang_table(triples: list[list[Any]]) -> str:
@@ -219,4 +212,4 @@ def _duration(seconds: float) -> str:
 
 def json_line(found: Any) -> str:
     """Return a value as JSON on one line."""
-    return json_text.encode(found).decode() + "\n"
+    return json_text.shown(found) + "\n"

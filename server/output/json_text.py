@@ -7,9 +7,12 @@ msgspec refuses these, the standard library writes and reads them as ``\udcff``.
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
+import re
+from typing import Any, Final, TypeAlias
 
 import msgspec
+
+_NOT_PRINTABLE: Final = re.compile("[^ -~]")
 
 Row: TypeAlias = dict[str, Any]
 """A JSON object; in listings one row, by column name."""
@@ -21,6 +24,18 @@ def encode(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def shown(value: Any) -> str:
+    r"""Return a value as JSON on one line for a terminal: what is not printable is ``\u009b``."""
+    text = encode(value).decode()
+    return text if text.isprintable() else _NOT_PRINTABLE.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    # Only strings of JSON hold such characters, so the text stays JSON with the same value.
+    character = found.group()
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def decode(data: bytes | str) -> Any:

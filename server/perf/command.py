@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from leveret.server.output.terminal import show
 from leveret.server.perf import args
 from leveret.server.perf.client import BrokerError
 from leveret.server.perf.report import Reporter
@@ -43,7 +44,7 @@ async def _run(scenario: Scenario) -> int:
     try:
         result = await run()
     except BrokerError as error:
-        print(f"leveret perf: {error}", file=sys.stderr)
+        show(f"leveret perf: {error}", file=sys.stderr)
         return EX_VIOLATION if run.tally.sent else os.EX_UNAVAILABLE
     reporter.end(result, scenario.json_file)
     return 0 if result["ok"] else EX_VIOLATION

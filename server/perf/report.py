@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.server.output.terminal import show
 from leveret.server.perf.agents import Tally
 
 SHARES: Final = (50.0, 75.0, 95.0, 99.0)
@@ -34,13 +35,13 @@ class Reporter:
         if window.count:
             figures = "/".join(map(str, [window.min_us, *window.percentiles(SHARES)]))
             text += f", min/median/75th/95th/99th consumer latency: {figures} µs"
-        print(text, flush=True)
+        show(text, flush=True)
 
     def end(self, result: dict[str, Any], file: str | None) -> None:
         if not self._is_quiet:
-            print(summary(result), end="", flush=True)
+            show(summary(result), end="", flush=True)
         if file == "-":
-            print(json.dumps(result), flush=True)
+            show(json.dumps(result), flush=True)
         elif file is not None:
             Path(file).write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 

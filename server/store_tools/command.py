@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.errors import StoreError
+from leveret.server.output.terminal import show
 
 if TYPE_CHECKING:
     from leveret.server.output.json_text import Row
@@ -72,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     from leveret.server.store_tools.text import is_unsound, text_of  # noqa: PLC0415
 
     text = formats.json_line(answer) if options.json else text_of(options.verb, answer)
-    print(text, end="")
+    show(text, end="")
     has_no_names = options.verb != "stat" and answer["metadata_damage"]
     return EX_DAMAGED if is_unsound(answer) or has_no_names else 0
 
@@ -106,5 +107,5 @@ def _work(options: argparse.Namespace) -> Row:
 
 
 def _fail(code: int, text: str) -> int:
-    print(f"leveret: {text}", file=sys.stderr)
+    show(f"leveret: {text}", file=sys.stderr)
     return code

@@ -6,11 +6,11 @@ import json
 from typing import Any, Final
 
 from leveret.core.files import Files
+from leveret.core.printable import printable
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit import queue_text
 from leveret.msg_store.offline.inspection import Inspection
-from leveret.server.output.formats import printable
 from leveret.server.store_tools.dirs import StoreAt
 
 QUEUES_SHOWN: Final = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from leveret.server.output.formats import printable
+from leveret.core.printable import printable
 from leveret.server.store_tools.figures import figures_lines, size_text, where
 from leveret.server.store_tools.findings import LostIn, lost_text
 
