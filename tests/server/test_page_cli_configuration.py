@@ -91,3 +91,15 @@ def examples() -> list[str]:
 @pytest.mark.parametrize("example", examples())
 def test_the_examples_of_perf_can_be_typed(example: str) -> None:
     args.parse(example.replace("'", "").split())
+
+
+def test_the_page_of_the_log_knows_the_lines_about_clients() -> None:
+    page = (DOCS / "logging.md").read_text("utf-8")
+    sources = ["connection/connection_log.py", "connection/alarms.py", "channel/channel.py"]
+    calls = r'log\.(?:info|warning|error|log)\(\s*(?:self\._level[^,]*,\s*)?"([^"%]*) \w+=%s'
+    broker = DOCS.parent / "broker"
+
+    events = {event for file in sources for event in re.findall(calls, (broker / file).read_text())}
+
+    assert len(events) == 9
+    assert {event for event in events if f"`{event}`" not in page} == set()
