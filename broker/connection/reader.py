@@ -82,6 +82,13 @@ _WRITE_LOW_BYTES: Final = 128 * 1024
 _UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
+class _Unread:
+    """To itself: bytes of the handshake wait."""
+
+
+_UNREAD: Final = _Unread()
+
+
 class Reader(GenServer):
     """The actor of one connection: reads its socket, and speaks for channel 0."""
 
@@ -103,6 +110,7 @@ class Reader(GenServer):
         self.log = ConnectionLog(self.name, self.peer, self.runtime.clock.monotonic_s())
         self.state = State.HEADER
         self.early = b""
+        self.unread = b""
         self.scanner = self._new_scanner(FRAME_MIN_BYTES)
         self.scanner.stepwise = True
         self.writer = Writer(self.runtime, transport)
@@ -150,16 +158,36 @@ class Reader(GenServer):
 
     def _received_while_not_running(self, data: bytes) -> None:
         match self.state:
-            case State.HEADER:
-                self._read_header(data)
-            case State.HANDSHAKE:
-                self._read_handshake(data)
+            case State.HEADER | State.HANDSHAKE:
+                self._read_later(data)
             case State.OPENING:
                 self.early += data
             case State.CLOSING:
                 self._read_close_ok(data)
 
+    def _read_later(self, data: bytes) -> None:
+        """Leave a step of the handshake to the bulk queue.
+
+        Thousands of clients may take it at once, which the event loop would handle in one turn.
+        """
+        if not self.unread:
+            self.runtime.again(self.ref, _UNREAD)
+        elif Block.LONG_READ not in self.read_control.blocks:
+            self.read_control.block(Block.LONG_READ)
+        self.unread += data
+
+    def _read_unread(self) -> None:
+        data, self.unread = self.unread, b""
+        if self.state is State.HEADER:
+            self._read_header(data)
+        elif self.state is State.HANDSHAKE:
+            self._read_handshake(data)
+        self.read_control.unblock(Block.LONG_READ)
+
     def socket_lost(self, error: Exception | None) -> None:
+        if self.unread:
+            self.writer.drop()
+            self._read_unread()
         reason = f"socket lost: {error}" if error else "the client closed the socket unexpectedly"
         self.log.ends(reason, logging.WARNING)
         self.writer.abort()
@@ -391,6 +419,8 @@ class Reader(GenServer):
             self._alarms_over()
         elif type(message) is ChannelStays:
             self.channels.stays(message.number)
+        elif type(message) is _Unread:
+            self._read_unread()
         elif type(message) is PeerEnded:
             self._peer_ended()
         elif type(message) is CloseConnection:

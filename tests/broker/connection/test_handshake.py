@@ -421,3 +421,36 @@ def test_a_content_before_the_login_is_not_waited_for(rig: Rig) -> None:
     client.feed(content[1000:100_000])
     rig.jump(SILENT_CLOSE_S)
     assert not client.is_up
+
+
+def test_steps_of_a_handshake_are_taken_in_turns_of_their_own(rig: Rig) -> None:
+    """Thousands of clients that connect at once are no turn of seconds."""
+    clients = [rig.client() for _ in range(10)]
+    for each in clients:
+        each.protocol.data_received(HEADER)
+
+    assert not any(each.wire.out for each in clients)
+    rig.settle()
+    assert all(each.wire.out for each in clients)
+
+
+def test_a_client_that_sends_more_than_a_step_waits(rig: Rig) -> None:
+    client = rig.client()
+    client.protocol.data_received(HEADER[:4])
+    client.protocol.data_received(HEADER[4:])
+    assert not client.wire.is_reading
+
+    rig.settle()
+
+    assert client.wire.is_reading
+    assert client.take()
+
+
+def test_what_a_client_sent_before_it_hung_up_is_looked_at(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = rig.client()
+    client.protocol.data_received(b"GET / HTTP/1.1\r\n\r\n")
+    client.hang_up()
+
+    assert "no AMQP 0-9-1 header" in caplog.text
