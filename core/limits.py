@@ -36,12 +36,12 @@ HANDSHAKES_MAX: Final = 8_192  # sockets without an open connection; above, the 
 CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
 # File descriptors that are no connections; the others are (``broker/connection/admission.py``).
-DESCRIPTORS_OF_NODE: Final = (
-    128  # process, metadata, control socket, listeners, 64 segments being read
-)
-DESCRIPTORS_OF_VHOST: Final = (
-    32  # its store has 10 open at rest, and more in collections and snapshots
-)
+DESCRIPTORS_OF_NODE: Final = 64  # process, metadata, control socket with its clients, listeners
+# Its store has 10 open at rest and this many at most (``tests/msg_store/test_descriptors.py``): segments that
+# are being read, and 32 of flushes, checkpoints, merges and snapshots.
+DESCRIPTORS_OF_SEGMENTS: Final = 24
+DESCRIPTORS_OF_TRANSIENT_SEGMENTS: Final = 8
+DESCRIPTORS_OF_VHOST: Final = DESCRIPTORS_OF_SEGMENTS + DESCRIPTORS_OF_TRANSIENT_SEGMENTS + 32
 
 # Work per actor turn, so that no turn blocks the event loop for long.
 TURN_MESSAGES: Final = 4_000

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS
 from leveret.core.log import logger
 from leveret.core.message import Message, origin_of
 from leveret.core.shortage import SHORTAGES, reason_no
@@ -35,7 +36,6 @@ PartsOf: TypeAlias = Callable[[bytes], tuple[bytes, bytes]]
 
 log = logger(__name__)
 
-DESCRIPTORS_MAX: Final = 32
 JOIN_BYTES_MAX: Final = 2 * 1024 * 1024  # of one read of several records
 GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
 # Not the message's fault: the same read may succeed in a while.
@@ -56,7 +56,7 @@ class Outcome:
 class SegmentReader:
     """Reads the segments of a store."""
 
-    def __init__(self, folder: StorePaths, descriptors_max: int = DESCRIPTORS_MAX) -> None:
+    def __init__(self, folder: StorePaths, descriptors_max: int = DESCRIPTORS_OF_SEGMENTS) -> None:
         self._folder = folder
         self._descriptors_max = descriptors_max
         self._open: OrderedDict[int, Segment] = OrderedDict()
@@ -150,10 +150,10 @@ class SegmentReader:
         if segment is not None:
             self._open.move_to_end(file_no)
             return segment
+        while len(self._open) >= self._descriptors_max:
+            self._open.popitem(last=False)[1].close()
         segment = Segment(self._folder, file_no)
         self._open[file_no] = segment
-        if len(self._open) > self._descriptors_max:
-            self._open.popitem(last=False)[1].close()
         return segment
 
     def forget(self, file_no: int) -> None:

@@ -12,6 +12,7 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from leveret.core.limits import DESCRIPTORS_OF_TRANSIENT_SEGMENTS
 from leveret.core.log import logger
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.errors import Corrupt
@@ -21,7 +22,6 @@ from leveret.msg_store.reading.segments import Outcome, SegmentReader
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.transient.index import Place, Row, TransientIndex
 
-DESCRIPTORS: Final = 16
 TRIES: Final = 3
 
 log = logger(__name__)
@@ -39,7 +39,7 @@ class TransientReader:
 
     def __init__(self, paths: StorePaths, index: TransientIndex) -> None:
         self._index = index
-        self._segments = SegmentReader(paths, DESCRIPTORS)
+        self._segments = SegmentReader(paths, DESCRIPTORS_OF_TRANSIENT_SEGMENTS)
 
     def rows(self, incarnation: int, low: int, high: int, limit: int) -> Steps[list[Row]]:
         rows = self._index.rows(incarnation, low, high, limit)

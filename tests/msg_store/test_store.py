@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,76 +12,16 @@ from leveret.core.message import BODY
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.errors import StoreFailed, StoreLocked
-from leveret.queue_backing.index.stored import StoredIndex
-from leveret.queue_backing.variable.limits import Limits
-from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.testing.virtual_clock import VirtualClock
 from rigs.store.live_store import LiveStore, files_at, opened_at
+from rigs.store.owned_queue import Owned
 from rigs.variable_rig import UNBOUNDED, message
 from rigs.waiting import eventually
 
 STORE_LIMITS = StoreLimits(checkpoint=CheckpointLimits(rows=150))
-SMALL = Limits(segment=64, io_batch=1, step=500, read_max=64, slack=0, read_ahead=32)
 
 
 def running_at(path: Path, boot_epoch: int = 1) -> LiveStore:
     return LiveStore(files_at(path, rdq_file_bytes=20_000), boot_epoch, STORE_LIMITS)
-
-
-class Owned:
-    """A queue that hears of its store in the loop."""
-
-    def __init__(self, running: LiveStore, queue_no: int, is_new: bool = True) -> None:
-        self.running = running
-        self.queue_no = queue_no
-        self.changed = asyncio.Event()
-        client = running.store.client(queue_no, is_new)
-        self.queue = VariableQueue(StoredIndex(client, self), VirtualClock(), SMALL)
-        self.queue.init(not is_new)
-        self.safe: set[int] = set()
-
-    def confirmed(self, runs: list[tuple[int, int]]) -> None:
-        for first, count in runs:
-            self.safe.update(range(first, first + count))
-        self.changed.set()
-
-    def resume(self) -> None:
-        self.queue.resume()
-        self.changed.set()
-
-    def nacked(self, runs: list[tuple[int, int]]) -> None:
-        raise AssertionError(runs)
-
-    def failed(self, error: Exception) -> None:
-        raise error
-
-    def publish(self, count: int, persistent: bool = True, first: int = 0) -> None:
-        messages = [message(100, first + n) for n in range(count)]
-        number = self.running.store.write(messages, (self.queue_no,)) if persistent else 0
-        self.queue.publish(messages, persistent, first_msg_no=number)
-
-    async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(30):
-            while not condition():
-                while self.queue.needs_timeout():
-                    self.queue.timeout()
-                self.changed.clear()
-                if not condition():
-                    await self.changed.wait()
-
-    async def fetch_all(self) -> list[bytes]:
-        got: list[bytes] = []
-        async with asyncio.timeout(30):
-            while self.queue.len():
-                self.changed.clear()
-                fetched = self.queue.fetch(50, UNBOUNDED, ack_required=True)
-                got += [each[BODY] for each in fetched.messages]
-                self.queue.ack(fetched.seqs)
-                while self.queue.needs_timeout():
-                    self.queue.timeout()
-                if fetched.pending:
-                    await self.changed.wait()
-        return got
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS
 from leveret.core.message import BODY, HEAD, LOST, ORIGIN, Message
 from leveret.core.shortage import ShortageLog
 from leveret.msg_store.format.rows import Location
@@ -17,7 +18,7 @@ from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading import contents as content_reader
 from leveret.msg_store.reading.contents import TRIES_MAX, ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache, transient_key
-from leveret.msg_store.reading.segments import DESCRIPTORS_MAX, SegmentReader
+from leveret.msg_store.reading.segments import SegmentReader
 from rigs.store.step_loop import StepLoop
 from rigs.store.store_rig import StoreRig, message
 
@@ -181,11 +182,11 @@ def test_what_is_in_ram_is_not_read(reading: Reading) -> None:
 
 def test_many_segments_do_not_need_many_descriptors(rng: random.Random) -> None:
     reading = Reading(rng, rdq_file_bytes=100)
-    msg_nos = reading.write(DESCRIPTORS_MAX * 3)
+    msg_nos = reading.write(DESCRIPTORS_OF_SEGMENTS * 3)
     others = len(reading.rig.disk.open_files)
 
     assert None not in reading.read(msg_nos)
-    assert len(reading.rig.disk.open_files) - others == DESCRIPTORS_MAX
+    assert len(reading.rig.disk.open_files) - others == DESCRIPTORS_OF_SEGMENTS
     reading.files.close()
     assert len(reading.rig.disk.open_files) == others
 
