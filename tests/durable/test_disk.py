@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import random
 import threading
 from collections.abc import AsyncIterator
@@ -20,8 +21,6 @@ from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
-
-FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 class Disk(FaultyCalls):
@@ -150,15 +149,31 @@ async def test_a_channel_that_ends_while_the_disk_stalls_takes_its_connection_al
     flood.join(10.0)
 
 
-async def test_a_full_disk_blocks_publishers_until_there_is_room(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("point", "code"),
+    [
+        ("writev", errno.ENOSPC),
+        ("open", errno.EMFILE),
+        ("open", errno.ENFILE),
+        ("writev", errno.ENOMEM),
+        ("fsync_dir", errno.EDQUOT),
+    ],
+)
+async def test_a_shortage_blocks_publishers_until_it_has_passed(
+    rig: Rig, point: str, code: int
+) -> None:
     channel = await publisher(rig)
     node = rig.broker.node
-    rig.disk.fail("writev", FULL, "*.rdq", times=1 << 30)
+    store = node.vhosts["/"].msg_store
+    assert store is not None
+    pattern = "rdq" if point == "fsync_dir" else "*.rdq"
+    rig.disk.fail(point, OSError(code, os.strerror(code)), pattern, times=1 << 30)
 
     await asyncio.to_thread(channel.publish, "q", b"1", delivery_mode=2)
     answer = await asyncio.to_thread(channel.read)
     assert answer.name == "basic.nack"
     assert node.resources.alarms.raised == ("disk",)
+    assert store.figures().shortage == errno.errorcode[code]
     await asyncio.to_thread(channel.publish, "q", b"2", delivery_mode=2)
     blocked = await asyncio.to_thread(channel.connection.read)
     assert (blocked.name, blocked.reason) == ("connection.blocked", "low on disk")
@@ -169,6 +184,7 @@ async def test_a_full_disk_blocks_publishers_until_there_is_room(rig: Rig) -> No
     answer = await asyncio.to_thread(channel.read)
     assert (answer.name, answer.delivery_tag) == ("basic.ack", 2)
     assert node.resources.alarms.raised == ()
+    assert node.vhosts["/"].msg_store is store, "it failed, and was opened anew"
 
 
 async def test_confirms_come_also_where_nobody_waited_for_the_ones_before(rig: Rig) -> None:
