@@ -31,6 +31,7 @@ from typing import Final, TypeAlias
 from leveret.core.files import Buffer, SystemCalls
 
 SECTOR_BYTES: Final = 512
+FOR_EVER: Final = 1 << 60  # times
 _ADOPT_BYTES: Final = 1 << 20
 
 
@@ -141,13 +142,19 @@ class _Rename:
 
 
 @dataclass
-class _Fault:
+class Fault:
+    """A fault of a kind of call, which a test can end."""
+
     point: str
     error: BaseException | None
     pattern: str
     after: int
     times: int
     delay_s: float
+
+    def end(self) -> None:
+        """Let the call succeed again; other faults go on."""
+        self.times = 0
 
 
 class FaultyCalls:
@@ -169,8 +176,8 @@ class FaultyCalls:
         self.seen: dict[str, int] = {}  # point -> how often it was reached
         self._calls = calls
         self._sleep = sleep
-        self._faults: list[_Fault] = []
-        self._half_done: list[_Fault] = []
+        self._faults: list[Fault] = []
+        self._half_done: list[Fault] = []
         self._nodes: dict[Path, _Node] = {}
         self._durable_nodes: dict[Path, _Node] = {}
         self._renames: list[_Rename] = []
@@ -180,17 +187,19 @@ class FaultyCalls:
 
     def fail(
         self, point: str, error: BaseException, pattern: str = "*", after: int = 0, times: int = 1
-    ) -> None:
-        """Raise ``error`` at the point, ``times`` times, after ``after`` successful calls."""
-        self._faults.append(_Fault(point, error, pattern, after, times, 0.0))
+    ) -> Fault:
+        """Raise ``error`` at the point, ``times`` times or until ``end``, after ``after`` successful calls."""
+        self._faults = [fault for fault in self._faults if fault.times]
+        self._faults.append(Fault(point, error, pattern, after, times, 0.0))
+        return self._faults[-1]
 
     def fail_after(self, point: str, error: BaseException, pattern: str = "*") -> None:
         """Raise ``error`` once, when the call has been made; for ``open``."""
-        self._half_done.append(_Fault(point, error, pattern, 0, 1, 0.0))
+        self._half_done.append(Fault(point, error, pattern, 0, 1, 0.0))
 
-    def delay(self, point: str, delay_s: float, pattern: str = "*", times: int = 1 << 60) -> None:
+    def delay(self, point: str, delay_s: float, pattern: str = "*", times: int = FOR_EVER) -> None:
         """Delay the call by ``delay_s``."""
-        self._faults.append(_Fault(point, None, pattern, 0, times, delay_s))
+        self._faults.append(Fault(point, None, pattern, 0, times, delay_s))
 
     def heal(self) -> None:
         self._faults.clear()

@@ -76,7 +76,7 @@ async def test_a_store_under_load_keeps_to_its_descriptors(tmp_path: Path) -> No
         every_other = queue.queue.fetch(200, 1 << 40, ack_required=True).seqs[::2]
         queue.queue.ack(every_other)
     await queue.fetch_all()
-    await queue.until(lambda: done and running.collecting.is_idle)
+    await eventually(lambda: done and running.collecting.is_idle)
     await running.stop()
 
     assert done == [None]
@@ -114,7 +114,7 @@ async def test_a_segment_that_cannot_be_begun_for_lack_of_descriptors_is_waited_
         assert running.store.is_full
         assert running.store.figures().shortage == "EMFILE"
     await queue.until(lambda: len(queue.safe) == 200)
-    await queue.until(lambda: not running.store.is_full)
+    await eventually(lambda: not running.store.is_full)
 
     assert running.errors == []
     lines = [text for text in caplog.messages if "part=writing" in text]

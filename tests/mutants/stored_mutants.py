@@ -14,7 +14,7 @@ MUTANTS = {
         "msg_store/reading/segments.py", "for first, end in found:", "for first, end in found[:1]:"
     ),
     "descriptors are kept for ever": Mutant(
-        "msg_store/reading/segments.py", "len(self._open) > self._descriptors_max", "False"
+        "msg_store/reading/segments.py", "len(self._open) >= self._descriptors_max", "False"
     ),
     "no descriptor left is damage": Mutant(
         "msg_store/reading/segments.py", "elif number in PASSING:", "elif False:"

@@ -14,13 +14,21 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.core.message import BODY
+from leveret.core.shortage import SHORTAGES
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.rows import IndexFull
-from leveret.testing.faulty_files import Fate
+from leveret.testing.faulty_files import FOR_EVER, Fate, Fault
 from rigs.store.store_rig import StoreRig
 
 queues = st.sampled_from([(1,), (2,), (1, 2), (3, 1, 2)])
-FULL = [errno.ENOSPC, errno.EDQUOT]
+POINTS = [
+    "open", "writev", "pwrite", "fdatasync", "fsync", "fsync_dir", "truncate", "allocate", "unlink",
+]  # fmt: skip
+SYNCS = {
+    "fdatasync",
+    "fsync",
+}  # after one that has failed a store may have failed, whatever the number
+shortages = st.sampled_from(sorted(SHORTAGES))
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -54,10 +62,14 @@ class StoreMachine(RuleBasedStateMachine):
             journal_ahead_bytes=journal_ahead_bytes,
         )
         self.late: list[tuple[int, list[int]]] = []
+        self.lasting: list[Fault] = []
+        self.may_fail = False
         self.short_writes = short_writes
         self.calm()
 
     def calm(self) -> None:
+        self.lasting.clear()
+        self.may_fail = False
         self.rig.disk.short_writes = self.rig.disk.interrupts = self.short_writes
 
     @rule(queue_nos=queues, count=st.integers(1, 6), size=st.sampled_from([6, 50, 700]))
@@ -138,11 +150,19 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.finish()
-        self.rig.checkpoint()
+        if not self.lasting:
+            self.rig.checkpoint()
+            self.recover_if_failed()
 
-    @rule(times=st.integers(1, 3))
-    def no_room_in_the_index(self, times: int) -> None:
-        self.rig.location.index.fail(IndexFull("injected"), times)
+    @rule(times=st.integers(1, 3), code=shortages)
+    def a_shortage_of_the_index(self, times: int, code: int) -> None:
+        is_full = code == errno.ENOSPC
+        error = IndexFull("injected") if is_full else OSError(code, "injected")
+        self.rig.location.index.fail(error, times)
+
+    @rule(times=st.integers(1, 3), code=shortages)
+    def the_index_cannot_be_read(self, times: int, code: int) -> None:
+        self.rig.location.index.fail_reads(OSError(code, "injected"), times)
 
     @rule()
     def stop(self) -> None:
@@ -153,17 +173,32 @@ class StoreMachine(RuleBasedStateMachine):
             self.rig.compare()
 
     @rule(
-        code=st.sampled_from([*FULL, errno.EIO]),
-        point=st.sampled_from(["writev", "pwrite", "fdatasync", "fsync", "open", "fsync_dir"]),
+        code=shortages | st.just(errno.EIO),
+        point=st.sampled_from(POINTS),
         pattern=st.sampled_from(["*.rdq", "*.jnl", "*"]),
         times=st.integers(1, 3),
     )
     def fail(self, code: int, point: str, pattern: str, times: int) -> None:
         if self.rig.jobs:
-            self.rig.disk.fail(point, OSError(code, "injected"), pattern, times=times)
+            self.begin(code, point, pattern, times)
+
+    def begin(self, code: int, point: str, pattern: str, times: int) -> Fault:
+        self.may_fail |= code == errno.EIO or point in SYNCS
+        return self.rig.disk.fail(point, OSError(code, "injected"), pattern, times=times)
+
+    @rule(code=shortages, point=st.sampled_from(POINTS), pattern=st.sampled_from(["*.rdq", "*"]))
+    def a_fault_begins(self, code: int, point: str, pattern: str) -> None:
+        self.lasting.append(self.begin(code, point, pattern, FOR_EVER))
+
+    @rule(which=st.integers(0, 30))
+    def a_fault_ends(self, which: int) -> None:
+        if self.lasting:
+            self.lasting.pop(which % len(self.lasting)).end()
 
     def recover_if_failed(self) -> None:
-        if self.rig.core.error is not None:
+        error = self.rig.core.error
+        if error is not None:
+            assert self.may_fail, f"no shortage is final, but {error}"
             self.rig.disk.heal()
             self.recover(lambda disk: disk.kill(), is_failed=True)
 
@@ -197,6 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.rig.finish_flush()
         self.recover_if_failed()
         self.rig.disk.heal()
+        self.lasting.clear()
         self.rig.location.index.heal()
         self.rig.run()
         assert self.rig.core.is_idle
