@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from turn_operations import (
@@ -32,6 +33,8 @@ from leveret.amqp.methods import (
     ChannelClose,
     ChannelOpen,
     ConfirmSelect,
+    ExchangeBind,
+    ExchangeDeclare,
     QueueBind,
     QueueDeclare,
     QueueDelete,
@@ -314,6 +317,55 @@ def _(rig: Rig) -> None:
     rig.measure()
     peer.raw(one)
     peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish topic", "8,192 patterns of which all nodes stay live, 3 KB of CC keys")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    exchange(peer, "topic")
+    declare(peer, ["q"])
+    ways = [
+        ".".join(["a.#" if bit == "0" else "*.a.#" for bit in f"{number:013b}"])
+        for number in range(rig.scaled(8_192))
+    ]
+    peer.calls(1, [QueueBind("q", "x", f"#.{way}.b") for way in ways])
+    keys: list[Field] = [("S", b".".join([b"a"] * number)) for number in range(117, 127)]
+    one = message(1, b"a", exchange=b"x", properties=headers_property({"CC": ("A", keys)}))
+    rig.measure()
+    peer.raw(one)
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish headers exchange", "10 x, 50,000 bindings that must all be tried")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    exchange(peer, "headers")
+    declare(peer, ["q"])
+    common: Table = {f"h{number}": ("l", 1) for number in range(10)}
+    peer.calls(
+        1,
+        [
+            QueueBind("q", "x", f"k{number}", arguments=common | {f"h{number % 10}": ("V", None)})
+            for number in range(rig.scaled(50_000))
+        ],
+    )
+    headers = common | {f"h{number}": ("l", 2) for number in (1, 2)}
+    several = message(1, b"k", exchange=b"x", properties=headers_property(headers)) * 10
+    rig.measure()
+    peer.raw(several)
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish", "20 x, a chain of 10,000 exchanges, a key of its own each")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    names = [f"x{number}" for number in range(rig.scaled(10_000))]
+    peer.calls(1, [ExchangeDeclare(name, "fanout") for name in names])
+    peer.calls(1, [ExchangeBind(name, before) for before, name in pairwise(names)])
+    several = [message(1, b"k%d" % number, exchange=b"x0") for number in range(20)]
+    rig.measure()
+    peer.raw(b"".join(several))
+    peer.call(1, QueueDeclare("q"))
 
 
 @operation("basic.publish headers exchange", "700 x differing headers, 100,000 bindings")

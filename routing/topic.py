@@ -44,6 +44,8 @@ STATES_ROOM: Final = (
 )
 STATE_NODES: Final = 256  # of a state that is kept
 _MATCH_WORK: Final = 5_000  # nodes that a match without a walk looks at
+_SLICE_NODES: Final = 400  # that a walk looks at between two yields
+_NODE_WORK: Final = 5  # of a node among so many that the processor's caches do not have it
 
 
 class _Node:
@@ -53,10 +55,10 @@ class _Node:
 
     def __init__(self, is_any: bool = False) -> None:
         self.is_any = is_any
-        self.children: dict[bytes, _Node] = {}
+        self.children = _NO_CHILDREN
         self.one_word: _Node | None = None
         self.any_words: _Node | None = None
-        self.targets: dict[Any, int] = {}
+        self.targets = _NO_TARGETS
 
     def child(self, word: bytes) -> _Node:
         """Return the child for ``word``, created if missing."""
@@ -70,8 +72,16 @@ class _Node:
             return self.any_words
         node = self.children.get(word)
         if node is None:
+            if self.children is _NO_CHILDREN:
+                self.children = {}
             node = self.children[word] = _Node()
         return node
+
+    def add(self, target: Any) -> None:
+        """Count a target."""
+        if self.targets is _NO_TARGETS:
+            self.targets = {}
+        self.targets[target] = self.targets.get(target, 0) + 1
 
     def cut(self, word: bytes) -> None:
         """Remove the child for ``word``."""
@@ -88,6 +98,11 @@ class _Node:
         return not (
             self.targets or self.children or self.one_word is not None or self.any_words is not None
         )
+
+
+# Shared by the many nodes that have none.
+_NO_CHILDREN: Final[dict[bytes, _Node]] = {}
+_NO_TARGETS: Final[dict[Any, int]] = {}
 
 
 class _State:
@@ -168,7 +183,7 @@ class TopicMatcher:
         node = self._root
         for word in folded(words_of(binding.key)):
             node = node.child(word)
-        node.targets[binding.target] = node.targets.get(binding.target, 0) + 1
+        node.add(binding.target)
         self.forget_states()
 
     def remove(self, binding: Binding) -> None:
@@ -318,7 +333,7 @@ def _walk_nodes(
                         if any_words is not None and any_words not in entered:
                             entered.add(any_words)
                             stay_too.append(any_words)
-            yield len(each)
+            yield _NODE_WORK * len(each)
         live = following
         stay += stay_too
     yield from _collect(stay, live, found)
@@ -329,7 +344,7 @@ def _collect(
 ) -> Generator[int, None, None]:
     """Put the targets of all nodes into ``found``, in slices."""
     for each in _sliced(stay, live):
-        looked = len(each)
+        looked = _NODE_WORK * len(each)
         for node in each:
             if node.targets:
                 found.update(node.targets)
@@ -339,8 +354,8 @@ def _collect(
 
 def _sliced(*lists: list[_Node]) -> Iterator[list[_Node]]:
     for nodes in lists:
-        for start in range(0, len(nodes), SLICE):
-            yield nodes[start : start + SLICE]
+        for start in range(0, len(nodes), _SLICE_NODES):
+            yield nodes[start : start + _SLICE_NODES]
 
 
 def folded(words: list[bytes]) -> list[bytes]:

@@ -207,6 +207,7 @@ def test_a_walk_in_slices_finds_what_is_bound_from_its_beginning_to_its_end(
     found: dict[object, object] = {}
     with (
         mock.patch.object(topic, "SLICE", slice_),
+        mock.patch.object(topic, "_SLICE_NODES", slice_),
         mock.patch.object(topic, "STATE_NODES", nodes_kept),
     ):
         walk = matcher.walk(routing_keys, None, found)
