@@ -59,6 +59,10 @@ class Binding:
         """The arguments, decoded now and sorted by name."""
         return unpack(self.identity[3])
 
+    @property
+    def arguments_bytes(self) -> int:
+        return len(self.identity[3])
+
     def __repr__(self) -> str:
         return f"<Binding {self.source!r} -{self.key!r}-> {self.kind} {self.destination!r}>"
 

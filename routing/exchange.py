@@ -121,6 +121,10 @@ class Exchange:
         return unpack(self._packed_arguments)
 
     @property
+    def arguments_bytes(self) -> int:
+        return len(self._packed_arguments)
+
+    @property
     def alternate(self) -> str | None:
         """The exchange that is used when no binding matches; the argument overrides a policy."""
         return self.policy_alternate if self._own_alternate is None else self._own_alternate

@@ -104,6 +104,10 @@ class QueueEntry:
         """The arguments as declared, decoded now."""
         return unpack(self._packed_arguments)
 
+    @property
+    def arguments_bytes(self) -> int:
+        return len(self._packed_arguments)
+
     def number(self, queue_no: int) -> None:
         self.queue_no = queue_no
         self.route_no = route_no(queue_no, self.settings.highest_priority) if queue_no else 0

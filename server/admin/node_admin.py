@@ -14,6 +14,7 @@ from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
 from leveret.server.admin import rows
+from leveret.server.admin.memory_parts import memory_parts
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import totals
 from leveret.server.admin.snapshots import SnapshotAdmin
@@ -108,6 +109,9 @@ class NodeAdmin:
         """Return version, kernel, counts, and the queues with most messages (see ``docs/cli.md``)."""
         node, vhosts = self._node, self._node.vhosts.values()
         sums, largest = await totals(node.runtime, list(vhosts))
+        figures = node.resources.figures()
+        parts = await memory_parts(node)
+        figures["memory"]["parts"] = parts | {"queue_procs": sums.pop("memory")}
         return node.stat() | {
             "version": leveret.__version__,
             "kernel": KERNEL_NAME,
@@ -119,7 +123,7 @@ class NodeAdmin:
             "consumers": sums.pop("consumers"),
             "queues": {**sums, "largest": largest},
             "file_descriptors": await self._file_descriptors(),
-            **node.resources.figures(),
+            **figures,
             "stores": rows.stores(vhosts),
             "vhosts_down": rows.outages(node),
         }

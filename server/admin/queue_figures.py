@@ -48,14 +48,15 @@ async def queue_rows(
 
 
 async def totals(runtime: Runtime, vhosts: Iterable[VHost]) -> tuple[dict[str, int], list[Row]]:
-    """Return the sums of ``COUNTS`` over all queues, and the ``LARGEST`` queues by messages.
+    """Return the sums of ``COUNTS`` and ``memory`` over all queues, and the ``LARGEST`` by messages.
 
     The largest queues have their ``PLACES`` too, except transient queues, which have none.
     """
-    sums = dict.fromkeys(COUNTS, 0)
+    sums = dict.fromkeys((*COUNTS, "memory"), 0)
     largest: list[tuple[int, int, Row]] = []
     number = 0
-    async for row in queue_rows(runtime, vhosts, COUNTS + PLACES):
+    async for row in queue_rows(runtime, vhosts, (*COUNTS, "memory", *PLACES)):
+        sums["memory"] += int(row.get("memory", 0))
         counts = {name: int(row.get(name, 0)) for name in COUNTS}
         for name, count in counts.items():
             sums[name] += count

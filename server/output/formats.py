@@ -65,6 +65,7 @@ def status(found: Row) -> str:
         f"{queues['messages_unacknowledged']} unacknowledged",
         f"actors       {found['actors']}",
         f"memory       {_size(memory['used_bytes'])} used, limit {_size(memory['limit_bytes'])}",
+        *_memory_parts(memory["parts"]),
         f"disk         {_size(disk['free_bytes'])} free, limit {_size(disk['limit_bytes'])}",
         f"descriptors  {files['total_used'] or 'unknown'} of {files['total_limit']},"
         f" sockets {files['sockets_used']} of {files['sockets_limit']}",
@@ -80,6 +81,17 @@ def status(found: Row) -> str:
         place = printable(f"{queue['name']} in {queue['vhost']}")
         lines.append("\t".join((*counts, place)))
     return "\n".join(lines) + "\n"
+
+
+def _memory_parts(parts: Row) -> list[str]:
+    """Return a line about the memory that can be counted."""
+    return [
+        f"             queues {_size(parts['queue_procs'])}, "
+        f"arguments {_size(sum(parts['metadata'].values()))}, "
+        f"routes {_size(parts['connection_channels'])}",
+        f"             received in part {_size(parts['connection_readers'])}, "
+        f"not read by clients {_size(parts['connection_writers'])}",
+    ]
 
 
 _QUEUE_COUNTS: Final = {

@@ -35,6 +35,13 @@ STATUS = {
         "used_bytes": 123_400_000,
         "limit_bytes": 9_500_000_000,
         "total_bytes": 24_000_000_000,
+        "parts": {
+            "connection_readers": 1_500_000,
+            "connection_writers": 200_000,
+            "connection_channels": 300_000,
+            "metadata": {"/": 400_000, "v": 100_000},
+            "queue_procs": 12_000_000,
+        },
     },
     "disk": {"free_bytes": None, "limit_bytes": 50_000_000_000},
     "file_descriptors": {
