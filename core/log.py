@@ -28,6 +28,7 @@ ROOT: Final = "leveret"
 SILENT: Final = logging.CRITICAL + 1
 FLOODS: Final = Floods()
 
+_DESTINED: Final = (ROOT, "asyncio")  # the event loop reports errors of callbacks itself
 _PLACEHOLDER: Final = re.compile(r"(=?)%[-#0-9.+ ]*([a-zA-Z%])")
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
@@ -138,21 +139,22 @@ def configure(
         file = logging.FileHandler(path, encoding="utf-8")
         file.setLevel(level_number(path_level or level))
         handlers.append(file)
-    root = logging.getLogger(ROOT)
-    root.setLevel(min(handler.level for handler in handlers))
-    root.propagate = False
-    for handler in handlers:
-        handler.setFormatter(LineFormatter())
-        root.addHandler(handler)
+    logging.getLogger(ROOT).setLevel(min(handler.level for handler in handlers))
+    for each in map(logging.getLogger, _DESTINED):
+        each.propagate = False
+        for handler in handlers:
+            handler.setFormatter(LineFormatter())
+            each.addHandler(handler)
     return handlers
 
 
 def release(handlers: list[logging.Handler]) -> None:
     """Remove the handlers of ``configure`` and close the file, with all counted lines in it."""
     FLOODS.flush()
-    root = logging.getLogger(ROOT)
+    for each in map(logging.getLogger, _DESTINED):
+        each.propagate = True
+        for handler in handlers:
+            each.removeHandler(handler)
     for handler in handlers:
-        root.removeHandler(handler)
         handler.close()
-    root.propagate = True
-    root.setLevel(logging.NOTSET)
+    logging.getLogger(ROOT).setLevel(logging.NOTSET)

@@ -71,9 +71,20 @@ def test_file_and_stderr_have_levels_of_their_own(
 
 
 def test_nothing_is_left_of_it() -> None:
-    root = logging.getLogger("leveret")
-    before = (list(root.handlers), root.level, root.propagate)
+    loggers = [logging.getLogger(name) for name in ("leveret", "asyncio")]
+    before = [(list(each.handlers), each.level, each.propagate) for each in loggers]
 
     logs.release(logs.configure("debug", stream=io.StringIO()))
 
-    assert (list(root.handlers), root.level, root.propagate) == before
+    assert [(list(each.handlers), each.level, each.propagate) for each in loggers] == before
+
+
+def test_errors_of_the_event_loop_are_lines_too() -> None:
+    stream = io.StringIO()
+    handlers = logs.configure("error", stream=stream)
+    try:
+        logging.getLogger("asyncio").error("callback failed: %s", "a\x1b[2Jb\nc")
+    finally:
+        logs.release(handlers)
+
+    assert printed(stream) == [r"error asyncio callback failed: a\x1b[2Jb\nc"]

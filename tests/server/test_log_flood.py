@@ -1,0 +1,99 @@
+"""A hundred thousand bad logins: the log stays small, tells how many there were, and others are served."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance import wire
+from conformance.raw import CAPABILITIES, Connection
+from rigs.nodes import start_leveret, stop_leveret
+
+LOGINS = 100_000
+AT_ONCE = 100
+LOG_BYTES_PER_MINUTE = 1_000_000
+WAIT_MS_MAX = 500.0  # on a machine where all test processes share the cores
+
+BAD_LOGIN = b"AMQP\0\0\x09\x01" + wire.frame(
+    wire.METHOD,
+    0,
+    wire.method(
+        "connection.start-ok",
+        client_properties={"capabilities": CAPABILITIES, "connection_name": "x" * 1_000},
+        mechanism="PLAIN",
+        response="\0guest\0wrong " + "p" * 1_000,
+        locale="en_US",
+    ),
+)
+
+
+def log_in_badly(address: tuple[str, int]) -> None:
+    """Fail to log in, ``AT_ONCE`` times."""
+    connections = [Connection(address) for _ in range(AT_ONCE)]
+    for each in connections:
+        each.send_bytes(BAD_LOGIN)
+    for each in connections:
+        assert [event.name for event in (each.read(), each.read())][1] == "connection.close"
+        each.drop()
+
+
+class Honest(threading.Thread):
+    """A client that is open before, asks again and again, and logs in anew now and then."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        super().__init__(daemon=True)
+        self.waits_ms: list[float] = []
+        self.logins = 0
+        self.is_over = False
+        self._address = address
+        self._connection = Connection(address)
+        assert self._connection.open().name == "connection.open-ok"
+
+    def run(self) -> None:
+        try:
+            self._ask()
+        finally:
+            self._connection.drop()
+
+    def _ask(self) -> None:
+        channel = self._connection.channel()
+        while not self.is_over:
+            began_s = time.monotonic()
+            channel.ok("queue.declare", queue="honest", exclusive=True)
+            self.waits_ms.append((time.monotonic() - began_s) * 1000)
+            if len(self.waits_ms) % 50 == 0:
+                other = Connection(self._address)
+                assert other.open().name == "connection.open-ok"
+                other.close()
+                self.logins += 1
+            time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_bad_logins_do_not_fill_the_log(tmp_path: Path) -> None:
+    node = start_leveret(tmp_path)
+    address = (node.host, node.port)
+    honest = Honest(address)
+    honest.start()
+
+    began_s = time.monotonic()
+    for _ in range(LOGINS // AT_ONCE):
+        log_in_badly(address)
+    took_s = time.monotonic() - began_s
+    honest.is_over = True
+    honest.join(10)
+    stop_leveret(node)
+
+    log = node.log.read_text()
+    refused = [line for line in log.splitlines() if "connection refused" in line]
+    counted = [int(found) for line in refused for found in re.findall(r"repeated=(\d+)", line)]
+    assert len(refused) - len(counted) + sum(counted) == LOGINS
+    assert len(log) < LOG_BYTES_PER_MINUTE * max(1.0, took_s / 60)
+    assert "wrong" not in log
+    assert honest.logins > 0
+    ordered = sorted(honest.waits_ms)
+    assert ordered[int(0.99 * len(ordered))] < WAIT_MS_MAX
