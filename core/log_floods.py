@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -98,7 +99,8 @@ class Floods(logging.Filter):
             return True
         count.suppressed += 1
         if self._alarm is None:
-            self._alarm = self._call_later(self._began_s + WINDOW_S - now_s, self.flush)
+            with suppress(RuntimeError):  # no thread is left; the next line writes the summary
+                self._alarm = self._call_later(self._began_s + WINDOW_S - now_s, self.flush)
         return False
 
     def flush(self) -> None:

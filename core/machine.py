@@ -3,13 +3,14 @@
 *Used* memory is what the system cannot reclaim without swapping: anonymous pages, resident or swapped out. Mapped
 files, such as the stores' indexes, belong to the system's cache and are not counted; RabbitMQ counts all resident
 pages. *Total* memory is the machine's, or the limit of the innermost control group (version 1 or 2). Without
-``/proc``, as on macOS, both are unknown (None).
+``/proc``, as on macOS, both are unknown (None). A process without a descriptor left cannot ask: ``OSError``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -27,11 +28,20 @@ class Machine:
         self._cgroups = root / "sys/fs/cgroup"
 
     def used_bytes(self) -> int | None:
-        """Return the memory used by this process; takes some tens of microseconds."""
+        """Return the memory used by this process; takes some tens of microseconds.
+
+        Raises:
+            OSError: it cannot be read now.
+        """
         found = _USED.findall(_read(self._proc / "self/status"))
         return sum(map(int, found)) * _KIB if found else None
 
     def total_bytes(self) -> int | None:
+        """Return the memory of the machine, or of the process's control groups.
+
+        Raises:
+            OSError: it cannot be read now.
+        """
         found = _TOTAL.search(_read(self._proc / "meminfo"))
         if found is None:
             return None
@@ -62,15 +72,16 @@ class Machine:
         Without this call, memory freed between two blocks in use still counts as used: of 1 GB in blocks of
         1 KiB nothing is returned when 95 % of the blocks, scattered, are freed. Takes 0.1 s per GB.
         """
-        trim = _malloc_trim()
-        if trim is not None:
-            trim(0)
+        with suppress(OSError, ImportError):  # no descriptor to load it: another time
+            trim = _malloc_trim()
+            if trim is not None:
+                trim(0)
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # no such group or system: unknown
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # no such group or system
         return b""
 
 
@@ -80,5 +91,5 @@ def _malloc_trim() -> Callable[[int], int] | None:
 
     try:
         return ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError):
+    except AttributeError:
         return None

@@ -124,8 +124,11 @@ class Environment:
                     self._write(changes)
                 except lmdb.MapFullError:
                     self._grow()
-                except lmdb.Error as error:
-                    raise StoreError(f"metadata cannot be written: {error}") from error
+                except (lmdb.Error, OSError, MemoryError) as error:
+                    if isinstance(error, lmdb.PanicError):
+                        self._reopen()
+                    text = str(error) or type(error).__name__
+                    raise StoreError(f"metadata cannot be written: {text}") from error
                 else:
                     return
 
@@ -141,6 +144,15 @@ class Environment:
         except OSError as error:
             raise StoreError(f"metadata cannot be written: {error.strerror}") from error
         self._room_to = room_to
+
+    def _reopen(self) -> None:
+        """Open the environment anew, for LMDB writes nothing any more when the disk has refused its first page.
+
+        If that fails the next write tries again.
+        """
+        map_bytes = self._lmdb.info()["map_size"]
+        self._lmdb.close()
+        self._lmdb = _opened(self._directory, map_size=map_bytes, mode=0o600)
 
     def _grow(self) -> None:
         map_bytes = self._lmdb.info()["map_size"] * 2

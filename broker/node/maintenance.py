@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -107,9 +106,13 @@ class Maintenance(GenServer):
             if folder in claimed:
                 continue
             log.warning("orphan removed folder=%s", folder)
-            with suppress(FileNotFoundError):  # its vhost has just been deleted
+            try:
                 # Checked and renamed in one turn: no vhost opens it in between.
                 removed.append(orphans.set_aside(self._node.files, folder, now_ms))
+            except FileNotFoundError:
+                continue  # its vhost has just been deleted
+            except OSError as error:
+                self._put_off(error)
         if removed:
             self._do(lambda: self._remove(removed))
 
@@ -119,14 +122,17 @@ class Maintenance(GenServer):
 
     def _do(self, work: Callable[[], object]) -> None:
         """Work in a thread, then call the result on the loop, if it can be called."""
-        self._thread = background.start(
-            self._node.gil_yielding,
-            self._loop,
-            "leveret-maintenance",
-            work,
-            self._done,
-            daemon=True,
-        )
+        try:
+            self._thread = background.start(
+                self._node.gil_yielding,
+                self._loop,
+                "leveret-maintenance",
+                work,
+                self._done,
+                daemon=True,
+            )
+        except OSError as error:
+            self._put_off(error)
 
     def _done(self, then: object) -> None:
         self._thread = None
@@ -134,15 +140,18 @@ class Maintenance(GenServer):
             self.runtime.run_as(self.ref, self._go_on, then)
 
     def _go_on(self, then: object) -> None:
-        if isinstance(then, OSError):
-            log.warning(
-                "maintenance failed, it is tried again in %d s folder=%s error=%s",
-                int(PERIOD_S), self._vhosts, then,
-            )  # fmt: skip
+        if isinstance(then, OSError | MemoryError):
+            self._put_off(then)
         elif isinstance(then, Exception):
             raise then
         elif callable(then):
             then()
+
+    def _put_off(self, error: Exception) -> None:
+        log.warning(
+            "maintenance failed, it is tried again in %d s folder=%s error=%s",
+            int(PERIOD_S), self._vhosts, error,
+        )  # fmt: skip
 
     def terminate(self, reason: object) -> None:
         self._is_ending.set()

@@ -78,10 +78,15 @@ class MemoryWatch(GenServer):
         self._reported_s = float("-inf")
         self._gives_back_from_s = float("-inf")
         self._timer: Timer | None = None
-        if resources.machine.used_bytes() is None:
-            log.warning("memory is not watched: this system does not tell how much a process uses")
-        else:
+        self._used_last_bytes = 0
+        try:
+            is_told = resources.machine.used_bytes() is not None
+        except OSError:
+            is_told = True  # another time
+        if is_told:
             self._look()
+        else:
+            log.warning("memory is not watched: this system does not tell how much a process uses")
 
     def handle_info(self, message: object) -> None:
         assert message == _LOOK
@@ -139,13 +144,21 @@ class MemoryWatch(GenServer):
     def _used_bytes(self, limit_bytes: int) -> int:
         """Return the bytes in use; above the limit, after the allocator has given free memory back."""
         machine, clock = self._resources.machine, self.runtime.clock
-        used_bytes, now_s = machine.used_bytes() or 0, clock.monotonic_s()
+        used_bytes, now_s = self._measured(), clock.monotonic_s()
         if used_bytes <= limit_bytes or now_s < self._gives_back_from_s:
             return used_bytes
         machine.give_back()
         done_s = clock.monotonic_s()
         self._gives_back_from_s = done_s + max(GIVE_BACK_S, (done_s - now_s) / GIVE_BACK_SHARE)
-        return machine.used_bytes() or 0
+        return self._measured()
+
+    def _measured(self) -> int:
+        """Return the bytes in use; those of the last look when the system refuses to tell."""
+        try:
+            self._used_last_bytes = self._resources.machine.used_bytes() or 0
+        except OSError as error:
+            log.error("memory in use unknown, the alarm stays as it is error=%s", error)
+        return self._used_last_bytes
 
     def _tell_queues(self, used_bytes: int, limit_bytes: int) -> None:
         resources, runtime = self._resources, self.runtime

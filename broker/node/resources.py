@@ -6,6 +6,7 @@ operators set the limits, message stores report a full disk.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.connection.alarms import Alarms
@@ -55,7 +56,8 @@ class Resources:
 
     def measure_total(self) -> None:
         """Look at the RAM again: the limit of a control group can change."""
-        self.memory_total_bytes = self._memory_total_bytes()
+        with suppress(OSError):  # it is as it was
+            self.memory_total_bytes = self._memory_total_bytes()
 
     @property
     def memory_limit_bytes(self) -> int:
@@ -84,11 +86,17 @@ class Resources:
             if watch is not None:  # else its successor begins with a look
                 self._runtime.send(watch, LookAgain())
 
+    def _used_bytes(self) -> int | None:
+        try:
+            return self.machine.used_bytes()
+        except OSError:
+            return None
+
     def figures(self) -> dict[str, Any]:
         return {
             "alarms": list(self.alarms.raised),
             "memory": {
-                "used_bytes": self.machine.used_bytes(),
+                "used_bytes": self._used_bytes(),
                 "limit_bytes": self.memory_limit_bytes,
                 "total_bytes": self.memory_total_bytes,
             },

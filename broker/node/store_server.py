@@ -16,6 +16,7 @@ no store, its code is not even loaded, and durable queues live as long as the no
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.recovery.recovery import Opened
+    from leveret.msg_store.store import MsgStore
 
 log = logger(__name__)
 
@@ -135,8 +137,8 @@ class StoreServer(GenServer):
             opened.close()
 
     def _take(self, opened: Opened | Exception) -> None:
-        from leveret.msg_store.drivers import threads  # noqa: PLC0415 - see above
-        from leveret.msg_store.store import MsgStore  # noqa: PLC0415
+        from leveret.msg_store import store  # noqa: PLC0415 - see above
+        from leveret.msg_store.drivers import threads  # noqa: PLC0415
 
         if isinstance(opened, StoreLocked) and self._looks:  # a killed predecessor lets go soon
             self._looks -= 1
@@ -149,17 +151,39 @@ class StoreServer(GenServer):
             self._not_opened(opened)
         else:
             self._node.epochs.opened(self._vhost.name, self._epoch)
-            self._vhost.durable_at_failure = self._vhost.store_error = None
             loop = StoreLoop(self.runtime, self._loop)
-            self._vhost.msg_store = MsgStore(
-                opened,
-                loop,
-                self.runtime.clock.monotonic_s,
-                self._failed,
-                threads(self._node.gil_yielding),
-                full_changed=self._node.resources.disk_changed,
-            )
+            try:
+                self._vhost.msg_store = store.MsgStore(
+                    opened,
+                    loop,
+                    self.runtime.clock.monotonic_s,
+                    self._failed,
+                    threads(self._node.gil_yielding),
+                    full_changed=self._node.resources.disk_changed,
+                )
+            except OSError as error:
+                self._not_opened(error)
+            except RuntimeError as error:  # as ``threading`` says that there is no thread left
+                self._not_opened(OSError(errno.EAGAIN, str(error)))
+            self._vhost.durable_at_failure = self._vhost.store_error = None
+            self._log_opened(opened)
             self.started()
+
+    def _log_opened(self, opened: Opened) -> None:
+        recovered = opened.recovered
+        log.info(
+            "message store opened vhost=%s clean=%s journal_files=%d records=%d messages=%d dropped=%d"
+            " lost=%d rebuilt=%s took_s=%.3f",
+            self._vhost.name,
+            recovered.is_clean,
+            recovered.journal_files,
+            recovered.records,
+            sum(terms.messages for terms in recovered.memtables.terms.values()),
+            len(recovered.report.dropped),
+            len(recovered.report.lost),
+            recovered.report.rebuilt or "no",
+            self.runtime.clock.monotonic_s() - self._opens_at_s,
+        )
 
     def _failed(self, error: Exception) -> None:
         log.error(
@@ -217,9 +241,21 @@ def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
     store, vhost.msg_store = vhost.msg_store, None
     if store is not None:
         end = vhost.store_end = loop.create_future()
-        store.kill(lambda: end.set_result(None))
+        _kill(store, end, loop)
         if store.durable_at_failure is not None:  # later writes may not be on the disk
             vhost.durable_at_failure = store.durable_at_failure
+
+
+def _kill(store: MsgStore, end: asyncio.Future[None], loop: asyncio.AbstractEventLoop) -> None:
+    def ended() -> None:
+        if not end.done():
+            end.set_result(None)
+
+    try:
+        store.kill(ended)
+    except (OSError, RuntimeError) as error:  # no thread is left
+        log.warning("message store not closed, it is tried again in 1 s error=%s", error)
+        loop.call_later(1.0, _kill, store, end, loop)
 
 
 def _made_room(node: Node) -> bool:
@@ -250,7 +286,11 @@ async def remove_store(node: Node, vhost_name: str) -> None:
                 error,
             )
 
-    background.start(node.gil_yielding, loop, "leveret-remove", remove, done.set_result)
+    try:
+        background.start(node.gil_yielding, loop, "leveret-remove", remove, done.set_result)
+    except OSError as error:  # maintenance removes it
+        log.error("messages of a deleted vhost not removed vhost=%s error=%s", vhost_name, error)
+        return
     await asyncio.shield(done)
 
 

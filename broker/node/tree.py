@@ -92,7 +92,7 @@ class InfraSup(Supervisor):
 
     def init(self, node: Node) -> SupervisorSpec:
         children = (
-            ChildSpec("maintenance", Maintenance, (node,), restart="transient"),
+            ChildSpec("maintenance", Maintenance, (node,), restart=_MEASURES_ANEW),
             ChildSpec(
                 "memory_watch",
                 MemoryWatch,

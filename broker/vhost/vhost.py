@@ -27,6 +27,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
+from leveret.core.errors import StoreError
 from leveret.core.log import logger
 from leveret.core.log_floods import SOURCE
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
@@ -288,7 +289,11 @@ class VHost:
             on_deleted=self.queue_deleted,
         )
         if durable:
-            entry.number(new_queue_no(self._metadata.store, entry.settings))
+            try:
+                entry.number(new_queue_no(self._metadata.store, entry.settings))
+            except StoreError as error:
+                log.error("queue not declared queue=%s vhost=%s error=%s", name, self.name, error)
+                raise InternalError() from error
         yield from self.add_queue(entry, user.name)
         if idle := queue_arguments.without_effect(method.arguments):
             log.warning(

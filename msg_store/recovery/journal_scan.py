@@ -35,6 +35,7 @@ class JournalScan:
     def __init__(
         self, folder: StoreFolder, report: RecoveryReport, trusted: DurablePosition | None
     ) -> None:
+        self.files = self.records = 0  # that were read
         self.next_lsn = FIRST_LSN  # above all records that were read or passed over
         self.epoch_seen = 0  # the highest boot epoch in a header
         self.durable = DurablePosition(0, 0, 0)  # how far everything was durable, by the last frame
@@ -81,6 +82,7 @@ class JournalScan:
             self._redo.close()
 
     def _read(self, file_no: int, sink: Sink, is_last: bool) -> None:
+        self.files += 1
         path = self._folder.journal_path(file_no)
         file = JournalFile(self._folder.files.read(path), self._folder.uuid)
         if file.is_foreign_as(file_no):
@@ -101,6 +103,7 @@ class JournalScan:
                 return
             self._redo.add(records)
             sink(frame, records)
+            self.records += len(records)
             self.next_lsn = max(self.next_lsn, frame.next_lsn)
             self.durable = max(self.durable, frame.durable)
             end = frame.end

@@ -239,7 +239,16 @@ class Recovery:
         first_no = self._identity.first_no
         next_lsn = self._scan.next_lsn
         return Recovered(
-            self._index, self._point, next_lsn, memtables, queues, is_clean, first_no, self._report
+            self._index,
+            self._point,
+            next_lsn,
+            memtables,
+            queues,
+            is_clean,
+            first_no,
+            self._report,
+            self._scan.files,
+            self._scan.records,
         )
 
     def _is_clean(self, point: Checkpoint | None) -> bool:

@@ -43,3 +43,5 @@ class Recovered:
     is_clean: bool  # the store was stopped in order
     next_no: int  # above all message numbers and seqs that were ever used, durable or not
     report: RecoveryReport
+    journal_files: int  # that were read
+    records: int  # that were in them

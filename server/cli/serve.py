@@ -93,16 +93,22 @@ async def _serve(config: Config) -> None:
 
 
 async def _tell_ready(broker: Broker, config: Config) -> None:
-    """Print the ``ready`` line when every vhost serves, and until then a line for each that does not."""
+    """Say when every vhost serves, and before that which do not."""
     address, version = f"amqp://{broker.addresses[0]}", leveret.__version__
     for vhost, reason in broker.degraded.items():
-        show(f"leveret {version} degraded: {address} vhost={vhost} reason={reason}", flush=True)
+        _say(f"leveret {version} degraded: {address} vhost={vhost} reason={reason}")
     await broker.wait_serving()
     loop = name_of(asyncio.get_running_loop())
-    show(
-        f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME} loop={loop}",
-        flush=True,
+    _say(
+        f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME} loop={loop}"
     )
+
+
+def _say(line: str) -> None:
+    try:
+        show(line, flush=True)
+    except OSError as error:  # a file on a full disk, or nobody listens any more
+        log.warning("standard output cannot be written line=%s error=%s", line, error)
 
 
 async def _stopped_or_ended(stop: asyncio.Event, broker: Broker) -> None:

@@ -218,3 +218,17 @@ def test_an_argument_that_cannot_be_shown_fails_no_caller(caplog: pytest.LogCapt
         log.warning("odd value=%s", Broken())
     finally:
         log.removeFilter(swallow)
+
+
+def test_a_flood_without_a_thread_for_its_summary_has_it_with_the_next_line() -> None:
+    def no_thread(*_: object) -> threading.Timer:
+        raise RuntimeError("can't start new thread")
+
+    now = [0.0]
+    floods = Floods(lambda: now[0], no_thread)
+    record = logging.LogRecord("leveret.test", logging.ERROR, "", 0, "event", (), None)
+    written = [floods.filter(record) for _ in range(LINES_MAX + 5)]
+    assert written == [True] * LINES_MAX + [False] * 5
+
+    now[0] = WINDOW_S
+    assert floods.filter(record)

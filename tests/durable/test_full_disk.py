@@ -15,6 +15,7 @@ import pytest
 
 from conformance.raw import Connection, error_of
 from rigs.nodes import clean_environment, leveret_program
+from rigs.small_disk import fill, small_disk
 from rigs.waiting import wait_until
 
 DISK_BYTES = 160 * 1000 * 1000
@@ -93,34 +94,17 @@ class Node:
 
     def fill(self) -> Path:
         """Let other files take all the room that is left."""
-        filler = self.disk / "filler"
-        with filler.open("ab", buffering=0) as file:
-            for size_bytes in (1 << 20, 4096):
-                try:
-                    while True:
-                        file.write(bytes(size_bytes))
-                except OSError:
-                    continue
-        return filler
+        return fill(self.disk)
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     node = Node(tmp_path)
-    node.disk.mkdir()
-    options = f"size={DISK_BYTES}"
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "none", str(node.disk)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("a disk can be mounted only by root")
-    try:
-        yield node
-    finally:
-        node.kill9()
-        subprocess.run(["umount", "-l", str(node.disk)], check=False)
+    with small_disk(node.disk, DISK_BYTES):
+        try:
+            yield node
+        finally:
+            node.kill9()
 
 
 def published(node: Node, count: int) -> None:

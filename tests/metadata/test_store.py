@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -453,3 +454,43 @@ def test_the_memory_store_has_the_same_edges(owner: Owner) -> None:
     store.close()
     with pytest.raises(StoreError, match="is closed"):
         store.write([], [], owner.note("late"))
+
+
+def test_an_environment_that_lmdb_gives_up_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = environment.Environment(tmp_path / "m", 1 << 20)
+    with monkeypatch.context() as patched:
+
+        def panic(_: object) -> None:
+            raise lmdb.PanicError(
+                "MDB_PANIC: Update of meta page failed or environment had fatal error"
+            )
+
+        patched.setattr(opened, "_write", panic)
+        before = opened._lmdb
+        with pytest.raises(StoreError, match="metadata cannot be written: MDB_PANIC"):
+            opened.commit([(b"\x01k", packed("v"))])
+    assert opened._lmdb is not before
+
+    opened.commit([(b"\x01k", packed("v"))])
+    assert opened.rows() == [(1, packed("v"))]
+    opened.close()
+
+
+def test_the_last_room_of_a_disk_is_for_counters_and_deletions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = environment.Environment(tmp_path / "m", 1 << 20)
+    opened.commit([(b"\x01k", packed("v"))])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(environment, "keep_room", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        opened.commit([(b"\x01l", bytes(600_000))])
+    opened.commit([(b"\x01k", None)])
+    opened.commit([(b"\x00boot_epoch", packed(7))], may_use_reserve=True)
+    assert opened.rows() == []
+    opened.close()
