@@ -162,6 +162,8 @@ class Reader(GenServer):
                 self._read_later(data)
             case State.OPENING:
                 self.early += data
+                if Block.LONG_READ not in self.read_control.blocks:
+                    self.read_control.block(Block.LONG_READ)
             case State.CLOSING:
                 self._read_close_ok(data)
 
@@ -224,6 +226,8 @@ class Reader(GenServer):
         reset.
         """
         blocks = self.read_control.blocks
+        if self.state is State.CLOSING:
+            self._close_socket()
         if self.state is not _RUNNING or not blocks:
             return
         if Block.ALARM in blocks or Block.UNSENT in blocks:
@@ -347,6 +351,7 @@ class Reader(GenServer):
         self.scanner.stepwise = False
         early, self.early = self.early, b""
         self.received(early)
+        self.read_control.unblock(Block.LONG_READ)
 
     # -- running -------------------------------------------------------------------------------
 
@@ -560,6 +565,10 @@ class Reader(GenServer):
             elif run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE_OK:
                 self._close_socket()
                 return
+        if self.connections.alarms.raised and self.scanner.pending:
+            # Half a content that nobody will take: it is dropped, and the timer ends the connection.
+            self._renew_scanner()
+            self.read_control.block(Block.ENDING)
 
     def _close_again(self) -> None:
         """Answer a second close; behind our own close, if that is not written yet."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
 
 from leveret.amqp import methods as m
 from leveret.broker.connection import throttle
-from rigs.broker_rig import HEADER, Client, Rig
+from leveret.core import limits
+from rigs.broker_rig import BODY, HEADER, Client, Rig
 
 
 def raised(rig: Rig, what: str = "memory") -> None:
@@ -252,3 +254,26 @@ def test_methods_are_counted_for_each_alarm(rig: Rig, monkeypatch: pytest.Monkey
         cleared(rig)
 
     assert client.wire.is_reading
+
+
+def test_a_content_behind_the_end_of_a_connection_is_dropped_while_an_alarm_is_raised(
+    rig: Rig,
+) -> None:
+    """It is not held up as in a connection that runs, and would take memory until the time-out."""
+    client = publisher(rig)
+    (reader,) = rig.node.connections.readers.values()
+    client.send(7, m.BasicGet("q"))  # a channel that is not open
+    assert type(client.take()[-1]) is m.ConnectionClose
+    part = struct.pack(">BHI", BODY, 1, 100_000) + bytes(100_000) + b"\xce"
+    header = client.contents(1, ("", "q", bytes(1 << 20), {}))[: -(1 << 20) - 8]
+    client.feed(header + 4 * part)
+    assert reader.contents_bytes == 400_000
+    raised(rig)
+
+    client.feed(part)
+
+    assert reader.contents_bytes == 0
+    assert not client.wire.is_reading
+    rig.jump(limits.CLOSING_WAIT_S)
+    assert not client.is_up
+    cleared(rig)
