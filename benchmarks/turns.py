@@ -10,7 +10,7 @@
 Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real sockets by this
 process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage collection, in
 milliseconds of CPU time, from the operation's beginning until the broker is idle again. ``turn_topology.py``,
-``turn_messages.py`` and ``turn_ends.py`` have the operations, a function each.
+``turn_messages.py``, ``turn_ends.py`` and ``turn_operators.py`` have the operations, a function each.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ import json
 import mmap
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ import brokers
 import results
 import turn_ends
 import turn_messages
+import turn_operators
 import turn_topology
 from turn_meter import FIGURES
 from turn_operations import Operation
@@ -52,6 +54,7 @@ OPERATIONS: list[Operation] = [
     *turn_topology.OPERATIONS,
     *turn_messages.OPERATIONS,
     *turn_ends.OPERATIONS,
+    *turn_operators.OPERATIONS,
 ]
 
 
@@ -79,6 +82,13 @@ class Rig:
         from leveret.server.control import ask
 
         return ask(self._folder / "data", verb, arguments, 600.0)
+
+    def control_bytes(self, data: bytes) -> None:
+        """Send bytes to the control socket until it is closed."""
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self._folder / "data" / "control.sock"))
+            with suppress(ConnectionError):
+                client.sendall(data)
 
     def measure(self) -> None:
         """Wait until the broker is idle, and begin to measure."""

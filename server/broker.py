@@ -217,7 +217,8 @@ class Broker:
         from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415
         from leveret.server.control import ControlServer  # noqa: PLC0415
 
-        self._control = ControlServer(directory.path, NodeAdmin(self).verbs())
+        admin = NodeAdmin(self)
+        self._control = ControlServer(directory.path, admin.verbs() | admin.streams())
         await self._control.start()
 
     def _root_ended(self, reason: object) -> None:

@@ -21,7 +21,7 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from inspect import signature
 from pathlib import Path
 from struct import Struct
@@ -44,6 +44,7 @@ PART_BYTES: Final = 128 * 1024  # a client begins a new part
 CLIENTS_MAX: Final = 16
 STALLED_S: Final = 60.0  # a client that reads nothing of its answer for so long is dropped
 SLICE: Final = 250
+ROWS_AT_ONCE: Final = 50
 PATH_BYTES_MAX: Final = 100
 
 _CREDENTIALS: Final = Struct("=iII")  # pid, uid, gid
@@ -62,7 +63,8 @@ class ControlServer:
 
     Args:
         data_dir: the caller holds its lock, so a socket found there belongs to a dead broker.
-        verbs: by name; a verb takes the arguments of its function, and refuses with ``RefusedError``.
+        verbs: by name; a verb takes the arguments of its function, and refuses with ``RefusedError``. An
+            iterator that it returns is sent as a list.
     """
 
     def __init__(self, data_dir: Path, verbs: Mapping[str, Verb]) -> None:
@@ -252,15 +254,27 @@ async def _drain(writer: asyncio.StreamWriter) -> None:
 
 
 async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> None:
-    """Write a value as JSON; a long list is encoded and freed in slices.
+    """Write a value as JSON; a long list is encoded and freed in slices, rows as they are made.
 
-    Encoding or freeing a hundred thousand rows at once would block the event loop.
+    Encoding or freeing a hundred thousand rows at once would block the event loop. Rows are made no faster than
+    the client reads.
     """
     if levels and isinstance(value, dict):
         for number, (name, each) in enumerate(value.items()):
             writer.write((b"," if number else b"{") + json_text.encode(name) + b":")
             await _send(writer, each, levels - 1)
         writer.write(b"}" if value else b"{}")
+    elif isinstance(value, AsyncIterator):
+        writer.write(b"[")
+        rows: list[Any] = []
+        separator = b""
+        async for row in value:
+            rows.append(row)
+            if len(rows) >= ROWS_AT_ONCE:
+                writer.write(separator + json_text.encode(rows)[1:-1])
+                rows, separator = [], b","
+                await _drain(writer)
+        writer.write((separator + json_text.encode(rows)[1:-1] if rows else b"") + b"]")
     elif isinstance(value, list) and len(value) > SLICE:
         for start in range(0, len(value), SLICE):
             piece = value[start : start + SLICE]

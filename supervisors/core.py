@@ -146,7 +146,7 @@ class SupervisorCore(ABC):
 
     @abstractmethod
     def members(self) -> Iterator[Child]:
-        """Iterate over the children, the oldest first, to print the tree."""
+        """Iterate over the children of this moment, the oldest first, to print the tree."""
 
     @abstractmethod
     def _find(self, ref: Any) -> Child | None:

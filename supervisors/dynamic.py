@@ -133,14 +133,14 @@ class DynamicCore(SupervisorCore):
         return ("ok", self.template) if is_known else ("error", "not_found")
 
     def members(self) -> Iterator[Child]:
-        """Iterate over the children, the oldest first; ``Child`` objects made for the occasion."""
+        """Iterate over the children of this moment, the oldest first; ``Child`` objects are made one by one."""
         counts = self.restart_counts or {}
-        for ref, args in self.children.items():
+        for ref, args in list(self.children.items()):
             child = Child(self.template, args, ref)
             child.restarts, child.restarted_s = counts.get(ref, _NEVER)
             yield child
         if self.waiting is not None:
-            yield from self.waiting.values()
+            yield from list(self.waiting.values())
 
     # SupervisorCore's hooks.
 

@@ -121,7 +121,7 @@ class GroupCore(SupervisorCore):
         return ("error", "not_found") if child is None else ("ok", child.spec)
 
     def members(self) -> Iterator[Child]:
-        return iter(self.children.values())
+        return iter(list(self.children.values()))
 
     def _named(self, child_id: Any) -> Child | None:
         try:

@@ -76,7 +76,7 @@ def walk(runtime: Runtime, root: Ref) -> Iterator[Node]:
 def _below(labels: tuple[str, ...], actor: Any) -> Iterator[Node]:
     if not isinstance(actor, Supervisor) or not hasattr(actor, "supervisor_core"):
         return
-    for child in list(actor.supervisor_core.members()):
+    for child in actor.supervisor_core.members():
         spec = child.spec
         here = (*labels, spec.label_of(child.args))
         if not child.is_running or not child.ref.is_alive:

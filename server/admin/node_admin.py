@@ -28,7 +28,7 @@ from leveret.supervisors.tree_view import walk
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from leveret.broker.connection.reader import Reader
     from leveret.broker.node.node import Node
@@ -105,6 +105,15 @@ class NodeAdmin:
             "take_snapshot": self.snapshots.take_snapshot,
         }
 
+    def streams(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+        """Return those verbs that can answer row by row."""
+        return {
+            "list_queues": self.vhosts.queue_rows,
+            "list_exchanges": self.vhosts.exchange_rows,
+            "list_bindings": self.vhosts.binding_rows,
+            "list_connections": self.connection_rows,
+        }
+
     async def status(self) -> Row:
         """Return version, kernel, counts, and the queues with most messages (see ``docs/cli.md``)."""
         node, vhosts = self._node, self._node.vhosts.values()
@@ -151,8 +160,11 @@ class NodeAdmin:
         return [rows.actor(node, now_s) async for node in sliced(walk(runtime, root))]
 
     async def list_connections(self) -> list[Row]:
+        return [row async for row in await self.connection_rows()]
+
+    async def connection_rows(self) -> AsyncIterator[Row]:
         readers = list(self._node.connections.readers.values())
-        return [rows.connection(reader) async for reader in sliced(readers, LISTED_AT_ONCE)]
+        return (rows.connection(reader) async for reader in sliced(readers, LISTED_AT_ONCE))
 
     async def close_connection(self, pid: str, reason: str) -> None:
         close_where = self._node.connections.close_where

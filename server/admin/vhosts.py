@@ -25,6 +25,8 @@ from leveret.supervisors.requests import TerminateChild, WhichChildren
 from leveret.supervisors.supervisor import label_of
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from leveret.broker.node.node import Node
     from leveret.metadata.tables import Row as StoredRow
 
@@ -122,23 +124,30 @@ class VhostAdmin:
 
     async def list_queues(self, vhost: str) -> list[Row]:
         """Return all columns of every queue; no rows where the vhost does not exist."""
-        found = self._node.vhosts.get(vhost)
-        vhosts = [found] if found is not None else []
-        return [row async for row in queue_rows(self._node.runtime, vhosts)]
+        return [row async for row in await self.queue_rows(vhost)]
 
     async def list_exchanges(self, vhost: str) -> list[Row]:
-        found = vhost_named(self._node, vhost)
-        return [
-            rows.exchange(each, found.policies.of_exchange(each.name))
-            async for each in sliced(list(found.topology.exchanges.values()))
-        ]
+        return [row async for row in await self.exchange_rows(vhost)]
 
     async def list_bindings(self, vhost: str) -> list[Row]:
         """Return all columns of every binding, the default exchange's first."""
-        topology = vhost_named(self._node, vhost).topology
-        queues, bindings = list(topology.queues), topology.bindings()
-        implicit = [rows.implicit_binding(queue) async for queue in sliced(queues)]
-        return implicit + [rows.binding(each) async for each in sliced(bindings)]
+        return [row async for row in await self.binding_rows(vhost)]
+
+    # The same row by row, for the control socket: rows of a large broker take more memory than their objects.
+
+    async def queue_rows(self, vhost: str) -> AsyncIterator[Row]:
+        found = self._node.vhosts.get(vhost)
+        return queue_rows(self._node.runtime, [found] if found is not None else [])
+
+    async def exchange_rows(self, vhost: str) -> AsyncIterator[Row]:
+        found = vhost_named(self._node, vhost)
+        return (
+            rows.exchange(each, found.policies.of_exchange(each.name))
+            async for each in sliced(list(found.topology.exchanges.values()))
+        )
+
+    async def binding_rows(self, vhost: str) -> AsyncIterator[Row]:
+        return _binding_rows(vhost_named(self._node, vhost))
 
     async def _stop_vhost(self, name: str) -> None:
         runtime = self._node.runtime
@@ -150,6 +159,14 @@ class VhostAdmin:
                     await runtime.call(supervisor, TerminateChild(ref), None)
         except CallExit as error:
             raise RefusedError(f"vhost '{name}' did not stop: {error.reason}") from error
+
+
+async def _binding_rows(vhost: VHost) -> AsyncIterator[Row]:
+    queues, bindings = list(vhost.topology.queues), vhost.topology.bindings()
+    async for queue in sliced(queues):
+        yield rows.implicit_binding(queue)
+    async for each in sliced(bindings):
+        yield rows.binding(each)
 
 
 async def _topology_rows(vhost: VHost) -> list[StoredRow]:

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +19,7 @@ from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.changes import changed
 from leveret.server.control import (
     CLIENTS_MAX,
+    ROWS_AT_ONCE,
     SLICE,
     SOCKET,
     ControlFailedError,
@@ -114,6 +115,54 @@ def test_a_bad_request_is_refused(serving: Path, line: bytes, said: str) -> None
 @pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b"\xff\n", b"\n"])
 def test_what_is_no_request_is_refused(serving: Path, line: bytes) -> None:
     assert exchange(serving, line)["refused"].startswith("not a request: ")
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 3 * ROWS_AT_ONCE])
+def test_rows_are_sent_as_they_are_made(
+    count: int, serve_at: Callable[..., Any], tmp_path: Path
+) -> None:
+    async def rows() -> AsyncIterator[dict[str, Any]]:
+        for number in range(count):
+            yield {"name": f"q{number}"}
+
+    async def list_queues(vhost: str) -> AsyncIterator[dict[str, Any]]:
+        if vhost:
+            raise RefusedError("no such vhost")
+        return rows()
+
+    with serve_at(tmp_path, {"list_queues": list_queues}):
+        for _ in range(2):
+            answer = ask(tmp_path, "list_queues", {"vhost": ""})
+            assert answer == [{"name": f"q{number}"} for number in range(count)]
+        with pytest.raises(RefusedError, match="no such vhost"):
+            ask(tmp_path, "list_queues", {"vhost": "v"})
+
+
+def test_rows_are_not_made_before_the_client_reads(
+    serve_at: Callable[..., Any], tmp_path: Path
+) -> None:
+    made: list[int] = []
+
+    async def rows() -> AsyncIterator[str]:
+        for number in range(100_000):
+            made.append(number)
+            yield "x" * 1_000
+
+    async def list_queues() -> AsyncIterator[str]:
+        return rows()
+
+    with serve_at(tmp_path, {"list_queues": list_queues}), socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(tmp_path / SOCKET))
+        client.sendall(b'{"verb": "list_queues"}\n')
+        assert client.recv(1) == b"{"
+        wait_until(lambda: len(made) >= ROWS_AT_ONCE)
+        assert len(made) < 10_000
+
+
+def test_the_verbs_that_stream_are_verbs() -> None:
+    admin = NodeAdmin(SimpleNamespace(node=None))  # type: ignore[arg-type]
+
+    assert admin.streams().keys() <= admin.verbs().keys()
 
 
 def test_long_arguments_go_in_parts_and_come_whole(

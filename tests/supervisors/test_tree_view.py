@@ -159,3 +159,21 @@ def test_a_busy_supervisor_and_a_dead_root_can_be_walked(runtime: Runtime, ask: 
     runtime.run_until_idle()
 
     assert list(walk(runtime, root)) == []
+
+
+def test_children_that_come_and_go_during_a_walk_do_not_end_it(runtime: Runtime, ask: Any) -> None:
+    root = grown(runtime)
+    vhost = child_refs(root)["vhost"]
+    walked = walk(runtime, root)
+    seen = [next(walked).label]
+    while not seen[-1].startswith("queue:"):
+        seen.append(next(walked).label)
+
+    runtime.call_inline(vhost, StartChild(("later",)))
+    children = vhost.cell.actor.supervisor_core.children
+    (mails,) = [ref for ref, args in children.items() if args == ("mails",)]
+    ask(vhost, TerminateChild(mails))
+
+    seen += [node.label for node in walked]
+    assert seen[:4] == ["leveret", "metadata", "vhost:/", "queue:orders"]
+    assert "queue:later" not in seen

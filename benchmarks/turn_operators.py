@@ -1,0 +1,79 @@
+"""Operations of ``turns.py`` that operators ask for: users, permissions, policies, listings."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any
+
+from turn_operations import MANY, Operations, declare, named
+
+if TYPE_CHECKING:
+    from turns import Rig
+
+OPERATIONS = Operations()
+operation = OPERATIONS.add
+
+COSTLY = "^(a+)+[xy]"
+"""An expression that is stopped at its bound in the names below."""
+
+
+@operation("import, list, export users", "100,000 users with permissions of their own")
+def _(rig: Rig) -> None:
+    names = named(rig.scaled(MANY), "u")
+    secret = b64encode(bytes(36)).decode()
+    document = {
+        "users": [{"name": name, "password_hash": secret, "tags": []} for name in names],
+        "permissions": [
+            {"user": name, "vhost": "/", "configure": f"^{name}", "write": f"^{name}", "read": ".*"}
+            for name in names
+        ],
+    }
+    rig.measure()
+    rig.control("import_definitions", document=document)
+    rig.control("list_users")
+    rig.control("list_permissions", vhost="/")
+    rig.control("export_definitions")
+
+
+def _policies(count: int, pattern: str) -> list[dict[str, Any]]:
+    definition = {"message-ttl": 1000}
+    common = {"vhost": "/", "definition": definition, "apply-to": "all", "priority": 0}
+    return [{**common, "name": f"p{number}", "pattern": pattern} for number in range(count)]
+
+
+@operation("policies", "1,000 whose search is stopped at its bound, 20 queues")
+def _(rig: Rig) -> None:
+    names = [f"{'a' * 250}{number:04}" for number in range(20)]
+    rig.measure()
+    rig.control("import_definitions", document={"policies": _policies(1_000, COSTLY)})
+    declare(rig.peer(), names)
+    definition = json.dumps({"message-ttl": 1000})
+    policy = {"vhost": "/", "name": "p", "pattern": "", "priority": -1}
+    rig.control("set_policy", **policy, definition=definition, apply_to="all")
+    rig.control("export_definitions")
+
+
+@operation("policies", "1,000 that apply to nothing, 10,000 queues")
+def _(rig: Rig) -> None:
+    rig.measure()
+    rig.control("import_definitions", document={"policies": _policies(1_000, "^other")})
+    declare(rig.peer(), named(rig.scaled(10_000)))
+    rig.control("clear_policy", vhost="/", name="p0")
+
+
+@operation("status, tree, list_connections", "100,000 queues, 400 connections")
+def _(rig: Rig) -> None:
+    peers = [rig.peer() for _ in range(400)]
+    declare(peers[0], named(rig.scaled(MANY)))
+    rig.measure()
+    rig.control("status")
+    rig.control("tree")
+    rig.control("list_connections")
+    rig.control("list_queues", vhost="/")
+
+
+@operation("import_definitions", "200 MB that is no JSON")
+def _(rig: Rig) -> None:
+    rig.measure()
+    rig.control_bytes(b'[{"a":' * rig.scaled(200_000_000 // 6))
