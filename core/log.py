@@ -29,7 +29,7 @@ SILENT: Final = logging.CRITICAL + 1
 FLOODS: Final = Floods()
 
 _DESTINED: Final = (ROOT, "asyncio")  # the event loop reports errors of callbacks itself
-_PLACEHOLDER: Final = re.compile(r"(=?)%[-#0-9.+ ]*([a-zA-Z%])")
+_PLACEHOLDER: Final = re.compile(r"([=\n]?)%[-#0-9.+ ]*([a-zA-Z%])")
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})
 
 
@@ -67,21 +67,23 @@ class _Printable(logging.Filter):
 
 
 @lru_cache(maxsize=1_024)
-def _places(text: str) -> tuple[tuple[bool, str], ...]:
-    """Return for each argument of a text whether it stands behind ``key=``, and its conversion."""
+def _places(text: str) -> tuple[tuple[str, str], ...]:
+    """Return for each argument of a text the character before it, and its conversion."""
     found = _PLACEHOLDER.findall(text)
-    return tuple((equals == "=", letter) for equals, letter in found if letter != "%")
+    return tuple((before, letter) for before, letter in found if letter != "%")
 
 
-def _shown(place: tuple[bool, str], argument: object) -> object:
-    is_value, letter = place
+def _shown(place: tuple[str, str], argument: object) -> object:
+    before, letter = place
     if type(argument) in _NUMBERS or letter not in "sr":
         return argument
     try:
         text = repr(argument) if letter == "r" else str(argument)
     except Exception:  # noqa: BLE001 - a line of the log never fails its caller
         return argument
-    return _Shown(value(text) if is_value and letter == "s" else printable(text))
+    if before == "\n":  # a traceback
+        return _Shown("\n".join(map(printable, text.splitlines())))
+    return _Shown(value(text) if before == "=" and letter == "s" else printable(text))
 
 
 _PRINTABLE: Final = _Printable()
@@ -103,13 +105,13 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")
-        text = printable(record.getMessage())
         level = record.levelname.lower()
-        line = f"{at}.{int(record.msecs):03d}Z {level} {record.name} {text}"
+        text = record.getMessage()
         if record.exc_info:
-            trace = self.formatException(record.exc_info)
-            line += "\n" + "\n".join("    " + printable(part) for part in trace.splitlines())
-        return line
+            text += "\n" + self.formatException(record.exc_info)
+        first, *rest = text.splitlines() or [""]
+        line = f"{at}.{int(record.msecs):03d}Z {level} {record.name} {printable(first)}"
+        return "\n    ".join([line, *map(printable, rest)])
 
 
 def configure(
@@ -150,7 +152,7 @@ def configure(
 
 def release(handlers: list[logging.Handler]) -> None:
     """Remove the handlers of ``configure`` and close the file, with all counted lines in it."""
-    FLOODS.flush()
+    FLOODS.close()
     for each in map(logging.getLogger, _DESTINED):
         each.propagate = True
         for handler in handlers:

@@ -8,7 +8,7 @@ counted, and the window ends with one line for each event::
     connection refused repeated=16680 in_s=10
 
 A thread that lives no longer than the window writes these lines when a flood ends with silence; without
-a flood there is none. ``flush`` writes them at once, for the end of a broker. Memory is bounded: texts are
+a flood there is none. ``close`` writes them at once, for the end of a broker. Memory is bounded: texts are
 constants of the code, and sources beyond those with lines are not remembered.
 """
 
@@ -30,12 +30,16 @@ EVENTS_MAX: Final = 1_000
 SOURCE: Final = "source"
 """The attribute of a record (``extra``) that tells on whose account a line is written."""
 _REPEATED: Final = "repeated"
+_END_S: Final = 1.0  # for a thread that has nothing more to do
 
 
 class Alarm(Protocol):
     """A call that is due later."""
 
     def cancel(self) -> None: ...
+
+    def join(self, timeout: float) -> None:
+        """Wait until a cancelled call has no thread any more."""
 
 
 def _call_later(delay_s: float, call: Callable[[], None]) -> Alarm:
@@ -102,6 +106,13 @@ class Floods(logging.Filter):
             with suppress(RuntimeError):  # no thread is left; the next line writes the summary
                 self._alarm = self._call_later(self._began_s + WINDOW_S - now_s, self.flush)
         return False
+
+    def close(self) -> None:
+        """End the window, and leave no thread behind; for the end of a broker."""
+        alarm = self._alarm
+        self.flush()
+        if alarm is not None:
+            alarm.join(_END_S)
 
     def flush(self) -> None:
         """End the window: write what was counted, and begin a new one."""

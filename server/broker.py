@@ -271,7 +271,7 @@ class Broker:
                 self._directory.close()
             self._control = self._root = self._store = self._directory = None
             self._sockets = []
-            FLOODS.flush()
+            FLOODS.close()
 
     async def _stop_tree(self) -> None:
         node, loop = self.node, asyncio.get_running_loop()

@@ -79,6 +79,19 @@ def test_nothing_is_left_of_it() -> None:
     assert [(list(each.handlers), each.level, each.propagate) for each in loggers] == before
 
 
+def test_a_text_of_many_lines_follows_indented() -> None:
+    stream = io.StringIO()
+    handlers = logs.configure("info", stream=stream)
+    try:
+        logs.logger("leveret.x").error("crashed actor=%s\n%s", "a\nb", "Traceback:\n  x\x1b\n")
+    finally:
+        logs.release(handlers)
+
+    first, *rest = stream.getvalue().splitlines()
+    assert first.endswith(r'error leveret.x crashed actor="a\nb"')
+    assert rest == ["    Traceback:", r"      x\x1b"]
+
+
 def test_errors_of_the_event_loop_are_lines_too() -> None:
     stream = io.StringIO()
     handlers = logs.configure("error", stream=stream)
@@ -87,4 +100,5 @@ def test_errors_of_the_event_loop_are_lines_too() -> None:
     finally:
         logs.release(handlers)
 
-    assert printed(stream) == [r"error asyncio callback failed: a\x1b[2Jb\nc"]
+    assert printed(stream) == [r"error asyncio callback failed: a\x1b[2Jb"]
+    assert stream.getvalue().endswith("\n    c\n")

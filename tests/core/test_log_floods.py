@@ -31,6 +31,9 @@ class Time:
     def cancel(self) -> None:
         self.due.clear()
 
+    def join(self, timeout: float) -> None:
+        assert self.due == []
+
     def pass_s(self, seconds: float) -> None:
         self.now_s += seconds
         for at_s, call in list(self.due):
@@ -117,7 +120,7 @@ def test_the_end_of_a_broker_writes_what_was_counted(bench: Bench) -> None:
     bench.write(LINES_MAX + 1)
     bench.lines()
 
-    bench.floods.flush()
+    bench.floods.close()
 
     assert bench.lines() == ["login refused repeated=1 in_s=1"]
     assert bench.time.due == []
@@ -151,9 +154,7 @@ def test_a_flood_that_ends_in_silence_needs_one_thread_which_ends() -> None:
     for _ in range(LINES_MAX + 2):
         log.error("again")
     timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
-    floods.flush()
-    for each in timers:
-        each.join(5)
+    floods.close()
 
     assert len(timers) == 1
     assert written.is_set()

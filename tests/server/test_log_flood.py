@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import threading
 import time
@@ -11,6 +13,9 @@ import pytest
 
 from conformance import wire
 from conformance.raw import CAPABILITIES, Connection
+from leveret.core.log_floods import SOURCE_LINES_MAX
+from leveret.server.broker import Broker
+from leveret.server.config.config import Address, Config
 from rigs.nodes import start_leveret, stop_leveret
 
 LOGINS = 100_000
@@ -97,3 +102,17 @@ def test_bad_logins_do_not_fill_the_log(tmp_path: Path) -> None:
     assert honest.logins > 0
     ordered = sorted(honest.waits_ms)
     assert ordered[int(0.99 * len(ordered))] < WAIT_MS_MAX
+
+
+async def test_a_service_with_logging_of_its_own_has_counted_lines_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),))) as broker:
+        first = broker.addresses[0]
+        await asyncio.to_thread(log_in_badly, (first.host, first.port))
+
+    refused = [line for line in caplog.messages if line.startswith("connection refused")]
+    assert len(refused) == SOURCE_LINES_MAX + 1
+    assert refused[-1].startswith(f"connection refused repeated={AT_ONCE - SOURCE_LINES_MAX} in_s=")
+    assert not any(isinstance(each, threading.Timer) for each in threading.enumerate())
