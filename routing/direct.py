@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from leveret.routing.work import SLICE, TOO_LONG
+from leveret.routing.work import FEW_KEYS, SLICE, TOO_LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,12 +40,13 @@ class DirectMatcher:
             del self._targets[binding.key]
 
     def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
-        if len(keys) > 1:
+        if len(keys) > FEW_KEYS:
             return TOO_LONG
-        targets = self._targets.get(keys[0])
-        if targets:
-            found.update(targets)
-        return 1
+        for key in keys:
+            targets = self._targets.get(key)
+            if targets:
+                found.update(targets)
+        return len(keys)
 
     def walk(
         self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]

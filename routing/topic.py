@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.routing.direct import forget
-from leveret.routing.work import SLICE, TOO_LONG
+from leveret.routing.work import FEW_KEYS, SLICE, TOO_LONG
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -200,21 +200,23 @@ class TopicMatcher:
         self.forget_states()
 
     def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
-        """Put the targets of all patterns that match the key into ``found``; several take a walk."""
-        if len(keys) > 1:
+        """Put the targets of all patterns that match any of the keys into ``found``."""
+        if len(keys) > FEW_KEYS:
             return TOO_LONG
-        words = words_of(keys[0])
-        self._looked = len(words)
-        state = self._start or self._started()
-        for word in words:
-            state = state.ways.get(word) or state.always or self._way(state, word)
-        if state is _BEYOND:
-            return TOO_LONG
-        targets = state.targets
-        if targets is None:
-            targets = self._merge(state)
-        if targets:
-            found.update(targets)
+        self._looked = 0
+        for key in keys:
+            words = words_of(key)
+            self._looked += len(words)
+            state = self._start or self._started()
+            for word in words:
+                state = state.ways.get(word) or state.always or self._way(state, word)
+            if state is _BEYOND:
+                return TOO_LONG
+            targets = state.targets
+            if targets is None:
+                targets = self._merge(state)
+            if targets:
+                found.update(targets)
         return self._looked
 
     def walk(

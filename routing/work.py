@@ -14,6 +14,7 @@ import sys
 from typing import Final
 
 TOO_LONG: Final = -1  # instead of the work of a match: it takes a walk
+FEW_KEYS: Final = 8  # of a message, that a match looks up at once
 SLICE: Final = 2_000  # work between two yields of a walk
 EXCHANGE_WORK: Final = 10  # to visit an exchange
 UNLIMITED: Final = sys.maxsize
