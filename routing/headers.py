@@ -7,29 +7,38 @@ strings as bytes, a string never equals a number, a boolean equals nothing but i
 argument matches any value of the header. ``all`` of nothing matches, ``any`` of nothing does not.
 
 The rules are indexed by header and value. A rule that one header decides (``any``, or ``all`` of one
-argument) has its target under each of its arguments. A rule of several that must all be met stands under
-the one of them that the fewest other rules stand under, and is tried when a message has this header with
-this value. So a message costs its headers and the rules that share a value with it, not all rules.
+argument) stands under each of its arguments. A rule of several that must all be met stands under one of
+them, where the fewest other rules stand, and is tried when a message has this header with this value. So a
+message costs its headers and the rules that share a value with it, not all rules. A client may send a
+rule of tens of thousands of arguments, so the index adds little to them: a pair is its own key.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.tables import type_name
 from leveret.routing.direct import forget
 from leveret.routing.erlang_terms import term
-from leveret.routing.work import SLICE, TOO_LONG
+from leveret.routing.work import TOO_LONG
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leveret.amqp.tables import Field, Table
     from leveret.routing.bindings import Binding
 
 MATCH: Final = "x-match"
 KINDS: Final = (b"all", b"any", b"all-with-x", b"any-with-x")
+
+_SLICE_HEADERS: Final = 200  # that a walk looks up between two yields
+_SLICE_RULES: Final = 30  # that it tries; they may have large values
+
+Pair: TypeAlias = tuple[str, Any]
+"""Name and comparable value of an argument; ``_PRESENT`` for any value."""
+Place: TypeAlias = "Pair | str"
 
 _PRESENT: Final = object()
 
@@ -38,13 +47,14 @@ class _Rule:
     """A binding prepared for comparison.
 
     Attributes:
-        pairs: name and comparable value of each argument that counts; ``_PRESENT`` for any value.
+        pairs: those of the arguments that count.
         all_of: whether all of them must be met, or any.
-        place: the pair under which the index has a rule of several that must all be met.
+        needs_one: one argument that is met decides.
+        place: where the index has a rule of several arguments that must all be met.
         work: to try it.
     """
 
-    __slots__ = ("all_of", "pairs", "place", "target", "work")
+    __slots__ = ("all_of", "needs_one", "pairs", "place", "target", "work")
 
     def __init__(self, binding: Binding) -> None:
         arguments = binding.arguments
@@ -58,63 +68,34 @@ class _Rule:
             for key, field in arguments.items()
             if key != MATCH and (with_x or not key.startswith("x-"))
         ]
-        self.place: tuple[str, Any] | None = None
+        self.needs_one = not self.all_of or len(self.pairs) == 1
+        self.place: Place | None = None
         self.work = 2 + sum([1 + (_size(value) >> 3) for _, value in self.pairs])
 
     @property
-    def needs_one(self) -> bool:
-        """Whether one argument that is met decides."""
-        return not self.all_of or len(self.pairs) == 1
+    def places(self) -> list[Place]:
+        """Where it stands in the index."""
+        return [_place(pair) for pair in self.pairs] if self.place is None else [self.place]
 
-    def is_met(self, headers: Table, values: dict[str, Any]) -> bool:
-        """Return whether all arguments are met; ``values`` keeps comparable headers for the next rule."""
+    def is_met(self, values: dict[str, Any]) -> bool:
+        """Return whether a message with these comparable headers meets all arguments."""
         for key, wanted in self.pairs:
-            field = headers.get(key)
-            if field is None:
-                return False
-            if wanted is _PRESENT:
-                continue
-            value = values.get(key, _PRESENT)
-            if value is _PRESENT:
-                value = values[key] = comparable(field)
-            if value != wanted:
+            if key not in values or (wanted is not _PRESENT and values[key] != wanted):
                 return False
         return True
-
-
-class _Header:
-    """The rules that stand under one header, by value; ``_PRESENT`` is any value."""
-
-    __slots__ = ("targets", "tried")
-
-    def __init__(self) -> None:
-        self.targets: dict[Any, dict[Any, int]] = {}
-        self.tried: dict[Any, dict[_Rule, None]] = {}
-
-    def meet(self, value: Any, found: dict[Any, Any], tried: list[dict[_Rule, None]]) -> int:
-        """Add the targets of this value to ``found``, the rules to try to ``tried``; return the work."""
-        looked = 5
-        for met in (_PRESENT, value):
-            targets = self.targets.get(met)
-            if targets:
-                found.update(targets)
-                looked += len(targets)
-            rules = self.tried.get(met)
-            if rules:
-                tried.append(rules)
-        return looked
 
 
 class HeadersMatcher:
     """The rules of one exchange, indexed."""
 
-    __slots__ = ("_always", "_headers", "_rules")
+    __slots__ = ("_always", "_places", "_rules")
 
     uses_headers: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._rules: dict[Binding, _Rule] = {}
-        self._headers: dict[str, _Header] = {}
+        # The rule that stands there, or a dict of several.
+        self._places: dict[Place, Any] = {}
         self._always: dict[Any, int] = {}  # the targets of ``all`` of nothing
 
     @staticmethod
@@ -136,89 +117,101 @@ class HeadersMatcher:
 
     def add(self, binding: Binding) -> None:
         rule = self._rules[binding] = _Rule(binding)
-        if not rule.pairs:
-            if rule.all_of:
-                self._always[rule.target] = self._always.get(rule.target, 0) + 1
-        elif rule.needs_one:
-            for key, value in rule.pairs:
-                targets = self._header(key).targets.setdefault(value, {})
-                targets[rule.target] = targets.get(rule.target, 0) + 1
-        else:
-            key, value = rule.place = min(rule.pairs, key=self._crowd)
-            self._header(key).tried.setdefault(value, {})[rule] = None
+        if not rule.pairs and rule.all_of:
+            self._always[rule.target] = self._always.get(rule.target, 0) + 1
+        elif not rule.needs_one:
+            rule.place = self._lonely(rule.pairs)
+        for place in rule.places:
+            there = self._places.get(place)
+            if there is None:
+                self._places[place] = rule
+            elif type(there) is dict:
+                there[rule] = None
+            else:
+                self._places[place] = {there: None, rule: None}
 
     def remove(self, binding: Binding) -> None:
         rule = self._rules.pop(binding)
-        if not rule.pairs:
-            if rule.all_of:
-                forget(self._always, rule.target)
-        elif rule.place is None:
-            for key, value in rule.pairs:
-                header = self._headers[key]
-                targets = header.targets[value]
-                forget(targets, rule.target)
-                if not targets:
-                    del header.targets[value]
-                    self._tidy(key, header)
-        else:
-            key, value = rule.place
-            header = self._headers[key]
-            del header.tried[value][rule]
-            if not header.tried[value]:
-                del header.tried[value]
-                self._tidy(key, header)
+        if not rule.pairs and rule.all_of:
+            forget(self._always, rule.target)
+        for place in rule.places:
+            there = self._places[place]
+            if type(there) is dict:
+                del there[rule]
+            if there is rule or not there:
+                del self._places[place]
 
     def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
-        """Match a message without headers; one with headers takes a walk."""
-        if headers:
-            return TOO_LONG
+        """Put the targets whose rule the headers pass into ``found``; None is no headers."""
         found.update(self._always)
-        return 1
+        if not headers:
+            return 1
+        if len(headers) > _SLICE_HEADERS:
+            return TOO_LONG
+        values: dict[str, Any] = {}
+        rules: list[_Rule] = []
+        looked = self._look_up(headers.items(), values, rules)
+        return looked + _try(rules, values, found) if len(rules) <= _SLICE_RULES else TOO_LONG
 
     def walk(
         self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
     ) -> Iterator[int]:
-        """Put the targets whose rule the headers pass into ``found``; None is no headers."""
         found.update(self._always)
-        headers = headers or {}
+        fields = list((headers or {}).items())
         values: dict[str, Any] = {}
-        tried: list[dict[_Rule, None]] = []
-        looked = 1
-        for key, field in headers.items():
-            looked += 1
-            header = self._headers.get(key)
-            if header is not None:
-                value = values[key] = comparable(field)
-                looked += _size(value) + header.meet(value, found, tried)
-            if looked >= SLICE:
-                yield looked
-                looked = 0
-        for rules in tried:
-            for rule in list(rules):
-                looked += 1
-                if rule.target not in found:
-                    looked += rule.work
-                    if rule.is_met(headers, values):
-                        found[rule.target] = None
-                if looked >= SLICE:
-                    yield looked
-                    looked = 0
-        yield looked
+        rules: list[_Rule] = []
+        for start in range(0, len(fields), _SLICE_HEADERS):
+            yield self._look_up(fields[start : start + _SLICE_HEADERS], values, rules)
+        for start in range(0, len(rules), _SLICE_RULES):
+            yield _try(rules[start : start + _SLICE_RULES], values, found)
 
-    def _header(self, key: str) -> _Header:
-        header = self._headers.get(key)
-        if header is None:
-            header = self._headers[key] = _Header()
-        return header
+    def _look_up(
+        self, fields: Iterable[tuple[str, Field]], values: dict[str, Any], rules: list[_Rule]
+    ) -> int:
+        """Add comparable values to ``values`` and the rules that stand there to ``rules``; return the work."""
+        places = self._places
+        looked = 0
+        for key, field in fields:
+            value = values[key] = comparable(field)
+            looked += 3 + _size(value)
+            for place in (key, (key, value)):
+                there = places.get(place)
+                if there is None:
+                    continue
+                if type(there) is dict:
+                    rules += there
+                    looked += len(there) >> 4
+                else:
+                    rules.append(there)
+        return looked
 
-    def _tidy(self, key: str, header: _Header) -> None:
-        if not header.targets and not header.tried:
-            del self._headers[key]
+    def _lonely(self, pairs: list[Pair]) -> Place:
+        """Return the place at which the fewest rules stand."""
+        fewest, best = sys.maxsize, _place(pairs[0])
+        for place in map(_place, pairs):
+            there = self._places.get(place)
+            if there is None:
+                return place
+            count = len(there) if type(there) is dict else 1
+            if count < fewest:
+                fewest, best = count, place
+        return best
 
-    def _crowd(self, pair: tuple[str, Any]) -> int:
-        """Return how many rules stand under a pair."""
-        header = self._headers.get(pair[0])
-        return 0 if header is None else len(header.tried.get(pair[1], ()))
+
+def _try(rules: list[_Rule], values: dict[str, Any], found: dict[Any, Any]) -> int:
+    """Put the targets of the rules that are met into ``found``; return the work."""
+    looked = len(rules)
+    for rule in rules:
+        if rule.target not in found:
+            looked += rule.work
+            if rule.needs_one or rule.is_met(values):
+                found[rule.target] = None
+    return looked
+
+
+def _place(pair: Pair) -> Place:
+    """Return the key of a pair in the index: a pair, or its name if any value will do."""
+    return pair if pair[1] is not _PRESENT else pair[0]
 
 
 def _size(value: Any) -> int:

@@ -180,7 +180,10 @@ def test_the_index_says_what_trying_every_rule_says(
     left = dict(enumerate(bindings))
     expected = {each.target for each in bindings if naive(each.arguments, headers)}
     found: dict[object, object] = {}
-    with mock.patch.object(headers_module, "SLICE", slice_):
+    with (
+        mock.patch.object(headers_module, "_SLICE_HEADERS", slice_),
+        mock.patch.object(headers_module, "_SLICE_RULES", slice_),
+    ):
         assert matched(matcher, headers) == expected
         removals = iter(gone)
         for _ in matcher.walk([b""], headers, found):
@@ -192,7 +195,7 @@ def test_the_index_says_what_trying_every_rule_says(
     assert matched(matcher, headers) == still
     for binding in left.values():
         matcher.remove(binding)
-    assert matcher._headers == {}
+    assert matcher._places == {}
     assert matched(matcher, headers) == set()
 
 
