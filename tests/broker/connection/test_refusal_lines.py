@@ -24,6 +24,7 @@ from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
 from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import RefusedError
+from leveret.core.errors import StoreError
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow, UserRow
 from rigs.broker_rig import HEADER, Client, FullDisk, Rig, durable
 
@@ -143,6 +144,13 @@ def full_disk(client: Client) -> None:
     rig = client.rig
     store = rig.node.metadata.store = FullDisk(lambda run: rig.clock.call_later(0, run))
     store.is_full = True
+
+
+def no_queue_numbers(client: Client) -> None:
+    def fail() -> int:
+        raise StoreError("no space left on device")
+
+    client.rig.node.metadata.store.next_queue_no = fail  # type: ignore[method-assign]
 
 
 def queue_state(state: str) -> Callable[[Client], None]:
@@ -307,6 +315,7 @@ REFUSALS = [
     hard(541, "queue.declare", "INTERNAL_ERROR", stop_vhost, Q, channel=1),
     hard(541, "queue.declare", "INTERNAL_ERROR", close_vhost, durable("q"), channel=1),
     hard(541, "queue.declare", "INTERNAL_ERROR", full_disk, durable("q"), channel=1),
+    hard(541, "queue.declare", "INTERNAL_ERROR", no_queue_numbers, durable("q"), channel=1),
     hard(541, "none", "INTERNAL_ERROR", kill_channel),
     hard(541, "none", "INTERNAL_ERROR", kill_channels_supervisor),
     hard(320, "none", "CONNECTION_FORCED - maintenance", operator_closes),
