@@ -45,6 +45,7 @@ DESCRIPTORS_OF_VHOST: Final = DESCRIPTORS_OF_SEGMENTS + DESCRIPTORS_OF_TRANSIENT
 
 # Work per actor turn, so that no turn blocks the event loop for long.
 TURN_MESSAGES: Final = 4_000
+TURN_BINDINGS: Final = 1_000  # of a deletion; those with long keys or arguments count for more
 PUBLISH_TURN_WORK: Final = 50_000  # of one channel, in units of about 0.1 us
 DELIVERY_BATCH_MESSAGES: Final = 2_000
 DELIVERY_BATCH_BYTES: Final = 256 * 1024

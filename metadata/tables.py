@@ -16,6 +16,7 @@ from leveret.amqp.tables import Table, decode_table, encode_table
 
 Key: TypeAlias = tuple[str | bytes, ...]
 R = TypeVar("R", bound="Row")
+_EMPTY_TABLE: Final = encode_table({})
 
 
 class Row(Struct):
@@ -160,6 +161,26 @@ class BindingRow(Row):
         arguments = encode_table(dict(sorted(self.arguments.items())))
         return (
             self.vhost, self.source, self.kind, self.destination, self.routing_key, arguments,
+        )  # fmt: skip
+
+
+class BindingKey(Row):
+    """The row of a binding to delete; ``arguments`` as ``tables.pack`` encodes them, sorted by name."""
+
+    TABLE: ClassVar[int] = BindingRow.TABLE
+
+    vhost: str
+    source: str
+    kind: str
+    destination: str
+    routing_key: bytes
+    arguments: bytes
+
+    @property
+    def key(self) -> Key:
+        return (
+            self.vhost, self.source, self.kind, self.destination, self.routing_key,
+            self.arguments or _EMPTY_TABLE,
         )  # fmt: skip
 
 

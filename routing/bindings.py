@@ -63,6 +63,11 @@ class Binding:
     def arguments_bytes(self) -> int:
         return len(self.identity[3])
 
+    @property
+    def weight(self) -> int:
+        """The work of dropping it: 1 with a short key and without arguments."""
+        return 1 + (len(self.key) + len(self.identity[3]) >> 5)
+
     def __repr__(self) -> str:
         return f"<Binding {self.source!r} -{self.key!r}-> {self.kind} {self.destination!r}>"
 

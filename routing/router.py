@@ -77,6 +77,8 @@ def route(
         return Routed(_queues_named(topology, keys), False, EXCHANGE_WORK * len(keys))
     found: dict[Any, Any] = {}
     looked = exchange.matcher.match(keys, headers, found)
+    if topology.leaving:
+        topology.drop_leaving(found)
     if found and looked >= 0 and not exchange.exchange_bindings:
         uses_headers = exchange.matcher.uses_headers
         return Routed(list(found), uses_headers, EXCHANGE_WORK + looked + len(found))
@@ -127,6 +129,7 @@ def _walk(
                     yield work
                     work = 0
         work += EXCHANGE_WORK
+        topology.drop_leaving(found)
         for target in found or _alternate(topology, each):
             work += 1
             if type(target) is not Exchange:

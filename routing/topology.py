@@ -2,16 +2,23 @@
 
 ``Topology`` holds exchanges, bindings and the broker's queue entries, and keeps three indexes in
 step: the exchange's own bindings, the exchange type's matcher, and the bindings by destination (so
-that deleting a queue costs its own bindings and nothing else). Every change adds one to ``epoch``,
+that deleting a queue costs its own bindings and nothing else). Every change of routes adds one to ``epoch``,
 which owners of cached routes compare.
+
+A deletion takes effect at once: the name is unknown, and no message is routed by its bindings any more.
+Dropping them costs a microsecond or more each, and there may be any number, so that is done in steps
+(``Removal``). Until the last step the exchange or queue is *leaving*: routes pass it over (``drop_leaving``),
+and its name is not free yet (``is_leaving``), so that no old binding meets a new object. An auto-delete
+exchange goes in the step that drops its last binding, with that binding.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from leveret.amqp.errors import NotFound
 from leveret.routing.bindings import EXCHANGE, QUEUE, Binding, identity_of
@@ -34,13 +41,26 @@ QueueT = TypeVar("QueueT", bound=Queue)
 
 
 class Removed(Struct, eq=False):
-    """The bindings and auto-delete exchanges that were removed along with a queue, exchange or binding.
-
-    ``exchanges`` begins with the exchange that was to be removed, if it was one.
-    """
+    """The bindings and exchanges that one step of a removal has removed."""
 
     bindings: list[Binding] = []
     exchanges: list[Exchange] = []
+
+
+class Removal(Struct, eq=False):
+    """The removal of a queue, an exchange or a binding, to be carried on by ``Topology.step``.
+
+    Attributes:
+        leaving: the queue entry and exchanges that have bindings left, with their places.
+        removed: what is removed and has not been returned by a step.
+    """
+
+    leaving: deque[tuple[Destination, Any]] = field(default_factory=deque)
+    removed: Removed = field(default_factory=Removed)
+
+    @property
+    def is_done(self) -> bool:
+        return not self.leaving
 
 
 class Topology(Generic[QueueT]):
@@ -50,16 +70,28 @@ class Topology(Generic[QueueT]):
         vhost: its name, for the texts of errors.
         exchanges: by name; change it with the methods only.
         queues: the broker's queue entries by name.
-        epoch: grows with every change.
+        epoch: grows with every change of routes.
+        leaving: deleted exchanges and queue entries to which bindings lead that are not dropped yet.
     """
 
-    __slots__ = ("_incoming", "_states_room", "epoch", "exchanges", "queues", "vhost")
+    __slots__ = (
+        "_incoming",
+        "_places",
+        "_states_room",
+        "epoch",
+        "exchanges",
+        "leaving",
+        "queues",
+        "vhost",
+    )
 
     def __init__(self, vhost: str = "/") -> None:
         self.vhost = vhost
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, QueueT] = {}
         self.epoch = 0
+        self.leaving: dict[Any, None] = {}
+        self._places: dict[Destination, Any] = {}  # the same, by kind and name
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self._states_room = StatesRoom()
 
@@ -81,14 +113,22 @@ class Topology(Generic[QueueT]):
 
     def bindings(self) -> list[Binding]:
         """Return all bindings of the vhost, without the default exchange's implicit ones."""
+        leaving = self.leaving
         return [
             binding
             for exchange in self.exchanges.values()
             for binding in exchange.bindings.values()
+            if not leaving or binding.target not in leaving
         ]
 
-    def bindings_to(self, kind: str, name: str) -> list[Binding]:
-        return list(self._incoming.get((kind, name), ()))
+    def is_leaving(self, kind: str, name: str) -> bool:
+        """Return whether a deleted queue or exchange of this name has bindings that are not dropped yet."""
+        return (kind, name) in self._places
+
+    def drop_leaving(self, found: dict[Any, Any]) -> None:
+        """Take those targets out of a match that are leaving."""
+        for target in self.leaving.keys() & found.keys():
+            del found[target]
 
     # Changes.
 
@@ -99,30 +139,30 @@ class Topology(Generic[QueueT]):
     def add_exchange(self, exchange: Exchange) -> None:
         """Take a new exchange in; its name must be free."""
         assert exchange.name not in self.exchanges, exchange
+        assert not self.is_leaving(EXCHANGE, exchange.name), exchange
         self.exchanges[exchange.name] = exchange
         if isinstance(exchange.matcher, TopicMatcher):
             exchange.matcher.room = self._states_room
         self.epoch += 1
 
-    def remove_exchange(self, name: str) -> Removed:
-        """Delete an exchange with all bindings from it and to it."""
-        removed = Removed()
-        self._remove_exchanges(deque([self.exchanges[name]]), removed)
-        return removed
+    def remove_exchange(self, name: str) -> Removal:
+        """Delete an exchange; steps of the removal drop all bindings from it and to it."""
+        removal = Removal()
+        self._leave_exchange(self.exchanges[name], removal, removal.removed)
+        return removal
 
     def add_queue(self, name: str, entry: QueueT) -> None:
         """Take a new queue's entry in; its name must be free."""
         assert name not in self.queues, name
+        assert not self.is_leaving(QUEUE, name), name
         self.queues[name] = entry
         self.epoch += 1
 
-    def remove_queue(self, name: str) -> Removed:
-        """Delete a queue's entry with all bindings to it."""
-        removed = Removed()
-        del self.queues[name]
-        self.epoch += 1
-        self._remove_exchanges(self._unbind_all_to((QUEUE, name), removed), removed)
-        return removed
+    def remove_queue(self, name: str) -> Removal:
+        """Delete a queue's entry; steps of the removal drop all bindings to it."""
+        removal = Removal()
+        self._leave(QUEUE, name, self.queues.pop(name), removal)
+        return removal
 
     def bind(
         self, source: str, kind: str, destination: str, key: bytes, arguments: Table
@@ -155,7 +195,7 @@ class Topology(Generic[QueueT]):
         exchange = self.exchanges.get(binding.source)
         if exchange is None or exchange.bindings.get(binding.identity) is not binding:
             return False
-        self._drop(binding, Removed())
+        self._drop(binding, exchange)
         return True
 
     def binding(
@@ -163,57 +203,95 @@ class Topology(Generic[QueueT]):
     ) -> Binding | None:
         """Return a binding, None when it is missing."""
         exchange = self.exchanges.get(source)
-        if exchange is None:
+        if exchange is None or self.is_leaving(kind, destination):
             return None
         return exchange.bindings.get(identity_of(kind, destination, key, arguments))
 
     def unbind(
         self, source: str, kind: str, destination: str, key: bytes, arguments: Table
-    ) -> Removed:
+    ) -> Removal:
         """Remove a binding; nothing happens when the binding, or an end of it, is missing."""
-        removed = Removed()
+        removal = Removal()
         binding = self.binding(source, kind, destination, key, arguments)
         if binding is None:
-            return removed
+            return removal
         exchange = self.exchanges[source]
-        self._drop(binding, removed)
+        self._drop(binding, exchange)
+        removal.removed.bindings.append(binding)
         if exchange.auto_delete and not exchange.bindings:
-            self._remove_exchanges(deque([exchange]), removed)
+            self._leave_exchange(exchange, removal, removal.removed)
+        return removal
+
+    # Removals.
+
+    def step(self, removal: Removal, work: float = inf) -> Removed:
+        """Drop bindings with a total ``weight`` of about ``work``; return all that was removed since the last step."""
+        removed, removal.removed = removal.removed, Removed()
+        leaving = removal.leaving
+        while leaving and work > 0:
+            place, target = leaving[0]
+            binding = self._drop_one(place, target, removal, removed)
+            if binding is None:
+                leaving.popleft()
+                del self.leaving[target], self._places[place]
+                work -= 1
+            else:
+                removed.bindings.append(binding)
+                work -= binding.weight
         return removed
 
-    def _remove_exchanges(self, doomed: deque[Exchange], removed: Removed) -> None:
-        """Delete exchanges, and those auto-delete ones that lose their last binding by it."""
-        while doomed:
-            exchange = doomed.popleft()
-            if self.exchanges.pop(exchange.name, None) is None:
-                continue
-            self.epoch += 1
-            removed.exchanges.append(exchange)
-            for binding in list(exchange.bindings.values()):
-                self._drop(binding, removed)
-            doomed += self._unbind_all_to((EXCHANGE, exchange.name), removed)
+    def _leave_exchange(self, exchange: Exchange, removal: Removal, removed: Removed) -> None:
+        del self.exchanges[exchange.name]
+        removed.exchanges.append(exchange)
+        self._leave(EXCHANGE, exchange.name, exchange, removal)
 
-    def _unbind_all_to(self, place: Destination, removed: Removed) -> deque[Exchange]:
-        """Drop the bindings to a place; return the auto-delete exchanges left without any."""
-        bare: deque[Exchange] = deque()
-        for binding in list(self._incoming.get(place, ())):
-            self._drop(binding, removed)
-            source = self.exchanges.get(binding.source)
-            if source is not None and source.auto_delete and not source.bindings:
-                bare.append(source)
-        return bare
+    def _leave(self, kind: str, name: str, target: Any, removal: Removal) -> None:
+        self.epoch += 1
+        place = (kind, name)
+        self.leaving[target] = None
+        self._places[place] = target
+        removal.leaving.append((place, target))
 
-    def _drop(self, binding: Binding, removed: Removed) -> None:
+    def _drop_one(
+        self, place: Destination, target: Any, removal: Removal, removed: Removed
+    ) -> Binding | None:
+        """Drop one binding from or to an object that is leaving; return None when there is none.
+
+        ``popitem`` takes the last item: the first would be found by a walk over all that were taken before.
+        """
+        if place[0] == EXCHANGE and target.bindings:
+            outgoing: Binding = target.bindings.popitem()[1]
+            self._forget_at_target(outgoing)
+            return outgoing
+        incoming = self._incoming.get(place)
+        if incoming is None:
+            return None
+        binding = incoming.popitem()[0]
+        if not incoming:
+            del self._incoming[place]
+        source = self.exchanges.get(binding.source)
+        if source is None:
+            del self._places[EXCHANGE, binding.source].bindings[binding.identity]
+            return binding
+        self._forget_at_source(binding, source)
+        if source.auto_delete and not source.bindings:
+            self._leave_exchange(source, removal, removed)
+        return binding
+
+    def _drop(self, binding: Binding, source: Exchange) -> None:
+        self._forget_at_target(binding)
+        self._forget_at_source(binding, source)
+        self.epoch += 1
+
+    def _forget_at_target(self, binding: Binding) -> None:
         place = (binding.kind, binding.destination)
         incoming = self._incoming[place]
         del incoming[binding]
         if not incoming:
             del self._incoming[place]
-        # An exchange being removed is no longer in `exchanges`; it needs no upkeep.
-        source = self.exchanges.get(binding.source)
-        if source is not None:
-            del source.bindings[binding.identity]
-            source.matcher.remove(binding)
-            source.exchange_bindings -= binding.kind == EXCHANGE
-        removed.bindings.append(binding)
-        self.epoch += 1
+
+    @staticmethod
+    def _forget_at_source(binding: Binding, source: Exchange) -> None:
+        del source.bindings[binding.identity]
+        source.matcher.remove(binding)
+        source.exchange_bindings -= binding.kind == EXCHANGE

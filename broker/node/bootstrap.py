@@ -108,8 +108,7 @@ def fill(node: Node, contents: Contents) -> None:
                     queue_no=queue.queue_no,
                 )
             )
-    for binding in contents.bindings:
-        _bind(vhosts, binding)
+    _bind_all(node, contents.bindings)
 
 
 def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
@@ -127,8 +126,22 @@ def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
             apply_to_exchange(vhost.policies, default)
 
 
-def _bind(vhosts: dict[str, VHost], row: BindingRow) -> None:
-    """Bind as a row says; after a crash its exchange or queue may be missing."""
+def _bind_all(node: Node, bindings: list[BindingRow]) -> None:
+    """Bind as the rows say; delete those that lack an end: a deletion was cut short by a crash."""
+    lost: dict[str, list[BindingRow]] = {}
+    for row in bindings:
+        if not _bind(node.vhosts, row):
+            lost.setdefault(row.vhost, []).append(row)
+    for name, rows in lost.items():
+        vhost = node.vhosts.get(name)
+        if vhost is not None:
+            vhost.forget_bindings(rows)
+        else:
+            node.metadata.delete_later(rows)
+
+
+def _bind(vhosts: dict[str, VHost], row: BindingRow) -> bool:
+    """Bind as a row says; return False when its exchange or queue is missing."""
     vhost = vhosts.get(row.vhost)
     try:
         if vhost is None:
@@ -139,6 +152,8 @@ def _bind(vhosts: dict[str, VHost], row: BindingRow) -> None:
             "binding skipped vhost=%s source=%s %s=%s reason=%s",
             row.vhost, row.source, row.kind, row.destination, error,
         )  # fmt: skip
+        return not isinstance(error, NotFound)
+    return True
 
 
 class VhostStarter(GenServer):

@@ -26,14 +26,15 @@ from leveret.broker.queue.factory import backing_of, forget_messages, new_queue_
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
+from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
 from leveret.core.errors import StoreError
 from leveret.core.log import logger
 from leveret.core.log_floods import SOURCE
-from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
-from leveret.routing.bindings import QUEUE, Binding
+from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
+from leveret.routing.bindings import EXCHANGE, QUEUE, Binding
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
-from leveret.routing.topology import Removed, Topology
+from leveret.routing.topology import Removal, Removed, Topology
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class VHost:
         store_end: done when a killed store has closed its files.
         store_error: the error of disk, descriptors or memory by which the store failed last; None while it is open.
         durable_at_failure: the store's durable position when it failed: the next start reads nothing behind it.
+        deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
     """
@@ -104,6 +106,7 @@ class VHost:
         self.durable_at_failure: DurablePosition | None = None
         self.limits: dict[str, int] = {}
         self.is_closing = False
+        self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
@@ -145,6 +148,7 @@ class VHost:
         self.access.check_exchange(user, self.name, name, "configure")
         if name not in self.topology.exchanges:
             yield from self._find_policies(name, "exchanges")
+        yield from self.deletions.name_free(EXCHANGE, name)
         current = self.topology.exchanges.get(name)
         if current is not None:
             exchange_rules.check_equivalent(current, method, self.name)
@@ -167,8 +171,8 @@ class VHost:
             yield from self.commit([self._exchange_row(exchange)], [])
         except InternalError:
             if self.topology.exchanges.get(name) is exchange:
-                removed = self.topology.remove_exchange(name)
-                self._metadata.delete_later(self._removed_rows(removed))
+                removal = self.topology.remove_exchange(name)
+                self._metadata.delete_later(self.deletions.begin(exchange, removal))
             raise
 
     def add_exchange(self, exchange: Exchange) -> None:
@@ -192,8 +196,13 @@ class VHost:
         if exchange is None:
             return
         if method.if_unused and exchange.bindings:
-            raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
-        yield from self._commit_removed(self.topology.remove_exchange(name))
+            yield from self.deletions.all_ended()  # its bindings may be those of a deleted queue
+            exchange = self.topology.exchanges.get(name)
+            if exchange is None:
+                return
+            if exchange.bindings:
+                raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
+        yield from self._remove(exchange, self.topology.remove_exchange(name))
 
     def _find_policies(self, name: str, kind: Kind) -> Steps:
         """Look up the policies of a new name in slices, before it is entered at once."""
@@ -232,8 +241,8 @@ class VHost:
         bound = self.topology.binding(source, kind, destination, key, arguments)
         if bound is not None and kind == QUEUE:
             self.find_queue(destination, client.reader)
-        removed = self.topology.unbind(source, kind, destination, key, arguments)
-        yield from self._commit_removed(removed)
+        removal = self.topology.unbind(source, kind, destination, key, arguments)
+        yield from self._remove(bound, removal)
 
     def _check_binding(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, must_exist: bool
@@ -267,6 +276,7 @@ class VHost:
         self.access.check_queue(user, self.name, name, "configure")
         if name not in self.topology.queues:
             yield from self._find_policies(name, "queues")
+        yield from self.deletions.name_free(QUEUE, name)
         current = self.topology.queues.get(name)
         if current is not None:
             queue_arguments.check_equivalent(
@@ -391,11 +401,6 @@ class VHost:
         return (yield from self._delete(entry, if_unused, if_empty))
 
     def _delete(self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False) -> Steps:
-        rows: list[Row] = []
-        if entry.durable:
-            bindings = self.topology.bindings_to(QUEUE, entry.name)
-            rows += [self._binding_row(each) for each in bindings if each.is_durable]
-            rows.append(self._queue_row(entry))
         if entry.state in GONE:
             forget_messages(entry, self.msg_store)
             entry.deleted()
@@ -405,8 +410,11 @@ class VHost:
                 count = yield from ask_queue(entry, Delete(if_unused, if_empty))
             except NotFound:
                 count = 0  # it went while it was asked
-        is_owed = self._metadata.pending.is_owed
-        yield from self.commit([], [row for row in rows if is_owed(row)])
+        yield from self.deletions.ended(entry)
+        if entry.durable:
+            row = self._queue_row(entry)
+            if self._metadata.pending.is_owed(row):
+                yield from self.commit([], [row])
         return count
 
     def delete_exclusive(self, owner: Ref) -> Steps:
@@ -423,14 +431,14 @@ class VHost:
         """Forget a queue: called by the queue itself, whatever deleted it."""
         if self.topology.queues.get(entry.name) is not entry:
             return
-        removed = self.topology.remove_queue(entry.name)
+        removal = self.topology.remove_queue(entry.name)
         if entry.exclusive is not None:
             owned = self._exclusive.get(entry.exclusive)
             if owned is not None:
                 owned.discard(entry)
                 if not owned:
                     del self._exclusive[entry.exclusive]
-        deletes = self._removed_rows(removed)
+        deletes = self.deletions.begin(entry, removal)
         if entry.durable:
             deletes.append(self._queue_row(entry))
         if deletes:
@@ -454,13 +462,33 @@ class VHost:
         if self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
 
-    def _commit_removed(self, removed: Removed) -> Steps:
-        yield from self.commit([], self._removed_rows(removed))
+    def _remove(self, target: object, removal: Removal) -> Steps:
+        """Wait until an exchange or binding is removed, with all that goes with it."""
+        rows = self.deletions.begin(target, removal)
+        yield from self.commit([], rows)
+        yield from self.deletions.ended(target)
 
     def _removed_rows(self, removed: Removed) -> list[Row]:
-        rows: list[Row] = [self._binding_row(each) for each in removed.bindings if each.is_durable]
+        rows: list[Row] = [
+            BindingKey(self.name, each.source, *each.identity)
+            for each in removed.bindings
+            if each.is_durable
+        ]
         rows += [self._exchange_row(each) for each in removed.exchanges if each.durable]
         return rows
+
+    def forget_bindings(self, rows: Sequence[BindingRow]) -> None:
+        """Delete rows of bindings that lack an end, and auto-delete exchanges that have lost their last binding.
+
+        They are left of a deletion that a crash has cut short. For the node's start, before its actors.
+        """
+        doomed: list[Row] = list(rows)
+        for name in {row.source for row in rows}:
+            exchange = self.topology.exchanges.get(name)
+            if exchange is not None and exchange.auto_delete and not exchange.bindings:
+                removal = self.topology.remove_exchange(name)
+                doomed += self._removed_rows(self.topology.step(removal))
+        self._metadata.delete_later(doomed)
 
     def _exchange_row(self, exchange: Exchange) -> ExchangeRow:
         return ExchangeRow(

@@ -80,7 +80,12 @@ class NodeDefinitions:
         """
         async with self._node.admin_turn:
             plan = await self._planned(document)
-            await self._node.metadata.write(await plan.rows())
+            rows = await plan.rows()
+            for vhost in self._node.vhosts.values():
+                await self._run(
+                    vhost.deletions.all_ended()
+                )  # or they would delete rows of this import
+            await self._node.metadata.write(rows)
             await self._make(plan)
         changed(
             "definitions imported access=%s settings=%s exchanges=%s queues=%s bindings=%s",

@@ -6,7 +6,7 @@ Everything happens by hand: ``settle`` lets happen what needs no time, ``jump`` 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ from leveret.broker.node.tree import ConnectionsSup, MetadataSup, ReadersSup, Vh
 from leveret.core.errors import StoreError
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.memory import MemoryStore
-from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
@@ -262,16 +262,17 @@ class FullDisk(MemoryStore):
 
 
 class Rig:
-    """A running broker."""
+    """A running broker; ``rows`` are in its metadata store from the beginning."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, rows: Sequence[Row] = (), **settings: Any) -> None:
         self.readers: list[Ref] = []
         self.clock = VirtualClock()
         self.runtime = Runtime(clock=self.clock)
         self.store = MemoryStore(lambda run: self.clock.call_later(0, run))
         self.node = Node(self.runtime, BrokerSettings(**settings), self.store)
         self.node.epochs.begin()
-        self.store.write(bootstrap.first_rows(self.node.settings), [], lambda _: None)
+        first = bootstrap.first_rows(self.node.settings)
+        self.store.write([*first, *rows], [], lambda _: None)
         bootstrap.fill(self.node, self.store.load())
         children = (
             ChildSpec("metadata", MetadataSup, (self.node,), type="supervisor"),

@@ -1,0 +1,94 @@
+"""Deletions: the removals of a vhost's topology that take more than one step.
+
+A deletion takes effect in memory at once. Its bindings are dropped in steps (``routing/topology.py``), the first
+in the turn of whoever deletes, each other one after a drain of the run queue, so that clients are served between two
+steps; several deletions take turns. Rows are deleted with the step that removes their objects, the row of the deleted queue or
+exchange with the first: whatever step a crash falls behind, the object is either there with all its bindings or gone,
+and a start deletes the rows of bindings that lack an end (``VHost.forget_bindings``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from leveret.broker.script import Steps, Until
+from leveret.core.limits import TURN_BINDINGS
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.vhost.metadata_writer import MetadataWriter
+    from leveret.metadata.tables import Row
+    from leveret.routing.topology import Removal, Removed, Topology
+
+
+class Deletions:
+    """The deletions of one vhost that are under way.
+
+    Args:
+        rows: returns the rows of what a step has removed.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        metadata: MetadataWriter,
+        topology: Topology[Any],
+        rows: Callable[[Removed], list[Row]],
+    ) -> None:
+        self._runtime = runtime
+        self._metadata = metadata
+        self._topology = topology
+        self._rows = rows
+        self._under_way: deque[tuple[object, Removal]] = deque()
+        self._waiting: list[tuple[Callable[[], bool], Callable[[Any], None]]] = []
+
+    def begin(self, target: object, removal: Removal) -> list[Row]:
+        """Take the first step; return the rows to delete now. ``target`` is the queue entry or exchange."""
+        rows = self._rows(self._topology.step(removal, TURN_BINDINGS))
+        if not removal.is_done:
+            self._under_way.append((target, removal))
+            if len(self._under_way) == 1:
+                self._runtime.after_drain(self._step)
+        return rows
+
+    def ended(self, target: object) -> Steps:
+        """Wait until all is dropped that went with this queue or exchange."""
+        removal = next((own for each, own in self._under_way if each is target), None)
+        if removal is not None:
+            yield from self._until(lambda: removal.is_done)
+
+    def name_free(self, kind: str, name: str) -> Steps:
+        """Wait until no deleted queue or exchange of this name has bindings any more."""
+        if self._topology.is_leaving(kind, name):
+            yield from self._until(lambda: not self._topology.is_leaving(kind, name))
+
+    def all_ended(self) -> Steps:
+        """Wait for the deletions that are under way now."""
+        for target, _ in list(self._under_way):
+            yield from self.ended(target)
+
+    def _until(self, is_over: Callable[[], bool]) -> Steps:
+        while not is_over():
+            yield Until(lambda resume: self._waiting.append((is_over, resume)))
+
+    def _step(self) -> None:
+        target, removal = self._under_way.popleft()
+        rows = self._rows(self._topology.step(removal, TURN_BINDINGS))
+        if not removal.is_done:
+            self._under_way.append((target, removal))
+        if self._under_way:
+            self._runtime.after_drain(self._step)
+        if rows:
+            self._metadata.delete_later(rows)
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            is_over, resume = each
+            if is_over():
+                resume(None)
+            else:
+                self._waiting.append(each)
