@@ -10,7 +10,8 @@ Sockets without an open connection are bounded as well, since each costs some ki
 that never log in do not keep out those that do, which takes them milliseconds.
 
 At 1,024 descriptors and with two vhosts this leaves 832 sockets, where RabbitMQ allows 829. The more descriptors
-there are, the more vhosts may there be before RabbitMQ would allow more.
+there are, the more vhosts may there be before RabbitMQ would allow more. Half of all descriptors are for sockets however
+many vhosts there are: their stores are seldom at their worst all at once, and wait for descriptors where they must.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ class Admission:
     @property
     def sockets_limit(self) -> int:
         """How many sockets there may be at present."""
+        limit = descriptors.limit()
         reserved = DESCRIPTORS_OF_NODE + DESCRIPTORS_OF_VHOST * len(self._vhosts)
-        return max(1, descriptors.limit() - reserved)
+        return max(limit // 2, limit - reserved)
 
     def has_room(self, sockets: int, peer: Any) -> bool:
         """Return whether a socket of this address is taken, beside so many; may close the oldest that waits."""

@@ -137,7 +137,7 @@ class ReadControl:
 
     def provoke_reset(self) -> None:
         """Send a heartbeat where nothing is lost if that shows that the peer has ended."""
-        if Block.ALARM in self.blocks:
+        if self.throttle.alarms.raised:
             self._writer.write(HEARTBEAT_FRAME)
             self._writer.flush()
 

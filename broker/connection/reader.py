@@ -220,8 +220,8 @@ class Reader(GenServer):
     def _peer_ended(self) -> None:
         """The client has closed its end, and the socket is not read.
 
-        RabbitMQ ends a connection in either case when it reads that. While an alarm is raised nothing is
-        read for a long time, so the connection ends with all that was not handled. Otherwise what the client
+        RabbitMQ ends a connection when it reads that. While an alarm is raised no publish is read, maybe for
+        hours, so the connection ends with all that was not handled. Otherwise what the client
         has sent is read to the end, whenever that is; nothing more is written, since the answer to it could be a
         reset.
         """
@@ -230,7 +230,7 @@ class Reader(GenServer):
             self._close_socket()
         if self.state is not _RUNNING or not blocks:
             return
-        if Block.ALARM in blocks or Block.UNSENT in blocks:
+        if self.connections.alarms.raised or Block.UNSENT in blocks:
             self.log.ends("the client has ended while it was blocked", logging.WARNING)
             self.writer.abort()
             self._close_socket()

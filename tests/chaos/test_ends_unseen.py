@@ -7,6 +7,7 @@ import fcntl
 import socket
 import struct
 import termios
+from contextlib import suppress
 
 import pytest
 
@@ -144,6 +145,29 @@ async def test_a_throttled_publisher_that_ends_has_its_messages_published(
     assert await asyncio.to_thread(bodies) == [b"%04d" % number for number in range(100)] + [
         b"last"
     ]
+
+
+async def test_the_end_of_a_throttled_publisher_is_seen_behind_full_buffers_during_an_alarm(
+    chaos: Chaos,
+) -> None:
+    channel = await with_delivery(chaos)
+    reader = reader_of(chaos, channel)
+    reader.read_control.block(Block.BACK_PRESSURE)
+    channel.connection.socket.settimeout(0.2)
+
+    def fill() -> None:
+        with suppress(TimeoutError):
+            while True:
+                channel.publish("work", bytes(100_000))
+
+    await asyncio.to_thread(fill)
+    await raise_alarm(chaos)
+
+    end(channel, "close")
+
+    await eventually(lambda: not reader.ref.is_alive, within_s=SEEN_S)
+    assert await body_of(chaos, "work") == b"job"
+    clear_alarm(chaos)
 
 
 async def test_the_end_of_a_publisher_that_reads_no_replies_is_seen(chaos: Chaos) -> None:

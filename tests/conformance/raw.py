@@ -173,6 +173,15 @@ class Connection:
             events.append(self._next(deadline))
         return events[:-1]
 
+    def is_silent(self) -> bool:
+        """Whether nothing but heartbeats has come that was not read."""
+        try:
+            event = self._next(time.monotonic())
+        except TimeoutError:
+            return True
+        self.waiting[event.channel].append(event)
+        return False
+
     def _next(self, deadline: float) -> Event:
         while True:
             while (event := self._from_buffer()) is None:

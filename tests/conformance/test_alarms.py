@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -39,11 +38,6 @@ def alarm(broker: BrokerUnderTest) -> Iterator[Alarm]:
         set_alarm(what, False)
 
 
-def says_nothing(connection: Connection) -> bool:
-    """Whether nothing has come that was not read."""
-    return not (connection.buffer or select.select([connection.socket], [], [], 0)[0])
-
-
 def confirming(connection: Connection) -> Channel:
     channel = connection.channel()
     channel.ok("confirm.select")
@@ -75,7 +69,7 @@ def test_a_connection_that_does_not_publish_is_not_touched(
 
     assert [each.body for each in deliveries] == [b"1", b"2"]
     assert state_of(broker, consumer) == "blocking"
-    assert says_nothing(consumer)
+    assert consumer.is_silent()
 
 
 def test_a_publisher_is_blocked_told_and_confirmed_when_it_is_over(
@@ -93,7 +87,7 @@ def test_a_publisher_is_blocked_told_and_confirmed_when_it_is_over(
     assert (blocked.name, blocked.reason) == ("connection.blocked", "low on memory")
     assert state_of(broker, publisher) == "blocked"
     assert witness.ready(queue) == 0
-    assert says_nothing(publisher)
+    assert publisher.is_silent()
     alarm("memory", False)
     assert publisher.read().name == "connection.unblocked"
     came = [channel.read(), channel.read()]
@@ -132,8 +126,8 @@ def test_a_second_alarm_is_told_to_new_publishers_only_and_both_must_be_over(
 
     assert second.read().reason == "low on disk & memory"
     alarm("memory", False)
-    assert says_nothing(first)
-    assert says_nothing(second)
+    assert first.is_silent()
+    assert second.is_silent()
     alarm("disk", False)
     assert [each.read().name for each in (first, second)] == ["connection.unblocked"] * 2
     assert [each.read().name for each in (one, two)] == ["basic.ack"] * 2
@@ -152,7 +146,7 @@ def test_a_message_is_blocked_from_its_header_on(
     publisher.send_bytes(wire.frame(wire.BODY, channel.number, b"abc"))
 
     assert (blocked.name, blocked.reason) == ("connection.blocked", "low on disk")
-    assert says_nothing(publisher)
+    assert publisher.is_silent()
     alarm("disk", False)
     assert publisher.read().name == "connection.unblocked"
     assert channel.read().name == "basic.ack"
@@ -170,7 +164,7 @@ def test_an_empty_message_is_complete_with_its_header_and_passes(
 
     assert publisher.read().name == "connection.blocked"
     assert channel.read().delivery_tag == 1
-    assert says_nothing(publisher)
+    assert publisher.is_silent()
     alarm("memory", False)
     assert publisher.read().name == "connection.unblocked"
     assert channel.read().delivery_tag == 2

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from conformance.raw import Connection
+from leveret.core.limits import DESCRIPTORS_OF_NODE, DESCRIPTORS_OF_VHOST
 from leveret.server.control import ask
 from rigs.nodes import BrokerUnderTest, leveret_program, start_leveret, stop_leveret
 
 LIMIT = 300
-SOCKETS = LIMIT - 128 - 32
+SOCKETS = LIMIT - DESCRIPTORS_OF_NODE - DESCRIPTORS_OF_VHOST
 
 
 def limited(folder: Path, soft: int, hard: int) -> BrokerUnderTest:
@@ -97,4 +98,4 @@ def test_honest_clients_beyond_the_limit_are_refused_and_the_store_goes_on(
         connections[1].close()
         closing.callback(connect(node).drop)
     assert node.log is not None
-    assert "connection refused" in node.log.read_text()
+    assert "out of file descriptors" in node.log.read_text()

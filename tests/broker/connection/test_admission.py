@@ -16,7 +16,7 @@ from leveret.broker.connection import admission as admission_module
 from leveret.broker.connection.accepting import Accepting
 from leveret.broker.connection.sockets import LISTENER
 from leveret.core import descriptors
-from leveret.core.limits import ACCEPTS_PER_TURN, DESCRIPTORS_OF_NODE, DESCRIPTORS_OF_VHOST
+from leveret.core.limits import ACCEPTS_PER_TURN
 from leveret.server import Address, Broker, Config
 from rigs.waiting import eventually
 
@@ -32,8 +32,7 @@ async def broker() -> AsyncIterator[Broker]:
 
 def room_for(monkeypatch: pytest.MonkeyPatch, sockets: int) -> None:
     """Let the process seem to have so many descriptors for clients (there is one vhost)."""
-    total = DESCRIPTORS_OF_NODE + DESCRIPTORS_OF_VHOST + sockets
-    monkeypatch.setattr(descriptors, "limit", lambda: total)
+    monkeypatch.setattr(admission_module.Admission, "sockets_limit", sockets)
 
 
 async def opened(broker: Broker) -> Connection:
@@ -67,6 +66,12 @@ async def test_no_fewer_sockets_than_in_rabbitmq(
     monkeypatch.setattr(descriptors, "limit", lambda: limit)
 
     assert broker.node.sockets.admission.sockets_limit >= allowed_by_rabbitmq
+
+
+async def test_many_vhosts_leave_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "limit", lambda: 1_024)
+
+    assert admission_module.Admission(range(100)).sockets_limit == 512
 
 
 async def test_a_socket_that_has_not_logged_in_makes_room(
