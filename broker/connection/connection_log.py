@@ -79,8 +79,8 @@ class ConnectionLog:
     def opened(self, opened: Opened) -> None:
         """Write that the client is logged in and its vhost open."""
         properties = opened.client_properties
-        self.client_name = _text(properties, "connection_name")
-        self._user, self._vhost = opened.user.name, opened.vhost.name
+        self.knows(opened.user.name, properties)
+        self._vhost = opened.vhost.name
         log.info(
             "connection authenticated name=%s user=%s vhost=%s mechanism=%s connection_name=%s"
             " product=%s version=%s platform=%s",
@@ -95,12 +95,15 @@ class ConnectionLog:
             extra=self._account,
         )
 
-    def refused(self, reason: str, user: str, method: int, code: int = 0) -> None:
+    def knows(self, user: str, properties: Table) -> None:
+        """Note what the handshake has brought so far: the user, empty before its login, and the client's name."""
+        self._user, self.client_name = user, _text(properties, "connection_name")
+
+    def refused(self, reason: str, method: int = 0, code: int = 0) -> None:
         """Write, once, that a connection does not get open.
 
         Args:
             reason: for the operator.
-            user: that has logged in; empty before.
             method: of the client that is refused; 0 for none.
             code: that the client is told; 0 when it gets no answer.
         """
@@ -109,9 +112,10 @@ class ConnectionLog:
         self.accepted()
         self._is_refused = True
         log.error(
-            "connection refused name=%s user=%s method=%s code=%d reason=%s",
+            "connection refused name=%s connection_name=%s user=%s method=%s code=%d reason=%s",
             self.name,
-            user,
+            self.client_name,
+            self._user,
             spec.method_name(method),
             code,
             reason,

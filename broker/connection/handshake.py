@@ -105,7 +105,7 @@ class Handshake:
         self._from_loopback = from_loopback
         self._state = spec.CONNECTION_START_OK
         self._user: User | None = None
-        self._properties: Table = {}
+        self.client_properties: Table = {}
         self._capabilities: Table = {}
         self._mechanism = ""
         self.tuned: ConnectionTuneOk | None = None
@@ -151,8 +151,8 @@ class Handshake:
         return self._open(method)
 
     def _log_in(self, method: ConnectionStartOk) -> Method:
-        self._properties = method.client_properties
-        field = self._properties.get("capabilities")
+        self.client_properties = method.client_properties
+        field = self.client_properties.get("capabilities")
         if field is not None and field[0] == "F":
             self._capabilities = field[1]
         mechanism = _MECHANISMS.get(method.mechanism)
@@ -207,7 +207,7 @@ class Handshake:
             self.tuned.frame_max,
             self.tuned.channel_max,
             self.tuned.heartbeat,
-            self._properties,
+            self.client_properties,
             self._capable("consumer_cancel_notify"),
             self._capable("connection.blocked"),
             self._mechanism,

@@ -199,7 +199,7 @@ class Reader(GenServer):
     def makes_room(self) -> None:
         """The socket is closed for one of another client, before login or after the connection's end."""
         if self.opened is None:
-            self.log.refused(TO_MAKE_ROOM, "", 0)
+            self._log_refusal(TO_MAKE_ROOM)
 
     def writing_paused(self) -> None:
         self.writing_is_paused = True
@@ -249,7 +249,7 @@ class Reader(GenServer):
         header, rest = self.early[:HEADER_BYTES], self.early[HEADER_BYTES:]
         self.early = b""
         if not is_protocol_header(header):
-            self.log.refused(header_problem(header), "", 0)
+            self._log_refusal(header_problem(header))
             self.writer.write(REFUSAL)
             self._part()
             return
@@ -284,7 +284,7 @@ class Reader(GenServer):
             self._refuse(refusal, run[2] if run[0] == METHOD else 0)
         except ProtocolError as error:
             method = error.method or 0
-            self.log.refused(error.log_text, self.handshake.user_name, run[2], error.code)
+            self._log_refusal(error.log_text, run[2], error.code)
             self._say_close(error, method)
         else:
             self._handshake_goes_on(answer)
@@ -303,7 +303,7 @@ class Reader(GenServer):
     def _refuse(self, refusal: RefusedError, method: int) -> None:
         """Say nothing and close a little later, which slows guessing down; as RabbitMQ."""
         assert self.handshake is not None
-        self.log.refused(str(refusal), self.handshake.user_name, method)
+        self._log_refusal(str(refusal), method)
         self._enter(Event.LOGIN_REFUSED)
         self._arm("close", SILENT_CLOSE_S)
 
@@ -452,9 +452,13 @@ class Reader(GenServer):
             self._close_socket()
 
     def _handshake_timed_out(self) -> None:
-        user = self.handshake.user_name if self.handshake is not None else ""
         timeout_s = self.connections.settings.handshake_s
-        self.log.refused(f"no connection.open within {timeout_s:g} s", user, 0)
+        self._log_refusal(f"no connection.open within {timeout_s:g} s")
+
+    def _log_refusal(self, reason: str, method: int = 0, code: int = 0) -> None:
+        if self.handshake is not None:
+            self.log.knows(self.handshake.user_name, self.handshake.client_properties)
+        self.log.refused(reason, method, code)
 
     def _alarms_over(self) -> None:
         throttle = self.read_control.throttle

@@ -30,7 +30,10 @@ from rigs.broker_rig import HEADER, Client, FullDisk, Rig, durable
 
 ROOT = Path(__file__).parents[3]
 LOGIN = b"\0guest\0guest"
-TELLS = {"capabilities": ("F", {"authentication_failure_close": ("t", True)})}
+TELLS = {
+    "capabilities": ("F", {"authentication_failure_close": ("t", True)}),
+    "connection_name": ("S", b"billing"),
+}
 WORD = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 EVENTS = ("connection refused", "connection error", "channel error")
 ADDRESSES = "127.0.0.1:40000 -> 127.0.0.1:5672"
@@ -382,6 +385,7 @@ class Unwanted:
     before: Callable[[Rig], None] | None = None
     peer: str = "127.0.0.1"
     wait_s: float = 0.0
+    client_name: str = '""'
 
     def __str__(self) -> str:
         return self.reason[:60]
@@ -394,7 +398,8 @@ UNWANTED = [
     Unwanted("no connection.open within 10 s", b"AMQP", "none", wait_s=11),
     Unwanted("no connection.open within 10 s", start_ok(), "none", user="guest", wait_s=11),
     Unwanted("user 'guest' - invalid credentials", start_ok(b"\0guest\0wrong")),
-    Unwanted("user 'nobody' - invalid credentials", start_ok(b"\0nobody\0x", properties=TELLS), code=403),
+    Unwanted("user 'nobody' - invalid credentials", start_ok(b"\0nobody\0x", properties=TELLS), code=403,
+             client_name="billing"),
     Unwanted("user 'guest' can only connect via localhost", start_ok(), peer="192.0.2.7"),
     Unwanted("unknown mechanism 'EXTERNAL'", start_ok(mechanism="EXTERNAL")),
     Unwanted("PLAIN response is not NUL user NUL password", start_ok(b"guest")),
@@ -493,6 +498,7 @@ def test_a_refused_connection_has_its_line(
     assert unwanted.reason in line.fields.pop("reason")
     assert line.fields == {
         "name": f'"{ADDRESSES.replace("127.0.0.1:4", unwanted.peer + ":4")}"',
+        "connection_name": unwanted.client_name,
         "user": unwanted.user,
         "method": unwanted.method,
         "code": str(unwanted.code),
