@@ -6,7 +6,10 @@ import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from turn_operations import MANY, Operations, declare, named
+from turn_operations import CHANNELS, MANY, Operations, declare, exchange, named, open_channels
+from turn_peer import frames, message
+
+from leveret.amqp.methods import QueueDeclare
 
 if TYPE_CHECKING:
     from turns import Rig
@@ -77,3 +80,34 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     rig.measure()
     rig.control_bytes(b'[{"a":' * rig.scaled(200_000_000 // 6))
+
+
+def _guest(rig: Rig, configure: str = ".*", topic: str = ".*") -> None:
+    granted = {"user": "guest", "vhost": "/", "configure": configure, "write": ".*", "read": ".*"}
+    topics = {"user": "guest", "vhost": "/", "exchange": "x", "write": topic, "read": ".*"}
+    document = {"permissions": [granted], "topic_permissions": [topics]}
+    rig.control("import_definitions", document=document)
+
+
+@operation("queue.declare refused", "2,047 channels, each search is stopped at its bound")
+def _(rig: Rig) -> None:
+    _guest(rig, configure=COSTLY)
+    peer = rig.peer()
+    open_channels(peer, CHANNELS)
+    rig.measure()
+    peer.raw(
+        b"".join(
+            frames(number, [QueueDeclare(f"{'a' * 250}{number:04}")])
+            for number in range(1, CHANNELS + 1)
+        )
+    )
+
+
+@operation("basic.publish", "20,000 keys, each a costly search that ends with a grant")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    exchange(peer, "topic")
+    _guest(rig, topic=f"{COSTLY}|$")
+    rig.measure()
+    keys = (f"{'a' * 12}{number:05}".encode() for number in range(20_000))
+    peer.raw(b"".join(message(1, key, exchange=b"x") for key in keys))

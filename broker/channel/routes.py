@@ -36,6 +36,7 @@ MANDATORY = 1
 IMMEDIATE = 2
 
 FIND_WORK: Final = 10_000  # that a publish of a new route is given at once
+WORK_S: Final = 1e-7  # a unit of work
 _EXCHANGE_BYTES: Final = 300
 _ROUTE_BYTES: Final = 400  # and three times the bytes of the method
 _SHARED_QUEUES: Final = 32  # lists as long as this are kept once, for all routes that lead there
@@ -185,8 +186,11 @@ class Routes:
             self._exchanges[exchange_bytes] = exchange
             self.size_bytes += _EXCHANGE_BYTES
         vhost = self._vhost
+        searched_s = 0.0
         if exchange.type == "topic":
-            self._access.check_topic(self._user, vhost.name, exchange.name, routing_key, "write")
+            searched_s = self._access.check_topic(
+                self._user, vhost.name, exchange.name, routing_key, "write"
+            )
         routed = route(vhost.topology, exchange, [routing_key], None, FIND_WORK)
         return Route(
             origin,
@@ -195,7 +199,7 @@ class Routes:
             bool(bits & MANDATORY),
             routed.queues,
             routed.needs_headers,
-            routed.work,
+            routed.work + int(searched_s / WORK_S),
             Walk(routed, self._topology_epoch, self._access_epoch)
             if routed.rest is not None
             else None,

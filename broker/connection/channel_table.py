@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import NORMAL, CallFailed
 from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
@@ -37,6 +38,7 @@ _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_C
 # kernel awaits none), so the method is refused here before they are looked at.
 _ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
 _SPECIAL: Final = _EDGES | _ONLY_SENT
+_CHANNELS_PER_LOOK: Final = 8  # at the clock: costly methods, one per channel, are long work too
 _METHOD_OF_RUN: Final = {
     PUBLISH: spec.BASIC_PUBLISH,
     OVERSIZE: spec.BASIC_PUBLISH,
@@ -145,9 +147,10 @@ class ChannelTable:
     def hand_over_all(self, runs: list[Run]) -> list[Run]:
         """Give the channels their runs, one mail per channel and stretch, and the reader its own.
 
-        Returns the runs left after so many mails that other actors should have their turn.
+        Returns the runs left after so many mails, or so much time, that other actors should have their turn.
         """
         number, left = 0, CHANNELS_PER_TURN
+        until_s = None
         batch: list[Run] = []
         for position, run in enumerate(runs):
             kind = run[0]
@@ -164,6 +167,12 @@ class ChannelTable:
                 if not left:
                     return runs[position:]
                 left -= 1
+                if not left % _CHANNELS_PER_LOOK:
+                    now_s = self._reader.runtime.clock.monotonic_s()
+                    if until_s is None:
+                        until_s = now_s + DRAIN_S
+                    elif now_s >= until_s:
+                        return runs[position:]
                 number, batch = run[1], [run]
         self.hand_over(number, batch)
         return []

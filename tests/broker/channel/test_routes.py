@@ -8,7 +8,8 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_, ProtocolError
-from leveret.broker.channel.routes import Routes
+from leveret.broker.channel.routes import WORK_S, Routes
+from leveret.broker.vhost import access
 from leveret.core.limits import ROUTES_PER_CONNECTION
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow
 from rigs.broker_rig import Client, Rig
@@ -152,3 +153,15 @@ def test_topic_permissions_are_part_of_a_route(rig: Rig, routes: Routes) -> None
     assert routes.find(raw("ok.1", "amq.topic")).queues == []
     with pytest.raises(AccessRefused, match=r"access to topic 'no\.1' in exchange"):
         routes.find(raw("no.1", "amq.topic"))
+
+
+def test_the_search_of_a_topic_permission_is_work_of_the_turn(
+    rig: Rig, routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = routes.find(raw("k", "amq.topic")).work
+    now_s = iter(range(100))
+    monkeypatch.setattr(access, "perf_counter", lambda: next(now_s) * 0.001)
+
+    assert routes.find(raw("l", "amq.topic")).work < free + 5  # no topic permission: no search
+    rig.node.access.put(TopicPermissionRow("guest", "/", "amq.topic", ".*", ".*"))
+    assert routes.find(raw("l", "amq.topic")).work == pytest.approx(0.001 / WORK_S, abs=50)

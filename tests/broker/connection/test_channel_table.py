@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp import methods as m
+from leveret.amqp.kernel import Run
+from leveret.broker.connection import channel_table
+from leveret.broker.connection.channel_table import ChannelTable
 from leveret.metadata.tables import UserRow
 from rigs.broker_rig import Client, Rig
 
@@ -168,3 +171,27 @@ def test_content_for_a_channel_that_is_not_open_is_not_waited_for(client: Client
     (closed,) = client.take()
 
     assert (closed.reply_code, closed.class_id, closed.method_id) == (504, 60, 40)
+
+
+def test_costly_methods_of_many_channels_are_several_turns(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_table, "DRAIN_S", 0.0)  # over at the second look at the clock
+    left: list[int] = []
+    hand_over_all = ChannelTable.hand_over_all
+
+    def spied(self: ChannelTable, runs: list[Run]) -> list[Run]:
+        rest = hand_over_all(self, runs)
+        left.append(len(rest))
+        return rest
+
+    numbers = range(1, 61)
+    client.feed(b"".join(frames(number, m.ChannelOpen()) for number in numbers))
+    client.take()
+    monkeypatch.setattr(ChannelTable, "hand_over_all", spied)
+    client.feed(b"".join(frames(number, m.BasicQos(0, 1, False)) for number in numbers))
+
+    assert client.take() == [m.BasicQosOk()] * 60
+    assert len(left) > 3
+    assert left == sorted(left, reverse=True)
+    assert left[-1] == 0
