@@ -96,8 +96,8 @@ class Node:
         self.settings = settings
         self.data_dir = data_dir
         self.files = files or Files()
-        self.ballast = Ballast(self.files, data_dir or Path())
         self.reserve = reserve(self.files, data_dir or Path())
+        self.ballast = Ballast(self.files, data_dir or Path(), reserve=self.reserve)
         self.gil_yielding = gil_yielding
         self.resources = Resources(runtime, settings, machine or Machine())
         self.metadata = MetadataWriter(runtime, store)

@@ -124,7 +124,7 @@ class StoreServer(GenServer):
                 try:
                     return open_store(where, epoch, trusted)
                 except OSError as error:
-                    if not is_disk_full(error) or not _made_room(node):
+                    if not is_disk_full(error) or not node.ballast.release(makes_room=True):
                         raise
 
         background.start(node.gil_yielding, self._loop, "leveret-open", work, self._came)
@@ -256,10 +256,6 @@ def _kill(store: MsgStore, end: asyncio.Future[None], loop: asyncio.AbstractEven
     except (OSError, RuntimeError) as error:  # no thread is left
         log.warning("message store not closed, it is tried again in 1 s error=%s", error)
         loop.call_later(1.0, _kill, store, end, loop)
-
-
-def _made_room(node: Node) -> bool:
-    return node.ballast.release() or node.reserve.release()
 
 
 async def remove_store(node: Node, vhost_name: str) -> None:

@@ -101,7 +101,7 @@ class WriteJob:
         try:
             index.write(self.memtable.batch())
         except IndexFull:
-            if not ballast.release():
+            if not ballast.release(makes_room=True):
                 raise
             index.write(self.memtable.batch())
         yield "committed"

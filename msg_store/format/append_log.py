@@ -76,6 +76,7 @@ class Job:
     end: LogEnd  # the end after it
     parts: Sequence[Part] = field(default=())  # the bytes to write, file after file
     is_inline: bool = False  # written and not synced, since the journal has the same bytes
+    makes_room: bool = False  # acks and moves only: when the disk is full it gets the reserve
 
 
 def joined(buffers: list[bytes]) -> list[bytes]:
@@ -176,7 +177,7 @@ class AppendLog:
                 raise
             yield "full"
             if is_disk_full(error):
-                self._ballast.release()
+                self._ballast.release(job.makes_room)
             try:
                 yield from self._attempt(job)
             except (OSError, MemoryError) as again:

@@ -5,7 +5,7 @@ lies in a data directory, however many stores are in it; the first write that me
 ``restore`` brings it back when there is room again.
 
 The *reserve* is a second, smaller one that messages never get. It is given up where a disk is full although
-the ballast is gone: for the recovery of a store, and for acks. From then until it is back the disk alarm
+the ballast is gone: for the recovery of a store, for acks and for checkpoints, which make room. From then until it is back the disk alarm
 holds (``broker/node/disk_watch.py``), so what it freed is left to acks.
 """
 
@@ -41,12 +41,14 @@ class Ballast:
         size_bytes: int = BALLAST_BYTES,
         name: str = "ballast",
         is_synced: bool = True,
+        reserve: Ballast | None = None,
     ) -> None:
         self._files = files
         self._folder = folder
         self._path = folder / name
         self._size_bytes = size_bytes
         self._is_synced = is_synced
+        self._reserve = reserve
         self.is_given_up = False
         self._lock = threading.Lock()
 
@@ -91,8 +93,13 @@ class Ballast:
         if self._is_synced:
             self._files.fsync_dir(self._folder)
 
-    def release(self) -> bool:
-        """Remove the file; False if it is not there, or the disk refuses."""
+    def release(self, makes_room: bool = False) -> bool:
+        """Remove the file, or the reserve where it is gone and the work ``makes_room``; False if neither could be."""
+        if self._released():
+            return True
+        return makes_room and self._reserve is not None and self._reserve.release()
+
+    def _released(self) -> bool:
         with self._lock:
             try:
                 self._files.unlink(self._path)

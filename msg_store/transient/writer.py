@@ -134,7 +134,7 @@ class TransientWriter:
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         except OSError:
             yield "full"
-            if not self._ballast.release():
+            if not self._ballast.release(makes_room=True):
                 raise
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         self.segments.remove(places)

@@ -41,6 +41,7 @@ class FlushBatch:
     acks: list[tuple[int, list[Ack]]] = field(default_factory=list)
     items: list[Unwritten] = field(default_factory=list)
     relocations: list[Relocations] = field(default_factory=list)
+    is_of_acks: bool = False  # messages wait, since the disk is full
 
     def take(self, pending_queues: dict[int, PendingQueue], holds: Holds) -> int:
         """Take pending work up to the limits of a slice; return how many operations were taken.
@@ -51,6 +52,8 @@ class FlushBatch:
         """
         ops, size_bytes = sum(len(relocations.copies) for relocations in self.relocations), 0
         acked = 0
+        if self.is_of_acks:
+            return ops + self._take_acks_of_others(pending_queues, SLICE_ACKS)
         while (
             pending_queues and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS
         ):

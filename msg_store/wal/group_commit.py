@@ -164,6 +164,7 @@ class GroupCommit:
         self.pending_ops = 0
         self._is_urgent = False
         self.is_full = False
+        self._is_turn_of_acks = False  # they make room, and need less of it than messages
         self._flush: Flush | None = None
         self._in_flight: dict[int, tuple[Message, QueueNos]] | None = None  # for the first reader
 
@@ -379,7 +380,8 @@ class GroupCommit:
         """
         self._check()
         assert self._flush is None, "one flush at a time"
-        batch = FlushBatch(relocations=self._take_relocations())
+        batch = FlushBatch(relocations=self._take_relocations(), is_of_acks=self._is_turn_of_acks)
+        self._is_turn_of_acks = False
         self.pending_ops -= batch.take(self._pending, self.holds)
         self._is_urgent = self._is_urgent and self.pending_ops > 0
         rdq_before, journal_before = self.rdq.place, self.journal.end
@@ -389,7 +391,7 @@ class GroupCommit:
         places = new | late if late else new
         rows = [(no, index_rows(some, places)) for no, some in batch.rows]
         records = journal_records(rows, batch, places, rdq)
-        journal = self.journal.job(records, self.durable, now_ms)
+        journal = self.journal.job(records, self.durable, now_ms, makes_room=not rows)
         self._flush = Flush(batch, rows, new, late, rdq, journal, rdq_before, journal_before)
         return self._flush
 
@@ -403,7 +405,10 @@ class GroupCommit:
         final = [error for error in failures if not is_shortage(error)]
         if final:
             return self.fail(final[0])
-        self.shortage = failures[0] if failures else None
+        if failures:
+            self.shortage = failures[0]
+        elif not (flush.batch.is_of_acks and self._pending):
+            self.shortage = None
         return self._put_back(flush) if failures else self._durable(flush)
 
     def can_rotate(self) -> bool:
@@ -498,4 +503,6 @@ class GroupCommit:
         self.pending_ops = sum(map(len, self._pending.values()))
         self.pending_ops += sum(len(relocations.copies) for relocations in self._relocations)
         self.is_full = self._is_urgent = True
+        has_acks = any(pending.acks for pending in self._pending.values())
+        self._is_turn_of_acks = has_acks and bool(rows)
         return Report(nacked=nacked, safe=self.take_cancelled())

@@ -54,7 +54,13 @@ class Journal:
         self._is_switching = True
         self.bytes_since_switch = 0
 
-    def job(self, records: list[bytes], durable: DurablePosition, now_ms: int) -> Job:
+    def job(
+        self,
+        records: list[bytes],
+        durable: DurablePosition,
+        now_ms: int,
+        makes_room: bool = False,
+    ) -> Job:
         """Make one frame of records, if any, that states how far everything was durable."""
         start = self.end.place
         header = self._header_if_full(now_ms)
@@ -63,7 +69,8 @@ class Journal:
         place = LogEnd(place.file_no, place.offset + len(frame))
         self.end = JournalEnd(place, lsn + len(records), crc)
         self.bytes_since_switch += len(frame)
-        return Job(start, place, (Part(place.file_no, header, (frame,)),))
+        parts = (Part(place.file_no, header, (frame,)),)
+        return Job(start, place, parts, makes_room=makes_room)
 
     def _header_if_full(self, now_ms: int) -> bytes | None:
         place, lsn, _ = self.end

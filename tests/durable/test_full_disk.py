@@ -92,6 +92,10 @@ class Node:
         self._connections.append(connection)
         return connection
 
+    def free_bytes(self) -> int:
+        found = os.statvfs(self.disk)
+        return found.f_bavail * found.f_frsize
+
     def fill(self) -> Path:
         """Let other files take all the room that is left."""
         return fill(self.disk)
@@ -207,3 +211,25 @@ def test_on_a_full_disk_declares_and_new_vhosts_are_refused_and_the_node_still_s
     node.kill9()
     assert node.start().startswith("ready")
     assert node.connected().channel().ready("there is room") == 0
+
+
+def test_consumers_make_room_on_a_disk_that_other_files_have_filled(node: Node) -> None:
+    assert node.start().startswith("ready")
+    published(node, 1_300)  # 85 MB
+    wait_until((node.data / "reserve").exists)
+    node.fill()
+    connection = node.connected()
+    publisher = connection.channel()
+    publisher.ok("confirm.select")
+    publisher.publish("q", BODY, delivery_mode=2)
+    assert publisher.read().name in {"basic.nack", "connection.blocked"}
+
+    consumer = node.connected().channel()
+    for _ in range(1_300):
+        found = consumer.get("q", no_ack=False)
+        assert found.body == BODY
+        consumer.send("basic.ack", delivery_tag=found.delivery_tag)
+
+    wait_until(lambda: node.free_bytes() > 60_000_000, within_s=30.0)
+    wait_until((node.data / "reserve").exists)
+    assert node.asked("ctl", "check_virtual_hosts")[0] == 0

@@ -13,6 +13,13 @@ MUTANTS = {
         "final = [error for error in failures if not is_shortage(error)]",
         'final = [error for error in failures if getattr(error, "errno", 0) != 28]',
     ),
+    "messages take the reserve": Mutant("wal/group_commit.py", "makes_room=not rows", "makes_room=True"),
+    "acks wait behind messages that find no room": Mutant(
+        "wal/group_commit.py", "is_of_acks=self._is_turn_of_acks", "is_of_acks=False"
+    ),
+    "acks that found room end the shortage": Mutant(
+        "wal/group_commit.py", "elif not (flush.batch.is_of_acks and self._pending):", "else:"
+    ),
     "a file that a failed call has made stays": Mutant(
         "format/append_log.py",
         "        self._made.append(file_no)  # before: a call that fails may have made the name\n        self._file = create(self.path(file_no))\n",

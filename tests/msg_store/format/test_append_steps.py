@@ -26,7 +26,7 @@ class CountingBallast(Ballast):
     def __init__(self) -> None:
         self.releases = 0
 
-    def release(self) -> bool:
+    def release(self, makes_room: bool = False) -> bool:
         self.releases += 1
         return True
 

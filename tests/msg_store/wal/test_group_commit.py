@@ -8,6 +8,7 @@ import random
 import pytest
 
 from leveret.core.errors import StoreError
+from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.wal import flush
 from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
@@ -324,6 +325,48 @@ def test_a_batch_that_does_not_fit_is_nacked_and_written_when_it_does(
     assert rig.safe == set(rig.rows)
     rig.crash(lambda disk: disk.power_cut())
     assert acked_late not in rig.held
+
+
+def test_acks_are_written_while_messages_find_no_room(rng: random.Random) -> None:
+    rig = full_rig(rng, room=10_000)
+    before = rig.safe.copy()
+    rig.ack(rig.held[0])
+    rig.publish((1,), 100, size=500)
+    rig.run_flush()
+    assert rig.nacked == set(rig.rows) - before
+    assert rig.core.memtables.terms[1].messages == 5
+
+    rig.core.resume()
+    rig.run_flush()
+    assert rig.core.memtables.terms[1].messages == 4
+    assert rig.core.shortage is not None, "publishers still wait"
+
+    rig.run_flush()
+    assert rig.core.delay_s() == FULL_RETRY_S
+    assert rig.safe == before
+    rig.memory.size_bytes = 1 << 30
+    rig.run()
+    assert rig.core.shortage is None
+    assert rig.safe == set(rig.rows)
+    rig.crash(lambda disk: disk.power_cut())
+
+
+@pytest.mark.parametrize("is_of_acks", [True, False])
+def test_the_reserve_is_for_acks(rng: random.Random, is_of_acks: bool) -> None:
+    rig = full_rig(rng, room=0)
+    rig.ballast._reserve = reserve = Ballast(rig.files, STORE, 10_000, "reserve")
+    rig.memory.size_bytes += 20_000
+    assert reserve.restore()
+    rig.memory.size_bytes -= rig.memory.free_bytes(STORE)
+    if is_of_acks:
+        rig.ack(rig.held[0])
+    else:
+        rig.publish((1,), 1)
+
+    rig.run_flush()
+
+    assert reserve.is_given_up is is_of_acks
+    assert bool(rig.nacked) is not is_of_acks
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
