@@ -51,9 +51,13 @@ def _call_later(delay_s: float, call: Callable[[], None]) -> Alarm:
 
 @dataclass(slots=True)
 class _Count:
-    """The lines of one event in this window."""
+    """The lines of one event in this window.
 
-    level: int
+    Attributes:
+        level: the highest of the suppressed lines.
+    """
+
+    level: int = logging.NOTSET
     written: int = 0
     suppressed: int = 0
     sources: dict[str, int] = field(default_factory=dict)
@@ -93,7 +97,7 @@ class Floods(logging.Filter):
     def _is_written(self, record: logging.LogRecord, now_s: float) -> bool:
         count = self._counts.get((record.name, record.msg))
         if count is None:
-            count = self._counts[record.name, record.msg] = _Count(record.levelno)
+            count = self._counts[record.name, record.msg] = _Count()
         source = getattr(record, SOURCE, None)
         written = count.sources.get(source, 0) if source is not None else 0
         if count.written < LINES_MAX and written < SOURCE_LINES_MAX:
@@ -102,6 +106,7 @@ class Floods(logging.Filter):
                 count.sources[source] = written + 1
             return True
         count.suppressed += 1
+        count.level = max(count.level, record.levelno)
         if self._alarm is None:
             with suppress(RuntimeError):  # no thread is left; the next line writes the summary
                 self._alarm = self._call_later(self._began_s + WINDOW_S - now_s, self.flush)

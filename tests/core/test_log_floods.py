@@ -107,6 +107,18 @@ def test_many_sources_together_have_the_lines_of_one_event(bench: Bench) -> None
     assert len(bench.floods._counts[bench.log.name, "login refused n=%d"].sources) == LINES_MAX
 
 
+def test_the_summary_has_the_highest_level_of_the_lines_it_stands_for(bench: Bench) -> None:
+    for level in (logging.INFO, logging.WARNING):
+        for _ in range(LINES_MAX):
+            bench.log.log(level, "connection closed n=%d", 1)
+    bench.lines()
+    bench.handler.setLevel(logging.WARNING)
+    bench.floods.flush()
+    bench.handler.setLevel(logging.NOTSET)
+
+    assert bench.lines() == [f"connection closed repeated={LINES_MAX} in_s=1"]
+
+
 def test_other_events_are_written_during_a_flood(bench: Bench) -> None:
     bench.write(10_000)
     bench.lines()
