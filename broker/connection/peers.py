@@ -22,13 +22,15 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock, TimerHandle
 
 LOOK_S: Final = 0.3  # an end is seen by the third look after it
-LOOKS_MAX: Final = 1_000  # in a turn; more are looked at in turns that come sooner
+LOOKS_MAX: Final = 1_000  # in a turn; more are looked at in turns that come sooner,
+TURN_S: Final = 0.1  # but not sooner than this: with heartbeats a turn takes some 5 ms
 
 _ENDED: Final = select.POLLHUP | getattr(select, "POLLRDHUP", 0)  # macOS says POLLHUP for both
 # tcpi_unacked and tcpi_last_ack_recv of Linux's tcp_info; tcpi_probes is its fourth byte.
@@ -81,14 +83,13 @@ class Peers:
     def _look_later(self) -> None:
         if self._timer is None:
             share = LOOKS_MAX / max(LOOKS_MAX, len(self._paused))
-            self._timer = self._clock.call_later(LOOK_S * share, self._look)
+            self._timer = self._clock.call_later(max(TURN_S, LOOK_S * share), self._look)
 
     def _look(self) -> None:
         self._timer = None
         found = {}
         poll = select.poll()
-        for _ in range(min(LOOKS_MAX, len(self._paused))):
-            paused = next(iter(self._paused))
+        for paused in list(islice(self._paused, LOOKS_MAX)):
             del self._paused[paused]
             blocks = paused.blocks
             if not blocks:
