@@ -91,7 +91,7 @@ def shortage_no(error: lmdb.Error) -> int:
     if isinstance(error, lmdb.MemoryError | lmdb.ReadersFullError | lmdb.TlsFullError):
         return errno.ENOMEM
     text = str(error)
-    return next((number for name, number in _SHORTAGES.items() if name in text), 0)
+    return next((number for name, number in _SHORTAGES.items() if text.endswith(name)), 0)
 
 
 def grow(env: Any, map_bytes: int) -> None:

@@ -66,6 +66,7 @@ def test_a_file_whose_creation_failed_half_way_leaves_no_name(rng: random.Random
 
     rig.run()
 
+    assert rig.core.error is None
     assert len(rig.folder.rdq_nos()) == before + 1
     rig.crash(lambda disk: disk.power_cut())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from leveret.core.shortage import is_shortage
 from leveret.msg_store.format.rows import (
     Batch,
     Checkpoint,
@@ -317,12 +319,68 @@ def test_reads_see_a_whole_transaction_while_another_is_written(lmdb_index: Lmdb
         (lmdb.Error("mdb_txn_commit: Input/output error"), 4096, IndexFull),  # a short write
         (lmdb.Error("mdb_txn_commit: Input/output error"), 1 << 40, OSError),
         (lmdb.PanicError("mdb_txn_begin: MDB_PANIC"), 1 << 40, OSError),
+        (lmdb.Error("mdb_txn_commit: Disk quota exceeded"), 1 << 40, IndexFull),
         (lmdb.CorruptedError("mdb_get: MDB_CORRUPTED"), 4096, IndexDamaged),
         (lmdb.PageNotFoundError("mdb_get: MDB_PAGE_NOTFOUND"), 1 << 40, IndexDamaged),
     ],
 )
 def test_what_errors_of_lmdb_mean(error: lmdb.Error, free_bytes: int, meant: type) -> None:
     assert type(store_error(error, free_bytes)) is meant
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (lmdb.MemoryError("/data/store.lmdb: Cannot allocate memory"), errno.ENOMEM),
+        (lmdb.ReadersFullError("mdb_txn_begin: MDB_READERS_FULL"), errno.ENOMEM),
+        (lmdb.Error("/data/store.lmdb: Too many open files"), errno.EMFILE),
+        (lmdb.Error("/data/store.lmdb: Too many open files in system"), errno.ENFILE),
+    ],
+)
+def test_a_shortage_that_lmdb_meets_is_no_damage(error: lmdb.Error, number: int) -> None:
+    meant = store_error(error, 1 << 40)
+
+    assert isinstance(meant, OSError)
+    assert meant.errno == number
+    assert is_shortage(meant)
+
+
+LITTLE_MEMORY = """
+import resource, sys
+from pathlib import Path
+from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.format.rows import Batch
+
+index = LmdbIndex(Path(sys.argv[1]), bytes(range(16)), 1 << 22)
+batches = [Batch(rows={1: {seq: (seq, seq, 5, 0, 1) for seq in range(first, first + 5_000)}})
+    for first in range(0, 200_000, 5_000)]
+mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (7 << 20), resource.RLIM_INFINITY))
+left = iter(batches)
+try:
+    for written, batch in enumerate(left):
+        index.write(batch)
+    print("it grew")
+except OSError as error:
+    print("error", error.errno)
+print("rows", len(index.rows(1, 0, 1 << 60, 10)), written * 5_000 - index.rows(1, written * 5_000 - 1, 1 << 60, 9)[-1][0])
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+index.write(batch)
+for batch in left:
+    index.write(batch)
+print("rows", len(index.rows(1, 199_990, 1 << 60, 100)))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_an_index_that_finds_no_addresses_to_grow_stays_as_it_is_and_grows_later(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-P", "-c", LITTLE_MEMORY, str(tmp_path / "store.lmdb")]
+
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+
+    assert run.stdout.splitlines() == [f"error {errno.ENOMEM}", "rows 10 1", "rows 10"]
 
 
 READER = """
