@@ -5,6 +5,14 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 MUTANTS = {
+    "no descriptor left is the fault of a segment": Mutant(
+        "gc/collector.py", "                if is_shortage(error):\n                    raise\n", ""
+    ),
+    "an index that cannot be read now ends the collector": Mutant(
+        "gc/collector.py",
+        "            if not is_shortage(error):\n                raise  #",
+        "            if True:\n                raise  #",
+    ),
     "no MOVE records": Mutant(
         "wal/flush.py", "for relocations in batch.relocations:", "for relocations in ():"
     ),

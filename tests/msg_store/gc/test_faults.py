@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.core.files import DISK_FULL
+from leveret.core.shortage import SHORTAGES
 from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.choose import choose
 from leveret.msg_store.gc.collector import Moving
@@ -134,9 +134,9 @@ def test_segments_that_do_not_become_empty_are_left_alone_for_a_while(
     rig.check()
 
 
-@pytest.mark.parametrize("code", sorted(DISK_FULL))
+@pytest.mark.parametrize("code", sorted(SHORTAGES))
 @pytest.mark.parametrize("point", ["open", "writev", "copy_range", "fsync", "fdatasync"])
-def test_a_full_disk_puts_merging_off(
+def test_a_shortage_puts_merging_off(
     rig: CollectorRig, code: int, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(collector_copy, "SYNC_BYTES", 100)
@@ -148,6 +148,29 @@ def test_a_full_disk_puts_merging_off(
 
     assert all(path.suffix != ".rdt" for path in rig.disk.paths())
     assert rig.collector.collected.given_up == 1
+    assert rig.collector.collected.merges
+    assert {rig.rows[key] for key in rig.held} == set(kept)
+    rig.check()
+
+
+@pytest.mark.parametrize("code", sorted(SHORTAGES))
+@pytest.mark.parametrize("is_of_index", [False, True])
+def test_a_shortage_before_the_copy_blames_no_segment(
+    rig: CollectorRig, code: int, is_of_index: bool
+) -> None:
+    kept = wasteful(rig)
+    rig.checkpoint()
+    error = OSError(code, "injected")
+    if is_of_index:
+        rig.location.index.fail_reads(error)
+    else:
+        rig.disk.fail("open", error, "*.rdq")
+
+    until(rig, "RETRY")
+
+    assert rig.collector._left_alone == {}
+    rig.location.index.heal()
+    rig.collect_all()
     assert rig.collector.collected.merges
     assert {rig.rows[key] for key in rig.held} == set(kept)
     rig.check()
