@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from inspect import signature
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from leveret.core.errors import LeveretError
 from leveret.core.log import logger
@@ -35,6 +35,8 @@ from leveret.server.output import json_text
 
 log = logger(__name__)
 
+T = TypeVar("T")
+
 Verb: TypeAlias = Callable[..., Awaitable[Any]]
 
 SOCKET: Final = "control.sock"
@@ -42,7 +44,9 @@ LINE_BYTES_MAX: Final = 2 * 1024 * 1024  # decoded in some 10 ms
 REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # with its parts: the definitions of a large broker
 PART_BYTES: Final = 128 * 1024  # a client begins a new part
 CLIENTS_MAX: Final = 16
-STALLED_S: Final = 60.0  # a client that reads nothing of its answer for so long is dropped
+STALLED_S: Final = (
+    60.0  # a client that sends no line, or reads nothing of its answer, for so long is dropped
+)
 SLICE: Final = 250
 ROWS_AT_ONCE: Final = 50
 PATH_BYTES_MAX: Final = 100
@@ -223,9 +227,9 @@ class _Request:
 
 
 async def _read(reader: asyncio.StreamReader) -> _Request | None:
-    """Return the next request, or None when the client has closed."""
+    """Return the next request, or None when the client has closed; TimeoutError: it sends nothing."""
     request = _Request()
-    while line := await reader.readline():
+    while line := await _in_time(reader.readline(), "it has sent nothing"):
         if request.is_complete_with(line):
             return request
         await asyncio.sleep(0)  # more lines may have come with this one
@@ -246,11 +250,15 @@ def _peer(writer: asyncio.StreamWriter) -> str:
 
 async def _drain(writer: asyncio.StreamWriter) -> None:
     """Wait until the client has read; TimeoutError: it reads nothing."""
+    await _in_time(writer.drain(), "it has read nothing")
+
+
+async def _in_time(awaited: Awaitable[T], why: str) -> T:
     try:
         async with asyncio.timeout(STALLED_S):
-            await writer.drain()
+            return await awaited
     except TimeoutError:
-        raise TimeoutError(f"it has read nothing for {STALLED_S:g} s") from None
+        raise TimeoutError(f"{why} for {STALLED_S:g} s") from None
 
 
 async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> None:

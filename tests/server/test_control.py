@@ -244,6 +244,22 @@ def test_a_client_that_does_not_read_is_dropped(
                 pass
 
 
+def test_a_client_that_sends_nothing_gives_up_its_place(
+    serving: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with contextlib.ExitStack() as open_clients:
+        monkeypatch.setattr(control, "STALLED_S", 0.05)
+        clients = [open_clients.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(16)]
+        for client in clients:
+            client.settimeout(5)
+            client.connect(str(serving / SOCKET))
+        for client in clients:
+            with contextlib.suppress(ConnectionError):
+                assert client.recv(1) == b""
+        monkeypatch.setattr(control, "STALLED_S", 60.0)
+        assert ask(serving, "list_users", {}) != []
+
+
 def test_more_clients_than_there_is_room_for_are_told(serving: Path) -> None:
     with contextlib.ExitStack() as open_clients:
         for _ in range(CLIENTS_MAX):

@@ -14,7 +14,7 @@ from leveret.broker.vhost.policies import TRIED_AT_ONCE
 from leveret.broker.vhost.settings_rows import SettingsRows
 from leveret.core import slices
 from leveret.core.slices import SLICE
-from leveret.metadata.tables import PolicyRow
+from leveret.metadata.tables import PermissionRow, PolicyRow, UserRow
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
@@ -177,6 +177,29 @@ async def test_a_stored_policy_that_would_be_refused_now_is_kept_without_effect(
         kept: SettingsRows = broker.node.settings_rows
         assert kept.policies("/", is_operator=False) == [row]
     assert "policy skipped vhost=/ name=odd" in caplog.text
+
+
+async def test_stored_expressions_that_cannot_be_read_keep_no_node_from_starting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [
+        PolicyRow("/", "odd", "(?R)", {"queue-mode": "lazy"}),
+        UserRow("u"),
+        PermissionRow("u", "/", "(?R)", ".*", ".*"),
+    ]
+    async with Broker(config(tmp_path)) as broker:
+        done = asyncio.get_running_loop().create_future()
+        broker.node.metadata.store.write(rows, [], done.set_result)
+        assert await done is None
+
+    async with Broker(config(tmp_path)) as broker:
+        await declare(broker, "q")
+        assert await modes(NodeAdmin(broker)) == {"q": ("", "default")}
+        access = broker.node.access
+        assert access.may(access.users["u"], "/", "q", "write")
+        assert not access.may(access.users["u"], "/", "q", "configure")
+    assert "policy skipped vhost=/ name=odd" in caplog.text
+    assert "stored permission cannot be read, grants nothing; set it again user=u" in caplog.text
 
 
 async def test_a_policy_makes_a_queue_lazy_that_is_not_durable_and_has_messages(
