@@ -9,9 +9,9 @@ when large reads have brought a quarter of what is left below the limit. The RAM
 is looked at as well, since the limit of a control group can change. Queues in use report every 5 s, and more often
 where memory is short; how often depends on how many they are, so that asking them stays cheap.
 
-Contents that have come in part, or wait for the end of the alarm, can be what holds it raised. When it has been
-raised for ``GIVE_UP_S``, the largest are given up until the others take no more than ``CONTENTS_SHARE`` of the
-limit, and their connections are closed. No channel has got any of them, so none is confirmed.
+Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
+So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than ``CONTENTS_SHARE`` of
+it, and their connections are closed. No channel has got any of them, so none is confirmed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,8 @@ REPORTS_PER_S: Final = 10_000  # from all queues together
 QUEUES_PER_S: Final = 50_000  # that are looked at
 READ_SHARE: Final = 4  # of the room below the limit is read before the next look
 READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
-GIVE_UP_S: Final = (
-    5.0  # while the alarm is raised; paging and the end of connections may help before
-)
-CLEAR_SHARE: Final = 0.9  # of the limit; with less in use the next alarm is another one
+RELIEF_SHARE: Final = 0.8  # of the limit; with more in use contents are given up
+RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
 CONTENTS_SHARE: Final = 0.25  # of the limit, for contents that no channel has got
 GIVE_BACK_S: Final = 5.0  # between two times that free memory is given back
 GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
@@ -74,7 +72,7 @@ class MemoryWatch(GenServer):
         self.runtime.register(MEMORY_WATCH, self.ref)
         self._resources = resources
         self._connections = connections
-        self._raised_s = float("inf")
+        self._relieves_from_s = float("-inf")
         self._reported_s = float("-inf")
         self._gives_back_from_s = float("-inf")
         self._timer: Timer | None = None
@@ -114,21 +112,19 @@ class MemoryWatch(GenServer):
         alarms, used_bytes = self._resources.alarms, self._used_bytes(limit_bytes)
         is_short = used_bytes > limit_bytes
         alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
-        if is_short:
+        if used_bytes > RELIEF_SHARE * limit_bytes:
             self._relieve(limit_bytes)
-        else:
-            if used_bytes < CLEAR_SHARE * limit_bytes:  # else it may be raised again at once
-                self._raised_s = float("inf")
+        if not is_short:
             room_bytes = (limit_bytes - used_bytes) // READ_SHARE
             alarms.look_after(max(READ_BYTES_MIN, room_bytes), self._read_enough)
         return used_bytes
 
     def _relieve(self, limit_bytes: int) -> None:
-        """Give up contents when they may be what keeps the alarm raised."""
+        """Give up contents if they take too much of the memory."""
         now_s = self.runtime.clock.monotonic_s()
-        self._raised_s = min(self._raised_s, now_s)
-        if now_s - self._raised_s < GIVE_UP_S:
+        if now_s < self._relieves_from_s:
             return
+        self._relieves_from_s = now_s + RELIEF_S
         given_up = self._connections.give_up_contents(int(CONTENTS_SHARE * limit_bytes))
         if given_up:
             log.warning(

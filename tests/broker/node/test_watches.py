@@ -14,7 +14,6 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.disk_watch import interval_s as disk_interval_s
 from leveret.broker.node.memory_watch import (
-    GIVE_UP_S,
     READ_BYTES_MIN,
     MemoryWatch,
     report_interval_s,
@@ -206,29 +205,28 @@ def test_large_reads_bring_the_next_look_forward() -> None:
     assert looks < 40, "it looks the more often the less is left, not for each read"
 
 
-def test_waiting_contents_are_given_up_when_the_alarm_stays(
+def test_contents_are_given_up_before_the_alarm_is_raised(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watched = Watched(MemoryWatch)
-    asked: list[tuple[float, int]] = []
-    monkeypatch.setattr(
-        watched.node.connections,
-        "give_up_contents",
-        lambda kept: asked.append((watched.clock.monotonic_s(), kept)) or 0,
-    )
-    watched.machine.used = 5 * GB
-    watched.clock.jump(1.0)
-    raised_s = watched.clock.monotonic_s()
-    watched.clock.jump(GIVE_UP_S - 0.5)
-    assert asked == []
-    watched.clock.jump(0.5)
-    assert asked == [(raised_s + GIVE_UP_S, 1 * GB)]
+    alarms, machine = watched.node.resources.alarms, watched.machine
+    asked: list[int] = []
 
-    watched.machine.used = 1 * GB
+    def give_up(kept_bytes: int) -> int:
+        asked.append(kept_bytes)
+        machine.used = 2 * GB
+        return 1
+
+    monkeypatch.setattr(watched.node.connections, "give_up_contents", give_up)
+    machine.used = 2 * GB
     watched.clock.jump(1.0)
-    watched.machine.used = 5 * GB
-    watched.clock.jump(GIVE_UP_S)
-    assert len(asked) == 1, "it was over in between"
+    for _ in range(3 * GB // MB):
+        alarms.read(MB)
+        machine.used += MB
+        watched.clock.jump(0.001)
+        assert watched.raised == ()
+
+    assert asked == [1 * GB, 1 * GB]
 
 
 def test_free_memory_is_given_back_before_the_alarm_is_raised() -> None:
