@@ -44,6 +44,11 @@ class MemoryIndex:
         """Raise the error from reads of rows and locations."""
         self._read_errors += [error] * times
 
+    @property
+    def has_read_faults(self) -> bool:
+        """Whether a read is about to fail."""
+        return bool(self._read_errors)
+
     def heal(self) -> None:
         self._errors.clear()
         self._read_errors.clear()

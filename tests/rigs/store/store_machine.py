@@ -133,8 +133,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:
+        if self.rig.disk.has_faults or self.rig.location.index.has_read_faults:
+            return
         live = sorted(set(self.rig.found().values()))
-        if live and not self.rig.disk.has_faults:
+        if live:
             first = data.draw(st.integers(0, len(live) - 1))
             self.rig.move(live[first : first + 4])
 
