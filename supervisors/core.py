@@ -32,6 +32,7 @@ delayed restart kinds) are always there; where the two answer differently for th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.supervisors.effects import Again, Child, Later, Operation
@@ -133,7 +134,8 @@ class SupervisorCore(ABC):
         if again.is_delayed:
             self._restarts_s = None
             if again.report is not None:
-                yield again.report
+                outlook = self._outlook(again.child, RESTART, now_s)
+                yield replace(again.report, next=outlook)
         return (yield from self._restart(again.child, again.report, now_s))
 
     @abstractmethod
@@ -175,16 +177,33 @@ class SupervisorCore(ABC):
     def _ended(self, child: Child, reason: Any, now_s: float) -> Operation:
         spec = child.spec
         report = None
+        decision = verdict(spec, reason, self.spec.dialect)
         if spec.kind == "permanent" or is_abnormal(reason):
             report = Report(CHILD_TERMINATED, reason, child.ref, spec)
+            report.next = self._outlook(child, decision, now_s)
             yield report
-        decision = verdict(spec, reason, self.spec.dialect)
         if decision == RESTART:
             return (yield from self._restart(child, report, now_s))
         self._forget(child)
         if decision == END or self._is_auto_shutdown(spec):
             return (yield from self._end())
         return None
+
+    def _outlook(self, child: Child, decision: str, now_s: float) -> str:
+        """Say what comes next for a child that has ended."""
+        if decision != RESTART:
+            return "not started again"
+        spec, times_s = self.spec, self._restarts_s or ()
+        number = 1 + sum(at_s >= now_s - spec.period_s for at_s in times_s)
+        restart = f"restart {number} of {spec.intensity} in {spec.period_s:g} s"
+        if number > spec.intensity:
+            delay_s = child.spec.delay_s
+            end = "the supervisor ends" if delay_s is None else f"in {delay_s:g} s"
+            return f"too many: {restart}, {end}"
+        backoff, delay_s = child.spec.backoff, 0.0
+        if backoff is not None:
+            delay_s = backoff.next_delay_s(child.waited_s, now_s - child.due_s)
+        return f"{restart}, {f'in {delay_s:g} s' if delay_s else 'now'}"
 
     def _restart(self, child: Child, report: Report | None, now_s: float) -> Operation:
         if self._restarts_s is None:

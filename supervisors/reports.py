@@ -24,6 +24,7 @@ CHILD_TERMINATED: Final = "child_terminated"
 SHUTDOWN_ERROR: Final = "shutdown_error"
 SHUTDOWN: Final = "shutdown"
 PROGRESS: Final = "progress"
+_TEXT: Final = "supervisor report context=%s supervisor=%s child=%s reason=%s"
 MAX_INTENSITY: Final = "reached_max_restart_intensity"
 
 
@@ -31,7 +32,8 @@ MAX_INTENSITY: Final = "reached_max_restart_intensity"
 class Report:
     """One report; ``count`` is there when it stands for that many dynamic children.
 
-    ``supervisor`` is filled in by the driver: the supervisor's place in the tree.
+    ``supervisor`` is filled in by the driver: the supervisor's place in the tree. ``next`` says what follows the
+    end of a child: which restart of how many, and when.
     """
 
     context: str
@@ -40,6 +42,7 @@ class Report:
     spec: ChildSpec
     count: int | None = None
     supervisor: str = ""
+    next: str = ""
 
     def offender(self) -> dict[str, Any]:
         """Return the child that the report is about, with the spec it was started from."""
@@ -89,13 +92,13 @@ def emit(report: Report) -> None:
     level = logging.DEBUG if report.context == PROGRESS else logging.ERROR
     if not log.isEnabledFor(level):
         return
+    text, values = _TEXT, [report.context, report.supervisor, report.spec.id, report.reason]
+    if report.next:
+        text, values = f"{_TEXT} next=%s", [*values, report.next]
     log.log(
         level,
-        "supervisor report context=%s supervisor=%s child=%s reason=%s",
-        report.context,
-        report.supervisor,
-        report.spec.id,
-        report.reason,
+        text,
+        *values,
         extra={
             "supervisor_name": report.supervisor,
             "supervisor_context": report.context,

@@ -8,6 +8,7 @@ import pytest
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors import Backoff, ChildSpec, Metrics, SpecError, SupervisorSpec
+from leveret.supervisors.reports import CHILD_TERMINATED, Report
 from leveret.supervisors.requests import RestartChild, TerminateChild, WhichChildren
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import SIMPLE, Refusing, Worker, child_refs, crash, one
@@ -209,3 +210,42 @@ def test_metrics_count_by_path(runtime: Runtime, start: Any) -> None:
     assert metrics.restarts == {f"{path} > a": 2}
     assert metrics.start_failures == {f"{path} > r": 1}
     assert metrics.overruns == {path: 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "intensity", "expected"),
+    [
+        (
+            ChildSpec("a", Worker, restart=("permanent", 1.0)),
+            1,
+            [
+                "restart 1 of 1 in 10 s, now",
+                "too many: restart 2 of 1 in 10 s, in 1 s",
+                "restart 1 of 1 in 10 s, now",
+            ],
+        ),
+        (
+            ChildSpec("a", Worker, backoff=PATIENT),
+            9,
+            ["restart 1 of 9 in 10 s, in 1 s", "restart 2 of 9 in 10 s, in 2 s"],
+        ),
+        (ChildSpec("a", Worker), 0, ["too many: restart 1 of 0 in 10 s, the supervisor ends"]),
+    ],
+)
+def test_the_log_says_which_restart_follows_and_when(
+    runtime: Runtime,
+    clock: VirtualClock,
+    start: Any,
+    spec: ChildSpec,
+    intensity: int,
+    expected: list[str],
+) -> None:
+    reports: list[Report] = []
+    shop = SupervisorSpec("one_for_one", intensity, 10.0, (spec,), on_report=reports.append)
+    ref, _ = start(shop)
+    for _ in range(min(2, len(expected))):
+        runtime.send(child_refs(ref)["a"], crash)
+        runtime.run_until_idle()
+        clock.jump(1.5)
+
+    assert [each.next for each in reports if each.context == CHILD_TERMINATED] == expected
