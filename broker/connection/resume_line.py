@@ -33,7 +33,7 @@ class ResumeLine:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._gates: deque[DeliveryGate] = deque()
+        self._gates: deque[DeliveryGate] | None = None  # made on first use: most wait for nothing
         self._resumed_for_nothing: dict[tuple[DeliveryGate, Ref], None] = {}
         self._is_due = False
         self.is_open = True
@@ -48,6 +48,8 @@ class ResumeLine:
         self.is_open = False
 
     def join(self, gate: DeliveryGate) -> None:
+        if self._gates is None:
+            self._gates = deque()
         self._gates.append(gate)
         if self.is_open:  # the channel is about to end; its last method may wait
             self._continue()
@@ -58,7 +60,7 @@ class ResumeLine:
 
     def leave(self, gate: DeliveryGate) -> None:
         """The channel of a gate has ended."""
-        if gate.waiting is not None:
+        if gate.waiting is not None and self._gates is not None:
             gate.waiting = None
             self._gates.remove(gate)
 
@@ -74,7 +76,7 @@ class ResumeLine:
         taken = list(islice(self._resumed_for_nothing, RESUMES))
         for each in taken:
             del self._resumed_for_nothing[each]
-        gates = self._gates
+        gates = self._gates or deque()
         while gates and len(taken) < RESUMES:
             gate = gates.popleft()
             queue = gate.take_one()
