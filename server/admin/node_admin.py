@@ -157,7 +157,10 @@ class NodeAdmin:
         if root is None:
             return []
         now_s = runtime.clock.monotonic_s()
-        return [rows.actor(node, now_s) async for node in sliced(walk(runtime, root))]
+        found = [rows.actor(node, now_s) async for node in sliced(walk(runtime, root))]
+        at = next(number for number, row in enumerate(found, 1) if row["name"] == VHOSTS)
+        found[at:at] = map(rows.down, self._node.outages.by_vhost.items())
+        return found
 
     async def list_connections(self) -> list[Row]:
         return [row async for row in await self.connection_rows()]

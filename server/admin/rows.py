@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leveret.amqp.tables import Field, Table
     from leveret.broker.connection.reader import Reader
     from leveret.broker.node.node import Node
+    from leveret.broker.node.outages import Outage
     from leveret.broker.queue.queue_settings import AppliedPolicies
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
@@ -154,6 +155,21 @@ def actor(node: TreeNode, now_s: float) -> Row:
 
 def _pid(ref: object | None) -> str:
     return "" if ref is None else str(ref)
+
+
+def down(outage: tuple[str, Outage]) -> Row:
+    """Return the row of a vhost that is down, where the supervision tree would have it."""
+    name, found = outage
+    return {
+        "depth": 2,
+        "name": f"vhost:{name}",
+        "actor": "VhostSup",
+        "type": "supervisor",
+        "state": f"down ({found.reason})",
+        "restarts": found.tries,
+        "restarted_ago_s": None,
+        "mailbox": 0,
+    }
 
 
 def outages(node: Node) -> list[Row]:

@@ -144,7 +144,7 @@ def _store(store: Row) -> list[str]:
 def tree(found: list[Row]) -> str:
     """Return the supervision tree, one actor per line, children indented below their supervisor."""
     return "".join(
-        f"{'  ' * row['depth']}{printable(row['name'])}  {row['type']} {row['state']}"
+        f"{'  ' * row['depth']}{printable(row['name'])}  {row['type']} {printable(row['state'])}"
         f" restarts={row['restarts']}{_last(row['restarted_ago_s'])}\n"
         for row in found
     )

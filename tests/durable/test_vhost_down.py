@@ -173,6 +173,9 @@ async def test_a_vhost_that_cannot_be_opened_is_tried_until_it_can(
         (row,) = await rig.admin.vhosts.check_virtual_hosts()
         assert (row["vhost"], row["tries"], row["is_retried"]) == (VHOST, 40, True)
         assert row["next_try_in_s"] <= PAUSE_S
+        (shown,) = [each for each in await rig.admin.tree() if each["name"] == f"vhost:{VHOST}"]
+        assert shown["state"].startswith("down (")
+        assert "of the test" in shown["state"]
 
         disk.heal()
         await rig.tried(1)
