@@ -112,7 +112,8 @@ def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) 
     assert waiting == set(queues), "nobody is forgotten"
     served = [connection.served[queue] for queue in channels[0]]
     if len(channels) == 1:
-        assert max(served) - min(served) <= room
+        # A queue that is resumed in a second round may each time have one turn less than the first.
+        assert max(served) <= 2 * min(served) + room
     if openings >= 2 * len(channels) * max(sizes):
         assert set(connection.served) == set(queues), "nobody starves"
 
