@@ -10,8 +10,8 @@ one batch; then the actor sends itself a ``Continue`` at low priority. Invariant
 when messages are ready and a consumer is in its ring, a ``Continue`` is under way, or the backing queue
 owes a ``FetchReady``.
 
-Requeue: many messages are requeued in slices, the youngest first, so that each slice goes to the front
-of the queue. Nothing is delivered until all are back, and calls that must see all of them wait
+Requeue: many messages, and those of ended channels, are requeued in slices, the youngest first, so that each slice goes
+to the front of the queue. Nothing is delivered until all are back, and calls that must see all of them wait
 (``_waiting_calls``), as a get waits until all expired messages are dropped and contents are read.
 
 Expiry: messages that expire when no consumer is ready to take them (TTL 0) are all offered at once,
@@ -431,21 +431,27 @@ class AmqQueue(GenServer):
 
     def _put_back(self, seqs: list[int]) -> None:
         if len(seqs) > TURN_MESSAGES:
-            self._requeueing = self._requeueing or []
-            self._requeueing.append(sorted(seqs))
-            self._continue()
+            self._put_back_later(sorted(seqs))
             return
         self._ready += self._backing.requeue(seqs)
         self._go_on()
 
+    def _put_back_later(self, seqs: list[int]) -> None:
+        self._requeueing = self._requeueing or []
+        self._requeueing.append(seqs)
+        self._continue()
+
     def _requeue_slice(self) -> None:
-        """Requeue the youngest messages of the last batch."""
+        """Requeue a turn's worth of messages, the youngest of the last batches."""
         assert self._requeueing, "no batch waits"
-        batch = self._requeueing[-1]
-        self._ready += self._backing.requeue(batch[-TURN_MESSAGES:])
-        del batch[-TURN_MESSAGES:]
-        if not batch:
-            self._requeueing.pop()
+        some: list[int] = []
+        while self._requeueing and (room := TURN_MESSAGES - len(some)):
+            batch = self._requeueing[-1]
+            some += batch[-room:]
+            del batch[-room:]
+            if not batch:
+                self._requeueing.pop()
+        self._ready += self._backing.requeue(some)
 
     # Expiry.
 
@@ -532,7 +538,11 @@ class AmqQueue(GenServer):
             self._forget_channel(channel)
 
     def _forget_channel(self, channel: Ref) -> None:
-        """Remove the consumers of a channel and requeue its unacked messages."""
+        """Remove the consumers of a channel and have its unacked messages requeued.
+
+        That is done in a later turn: with a connection all of its channels end, and what they give back is requeued
+        together, once no channel is left to which it would be delivered in vain.
+        """
         if self._consumers is None or channel not in self._consumers.channels:
             return
         gone, seqs = self._drop_channel(channel)
@@ -540,7 +550,7 @@ class AmqQueue(GenServer):
         if gone:
             self._consumers_left()
         if seqs and not self._is_deleted:
-            self._put_back(seqs)
+            self._put_back_later(seqs)
 
     def _drop_channel(self, channel: Ref) -> tuple[int, list[int]]:
         assert self._consumers is not None

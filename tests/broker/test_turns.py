@@ -236,3 +236,27 @@ class SlowTurns(VirtualClock):
 
 def ready_of(rig: Rig, queue: str) -> int:
     return BackingProxy(rig.runtime.turns, rig.queues[queue].backing).len()
+
+
+def test_what_the_channels_of_a_connection_give_back_is_requeued_together(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels, messages = 60, 600
+    publisher, consumer = rig.session(), rig.session(channels=channels)
+    publisher.ask(1, m.QueueDeclare("q"))
+    for number in range(1, channels + 1):
+        consumer.ask(number, m.BasicConsume("q", "c"))
+    publisher.publish(1, "q", *[b"%d" % number for number in range(messages)])
+    requeue, requeued = BackingProxy.requeue, list[int]()
+
+    def counted(self: BackingProxy, seqs: list[int]) -> int:
+        requeued.append(len(seqs))
+        return requeue(self, seqs)
+
+    monkeypatch.setattr(BackingProxy, "requeue", counted)
+    consumer.hang_up()
+
+    assert sum(requeued) == messages  # none is delivered to a channel that is about to end
+    assert len(requeued) < 5
+    publisher.send(1, m.BasicConsume("q", "all"))
+    assert publisher.bodies() == [b"%d" % number for number in range(messages)]
