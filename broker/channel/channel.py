@@ -196,6 +196,7 @@ class Channel(GenServer):
 
     def _method(self, ids: int, arguments: bytes) -> None:
         self._current = ids
+        self.publisher.work_left -= len(arguments)  # decoded, encoded and compared several times
         method = decode(ids, arguments)
         if ids == CHANNEL_CLOSE:
             self._client_closes()
@@ -222,6 +223,7 @@ class Channel(GenServer):
         self._busy = False
         if self._cancelled:
             self._tell_cancelled()
+        self.publisher.work_left = PUBLISH_TURN_WORK
         self._go_on()
 
     # -- scripts -------------------------------------------------------------------------------
@@ -267,9 +269,10 @@ class Channel(GenServer):
         held = self._held
         if self._is_going_on:
             return
-        if not self._busy and held:
+        if not self._busy and held and self.publisher.work_left <= 0:
+            self._go_on_later([])
+        elif not self._busy and held:
             self._is_going_on = True
-            self.publisher.work_left = PUBLISH_TURN_WORK
             self.publisher.is_long_work = True
             while held and not self._busy:
                 self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])

@@ -6,6 +6,7 @@ import pytest
 
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp import methods as m
+from leveret.amqp.tables import Table
 from leveret.broker.channel import channel
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.virtual_clock import VirtualClock
@@ -260,3 +261,14 @@ def test_what_the_channels_of_a_connection_give_back_is_requeued_together(
     assert len(requeued) < 5
     publisher.send(1, m.BasicConsume("q", "all"))
     assert publisher.bodies() == [b"%d" % number for number in range(messages)]
+
+
+def test_methods_with_large_arguments_are_handled_one_a_turn(rig: Rig) -> None:
+    client = rig.session()
+    arguments: Table = {f"k{number}": ("V", None) for number in range(10_000)}
+    methods = [m.QueueDeclare(f"q{number}", arguments=arguments) for number in range(10)]
+    before = drains(rig)
+    client.send(1, *methods)
+
+    assert drains(rig) - before >= len(methods)
+    assert [each.queue for each in client.take()] == [each.queue for each in methods]
