@@ -538,10 +538,9 @@ class AmqQueue(GenServer):
             self._forget_channel(channel)
 
     def _forget_channel(self, channel: Ref) -> None:
-        """Remove the consumers of a channel and have its unacked messages requeued.
+        """Remove the consumers of a channel, and have its unacked messages requeued in a later turn.
 
-        That is done in a later turn: with a connection all of its channels end, and what they give back is requeued
-        together, once no channel is left to which it would be delivered in vain.
+        With a connection all its channels end: what they give back is requeued together, and not delivered to the others.
         """
         if self._consumers is None or channel not in self._consumers.channels:
             return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.broker.delivery_gate import ChannelLimiter
     from leveret.broker.mail import Consume
 
-_ONE_BY_ONE_MAX: Final = 8  # consumers of a channel that leave their rings singly
+_ONE_BY_ONE_MAX: Final = 2  # with so many consumers in the rings they leave singly
 _level_of: Final[Callable[[Any], int]] = itemgetter(0)
 
 
@@ -49,13 +49,14 @@ class Consumers:
         exclusive: whether the only consumer is exclusive.
     """
 
-    __slots__ = ("_by_priority", "_queue", "_rings", "active", "channels", "count", "exclusive",
+    __slots__ = ("_by_priority", "_gone", "_queue", "_rings", "active", "channels", "count", "exclusive",
         "no_ack_count")  # fmt: skip
 
     def __init__(self, queue: Ref) -> None:
         self._queue = queue
         self._rings: list[_Level] = []  # sorted
         self._by_priority: dict[int, deque[Consumer]] = {}  # the same
+        self._gone: set[Consumer] = set()  # of ended channels, still in their rings
         self.channels: dict[Ref, ChannelRecord] = {}
         self.count = 0
         self.active = 0
@@ -104,11 +105,14 @@ class Consumers:
         record = self.channels.pop(channel, None)
         if record is None:
             return 0, []
-        if len(record.consumers) <= _ONE_BY_ONE_MAX:
+        if self.active <= _ONE_BY_ONE_MAX:
             for consumer in record.consumers.values():
                 self._leave(consumer)
-        else:
-            self._leave_together(channel, list(record.consumers.values()))
+        else:  # often other channels end as well
+            for consumer in record.consumers.values():
+                self._count_out(consumer)
+                if not consumer.blocked:
+                    self._gone.add(consumer)
         return len(record.consumers), record.unacked()
 
     def _leave(self, consumer: Consumer) -> None:
@@ -121,13 +125,12 @@ class Consumers:
             del self._by_priority[priority]
             del self._rings[bisect_left(self._rings, -priority, key=_level_of)]
 
-    def _leave_together(self, channel: Ref, consumers: list[Consumer]) -> None:
-        """Take out all consumers of a channel, with one walk over each ring they are in."""
-        for consumer in consumers:
-            self._count_out(consumer)
-        for priority in {each.spec.priority for each in consumers} & self._by_priority.keys():
+    def _tidy(self) -> None:
+        """Take the consumers of ended channels out of their rings, with one walk over each."""
+        gone, self._gone = self._gone, set()
+        for priority in {each.spec.priority for each in gone}:
             ring = self._by_priority[priority]
-            others = [each for each in ring if each.spec.channel is not channel]
+            others = [each for each in ring if each not in gone]
             ring.clear()
             ring.extend(others)
             if not ring:
@@ -178,6 +181,8 @@ class Consumers:
 
     def block_all(self) -> None:
         """Block all consumers: there is a message, and none of them has room."""
+        if self._gone:
+            self._tidy()
         for _, ring in self._rings:
             while ring:
                 self._block(ring.popleft())
@@ -224,6 +229,8 @@ class Consumers:
 
     def room_for(self, wanted: int) -> int:
         """Return how many of ``wanted`` messages the consumers will take, at most all."""
+        if self._gone:
+            self._tidy()
         if self.active == 1:
             return min(wanted, self.only().room())
         room = 0
@@ -265,6 +272,8 @@ class Consumers:
 
     def deal(self, count: int) -> list[Allotment]:
         """Allot the messages 0 to ``count`` - 1; ``room_for`` has said that there is room."""
+        if self._gone:
+            self._tidy()
         allotments: dict[Consumer, Allotment] = {}
         if self.active == 1:
             allot(allotments, self.only(), range(count))
@@ -280,6 +289,8 @@ class Consumers:
 
     def only(self) -> Consumer:
         """Return the one consumer that is in a ring."""
+        if self._gone:
+            self._tidy()
         for _, ring in self._rings:
             if ring:
                 return ring[0]

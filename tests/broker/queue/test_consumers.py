@@ -304,6 +304,27 @@ def test_all_consumers_of_a_channel_leave_the_others_and_their_order(count: int)
     assert sorted(dealt(consumers, 4)) == ["a", "a", "b", "b"]
 
 
+def test_channels_that_end_together_leave_their_rings_in_one_walk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walks, tidy = [0], Consumers._tidy
+
+    def counted(self: Consumers) -> None:
+        walks[0] += 1
+        tidy(self)
+
+    monkeypatch.setattr(Consumers, "_tidy", counted)
+    consumers = Consumers(QUEUE)
+    for number in range(200):
+        consumers.add(consume(f"ch{number}", b"%d" % number, priority=number % 2))
+    for number in range(2, 200):
+        consumers.remove_channel(f"ch{number}")
+
+    assert (consumers.count, consumers.active) == (2, 2)
+    assert dealt(consumers, 1) == ["1"]
+    assert walks == [1]
+
+
 @dataclass
 class Slow:
     """A consumer of the model."""
