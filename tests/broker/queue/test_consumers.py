@@ -321,7 +321,7 @@ def test_channels_that_end_together_leave_their_rings_in_one_walk(
         consumers.remove_channel(f"ch{number}")
 
     assert (consumers.count, consumers.active) == (2, 2)
-    assert dealt(consumers, 1) == ["1"]
+    assert dealt(consumers, 1) == "1"
     assert walks == [1]
 
 
