@@ -6,14 +6,15 @@
 An *iteration* is the work of the loop's thread between two polls of the selector: nobody else is served before it ends. It
 is measured in CPU time of that thread, so other processes of the machine do not count; the interpreter's garbage
 collections do. The longest iteration and the longest collection are in ``FOLDER/meter``, a mapped file of three doubles:
-their seconds, and the iterations so far. The reader zeroes them to begin again. ``FOLDER/stacks`` gets a paragraph for
-each iteration over ``STACKS_S``: the stacks that a sample per 2 ms found.
+their seconds, and the iterations so far. The reader zeroes them to begin again. With LEVERET_TURNS_STACKS ``FOLDER/stacks``
+gets a paragraph for each iteration over ``STACKS_S``: the stacks that a sample per 2 ms found.
 """
 
 from __future__ import annotations
 
 import gc
 import mmap
+import os
 import selectors
 import signal
 import sys
@@ -40,8 +41,9 @@ class Meter:
         self._samples: Counter[str] = Counter()
         self._since_s = time.thread_time()
         self._collecting_since_s = 0.0
-        signal.signal(signal.SIGPROF, self._sample)
-        signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
+        if os.environ.get("LEVERET_TURNS_STACKS"):
+            signal.signal(signal.SIGPROF, self._sample)
+            signal.setitimer(signal.ITIMER_PROF, SAMPLE_S, SAMPLE_S)
         gc.callbacks.append(self._collected)
 
     def polls(self) -> None:

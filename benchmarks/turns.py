@@ -133,7 +133,7 @@ class Rig:
 
 
 @contextmanager
-def rig(scale: float, settings: str = "") -> Iterator[Rig]:
+def rig(scale: float, stacks: str = "", settings: str = "") -> Iterator[Rig]:
     """Start a broker with a meter in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="leveret-turns") as name:
         folder = Path(name)
@@ -145,7 +145,9 @@ def rig(scale: float, settings: str = "") -> Iterator[Rig]:
         command += ["--config", f"{name}/leveret.toml"]
         process = subprocess.Popen(
             command,
-            env=brokers.environment(LEVERET_KERNEL=KERNEL, LEVERET_LOOP="asyncio"),
+            env=brokers.environment(
+                LEVERET_KERNEL=KERNEL, LEVERET_LOOP="asyncio", LEVERET_TURNS_STACKS=stacks
+            ),
             cwd=folder,
             stdout=subprocess.PIPE,
             text=True,
@@ -174,7 +176,7 @@ def main() -> int:
         label = f"{operation.name} {operation.size}"
         if words and not any(word in label for word in words):
             continue
-        with rig(options.scale) as each:
+        with rig(options.scale, "1" if options.stacks else "") as each:
             problem = ""
             try:
                 operation.run(each)
