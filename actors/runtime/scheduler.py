@@ -6,7 +6,7 @@ the callbacks registered with ``after_drain`` (socket writes) and goes back to t
 At most one drain is on its way, by one ``call_soon``.
 
 The bulk queue is for long work: actors that have more to do than a turn should last, and receivers of
-mail in great numbers. So the other actors wait for one turn of long work, not for a round of all of it, and
+mail in great numbers, that is all but the first ``WOKEN_MAX`` actors that one turn wakes. So the other actors wait for one turn of long work, not for a round of all of it, and
 long work gets at least as much of each drain as they do. The place in a queue belongs to the actor, not to the
 mail: mail that it gets meanwhile waits with it.
 
@@ -32,6 +32,7 @@ log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
+WOKEN_MAX: Final = 64  # by one turn, event or callback; others wait in the bulk queue
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 2  # handles that bring no mail
 
@@ -126,8 +127,11 @@ class Scheduler:
         try:
             mails = turns = 0
             while ready and mails < _FEW_MAILS:
+                before = len(ready)
                 mails += turn(ready.popleft())
                 turns += 1
+                if len(ready) > before + WOKEN_MAX:
+                    self.limit_woken(before)
             self.mails += mails
             if ready:
                 turns += self._serve(ready, _FEW_MAILS)
@@ -145,13 +149,17 @@ class Scheduler:
 
     def _serve(self, queue: deque[Cell], mails_per_look: int) -> int:
         """Give turns until the queue is empty or one of its budgets is used up; return how many."""
-        turn = self._turn
+        turn, ready = self._turn, self.ready
         left, turns = DRAIN_MAILS, 0
         look_at = left - mails_per_look
         until_s = None
+        before = len(ready)
         while queue and left > 0:
             left -= turn(queue.popleft())
             turns += 1
+            if len(ready) > before + WOKEN_MAX:
+                self.limit_woken(before)
+            before = len(ready)
             if left < look_at:
                 look_at = left - mails_per_look
                 now_s = self.clock.monotonic_s()
@@ -162,9 +170,19 @@ class Scheduler:
         self.mails += DRAIN_MAILS - left
         return turns
 
+    def limit_woken(self, before: int) -> None:
+        """Let all but the first actors that a turn has woken wait in the bulk queue.
+
+        Else one client that sends to thousands of queues at once would make all others wait for these. ``before``:
+        the length of the run queue before the turn.
+        """
+        ready, bulk = self.ready, self._bulk
+        woken = [ready.pop() for _ in range(len(ready) - before - WOKEN_MAX)]
+        bulk.extend(reversed(woken))
+
     def _end_rounds(self) -> None:
-        rounds, turns = self._rounds, self._turns
-        while rounds and rounds[0][0] <= turns:
+        rounds, turns, ready = self._rounds, self._turns, self.ready
+        while rounds and (rounds[0][0] <= turns or not ready):
             self._after.append(rounds.popleft()[1])
 
     def _run_after(self) -> None:
@@ -198,9 +216,12 @@ class Scheduler:
         """Run a callback that another thread has put on the loop, and drain as after a socket event."""
         was_awake = self.is_awake
         self.is_awake = True
+        before = len(self.ready)
         try:
             function(*args)
         finally:
+            if len(self.ready) > before + WOKEN_MAX:
+                self.limit_woken(before)
             self.drain_if_last(was_awake)
 
     def drain_if_last(self, was_awake: bool) -> None:

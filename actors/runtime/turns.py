@@ -38,7 +38,7 @@ from leveret.actors.runtime.cell import (
     Mail,
 )
 from leveret.actors.runtime.inbox import PLAIN_MAILS, Levels, absorbs
-from leveret.actors.runtime.scheduler import Scheduler
+from leveret.actors.runtime.scheduler import WOKEN_MAX, Scheduler
 from leveret.actors.runtime.signals import (
     KILLED,
     NORMAL,
@@ -327,7 +327,8 @@ class Turns:
         scheduler = self.scheduler
         was_awake = scheduler.is_awake
         scheduler.is_awake = True
-        cell = ref.cell
+        ready, cell = self._ready, ref.cell
+        before = len(ready)
         if cell.state:
             self.run_as(ref, function, *args)
         else:  # the same, spelled out because it runs at every event
@@ -341,6 +342,8 @@ class Turns:
                     cell.state = IDLE
                 else:
                     self.leave(cell)
+        if len(ready) > before + WOKEN_MAX:
+            scheduler.limit_woken(before)
         scheduler.drain_if_last(was_awake)
 
     # Turns that last longer than a drain: coroutine handlers, and handlers in other threads.

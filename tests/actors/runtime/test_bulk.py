@@ -9,7 +9,7 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.scheduler import DRAIN_S
+from leveret.actors.runtime.scheduler import DRAIN_S, WOKEN_MAX
 from leveret.actors.runtime.turns import TURN_MAILS
 from leveret.testing.virtual_clock import VirtualClock
 
@@ -237,3 +237,50 @@ def test_rounds_end_in_the_order_in_which_they_began(runtime: Runtime, notes: li
     runtime.run_until_idle()
 
     assert notes[3:] == [0, 1, 2]
+
+
+class Waker(Notes):
+    """Sends a mail to each of many."""
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        for number, each in enumerate(message):
+            self.runtime.send(each, number)
+
+
+@pytest.mark.parametrize("way", ["mail", "event", "callback"])
+def test_others_do_not_wait_for_all_that_one_turn_wakes(
+    runtime: Runtime, notes: list[Any], way: str
+) -> None:
+    woken = [runtime.spawn(Notes, notes, number) for number in range(10 * WOKEN_MAX)]
+    waker, other = runtime.spawn(Waker, notes, "waker"), runtime.spawn(Notes, notes, "other")
+
+    def wake() -> None:
+        for number, each in enumerate(woken):
+            runtime.send(each, number)
+
+    if way == "mail":
+        runtime.send(waker, woken)
+    elif way == "event":
+        runtime.run_event(waker, wake)
+    else:
+        runtime.run_callback(wake)
+    runtime.send(other, "mail")
+    runtime.run_until_idle()
+
+    assert notes.index(("other", "mail")) <= WOKEN_MAX + 1
+    assert [note for note in notes if note[0] != "other"] == [
+        (number, number) for number in range(len(woken))
+    ]
+
+
+def test_a_round_is_over_when_the_rest_of_it_waits_as_bulk(
+    runtime: Runtime, notes: list[Any]
+) -> None:
+    woken = [runtime.spawn(Notes, notes, number) for number in range(10 * WOKEN_MAX)]
+    for each in woken:
+        runtime.send(each, "mail")
+    runtime.after_round(lambda: notes.append("round"))
+    runtime.send(runtime.spawn(Waker, notes, "waker"), woken)
+    runtime.run_until_idle()
+
+    assert "round" in notes
