@@ -49,6 +49,7 @@ TURN_BINDINGS: Final = 1_000  # of a deletion; those with long keys or arguments
 PUBLISH_TURN_WORK: Final = 50_000  # of one channel, in units of about 0.1 us
 DELIVERY_BATCH_MESSAGES: Final = 2_000
 DELIVERY_BATCH_BYTES: Final = 256 * 1024
+LARGE_BODY_BYTES: Final = 1024 * 1024  # a larger body is written piece by piece
 
 # Flow control per pair of channel and queue: (initial, granted again after).
 CREDIT_MESSAGES: Final = (400, 200)

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
-from leveret.amqp.kernel import content, deliveries
+from leveret.amqp.kernel import deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
 from leveret.broker.channel.unacked import Settled, Source, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
 from leveret.core import small_set
+from leveret.core.limits import LARGE_BODY_BYTES
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
@@ -140,7 +141,11 @@ class Deliveries:
             first = self.unacked.add(source, seqs)
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
-        session = self._session
+        session, messages = self._session, mail.messages
+        origin, head, body = messages[-1]
+        is_large = len(body) > LARGE_BODY_BYTES  # more than a batch holds: no other message can be
+        if is_large:
+            messages = [*messages[:-1], (origin, head, b"")]
         session.writer.write(
             deliveries(
                 self._number,
@@ -148,9 +153,11 @@ class Deliveries:
                 first,
                 mail.redelivered,
                 session.frame_max,
-                mail.messages,
+                messages,
             )
         )
+        if is_large:
+            session.writer.write_body(self._number, session.frame_max, body)
 
     def got(
         self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int
@@ -165,9 +172,7 @@ class Deliveries:
             self._channel.expect_settlement()
         origin, head, body = message
         method = _GET_OK.pack(60, 71, tag, redelivered) + origin + ready.to_bytes(4, "big")
-        self._session.writer.write(
-            content(self._number, method, self._session.frame_max, head, body)
-        )
+        self._session.write_content(self._number, method, head, body)
 
     def acked(self, tags: list[int]) -> None:
         """Settle single acks, in order; PreconditionFailed at the first unknown tag."""

@@ -25,7 +25,7 @@ from leveret.actors.credit import CreditSender
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
-from leveret.amqp.kernel import EXAMINE, PERSISTENT, content
+from leveret.amqp.kernel import EXAMINE, PERSISTENT
 from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
@@ -309,15 +309,9 @@ class Publisher:
             self.confirms.settle_now(first, len(messages))
 
     def _return(self, messages: list[Message]) -> None:
-        session = self._session
-        session.writer.write(
-            b"".join(
-                [
-                    content(self._number, _RETURN_NO_ROUTE + origin, session.frame_max, head, body)
-                    for origin, head, body in messages
-                ]
-            )
-        )
+        write_content, number = self._session.write_content, self._number
+        for origin, head, body in messages:
+            write_content(number, _RETURN_NO_ROUTE + origin, head, body)
 
     def oversize(self, method: bytes, size_bytes: int) -> None:
         """Refuse, with PreconditionFailed, a body that was announced too large."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Final, Protocol
 
+from leveret.amqp.kernel import content
 from leveret.broker.vhost.vhost import Client
+from leveret.core.limits import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -20,6 +22,8 @@ class Output(Protocol):
     """Where a channel writes its frames (``connection/writer.py``)."""
 
     def write(self, data: bytes) -> None: ...
+
+    def write_body(self, channel: int, frame_max: int, body: bytes) -> None: ...
 
 
 class Block(StrEnum):
@@ -69,6 +73,14 @@ class Session(Client, eq=False):
     frame_max: int
     cancel_notify: bool
     client_name: str
+
+    def write_content(self, channel: int, method: bytes, head: bytes, body: bytes) -> None:
+        """Write one content; a large body goes piece by piece."""
+        if len(body) <= LARGE_BODY_BYTES:
+            self.writer.write(content(channel, method, self.frame_max, head, body))
+        else:
+            self.writer.write(content(channel, method, self.frame_max, head, b""))
+            self.writer.write_body(channel, self.frame_max, body)
 
 
 class ChannelActor(Protocol):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import IGNORE
@@ -114,6 +115,8 @@ class Reader(GenServer):
         self.scanner = self._new_scanner(FRAME_MIN_BYTES)
         self.scanner.stepwise = True
         self.writer = Writer(self.runtime, transport)
+        self.writer.line_begins = partial(self.runtime.run_as, self.ref, self._hold_up)
+        self.writer.line_ends = partial(self.runtime.run_as, self.ref, self._take_more)
         throttle = Throttle(connections.alarms, self.ref, self._tell_throttled)
         self.read_control = ReadControl(transport, self.writer, connections.turns, throttle)
         self.handshake: Handshake | None = None
@@ -202,10 +205,22 @@ class Reader(GenServer):
             self._log_refusal(TO_MAKE_ROOM)
 
     def writing_paused(self) -> None:
+        self.writer.is_paused = True
+        self._hold_up()
+
+    def writing_resumed(self) -> None:
+        self.writer.is_paused = False
+        if self.writer.has_line:
+            self.writer.go_on()
+        else:
+            self._take_more()
+
+    def _hold_up(self) -> None:
+        """The peer has enough to read: queues deliver nothing more to it."""
         self.writing_is_paused = True
         self.channels.close_gates()
 
-    def writing_resumed(self) -> None:
+    def _take_more(self) -> None:
         if self.peer_has_ended:
             return
         self.writing_is_paused = False
@@ -615,6 +630,7 @@ class Reader(GenServer):
             self.log.ends("the broker stops")
         if reason == SHUTDOWN and self.state is _RUNNING:
             forced = "broker forced connection closure with reason 'shutdown'"
+            self.writer.cut_line()
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.read_control.close()

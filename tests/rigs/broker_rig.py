@@ -34,6 +34,7 @@ from leveret.testing.virtual_clock import VirtualClock
 
 HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, HEAD, BODY, HEARTBEAT = 1, 2, 3, 8
+FRAME_BODY_BYTES = 131_064
 
 
 class Wire:
@@ -44,6 +45,7 @@ class Wire:
         received: where its bytes go.
         socket: its socket, which is none unless a test says so.
         unread_bytes: what the peer's socket is said not to have taken.
+        largest_write: in bytes.
         state: ``open``, ``finished`` (nothing more is written), ``closed`` (after the last write) or
             ``aborted``.
     """
@@ -52,7 +54,7 @@ class Wire:
         self.out = bytearray()
         self.peer = peer
         self.socket: Any = None
-        self.writes = 0
+        self.writes = self.largest_write = 0
         self.unread_bytes = 0
         self.is_reading = True
         self.protocol: Any = None
@@ -63,6 +65,7 @@ class Wire:
         assert self.state == "open", "written after the end"
         self.out += data
         self.writes += 1
+        self.largest_write = max(self.largest_write, len(data))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         local = ("127.0.0.1", 5672)
@@ -226,8 +229,9 @@ class Client:
 
 def _content(channel: int, method: m.BasicPublish, properties: Any, body: bytes) -> bytes:
     head = head_of(Properties(**properties), len(body))
+    parts = [body[at : at + FRAME_BODY_BYTES] for at in range(0, len(body), FRAME_BODY_BYTES)]
     frames = m.method_frame(channel, m.encode(method)) + _frame(HEAD, channel, head)
-    return frames + (_frame(BODY, channel, body) if body else b"")
+    return frames + b"".join([_frame(BODY, channel, part) for part in parts])
 
 
 def _frame(kind: int, channel: int, payload: bytes) -> bytes:
