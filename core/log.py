@@ -83,7 +83,9 @@ def _shown(place: tuple[str, str], argument: object) -> object:
         return argument
     if before == "\n":  # a traceback
         return _Shown("\n".join(map(printable, text.splitlines())))
-    return _Shown(value(text) if before == "=" and letter == "s" else printable(text))
+    if letter == "s":
+        return value(text) if before == "=" else printable(text)
+    return _Shown(printable(text))
 
 
 _PRINTABLE: Final = _Printable()

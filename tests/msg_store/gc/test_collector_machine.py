@@ -33,6 +33,7 @@ class CollectorMachine(StoreMachine):
             choice=ChoiceLimits(rdq_file_bytes, 3, small_files_max, 4),
         )
         self.late = []
+        self.lasting = []
         self.short_writes = short_writes
         self.calm()
 
