@@ -11,7 +11,7 @@ where memory is short; how often depends on how many they are, so that asking th
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than ``CONTENTS_SHARE`` of
-it, and their connections are closed. No channel has got any of them, so none is confirmed.
+it (or ``CONTENTS_BYTES_MIN``), and their connections are closed. No channel has got any of them, so none is confirmed.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
 RELIEF_SHARE: Final = 0.8  # of the limit; with more in use contents are given up
 RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
 CONTENTS_SHARE: Final = 0.25  # of the limit, for contents that no channel has got
+CONTENTS_BYTES_MIN: Final = 16 * 1024 * 1024  # so much may wait below any limit
 GIVE_BACK_S: Final = 5.0  # between two times that free memory is given back
 GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
 
@@ -125,7 +126,8 @@ class MemoryWatch(GenServer):
         if now_s < self._relieves_from_s:
             return
         self._relieves_from_s = now_s + RELIEF_S
-        given_up = self._connections.give_up_contents(int(CONTENTS_SHARE * limit_bytes))
+        kept_bytes = max(CONTENTS_BYTES_MIN, int(CONTENTS_SHARE * limit_bytes))
+        given_up = self._connections.give_up_contents(kept_bytes)
         if given_up:
             log.warning(
                 "messages given up, low on memory: their connections are closed connections=%d",
