@@ -414,6 +414,8 @@ _fan_out(10_000, 0, 200)
 _fan_out(10_000, 1 << 16, 20)
 _fan_out(10_000, 1 << 20, 5)
 _fan_out(10_000, 1 << 10, 20, durable=True)
+_fan_out(MANY, 0, 20)
+_fan_out(MANY, 1 << 10, 5, durable=True)
 
 
 @operation("basic.deliver", "64 KiB fanned out to 1,000 queues, one consumer's socket")

@@ -171,12 +171,14 @@ class Channel(GenServer):
             if rest is not None:
                 self._go_on_later([(*run[:4], rest), *runs[position:]])
                 return
-            if publisher.work_left <= 0 and (position < len(runs) or self._held):
+            if publisher.fan_out is not None or (
+                publisher.work_left <= 0 and (position < len(runs) or self._held)
+            ):
                 self._go_on_later(runs[position:])
                 return
 
     def _go_on_later(self, runs: list[Run]) -> None:
-        """Leave runs to a later turn, so that others get theirs; nothing more is read before."""
+        """Leave runs, or a fan-out, to a later turn, so that others get theirs; nothing more is read before."""
         self._hold(runs)
         self._busy = True
         self.runtime.again(self.ref, _GO_ON)
@@ -257,31 +259,36 @@ class Channel(GenServer):
         self._block_reading()
 
     def _block_reading(self) -> None:
-        if self._held and not self._blocks_reading:
+        has_more = self._held or self.publisher.fan_out is not None
+        if has_more and not self._blocks_reading:
             self._blocks_reading = True
             self.session.read_control.block(Block.HELD_RUNS)
 
     def _go_on(self) -> None:
-        """Handle held runs, until a method waits again or the turn has done enough.
+        """Go on with a fan-out, then handle held runs, until a method waits again or the turn has done enough.
 
         A method that does not wait ends inside of it, and the runs behind it stay in order.
         """
-        held = self._held
+        held, publisher = self._held, self.publisher
         if self._is_going_on:
             return
-        if not self._busy and held and self.publisher.work_left <= 0:
+        has_more = held or publisher.fan_out is not None
+        if not self._busy and has_more and publisher.work_left <= 0:
             self._go_on_later([])
-        elif not self._busy and held:
+        elif not self._busy and has_more:
             self._is_going_on = True
-            self.publisher.is_long_work = True
+            publisher.is_long_work = True
+            publisher.go_on()
+            if publisher.fan_out is not None or (held and publisher.work_left <= 0):
+                self._go_on_later([])
             while held and not self._busy:
                 self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
             self._is_going_on = False
-            self.publisher.send_confirms()
+            publisher.send_confirms()
         self._unblock_reading()
 
     def _unblock_reading(self) -> None:
-        if self._blocks_reading and not self._held:
+        if self._blocks_reading and not self._held and self.publisher.fan_out is None:
             self._blocks_reading = False
             self.session.read_control.unblock(Block.HELD_RUNS)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -67,6 +67,18 @@ class Confirms:
             owed.add(first)
         self._runs[first] = _Run(count, owing)
         self._firsts.append(first)
+
+    def wait_also(self, owner: Ref, queues: Sequence[Ref]) -> None:
+        """Have more queues confirm the runs that ``owner`` owes."""
+        firsts = self._owed.get(owner, set())
+        for first in firsts:
+            self._runs[first].owing += len(queues)
+        for queue in queues:
+            owed = self._owed.get(queue)
+            if owed is None:
+                self._owed[queue] = firsts.copy()
+            else:
+                owed |= firsts
 
     def settle_now(self, first: int, count: int, ok: bool = True) -> None:
         """Answer numbers at once: unroutable messages, or refused ones."""

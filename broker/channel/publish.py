@@ -6,8 +6,8 @@ target queue, one stretch of confirm numbers. Only where a property must be look
 alike still go to the queue as one mail.
 
 The work of a channel's turn is limited, be it many runs, many messages, few messages for many queues, or one
-message whose route is much work. The channel holds the rest of a run, and the publisher what it has begun
-of the first message of that rest.
+message whose route is much work or leads to very many queues (``fan_out.py``). The channel holds the rest of a
+run, and the publisher what it has begun of the first message of that rest.
 
 Credit is counted per channel and queue: a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
@@ -28,11 +28,12 @@ from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT
 from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.confirms import Confirms
+from leveret.broker.channel.fan_out import FanOut
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
 from leveret.broker.channel.routes import Route
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
-from leveret.core.limits import PUBLISH_TURN_WORK
+from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.routing.router import Routed
@@ -77,6 +78,7 @@ class Publisher:
 
     Attributes:
         confirms: the confirm state; None before confirm.select.
+        fan_out: a batch that some of its queues have not been sent; nothing else is published before.
         is_long_work: the present turn goes on with work that was too long for an earlier one. Then at
             least one message is published, however many its targets, and they get it as bulk.
         work_left: of the present turn of the channel, in units of about 0.1 us.
@@ -92,6 +94,7 @@ class Publisher:
         "_route",
         "_session",
         "confirms",
+        "fan_out",
         "is_long_work",
         "work_left",
     )
@@ -107,6 +110,7 @@ class Publisher:
         self._route: Route | None = None
         self._examined: _Examined | None = None
         self.confirms: Confirms | None = None
+        self.fan_out: FanOut | None = None
         self.is_long_work = False
         self.work_left = PUBLISH_TURN_WORK
 
@@ -143,6 +147,7 @@ class Publisher:
         self.work_left = work_left - _RUN_WORK - width * (_MAIL_WORK + len(messages))
         rest = None
         if self.work_left < 0 and width:
+            width = min(width, FAN_OUT_QUEUES)
             some = max(int(self.is_long_work), (work_left - _RUN_WORK) // width - _MAIL_WORK)
             if some <= 0:
                 return messages
@@ -175,6 +180,8 @@ class Publisher:
                         self.work_left -= _MAIL_WORK * len(key[0])
                 self.work_left -= 1 + len(key[0])
                 batch.append(message if new_head is head else (message[0], new_head, message[2]))
+                if len(key[0]) > FAN_OUT_QUEUES:
+                    return messages[position + 1 :] or None
         finally:
             self._flush(route, batch, batch_key)
         return None
@@ -237,10 +244,32 @@ class Publisher:
         expirations: list[int | None] | None = (
             None if expiration_ms is None else [expiration_ms] * count
         )
+        if len(queues) > FAN_OUT_QUEUES:
+            self._fan_out(
+                FanOut(route, queues, messages, persistent, size_bytes, expirations, first)
+            )
+            return
+        reached = self._reach(queues, messages, persistent, size_bytes, expirations, first)
+        if len(reached) < len(queues):
+            self._missed(route, queues, reached, messages, first)
+        elif confirms is not None:
+            confirms.wait(first, count, reached)
+
+    def _reach(
+        self,
+        queues: Sequence[QueueEntry],
+        messages: list[Message],
+        persistent: bool,
+        size_bytes: int,
+        expirations: list[int | None] | None,
+        first: int,
+    ) -> list[Ref]:
+        """Store messages and send them to all of these queues that are there; return which."""
+        count = len(messages)
         store = self._session.vhost.msg_store if persistent else None
         first_msg_no = 0
         if store is not None:
-            first_msg_no = _stored(store, queues, messages, confirms is not None, size_bytes)
+            first_msg_no = _stored(store, queues, messages, self.confirms is not None, size_bytes)
             if store.backpressure.is_on and self._backpressure is None:
                 self._wait_for(store.backpressure)
         channel = self._channel
@@ -265,10 +294,43 @@ class Publisher:
                 ref,
                 Publish(messages, persistent, self._ref, size_bytes, first, expirations, msg_no),
             )
-        if len(reached) < len(queues):
-            self._missed(route, queues, reached, messages, first)
-        elif confirms is not None:
-            confirms.wait(first, count, reached)
+        return reached
+
+    def _fan_out(self, fan_out: FanOut) -> None:
+        """Begin a fan-out; the channel goes on with it in its next turns."""
+        self.fan_out = fan_out
+        self.work_left = 0
+        if self.confirms is not None:
+            self.confirms.wait(fan_out.first_seqno, len(fan_out.messages), [self._ref])
+
+    def go_on(self) -> None:
+        """Send the batch of the fan-out to the next of its queues, if there is one."""
+        fan_out = self.fan_out
+        if fan_out is None:
+            return
+        queues = fan_out.next_slice(FAN_OUT_QUEUES)
+        self.work_left -= len(queues) * (_MAIL_WORK + len(fan_out.messages))
+        reached = self._reach(
+            queues,
+            fan_out.messages,
+            fan_out.persistent,
+            fan_out.size_bytes,
+            fan_out.expirations,
+            fan_out.first_seqno,
+        )
+        fan_out.has_reached |= bool(reached)
+        fan_out.is_refused |= len(reached) < len(queues) and _is_refused(queues)
+        if self.confirms is not None:
+            self.confirms.wait_also(self._ref, reached)
+        if fan_out.is_complete:
+            self.fan_out = None
+            self._sent_all(fan_out)
+
+    def _sent_all(self, fan_out: FanOut) -> None:
+        if fan_out.route.mandatory and not (fan_out.has_reached or fan_out.is_refused):
+            self._return(fan_out.messages)
+        if self.confirms is not None:
+            self.confirms.gone(self._ref, ok=not fan_out.is_refused)
 
     def _wait_for(self, backpressure: Backpressure) -> None:
         """Read no more until the store has caught up."""
@@ -293,7 +355,7 @@ class Publisher:
         A queue that is being declared does not count: no client has been told that it is there. A queue
         that could not be started cannot promise anything, so the messages are refused.
         """
-        if any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues):
+        if _is_refused(queues):
             if self.confirms is not None:
                 self.confirms.settle_now(first, len(messages), ok=False)
         elif not reached:
@@ -373,7 +435,12 @@ class Publisher:
             self._backpressure.forget(self._store_follows)
             self._store_follows()
         self.confirms = None
-        self._route = self._examined = None
+        self._route = self._examined = self.fan_out = None
+
+
+def _is_refused(queues: Sequence[QueueEntry]) -> bool:
+    """Return whether one of the queues could not be started."""
+    return any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues)
 
 
 def _stored(

@@ -100,6 +100,7 @@ class ReadControl:
         "_is_waiting",
         "_transport",
         "_turns",
+        "_when_handled",
         "_writer",
         "blocks",
         "blocks_seen",
@@ -119,6 +120,7 @@ class ReadControl:
         self._has_published = False  # with its last full read
         self._coalesced: TimerHandle | None = None
         self._coalesced_until_s = 0.0
+        self._when_handled: object = None  # a mail to the reader
         self.throttle = throttle
         self.coalescing = AckCoalescing()
         self.blocks = _NO_BLOCKS
@@ -165,6 +167,19 @@ class ReadControl:
             others = {each: times for each, times in self.blocks.items() if each is not reason}
             self.blocks = others or _NO_BLOCKS
             self._wait_for_turn()
+            if reason is Block.HELD_RUNS and self._when_handled is not None:
+                mail, self._when_handled = self._when_handled, None
+                self._turns.tell(self.throttle.reader, mail)
+
+    def tell_when_handled(self, mail: object) -> bool:
+        """Send the reader a mail when its channels hold no runs any more; return whether they hold some.
+
+        So a connection.close waits for all that the client has sent before, whether it came in one read or in two.
+        """
+        if Block.HELD_RUNS not in self.blocks:
+            return False
+        self._when_handled = mail
+        return True
 
     def release(self) -> None:
         """Drop all blocks and read: the channels are gone, killed ones without taking theirs back."""

@@ -415,7 +415,8 @@ class Reader(GenServer):
         try:
             if method == spec.CONNECTION_CLOSE:
                 decode(method, run[3])
-                self._client_closes()
+                if not self.read_control.tell_when_handled(RunsLeft([run])):
+                    self._client_closes()
             elif method == spec.CONNECTION_UPDATE_SECRET:
                 decode(method, run[3])
                 self.send_method(ConnectionUpdateSecretOk())

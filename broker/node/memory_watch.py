@@ -7,7 +7,8 @@ It looks once a second, and sooner the nearer the paging ratio is: as if memory 
 ``FAST_BYTES_PER_S`` from now on. Clients that send large messages can be faster than that, so it also looks
 when large reads have brought a quarter of what is left below the limit. The RAM that the limit is a share of
 is looked at as well, since the limit of a control group can change. Queues in use report every 5 s, and more often
-where memory is short; how often depends on how many they are, so that asking them stays cheap.
+where memory is short; how often depends on how many they are, so that asking them stays cheap. Mails to many queues
+are sent in several turns.
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than ``CONTENTS_SHARE`` of
@@ -16,6 +17,7 @@ it (or ``CONTENTS_BYTES_MIN``), and their connections are closed. No channel has
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import GenServer
@@ -39,6 +41,7 @@ REPORT_S: Final = 5.0
 PRESSED_REPORT_S: Final = 0.25
 REPORTS_PER_S: Final = 10_000  # from all queues together
 QUEUES_PER_S: Final = 50_000  # that are looked at
+QUEUES_PER_TURN: Final = 1_000  # that are sent mail
 READ_SHARE: Final = 4  # of the room below the limit is read before the next look
 READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
 RELIEF_SHARE: Final = 0.8  # of the limit; with more in use contents are given up
@@ -49,6 +52,7 @@ GIVE_BACK_S: Final = 5.0  # between two times that free memory is given back
 GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
 
 _LOOK: Final = "look"
+_TELL: Final = "tell"
 _REPORT: Final = ReportRamDuration()
 
 
@@ -77,6 +81,9 @@ class MemoryWatch(GenServer):
         self._reported_s = float("-inf")
         self._gives_back_from_s = float("-inf")
         self._timer: Timer | None = None
+        self._targets: deque[tuple[Ref, float]] = deque()  # to be sent
+        self._asked: deque[Ref] = deque()  # to be sent requests for reports
+        self._is_telling = False
         self._used_last_bytes = 0
         try:
             is_told = resources.machine.used_bytes() is not None
@@ -96,6 +103,9 @@ class MemoryWatch(GenServer):
             if self._timer is not None:
                 self._timer.cancel()
                 self._look()
+        elif message == _TELL:
+            self._is_telling = False
+            self._tell_some()
         else:
             super().handle_cast(message)
 
@@ -161,16 +171,31 @@ class MemoryWatch(GenServer):
     def _tell_queues(self, used_bytes: int, limit_bytes: int) -> None:
         resources, runtime = self._resources, self.runtime
         memory = resources.memory
-        for queue, target_s in memory.update(used_bytes, limit_bytes, resources.alarms.has_disk):
-            runtime.send_bulk(queue, SetRamDurationTarget(target_s))
+        self._targets += memory.update(used_bytes, limit_bytes, resources.alarms.has_disk)
         now_s = runtime.clock.monotonic_s()
         is_pressed = used_bytes >= memory.paging_ratio * limit_bytes
         period_s = report_interval_s(len(memory.active), is_pressed)
         if now_s - self._reported_s >= period_s:
             self._reported_s = now_s
             memory.forget_where(_has_ended)
-            for queue in memory.take_active():
-                runtime.send_bulk(queue, _REPORT)
+            self._asked += memory.take_active()
+        if not self._is_telling:
+            self._tell_some()
+
+    def _tell_some(self) -> None:
+        """Send so many queues their mail that others need not wait; the rest follows in later turns."""
+        send, targets, asked = self.runtime.send_bulk, self._targets, self._asked
+        left = QUEUES_PER_TURN
+        while targets and left:
+            queue, target_s = targets.popleft()
+            send(queue, SetRamDurationTarget(target_s))
+            left -= 1
+        while asked and left:
+            send(asked.popleft(), _REPORT)
+            left -= 1
+        if targets or asked:
+            self._is_telling = True
+            self.runtime.again(self.ref, _TELL)
 
 
 def _has_ended(queue: Ref) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("msg_store", "queue_backing")
+COPIED = ("broker", "msg_store", "queue_backing")
 
 
 class Mutant(NamedTuple):

@@ -8,6 +8,7 @@ import pytest
 
 from mutants import (
     collector_mutants,
+    fan_out_mutants,
     snapshot_mutants,
     step_mutants,
     store_mutants,
@@ -118,6 +119,12 @@ PARTS = {
             "index/compaction",
         ),
         Mutant("offline/audit.py", "WINDOW_BYTES", "WINDOW_BYTES"),
+    ),
+    "fan-out": Faults(
+        "broker",
+        fan_out_mutants.MUTANTS,
+        suite("broker", "channel/confirms", "channel/fan_out"),
+        Mutant("channel/fan_out.py", "Invariants:", "Invariants:"),
     ),
 }
 

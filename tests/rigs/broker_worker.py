@@ -3,7 +3,7 @@
     python -P broker_worker.py DATA SEED DISK
 
 Segments and journals are small, so that files roll, memtables end and garbage is collected all the
-time; the RAM targets of queues go up and down, so that messages are paged out. ``DISK`` is ``real``, or
+time; the RAM targets of queues go up and down, so that messages are paged out; a channel sends to three queues in a turn. ``DISK`` is ``real``, or
 ``faulty``: then writes come short and calls are interrupted, and unsynced data can be lost. It
 prints ``ready PORT``, and takes one line: ``stop`` ends it in order, ``cut`` cuts the power.
 """
@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from leveret.broker.channel import publish
 from leveret.broker.node import maintenance, node, orphans
 from leveret.broker.queue import factory as backings
 from leveret.broker.queue.factory import queue_nos_of
@@ -41,6 +42,7 @@ from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import Fate, FaultyCalls
 
 FILE_BYTES = 200_000
+FAN_OUT_QUEUES = 3
 QUEUE_LIMITS = Limits(segment=32, io_batch=1, step=200, read_max=32, slack=0, read_ahead=32)
 STORE_LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=400, journal_bytes=40_000),
@@ -96,6 +98,7 @@ def make_all_rare_things_frequent() -> None:
     files = partial(StoreFiles, rdq_file_bytes=FILE_BYTES, journal_file_bytes=FILE_BYTES)
     recovery.StoreFiles = files  # type: ignore[assignment,misc]
     msg_store.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
+    publish.FAN_OUT_QUEUES = FAN_OUT_QUEUES  # type: ignore[misc]
     maintenance.PERIOD_S = 0.05  # type: ignore[misc]
     maintenance.ORPHANS_PERIODS = 1  # type: ignore[misc]
     orphans.due = partial(orphans.due, kept_ms=0)

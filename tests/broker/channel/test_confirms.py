@@ -165,3 +165,36 @@ def test_one_run_that_waits_for_long_keeps_nothing_of_those_that_came_and_went()
     assert frames(confirms) == [("ack", 2, False), ("ack", 3, False)]
     confirms.answer("stuck", [(1, 1), (4, 1)], ok=True)
     assert frames(confirms) == [("ack", 4, True)]
+
+
+def test_more_queues_may_come_while_their_owner_owes_an_answer() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(3), 3, ["owner"])
+    confirms.wait_also("owner", ["a", "b"])
+    for queue in ("a", "b"):
+        confirms.answer(queue, [(2, 1)], ok=True)  # cuts the run
+    confirms.wait_also("owner", ["c"])
+    for queue in ("a", "b"):
+        confirms.answer(queue, [(1, 1), (3, 1)], ok=True)
+    assert frames(confirms) == []
+    confirms.gone("owner", ok=True)
+    assert frames(confirms) == []
+
+    confirms.answer("c", [(1, 2)], ok=True)
+    assert frames(confirms) == [("ack", 2, True)]
+    confirms.answer("c", [(3, 1)], ok=False)
+    assert frames(confirms) == [("nack", 3, False)]
+    assert not confirms._runs
+
+
+def test_a_queue_that_owes_already_owes_more() -> None:
+    confirms = Confirms()
+    confirms.wait(confirms.number(1), 1, ["a"])
+    confirms.wait(confirms.number(1), 1, ["owner"])
+    confirms.wait_also("owner", ["a", "b"])
+    confirms.gone("owner", ok=True)
+
+    confirms.answer("b", [(2, 1)], ok=True)
+    assert frames(confirms) == []
+    confirms.answer("a", [(1, 2)], ok=True)
+    assert frames(confirms) == [("ack", 2, True)]

@@ -14,6 +14,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.disk_watch import interval_s as disk_interval_s
 from leveret.broker.node.memory_watch import (
+    QUEUES_PER_TURN,
     READ_BYTES_MIN,
     MemoryWatch,
     report_interval_s,
@@ -285,13 +286,43 @@ def test_queues_in_use_report_and_are_told_what_they_may_keep() -> None:
     assert [type(each) for each in heard] == [ReportRamDuration]
 
     assert memory.report(queue, 8.0) == float("inf")
-    memory.report("one that keeps little", 1.0)
+    memory.report(watched.runtime.spawn(Queue, []), 1.0)
     watched.machine.used = 3 * GB
     watched.clock.jump(2.5)
 
-    told = heard[-1]
-    assert type(told) is SetRamDurationTarget
+    (told,) = [each for each in heard if type(each) is SetRamDurationTarget]
     assert told.duration_s == pytest.approx((8.0 + 1.0 + 1.0) / 2 / 0.75)
+
+
+def test_many_queues_are_sent_mail_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(MemoryWatch)
+    memory, heard, turns = watched.node.resources.memory, [], []
+    queues = [watched.runtime.spawn(Queue, heard) for _ in range(2 * QUEUES_PER_TURN + 1)]
+    send, tell = watched.runtime.send_bulk, MemoryWatch._tell_some
+
+    def counted_send(*mail: Any) -> None:
+        turns[-1] += type(mail[1]) in {ReportRamDuration, SetRamDurationTarget}
+        send(*mail)
+
+    def counted_turn(watch: MemoryWatch) -> None:
+        turns.append(0)
+        tell(watch)
+
+    monkeypatch.setattr(watched.runtime, "send_bulk", counted_send)
+    monkeypatch.setattr(MemoryWatch, "_tell_some", counted_turn)
+    for queue in queues:
+        memory.active[queue] = None
+    watched.clock.jump(5.0)
+    assert [count for count in turns if count] == [QUEUES_PER_TURN, QUEUES_PER_TURN, 1]
+    assert len(heard) == len(queues)
+
+    for queue in queues:
+        memory.report(queue, 8.0)
+    watched.machine.used = 6 * GB
+    watched.clock.jump(2.5)
+    assert max(turns) == QUEUES_PER_TURN
+    told = [each for each in heard if type(each) is SetRamDurationTarget]
+    assert len(told) >= len(queues)
 
 
 def test_a_queue_that_was_killed_does_not_count_any_more() -> None:

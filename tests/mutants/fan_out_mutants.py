@@ -1,0 +1,69 @@
+"""Faults to plant in the fan-out to very many queues."""
+
+from __future__ import annotations
+
+from mutants.planted import Mutant
+
+_PUBLISH, _FAN_OUT, _CHANNEL = "channel/publish.py", "channel/fan_out.py", "channel/channel.py"
+_CONFIRMS = "channel/confirms.py"
+
+MUTANTS = {
+    "a batch that is never cut": Mutant(
+        _PUBLISH,
+        "if len(queues) > FAN_OUT_QUEUES:\n            self._fan_out(",
+        "if False:\n            self._fan_out(",
+    ),
+    "a slice that is sent again": Mutant(
+        _FAN_OUT, "self.sent, self.sent + count_max", "self.sent, self.sent + count_max - 1"
+    ),
+    "a slice that is left out": Mutant(
+        _FAN_OUT, "return self.sent >= len(self.queues)", "return self.sent + 1 >= len(self.queues)"
+    ),
+    "a deleted queue is waited for": Mutant(_FAN_OUT, ' if each.state != "deleted"', ""),
+    "confirmed by the queues of the first slices": Mutant(
+        _PUBLISH, "self.confirms.wait_also(self._ref, reached)", "pass"
+    ),
+    "confirmed before the last slice": Mutant(
+        _PUBLISH,
+        "            self.fan_out = None\n            self._sent_all",
+        "            self.fan_out = None\n        if True:\n            self._sent_all",
+    ),
+    "never confirmed": Mutant(
+        _PUBLISH, "self.confirms.gone(self._ref, ok=not fan_out.is_refused)", "pass"
+    ),
+    "a refusal is forgotten": Mutant(_PUBLISH, "ok=not fan_out.is_refused", "ok=True"),
+    "what goes nowhere is not returned": Mutant(_PUBLISH, "self._return(fan_out.messages)", "pass"),
+    "all that was sent is returned": Mutant(
+        _PUBLISH, "fan_out.has_reached |= bool(reached)", "pass"
+    ),
+    "later messages overtake the batch": Mutant(
+        _CHANNEL,
+        "if publisher.fan_out is not None or (\n                publisher.work_left",
+        "if (\n                publisher.work_left",
+    ),
+    "the rest is forgotten": Mutant(
+        _CHANNEL, "if publisher.fan_out is not None or (held and", "if (held and"
+    ),
+    "the client is read meanwhile": Mutant(
+        _CHANNEL,
+        "has_more = self._held or self.publisher.fan_out is not None",
+        "has_more = self._held",
+    ),
+    "the client is read again too soon": Mutant(
+        _CHANNEL,
+        "if self._blocks_reading and not self._held and self.publisher.fan_out is None:",
+        "if self._blocks_reading and not self._held:",
+    ),
+    "a connection is closed before the last slice": Mutant(
+        "connection/read_control.py",
+        "        if Block.HELD_RUNS not in self.blocks:\n            return False\n",
+        "        return False\n",
+    ),
+    "all queues share what they owe": Mutant(_CONFIRMS, "= firsts.copy()", "= firsts"),
+    "queues of a later slice are not counted": Mutant(
+        _CONFIRMS, "owing += len(queues)", "owing += 1"
+    ),
+    "a queue that owed something owes no more": Mutant(
+        _CONFIRMS, "                owed |= firsts\n", "                pass\n"
+    ),
+}
