@@ -11,7 +11,7 @@ and only that path knows errors: ``_publish`` answers 0 and leaves them to it.
 
 An unfinished frame at the end of a read is kept in one of two forms. The payload of a body frame that is due
 streams straight into the bytes object under construction (``_Content``), which grows with the bytes received
-and never by the size announced. The beginning of any other frame is copied to ``_part`` and completed
+and uses no memory for a size that is only announced. The beginning of any other frame is copied to ``_part`` and completed
 from the next read; the rest of that read is scanned in place.
 
 The files ``_kernel_c_*.pxi`` are parts of this module. ``SOURCE_HASH`` is the SHA-256 of this file and

@@ -1,3 +1,10 @@
+# Above this many bytes a body gets a block of its own pages at once, more than the C library would move: the system
+# provides pages as they are filled, and moves them when the block grows.
+cdef enum:
+    LARGE_BODY_BYTES = 1 << 20
+    MAPPED_BYTES = 33 << 20
+
+
 cdef class _Content:
     """A content that is not whole yet: the publish, then its header, then the body as far as it came."""
 
@@ -40,6 +47,8 @@ cdef class _Content:
         need = <Py_ssize_t>self.filled + count
         if need > self.capacity:
             capacity = <uint64_t>max(2 * need, need + arrived)
+            if need > LARGE_BODY_BYTES and capacity < MAPPED_BYTES:
+                capacity = MAPPED_BYTES
             if capacity > self.size:
                 capacity = self.size
             if self.body == NULL:

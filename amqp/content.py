@@ -6,12 +6,13 @@ content header. ``deliveries`` and ``content`` write contents; ``leveret/amqp/ke
 
 from __future__ import annotations
 
+from io import BytesIO
 from struct import Struct, error
 from typing import Any, Final
 
 from leveret.amqp import frame_errors
 from leveret.amqp.spec import EXAMINE, FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PERSISTENT
-from leveret.core.limits import FRAME_OVERHEAD_BYTES
+from leveret.core.limits import FRAME_OVERHEAD_BYTES, LARGE_BODY_BYTES
 from leveret.core.message import Message
 
 UNLIMITED: Final = 1 << 62
@@ -68,9 +69,14 @@ def _plan(flags: int) -> _Plan:
 
 
 class Content:
-    """An incomplete content: the publish, then its header, then the body bytes so far."""
+    """An incomplete content: the publish, then its header, then the body bytes so far.
+
+    Those of a large body go into one buffer as they come, which becomes the body without a copy: to join 128 MiB at
+    the end would take 60 ms.
+    """
 
     __slots__ = (
+        "buffer",
         "filled",
         "head",
         "is_overrun",
@@ -92,6 +98,7 @@ class Content:
         self.is_swallowed = False
         self.is_overrun = False
         self.parts: list[Any] = []
+        self.buffer: BytesIO | None = None
 
     def expect(self, size: int) -> None:
         """Prepare for a frame of that many body bytes; a body longer than announced is never complete."""
@@ -104,12 +111,18 @@ class Content:
         """Drop the body, and what will come of it."""
         self.is_swallowed = True
         self.parts.clear()
+        self.buffer = None
 
     def take(self, data: bytes, start: int, end: int) -> None:
         """Append body bytes; large parts as a view of the read, small parts as a copy."""
         size = end - start
         self.filled += size
         if self.is_swallowed or not size:
+            return
+        if self.size > LARGE_BODY_BYTES:
+            if self.buffer is None:
+                self.buffer = BytesIO()
+            self.buffer.write(memoryview(data)[start:end])
             return
         parts = self.parts
         if size == self.size:
@@ -127,6 +140,8 @@ class Content:
 
     def message(self) -> Message:
         assert self.head is not None
+        if self.buffer is not None:
+            return self.origin, self.head, self.buffer.getvalue()
         parts = self.parts
         body = parts[0] if len(parts) == 1 and type(parts[0]) is bytes else b"".join(parts)
         return self.origin, self.head, body

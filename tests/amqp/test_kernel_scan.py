@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from leveret.amqp.kernel import (
     PERSISTENT,
     PUBLISH,
 )
+from leveret.core.limits import LARGE_BODY_BYTES
 from rigs.amqp_streams import (
     FRAME_MAX,
     HEADERS_PROPERTIES,
@@ -32,6 +34,7 @@ from rigs.amqp_streams import (
     busy_connection,
     events,
     frame,
+    frames_of,
     head,
     in_reads,
     publish,
@@ -308,6 +311,51 @@ class TestCuts:
         )
 
         assert [event[4][2] for event in found] == bodies
+
+    @pytest.mark.parametrize("size", [100_001, 262_144, 1 << 20, 8 << 20])
+    def test_bodies_of_megabytes_of_two_channels_in_turn(self, scanning: Any, size: int) -> None:
+        body = bytes(range(256)) * (2 * LARGE_BODY_BYTES // 256) + b"."
+        frames = [list(frames_of(publish(body, channel=number))) for number in (1, 2)]
+        wire = b"".join(each for pair in zip(*frames, strict=True) for each in pair)
+        scanner = scanning(FRAME_MAX, len(body))
+
+        runs = [run for read in in_reads(wire, size) for run in scanner.scan(read)]
+
+        assert [(run[1], run[4][0][2] == body) for run in runs] == [(1, True), (2, True)]
+        assert (scanner.pending, scanner.buffered) == ((), 0)
+
+    def test_a_large_body_is_dropped_in_the_middle(self, scanning: Any) -> None:
+        body = bytes(3 * LARGE_BODY_BYTES)
+        first, *reads = in_reads(publish(body), 2 * LARGE_BODY_BYTES)
+        scanner = scanning(FRAME_MAX, len(body))
+        assert scanner.scan(first) == []
+        assert scanner.buffered > LARGE_BODY_BYTES
+
+        scanner.swallow()
+
+        assert scanner.buffered < 100
+        (run,) = [run for read in reads for run in scanner.scan(read)]
+        assert (run[0], run[3]) == (OVERSIZE, len(body))
+
+    def test_a_large_body_is_never_copied_as_a_whole(self, scanning: Any) -> None:
+        """Its last bytes bring it up, no copy of it."""
+        body = bytes(range(256)) * (8 * LARGE_BODY_BYTES // 256)
+        *reads, last = in_reads(publish(body), 64 * 1024)
+        scanner = scanning(FRAME_MAX, len(body))
+        tracemalloc.start()
+        try:
+            for read in reads:
+                scanner.scan(read)
+            before_bytes, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            (run,) = scanner.scan(last)
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert run[4][0][2] == body
+        assert type(run[4][0][2]) is bytes
+        assert peak_bytes - before_bytes < LARGE_BODY_BYTES
 
 
 class TestAcks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from leveret.amqp.kernel import ACK, ERROR, PUBLISH
@@ -48,6 +48,14 @@ def publish(
 
 def ack(tag: int, channel: int = 1, bits: int = 0) -> bytes:
     return frame(1, channel, struct.pack(">HHQB", 60, 80, tag, bits))
+
+
+def frames_of(wire: bytes) -> Iterator[bytes]:
+    """Cut a stream into its frames."""
+    while wire:
+        size = 8 + int.from_bytes(wire[3:7], "big")
+        yield wire[:size]
+        wire = wire[size:]
 
 
 def in_reads(wire: bytes, size: int) -> list[bytes]:
