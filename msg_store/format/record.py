@@ -49,6 +49,7 @@ HEADER: Final = struct.Struct("<IIQQIIHH")
 _CRC: Final = struct.Struct("<I")
 _REST: Final = struct.Struct("<IQQIIHH")  # the header without its crc
 _MAGIC_AT: Final = HEADER_BYTES - 2
+_PIECE_BYTES: Final = 1024 * 1024  # a copy of more would hold the interpreter's lock for long
 _MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 FLAGS: Final = PERSISTENT | MOVED | GUID
 _ROUTE_SHIFT: Final = 32
@@ -165,11 +166,29 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
     end = offset + total_len
     if end > len(data):
         raise Corrupt(f"the file ends inside a record of {total_len} bytes")
-    if extend(seed, data[offset + _CRC.size : end]) != crc:
+    for begin in range(offset + _CRC.size, end, _PIECE_BYTES):
+        seed = extend(seed, data[begin : min(begin + _PIECE_BYTES, end)])
+    if seed != crc:
         raise Corrupt(f"checksum of record {msg_no:#x} is wrong")
     meta_at = offset + HEADER_BYTES
     body_at = meta_at + meta_len
     return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
+
+
+def lengths_at(header: bytes) -> tuple[int, int, int]:
+    """Return the lengths of a whole record, its meta and its body; ``Corrupt`` as ``header_at``."""
+    _, total_len, _, _, meta_len, body_len, _, _ = _header(header, 0)
+    return total_len, meta_len, body_len
+
+
+def record_of(header: bytes, meta: bytes, body: bytes, extend: Extend, seed: int) -> Record:
+    """Return a record that was read in three; ``Corrupt`` if it is torn or its checksum is wrong."""
+    crc, total_len, msg_no, ts_ms, _, _, flags, _ = _header(header, 0)
+    if HEADER_BYTES + len(meta) + len(body) != total_len:
+        raise Corrupt(f"the file ends inside a record of {total_len} bytes")
+    if extend(extend(seed, header[_CRC.size :] + meta), body) != crc:
+        raise Corrupt(f"checksum of record {msg_no:#x} is wrong")
+    return Record(msg_no, ts_ms, flags, total_len, meta, body)
 
 
 def resealed(data: bytes, extend: Extend, seed: int) -> bytes:

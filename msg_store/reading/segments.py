@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS
+from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS, LARGE_BODY_BYTES
 from leveret.core.log import logger
 from leveret.core.message import Message, origin_of
 from leveret.core.shortage import SHORTAGES, reason_no
@@ -112,6 +112,9 @@ class SegmentReader:
         parts_of: PartsOf,
         outcome: Outcome,
     ) -> None:
+        if len(places) == 1 and places[0][2] > LARGE_BODY_BYTES:
+            self._read_one(segment, msg_nos[0], places[0], parts_of, outcome)
+            return
         start, last = places[0][1], places[-1]
         data = segment.bytes_at(start, last[1] + last[2] - start)
         others, body_bytes = segment.decode_run(
@@ -119,12 +122,15 @@ class SegmentReader:
         )
         outcome.body_bytes += body_bytes
         for msg_no, place in others:
-            self._read_bad(segment, msg_no, place, parts_of, outcome)
+            self._read_one(segment, msg_no, place, parts_of, outcome)
 
-    def _read_bad(
+    def _read_one(
         self, segment: Segment, msg_no: int, place: Place, parts_of: PartsOf, outcome: Outcome
     ) -> None:
-        """Read one message again, with bytes of its own, since the file may have grown; or note its failure."""
+        """Read one message with bytes of its own; or note its failure.
+
+        A large one, or one that was damaged among others: the file may have grown since.
+        """
         file_no, offset, length = place[:3]
         try:
             record = segment.read(offset, length, msg_no)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 from leveret.core.files import File
+from leveret.core.limits import LARGE_BODY_BYTES
 from leveret.core.message import Message
 from leveret.msg_store.format.errors import Corrupt, ForeignFile
 from leveret.msg_store.format.file_header import (
@@ -20,12 +21,15 @@ from leveret.msg_store.format.file_header import (
 )
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.format.kernel import decode_run
+from leveret.msg_store.format.record import HEADER_BYTES as RECORD_HEADER_BYTES
 from leveret.msg_store.format.record import (
     Place,
     Record,
     Want,
     decode_record,
+    lengths_at,
     next_magic,
+    record_of,
     total_len_at,
 )
 from leveret.msg_store.format.rows import Location
@@ -60,7 +64,20 @@ class Segment:
 
     def read(self, offset: int, length: int, msg_no: int | None = None) -> Record:
         """Read the record that should fill these bytes; ``Corrupt`` as in ``decode``."""
-        return self.decode(self._file.pread(length, offset), length, msg_no)
+        if length <= LARGE_BODY_BYTES or len(self._extends) > 1:
+            return self.decode(self._file.pread(length, offset), length, msg_no)
+        return _checked(self._read_apart(offset, length), length, msg_no)
+
+    def _read_apart(self, offset: int, length: int) -> Record:
+        """Read a large record, its body into bytes of its own: a copy would hold the interpreter's lock for long."""
+        header = self._file.pread(RECORD_HEADER_BYTES, offset)
+        total_len, meta_len, body_len = lengths_at(header)
+        if total_len != length:
+            raise _of_another_length(total_len, length)
+        meta_at = offset + RECORD_HEADER_BYTES
+        meta = self._file.pread(meta_len, meta_at)
+        body = self._file.pread(body_len, meta_at + meta_len)
+        return record_of(header, meta, body, self._extends[0], self._seed)
 
     def decode(self, data: bytes, length: int, msg_no: int | None = None, at: int = 0) -> Record:
         """Read the record that should fill ``length`` bytes from ``at`` in ``data``.
@@ -68,12 +85,7 @@ class Segment:
         Raises:
             Corrupt: it is damaged, of another length, or not that of message ``msg_no``.
         """
-        record = self._decoded(data, at)
-        if record.total_len != length:
-            raise Corrupt(f"a record of {record.total_len} bytes where one of {length} should be")
-        if msg_no not in (None, record.msg_no):
-            raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
-        return record
+        return _checked(self._decoded(data, at), length, msg_no)
 
     def decode_run(
         self,
@@ -136,6 +148,18 @@ class Segment:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _checked(record: Record, length: int, msg_no: int | None) -> Record:
+    if record.total_len != length:
+        raise _of_another_length(record.total_len, length)
+    if msg_no not in (None, record.msg_no):
+        raise Corrupt(f"message {record.msg_no:#x} lies where {msg_no:#x} should")
+    return record
+
+
+def _of_another_length(found: int, length: int) -> Corrupt:
+    return Corrupt(f"a record of {found} bytes where one of {length} should be")
 
 
 def check(folder: StorePaths, locations: dict[int, Location]) -> dict[int, str]:

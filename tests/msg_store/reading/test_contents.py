@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS
+from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS, LARGE_BODY_BYTES
 from leveret.core.message import BODY, HEAD, LOST, ORIGIN, Message
 from leveret.core.shortage import ShortageLog
 from leveret.msg_store.format.rows import Location
@@ -141,6 +141,24 @@ def test_records_that_lie_far_apart_are_read_one_by_one(reading: Reading) -> Non
     assert reading.rig.disk.seen["pread"] - before == 1 + 3
 
 
+def test_the_body_of_a_large_message_is_read_and_not_copied(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    msg_nos = reading.write(3, LARGE_BODY_BYTES)
+    parts: list[bytes] = []
+    pread = reading.rig.disk.pread
+
+    def kept(descriptor: int, count: int, offset: int) -> bytes:
+        parts.append(pread(descriptor, count, offset))
+        return parts[-1]
+
+    monkeypatch.setattr(reading.rig.disk, "pread", kept)
+    got = reading.read(msg_nos)
+
+    assert got == [reading.rig.bodies[no] for no in msg_nos]
+    assert all(any(body is part for part in parts) for body in got)
+
+
 def test_messages_of_one_publisher_share_origin_and_head(reading: Reading) -> None:
     msg_nos = reading.write(10)
     reading.prefetch(msg_nos)
@@ -251,9 +269,12 @@ def test_much_at_once_goes_to_the_thread_in_batches(reading: Reading) -> None:
 PARTS = {"crc": 0, "length": 4, "number": 8, "meta": 40, "body": -1}
 
 
+@pytest.mark.parametrize("size", [20, LARGE_BODY_BYTES])
 @pytest.mark.parametrize("part", PARTS)
-def test_a_flipped_byte_costs_only_the_message_it_is_in(part: str, reading: Reading) -> None:
-    msg_nos = reading.write(5)
+def test_a_flipped_byte_costs_only_the_message_it_is_in(
+    part: str, size: int, reading: Reading
+) -> None:
+    msg_nos = reading.write(5, size)
     file_no, offset, length, _, _ = reading.place(msg_nos[2])
     at = offset + PARTS[part] % length
 
