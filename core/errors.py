@@ -6,6 +6,7 @@
     ├── ProtocolError        a peer broke the protocol (leveret.amqp.errors: SoftError, HardError)
     ├── StoreError           a file or the metadata cannot be read or written as promised
     ├── ActorError           a request to the actor runtime cannot be fulfilled
+    ├── DependencyError      another part has failed and reports it
     └── ConfigError          a setting is unknown or has an invalid value
 """
 
@@ -26,6 +27,13 @@ class StoreError(LeveretError):
 
 class ActorError(LeveretError):
     """A request to the actor runtime cannot be fulfilled."""
+
+
+class DependencyError(LeveretError):
+    """Another part has failed, writes that to the log and takes down what depends on it.
+
+    An actor that meets this error ends in order, as by ``exit({shutdown, Reason})`` in Erlang.
+    """
 
 
 class ConfigError(LeveretError):

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.runtime.signals import is_orderly
+from leveret.actors.runtime.signals import SHUTDOWN, is_orderly
+from leveret.core.errors import DependencyError
 from leveret.msg_store.client import QueueOwner
 from leveret.queue_backing.api import (
     FOREVER_S,
@@ -188,19 +189,26 @@ class BackingActor(GenServer):
             self.runtime.send(self._amqqueue, Refused(runs))
 
     def failed(self, error: Exception) -> None:
-        """End with the error of the store, so that the pair is started anew."""
-        self.runtime.exit(self.ref, error)
+        """End with the error of the store; the pair is started anew, by the vhost if the store has failed."""
+        is_elsewhere = isinstance(error, DependencyError)
+        self.runtime.exit(self.ref, (SHUTDOWN, str(error)) if is_elsewhere else error)
 
     def terminate(self, reason: object) -> None:
         """End the queue; much memory is freed in slices after the actor's end."""
         if self._memory is not None:
             self._memory.deregister(self.ref)
-        if is_orderly(reason):
-            self.queue.terminate()
+        if is_orderly(reason) and not isinstance(reason, tuple):
+            self._end_queue()
         else:
             self.queue.abandon()
         if self.queue.needs_timeout():
             _release(self.runtime.clock, self.queue)
+
+    def _end_queue(self) -> None:
+        try:
+            self.queue.terminate()
+        except DependencyError:  # the store has failed while the vhost was being stopped
+            self.queue.abandon()
 
 
 def _release(clock: Clock, queue: BackingQueue) -> None:

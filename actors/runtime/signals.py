@@ -45,6 +45,13 @@ def is_orderly(reason: object) -> bool:
     return reason in (NORMAL, SHUTDOWN)
 
 
+def is_exit_of_call(reason: object) -> bool:
+    """Whether an actor ended because it called one that was dead or died (``CallExit``)."""
+    if not isinstance(reason, tuple) or len(reason) != 2:
+        return False
+    return isinstance(reason[1], tuple) and reason[1][:1] == ("call",)
+
+
 @dataclass(slots=True)
 class Exit:
     """An exit signal, as mail for an actor that traps exits. ``sender`` is None from outside."""

@@ -50,6 +50,7 @@ from leveret.actors.runtime.signals import (
     StartResult,
     StopActor,
 )
+from leveret.core.errors import DependencyError
 from leveret.core.log import logger
 
 if TYPE_CHECKING:
@@ -478,6 +479,8 @@ def reason_of(error: BaseException, cell: Cell) -> object:
         return error.reason
     if isinstance(error, CallExit):
         return error.exit_reason
+    if isinstance(error, DependencyError):
+        return (SHUTDOWN, str(error))
     crash = Crash(error)
     log.error("actor crashed actor=%s reason=%r\n%s", cell.describe(), crash, crash.traceback)
     return crash

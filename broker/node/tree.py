@@ -50,7 +50,6 @@ from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.node.vhost_keeper import VhostKeeper, tell_keeper
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.metadata_server import MetadataServer
-from leveret.supervisors.reports import START_ERROR, Report
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
+    from leveret.supervisors.reports import Report
 
 CHANNEL_SHUTDOWN_S: Final = 70.0
 
@@ -123,12 +123,15 @@ class VhostsSup(Supervisor):
 
 
 class _OfVhost(Supervisor):
-    """A supervisor above a vhost's store; a store that cannot be opened is logged by the vhost's keeper."""
+    """A supervisor above a vhost's store.
+
+    That a store has failed or cannot be opened is logged by the store's actor and the vhost's keeper, not here.
+    """
 
     _vhost: VHost
 
     def log_report(self, report: Report) -> None:
-        if report.context != START_ERROR or self._vhost.store_error is None:
+        if self._vhost.store_error is None:
             super().log_report(report)
 
 

@@ -2,23 +2,28 @@
 
 ``one_for_all`` 5/10: the backing actor (permanent) is started first, then the amqqueue (intrinsic:
 its normal end, when the queue is deleted, ends the supervisor). If either crashes both are restarted;
-after more than five crashes in ten seconds the queue stays down, ``crashed``.
+after more than five crashes in ten seconds the queue stays down, ``crashed``. A pair whose store has failed is
+not restarted: it ends in order, and the vhost starts it anew with its store.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.actors.runtime.signals import NOPROC, is_exit_of_call
 from leveret.broker.queue.amqqueue import AmqQueue
 from leveret.broker.queue.factory import in_memory
 from leveret.broker.queue.registry import QueueFailed
 from leveret.queue_backing.actor import BackingActor
+from leveret.supervisors.core import is_shutdown_tuple
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from leveret.actors.runtime.signals import Exit
     from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.actor import MakeQueue
+    from leveret.supervisors.reports import Report
 
 RESTARTS_MAX: Final = 5
 WINDOW_S: Final = 10.0
@@ -40,6 +45,18 @@ class QueueSup(Supervisor):
         spec = _IN_MEMORY if make_backing is in_memory else _spec(make_backing)
         return spec, (entry,)
 
+    def _handle_exit(self, message: Exit) -> None:
+        """Stop with a pair whose store has failed: the vhost starts all its queues anew."""
+        if is_shutdown_tuple(message.reason):
+            self._stop_children_and_end(message.reason)
+        else:
+            super()._handle_exit(message)
+
+    def log_report(self, report: Report) -> None:
+        """Leave out an end that follows from that of the store or of the partner, which has a line itself."""
+        if not _follows(report.reason):
+            super().log_report(report)
+
     def _stop_children_and_end(self, reason: object) -> None:
         """End with the vhost, which may start the queue again."""
         self._is_stopped = True
@@ -55,6 +72,11 @@ class QueueSup(Supervisor):
             entry.stopped()
         for channel in entry.crashed():
             self.post(channel, QueueFailed(entry))
+
+
+def _follows(reason: object) -> bool:
+    """Whether a pair's actor ended for its store or its partner, or had ended for them before it was told to stop."""
+    return reason == NOPROC or is_shutdown_tuple(reason) or is_exit_of_call(reason)
 
 
 def _spec(make_backing: MakeQueue) -> SupervisorSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.core.errors import StoreError
+from leveret.core.errors import DependencyError, StoreError
 
 
 class Corrupt(StoreError):
@@ -13,7 +13,7 @@ class ForeignFile(Corrupt):
     """A segment or journal file belongs to another store."""
 
 
-class StoreFailed(StoreError):
+class StoreFailed(StoreError, DependencyError):
     """The store met an error after which its files cannot be trusted; it must be recovered."""
 
 

@@ -350,15 +350,20 @@ class GroupCommit:
     def delay_s(self) -> float | None:
         """Tell in how many seconds ``start`` should be called; None: there is nothing to flush now.
 
-        After ``FULL_RETRY_S`` it is ``resume`` that should be called: a shortage may have passed.
+        After ``FULL_RETRY_S`` it is ``resume`` that should be called: a shortage may have passed. With a shortage
+        there is a flush also when all that waited has been cancelled: publishers wait to be told that it is over.
         """
         if self._flush is not None or self.error is not None or self.is_rotating:
             return None
-        if not self.pending_ops:
+        if not self.pending_ops and self.shortage is None:
             return None
         if self.is_full:
             return FULL_RETRY_S
-        return 0.0 if self._is_urgent or self.pending_ops >= SLICE_OPS else LINGER_S
+        return (
+            0.0
+            if not self.pending_ops or self._is_urgent or self.pending_ops >= SLICE_OPS
+            else LINGER_S
+        )
 
     @property
     def is_idle(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from chaos.rig import Chaos, chaos_on
 from durable.history import check_contents, loaded
+from leveret.broker.queue.registry import QueueEntry
 from leveret.core.files import Buffer, OsCalls
 from rigs.waiting import eventually
 
@@ -119,3 +121,39 @@ async def test_after_an_error_of_the_recovery_too_nothing_confirmed_is_lost(
     chaos: Chaos, disk: FailingDisk, ending: str
 ) -> None:
     await failing(chaos, disk, ("fdatasync", ending), [2] * 3)
+
+
+@pytest.mark.parametrize("ending", [".rdq", ".jnl"])
+async def test_of_a_store_that_failed_one_line_tells(
+    chaos: Chaos, disk: FailingDisk, caplog: pytest.LogCaptureFixture, ending: str
+) -> None:
+    channel = await chaos.channel()
+    names = [f"q{number}" for number in range(50)]
+
+    def used() -> None:
+        channel.ok("confirm.select")
+        for name in names:
+            channel.ok("queue.declare", queue=name, durable=True)
+            channel.ok("basic.consume", queue=name, consumer_tag=name)
+            publish(name)
+
+    def publish(name: str) -> None:
+        channel.publish(name, b"x" * 10_000, delivery_mode=2)
+
+    await asyncio.to_thread(used)
+    caplog.set_level(logging.INFO)
+    disk.arm("fdatasync", ending)
+    for name in names:
+        await asyncio.to_thread(publish, name)
+    await eventually(lambda: any("message store opened" in line for line in caplog.messages))
+    await eventually(lambda: all(entry.is_running for entry in queues_of(chaos)))
+
+    severe = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert len(severe) == 1
+    assert severe[0].startswith("message store failed, its vhost is restarted vhost=/ error=")
+    assert not [line for line in caplog.messages if "Traceback" in line]
+    await chaos.round_trip("new")
+
+
+def queues_of(chaos: Chaos) -> list[QueueEntry]:
+    return list(chaos.broker.node.vhosts["/"].topology.queues.values())

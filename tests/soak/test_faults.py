@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -134,22 +135,29 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     size = f"size={DISK_BYTES}"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "leveret", str(folder)], check=True)
     yield folder
+    shutil.copy(folder / "log", tmp_path)
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def probe(node: BrokerUnderTest) -> None:
     """Be served as a new client: a durable queue, a confirm, the message."""
+    step = "open"
     connection = Connection((node.host, node.port))
     try:
         assert connection.open().name == "connection.open-ok"
         channel = connection.channel()
+        step = "declare"
         channel.ok("queue.declare", queue="probe", durable=True)
         channel.ok("confirm.select")
+        step = "confirm"
         channel.publish("probe", b"x", delivery_mode=2)
         while (answer := channel.read()).name in {"connection.blocked", "connection.unblocked"}:
             continue
         assert answer.name == "basic.ack", answer
+        step = "get"
         assert channel.get("probe").name == "basic.get-ok"
+    except (AssertionError, OSError) as error:
+        raise AssertionError(f"{step}: {error!r}") from error
     finally:
         connection.drop()
 

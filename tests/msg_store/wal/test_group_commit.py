@@ -351,6 +351,31 @@ def test_acks_are_written_while_messages_find_no_room(rng: random.Random) -> Non
     rig.crash(lambda disk: disk.power_cut())
 
 
+@pytest.mark.parametrize("is_turn_of_acks", [True, False])
+def test_a_shortage_ends_when_all_that_waited_is_cancelled(
+    rng: random.Random, is_turn_of_acks: bool
+) -> None:
+    rig = full_rig(rng, room=10_000)
+    rig.publish((1,), 3, size=5_000)
+    if is_turn_of_acks:
+        rig.ack(rig.held[0])
+    rig.run_flush()
+    assert rig.core.is_full
+    if is_turn_of_acks:
+        rig.core.resume()
+        rig.run_flush()
+        assert not rig.core.is_full
+    for seq_row in rig.held[-3:]:
+        rig.ack(seq_row)
+    assert not rig.core.pending_ops
+    assert rig.core.shortage is not None
+
+    rig.memory.size_bytes = 1 << 30
+    rig.run()
+    assert rig.core.shortage is None
+    assert rig.core.delay_s() is None
+
+
 @pytest.mark.parametrize("is_of_acks", [True, False])
 def test_the_reserve_is_for_acks(rng: random.Random, is_of_acks: bool) -> None:
     rig = full_rig(rng, room=0)
