@@ -83,6 +83,12 @@ class _GoOn:
 _GO_ON: Final = _GoOn()
 
 
+class _NextTurn(Struct, eq=False):
+    """To itself: a script goes on that has done enough in its last turn."""
+
+    callback: Callable[[Any], None]
+
+
 class _CheckSettlement:
     """Timer: has a delivery waited too long for its settlement?"""
 
@@ -302,6 +308,13 @@ class Channel(GenServer):
         self.deliveries.gate.wait(self.ref)
         self._when_writable = callback
 
+    def next_turn(self, callback: Callable[[Any], None]) -> None:
+        """Call back in a later turn, so that others get theirs."""
+        self.runtime.again(self.ref, _NextTurn(callback))
+
+    def on_next_turn(self, mail: _NextTurn) -> None:
+        mail.callback(None)
+
     def on_resume(self, mail: Resume) -> None:
         """The connection takes more: the method that waited for it goes on."""
         callback, self._when_writable = self._when_writable, None
@@ -449,15 +462,19 @@ class Channel(GenServer):
     def _leave(self) -> Steps:
         self.publisher.send_confirms()
         self.publisher.close()
-        for queue in self.deliveries.end():
+        yield from self._give_back(self.deliveries)
+
+    def _give_back(self, deliveries: Deliveries) -> Steps:
+        queues = yield from deliveries.end()
+        for queue in queues:
             yield Ask(queue, Leave(self.ref))  # a dead queue has nothing to take back
 
     def on_peer_ended(self, mail: PeerEnded) -> None:
         """Give back all deliveries now; publishes, and all else that the client has sent, go on."""
         if self._state is _RUNNING:
             deliveries, self.deliveries = self.deliveries, NoDeliveries(self, self.deliveries.gate)
-            for queue in deliveries.end():
-                self.call(queue, Leave(self.ref), lambda _: None, None)
+            deliveries.settle_rest_now()
+            Script(self, self._give_back(deliveries), lambda _: None).resume()
 
     def _fail_hard(self, error: HardError) -> None:
         if error.method is None:
@@ -470,7 +487,8 @@ class Channel(GenServer):
         self._state = after(self._state, event)
 
     def terminate(self, reason: object) -> None:
-        """Take back the channel's blocks of the connection's reading."""
+        """Settle what the client has settled; take back the channel's blocks of the connection's reading."""
+        self.deliveries.settle_rest_now()
         if self._busy and self._script is not None:
             self._script.close()
         self.publisher.close()
@@ -483,6 +501,7 @@ class Channel(GenServer):
 _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     list: Channel.on_runs,
     _GoOn: Channel.on_go_on,
+    _NextTurn: Channel.on_next_turn,
     Deliver: Channel.on_deliver,
     Confirm: Channel.on_confirm,
     CreditGrant: Channel.on_credit,

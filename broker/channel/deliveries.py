@@ -16,14 +16,16 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp.kernel import deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
-from leveret.broker.channel.unacked import Settled, Source, Unacked, unknown_tag
+from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Source, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
+from leveret.broker.script import Steps, Until
 from leveret.core import small_set
 from leveret.core.limits import LARGE_BODY_BYTES
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
+    from leveret.amqp.fields import Method
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.queue.registry import QueueEntry
 
@@ -62,6 +64,7 @@ class Deliveries:
         "_by_queue",
         "_channel",
         "_number",
+        "_rest",
         "_session",
         "_source",
         "gate",
@@ -76,6 +79,7 @@ class Deliveries:
         self._session = channel.session
         self._number = channel.number
         self._source: Source | None = None  # of the latest basic.get
+        self._rest: tuple[type[Ack | Requeue | Reject], int] | None = None  # kind, last tag
         self.subscriptions: dict[bytes, Subscription] = {}
         self._by_queue: dict[QueueEntry, small_set.SmallSet] = {}
         self.unacked = Unacked()
@@ -112,13 +116,17 @@ class Deliveries:
             entry.unwatch(self._channel.ref)
         return entries
 
-    def end(self) -> list[Ref]:
-        """Take all consumers and deliveries out; return the queues that must be told."""
+    def end(self) -> Steps:
+        """Take all consumers and deliveries out, in several turns; return the queues that must be told."""
         self.gate.is_open = False
-        queues = {source.queue: None for source, _ in self.unacked.take_all()}
-        for entry in self.remove_all():
-            if entry.ref is not None:
-                queues[entry.ref] = None
+        queues = {entry.ref: None for entry in self.remove_all() if entry.ref is not None}
+        unacked = self.unacked
+        last = unacked.last_of(0)
+        while some := unacked.take_to(last):
+            for source, _ in some:
+                queues[source.queue] = None
+            if len(unacked):
+                yield Until(self._channel.next_turn)
         return list(queues)
 
     def of_queue(self, entry: QueueEntry) -> tuple[Subscription, ...]:
@@ -189,11 +197,12 @@ class Deliveries:
         if unknown >= 0:
             raise unknown_tag(unknown, BASIC_ACK)
 
-    def ack(self, method: BasicAck) -> None:
-        self._hand_back(Ack, self._take(method.delivery_tag, method.multiple))
+    def ack(self, method: BasicAck) -> Steps | None:
+        return self._settle(Ack, method.delivery_tag, method.multiple)
 
-    def nack(self, method: BasicNack) -> None:
-        self.refuse(self._take(method.delivery_tag, method.multiple), method.requeue)
+    def nack(self, method: BasicNack) -> Steps | None:
+        kind = Requeue if method.requeue else Reject
+        return self._settle(kind, method.delivery_tag, method.multiple)
 
     def reject(self, tag: int, requeue: bool) -> None:
         self.refuse(self.unacked.take_single(tag), requeue)
@@ -202,8 +211,71 @@ class Deliveries:
         """Requeue deliveries, or have them dropped."""
         self._hand_back(Requeue if requeue else Reject, settled)
 
-    def _take(self, tag: int, multiple: bool) -> Settled:
-        return self.unacked.take_to(tag) if multiple else self.unacked.take_single(tag)
+    def _settle(self, kind: type[Ack | Requeue | Reject], tag: int, multiple: bool) -> Steps | None:
+        """Settle deliveries; a turn's worth now, and the rest of more in the steps that are returned."""
+        unacked = self.unacked
+        if not multiple:
+            self._hand_back(kind, unacked.take_single(tag))
+            return None
+        last = unacked.last_of(tag)
+        if kind is Requeue:
+            return self.requeue_to(last)
+        self._hand_back(kind, unacked.take_to(last))
+        if not unacked.has_to(last):
+            return None
+        return self._settle_rest(kind, last)
+
+    def _settle_rest(self, kind: type[Ack | Requeue | Reject], last: int) -> Steps:
+        self._rest = kind, last
+        yield Until(self._channel.next_turn)
+        while some := self.unacked.take_to(last):
+            self._hand_back(kind, some)
+            if self.unacked.has_to(last):
+                yield Until(self._channel.next_turn)
+        self._rest = None
+
+    def settle_rest_now(self) -> None:
+        """The channel ends: what its client has settled with the last method must not be delivered again."""
+        rest, self._rest = self._rest, None
+        if rest is not None:
+            kind, last = rest
+            while some := self.unacked.take_to(last):
+                self._hand_back(kind, some)
+
+    def requeue_to(self, last: int, method: Method | None = None) -> Steps | None:
+        """Requeue all deliveries up to a tag, then write ``method``; what is more than a turn's worth, in steps.
+
+        A queue gets all that it takes back at once, so that no younger message comes in between; and
+        nothing comes back before ``method``.
+        """
+        some = self.unacked.take_to(last)
+        if self.unacked.has_to(last):
+            return self._gather(some, last, method)
+        self._hand_back(Requeue, some)
+        if method is not None:
+            self._channel.send_method(method)
+        return None
+
+    def _gather(self, some: Settled, last: int, method: Method | None) -> Steps:
+        gathered = dict(some)
+        while self.unacked.has_to(last):
+            yield Until(self._channel.next_turn)
+            for source, seqs in self.unacked.take_to(last):
+                if (others := gathered.get(source)) is None:
+                    gathered[source] = seqs
+                else:
+                    others += seqs
+        if method is not None:
+            self._channel.send_method(method)
+        settled = list(gathered.items())
+        if self.limiter.limit:  # queues that waited for room hear in their order
+            self._hand_back(Requeue, settled)
+            return
+        while settled:
+            self._hand_back(Requeue, settled[:SETTLED_MAX])
+            del settled[:SETTLED_MAX]
+            if settled:
+                yield Until(self._channel.next_turn)
 
     def _hand_back(self, kind: type[Ack | Requeue | Reject], settled: Settled) -> None:
         """Tell the queues that their deliveries are settled, and queues that waited for room to go on.

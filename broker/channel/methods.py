@@ -275,14 +275,14 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> Steps:
     return None
 
 
-def basic_ack(channel: Channel, method: methods.BasicAck) -> None:
+def basic_ack(channel: Channel, method: methods.BasicAck) -> Steps | None:
     """basic.ack with multiple (single ones come in runs)."""
-    channel.deliveries.ack(method)
+    return channel.deliveries.ack(method)
 
 
-def basic_nack(channel: Channel, method: methods.BasicNack) -> None:
+def basic_nack(channel: Channel, method: methods.BasicNack) -> Steps | None:
     """basic.nack."""
-    channel.deliveries.nack(method)
+    return channel.deliveries.nack(method)
 
 
 def basic_reject(channel: Channel, method: methods.BasicReject) -> None:
@@ -290,19 +290,25 @@ def basic_reject(channel: Channel, method: methods.BasicReject) -> None:
     channel.deliveries.reject(method.delivery_tag, method.requeue)
 
 
-def basic_recover(channel: Channel, method: methods.BasicRecover) -> None:
+def basic_recover(channel: Channel, method: methods.BasicRecover) -> Steps | None:
     """basic.recover: recover-ok first, redeliveries after it."""
-    basic_recover_async(channel, method)
-    channel.send_method(methods.BasicRecoverOk())
+    return _recover(channel, method, methods.BasicRecoverOk())
 
 
-def basic_recover_async(
-    channel: Channel, method: methods.BasicRecover | methods.BasicRecoverAsync
-) -> None:
+def basic_recover_async(channel: Channel, method: methods.BasicRecoverAsync) -> Steps | None:
     """basic.recover-async."""
+    return _recover(channel, method, None)
+
+
+def _recover(
+    channel: Channel,
+    method: methods.BasicRecover | methods.BasicRecoverAsync,
+    answer: Method | None,
+) -> Steps | None:
     if not method.requeue:
         raise NotImplemented_("requeue=false")
-    channel.deliveries.refuse(channel.deliveries.unacked.take_all(), requeue=True)
+    deliveries = channel.deliveries
+    return deliveries.requeue_to(deliveries.unacked.last_of(0), answer)
 
 
 def ignored(channel: Channel, method: methods.BasicCancelOk) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp.kernel import content
 from leveret.broker.vhost.vhost import Client
 from leveret.core.limits import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
+    from leveret.amqp.fields import Method
     from leveret.broker.channel.routes import Routes
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
@@ -99,3 +102,7 @@ class ChannelActor(Protocol):
     def watch(self, queue: Ref) -> None: ...
 
     def expect_settlement(self) -> None: ...
+
+    def send_method(self, method: Method) -> None: ...
+
+    def next_turn(self, callback: Callable[[Any], None]) -> None: ...

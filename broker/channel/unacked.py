@@ -10,7 +10,7 @@ Sans-IO. Errors are RabbitMQ's: an unknown, settled or no-ack tag is 406.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat, takewhile
+from itertools import islice, repeat, takewhile
 from typing import Final
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from msgspec import Struct
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import PreconditionFailed
 
+SETTLED_MAX: Final = 2_000  # in a turn, with multiple
 _SPARSE: Final = 1_000
 
 
@@ -85,19 +86,36 @@ class Unacked:
         self._records = dict(sorted(self._records.items()))
         return _by_source(records[:cut]), tags[cut]  # type: ignore[arg-type]
 
-    def take_to(self, tag: int) -> Settled:
-        """Take out all tags up to ``tag`` (0: all); PreconditionFailed: ``tag`` itself is unknown."""
+    def last_of(self, tag: int) -> int:
+        """Return the last tag that ``tag`` with multiple means; PreconditionFailed: it is unknown."""
         if tag == 0:
-            return self.take_all()
+            return self.next_tag - 1
         if tag not in self._records:
             raise unknown_tag(tag)
-        tags: Sequence[int] = range(self._lowest, tag + 1)
-        if len(tags) > 2 * len(self._records) + _SPARSE:  # most were settled singly, long ago
-            tags = list(takewhile(tag.__ge__, self._records))
-        pop = self._records.pop
-        records = [pop(each, None) for each in tags]
-        self._lowest = tag + 1
-        return _by_source([record for record in records if record is not None])
+        return tag
+
+    def take_to(self, last: int) -> Settled:
+        """Take out the first of the tags up to ``last``, a turn's worth; return nothing when none is left."""
+        records = self._records
+        while records and self._lowest <= last:
+            tags: Sequence[int] = range(self._lowest, last + 1)
+            if len(tags) > 2 * len(records) + _SPARSE:  # most were settled singly, long ago
+                tags = list(islice(takewhile(last.__ge__, records), SETTLED_MAX))
+                self._lowest = tags[-1] + 1 if tags else last + 1
+            else:
+                tags = tags[:SETTLED_MAX]
+                self._lowest = tags[-1] + 1
+            pop = records.pop
+            found = [record for each in tags if (record := pop(each, None)) is not None]
+            if not records and len(found) == SETTLED_MAX:
+                self._records = {}  # a dict keeps the room of keys that were deleted
+            if found:
+                return _by_source(found)
+        return []
+
+    def has_to(self, last: int) -> bool:
+        """Tell whether tags up to ``last`` may be left."""
+        return bool(self._records) and self._lowest <= last
 
     def take_single(self, tag: int, method: int | None = None) -> Settled:
         """Take out one tag; PreconditionFailed, which names ``method``, for an unknown one."""
@@ -105,11 +123,6 @@ class Unacked:
         if record is None:
             raise unknown_tag(tag, method)
         return [(record[0], [record[1]])]
-
-    def take_all(self) -> Settled:
-        records, self._records = self._records, {}
-        self._lowest = self.next_tag
-        return _by_source(list(records.values()))
 
     def count_of_consumers(self) -> int:
         """Return how many came from consumers.

@@ -10,9 +10,9 @@ one batch; then the actor sends itself a ``Continue`` at low priority. Invariant
 when messages are ready and a consumer is in its ring, a ``Continue`` is under way, or the backing queue
 owes a ``FetchReady``.
 
-Requeue: many messages, and those of ended channels, are requeued in slices, the youngest first, so that each slice goes
-to the front of the queue. Nothing is delivered until all are back, and calls that must see all of them wait
-(``_waiting_calls``), as a get waits until all expired messages are dropped and contents are read.
+Requeue: many messages, and those of ended channels, are requeued in later turns (``requeueing.py``). Nothing is
+delivered until all are back, and calls that must see all of them wait (``_waiting_calls``), as a get waits until all
+expired messages are dropped and contents are read.
 
 Expiry: messages that expire when no consumer is ready to take them (TTL 0) are all offered at once,
 whatever the budget of a turn, since the next turn would find them expired.
@@ -53,6 +53,7 @@ from leveret.broker.queue.mailbox import (
 )
 from leveret.broker.queue.publishers import IDLE_S, Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
+from leveret.broker.queue.requeueing import Requeueing
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, FetchReady, Refused
 from leveret.queue_backing.proxy import BackingProxy
@@ -97,7 +98,7 @@ class AmqQueue(GenServer):
         self._expiry = MessageExpiry(recovered=bool(self._ready))
         self._unused_timer: UnusedTimer | None = None
         self._continues = self._is_deleted = False
-        self._requeueing: list[list[int]] | None = None  # seqs, each batch sorted
+        self._requeueing: Requeueing | None = None  # None: no message is on its way back
         self._waiting_calls: list[tuple[Any, From]] | None = None
         self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
         if self._ready:
@@ -336,9 +337,9 @@ class AmqQueue(GenServer):
         self._continues = False
         if self._is_deleted:
             return
-        if self._requeueing:
-            self._requeue_slice()
-        if self._requeueing:
+        if self._requeueing is not None:
+            self._requeue_some(self._requeueing)
+        if self._requeueing is not None:
             self._continue()
             return
         if self._waiting_calls:
@@ -426,32 +427,25 @@ class AmqQueue(GenServer):
         consumers = self._consumers
         if consumers is None or requeue.channel not in consumers.channels:
             return  # deleted, or the channel has left and all its messages are back already
-        consumers.settle(requeue.channel, requeue.consumer, requeue.seqs)
-        self._put_back(requeue.seqs)
-
-    def _put_back(self, seqs: list[int]) -> None:
+        seqs = requeue.seqs
         if len(seqs) > TURN_MESSAGES:
-            self._put_back_later(sorted(seqs))
+            self._requeue_later().refuse(requeue)
             return
+        consumers.settle(requeue.channel, requeue.consumer, seqs)
         self._ready += self._backing.requeue(seqs)
         self._go_on()
 
-    def _put_back_later(self, seqs: list[int]) -> None:
-        self._requeueing = self._requeueing or []
-        self._requeueing.append(seqs)
-        self._continue()
+    def _requeue_later(self) -> Requeueing:
+        if self._requeueing is None:
+            self._requeueing = Requeueing()
+            self._continue()
+        return self._requeueing
 
-    def _requeue_slice(self) -> None:
-        """Requeue a turn's worth of messages, the youngest of the last batches."""
-        assert self._requeueing, "no batch waits"
-        some: list[int] = []
-        while self._requeueing and (room := TURN_MESSAGES - len(some)):
-            batch = self._requeueing[-1]
-            some += batch[-room:]
-            del batch[-room:]
-            if not batch:
-                self._requeueing.pop()
-        self._ready += self._backing.requeue(some)
+    def _requeue_some(self, requeueing: Requeueing) -> None:
+        if seqs := requeueing.turn(self._consumers):
+            self._ready += self._backing.requeue(seqs)
+        if requeueing.is_done():
+            self._requeueing = None
 
     # Expiry.
 
@@ -544,14 +538,16 @@ class AmqQueue(GenServer):
         """
         if self._consumers is None or channel not in self._consumers.channels:
             return
-        gone, seqs = self._drop_channel(channel)
+        gone, owed = self._drop_channel(channel)
         self._entry.unwatch(channel)
         if gone:
             self._consumers_left()
-        if seqs and not self._is_deleted:
-            self._put_back_later(seqs)
+        if self._requeueing is not None:
+            self._requeueing.forget(channel)
+        if owed and not self._is_deleted:
+            self._requeue_later().give_back(owed)
 
-    def _drop_channel(self, channel: Ref) -> tuple[int, list[int]]:
+    def _drop_channel(self, channel: Ref) -> tuple[int, list[set[int]]]:
         assert self._consumers is not None
         monitor = self._consumers.channels[channel].monitor
         if monitor is not None:

@@ -101,9 +101,7 @@ class ChannelRecord:
         """Whether the channel has neither consumers nor unacked messages here."""
         return not self.consumers and not self.unacked_without_consumer
 
-    def unacked(self) -> list[int]:
-        seqs = list(self.unacked_without_consumer or ())
-        for consumer in self.consumers.values():
-            seqs += consumer.unacked or ()
-        seqs.sort()
-        return seqs
+    def unacked(self) -> list[set[int]]:
+        """Return all seqs that are unacked; the sets are the record's own."""
+        of_consumers = [each.unacked for each in self.consumers.values()]
+        return [seqs for seqs in (self.unacked_without_consumer, *of_consumers) if seqs]

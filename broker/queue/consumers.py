@@ -100,8 +100,8 @@ class Consumers:
         self._leave(consumer)
         return True
 
-    def remove_channel(self, channel: Ref) -> tuple[int, list[int]]:
-        """Forget a channel; return how many consumers went and its unacked seqs, sorted."""
+    def remove_channel(self, channel: Ref) -> tuple[int, list[set[int]]]:
+        """Forget a channel; return how many consumers went, and its unacked seqs."""
         record = self.channels.pop(channel, None)
         if record is None:
             return 0, []

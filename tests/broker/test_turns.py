@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp import methods as m
 from leveret.amqp.tables import Table
-from leveret.broker.channel import channel
+from leveret.broker.channel import channel, unacked
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Client, Rig
@@ -261,6 +264,88 @@ def test_what_the_channels_of_a_connection_give_back_is_requeued_together(
     assert len(requeued) < 5
     publisher.send(1, m.BasicConsume("q", "all"))
     assert publisher.bodies() == [b"%d" % number for number in range(messages)]
+
+
+UNACKED = 9_000
+
+
+def unacked_of(rig: Rig, queues: int) -> Client:
+    """A client whose channel 1 has deliveries of several queues that it has not settled."""
+    client = rig.session(channels=2)
+    for number in range(queues):
+        client.ask(1, m.QueueDeclare(f"q{number}"))
+        client.ask(1, m.BasicConsume(f"q{number}", f"c{number}"))
+    for number in range(queues):
+        client.publish(2, f"q{number}", *[b"%d" % n for n in range(UNACKED // queues)])
+    assert len(client.bodies()) == UNACKED
+    return client
+
+
+@pytest.mark.parametrize("queues", [1, 10])
+@pytest.mark.parametrize(
+    ("method", "left"),
+    [
+        (m.BasicAck(0, multiple=True), 0),
+        (m.BasicAck(UNACKED - 1, multiple=True), 1),
+        (m.BasicNack(0, True, False), 0),
+        (m.BasicNack(0, True, True), UNACKED),
+        (m.BasicRecover(requeue=True), UNACKED),
+        (m.ChannelClose(200, "", 0, 0), UNACKED),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_very_many_deliveries_are_settled_in_turns_and_the_next_method_waits(
+    rig: Rig, method: m.Method, left: int, queues: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = unacked_of(rig, queues)
+    sizes, by_source = list[int](), unacked._by_source
+
+    def counted(records: list[tuple[unacked.Source, int]]) -> unacked.Settled:
+        sizes.append(len(records))
+        return by_source(records)
+
+    turns, next_turn = [1], channel.Channel.next_turn
+
+    def noted(self: channel.Channel, callback: Callable[[Any], None]) -> None:
+        turns[0] += 1
+        next_turn(self, callback)
+
+    monkeypatch.setattr(unacked, "_by_source", counted)
+    monkeypatch.setattr(channel.Channel, "next_turn", noted)
+    if isinstance(method, m.ChannelClose):
+        client.send(1, method)
+    else:
+        tags = [f"c{number}" for number in range(queues)]
+        client.send(1, *[m.BasicCancel(tag) for tag in tags], method, m.BasicQos(0, 1, False))
+
+    assert sum(sizes) >= UNACKED - 1
+    assert max(sizes) <= unacked.SETTLED_MAX
+    assert turns[0] >= len(sizes)
+    answers = [type(each) for each in client.take()]
+    if isinstance(method, m.ChannelClose):
+        assert answers == [m.ChannelCloseOk]
+    else:
+        recovered = [m.BasicRecoverOk] * isinstance(method, m.BasicRecover)
+        assert answers == [m.BasicCancelOk] * queues + recovered + [m.BasicQosOk]
+        client.send(1, m.ChannelClose(200, "", 0, 0))
+    counts = [ready_of(rig, f"q{number}") for number in range(queues)]
+    assert sum(counts) == left
+    if left == UNACKED:
+        client.bodies()
+        client.send(2, m.BasicConsume("q0", "again"))
+        assert client.bodies() == [b"%d" % n for n in range(UNACKED // queues)]
+
+
+@pytest.mark.parametrize("kind", [m.BasicAck(0, True), m.BasicNack(0, True, False)])
+def test_what_a_client_has_settled_before_it_goes_is_settled(rig: Rig, kind: m.Method) -> None:
+    client = unacked_of(rig, 1)
+    data = m.method_frame(1, m.encode(kind)) + m.method_frame(
+        0, m.encode(m.ConnectionClose(200, "", 0, 0))
+    )
+    client.protocol.data_received(data)
+    rig.runtime.run_until_idle()
+
+    assert ready_of(rig, "q0") == 0
 
 
 def test_methods_with_large_arguments_are_handled_one_a_turn(rig: Rig) -> None:

@@ -7,10 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp.errors import PreconditionFailed
-from leveret.broker.channel.unacked import Source, Unacked
+from leveret.broker.channel import unacked as module
+from leveret.broker.channel.unacked import Settled, Source, Unacked
 
 A = Source("queue a", b"ctag")
 B = Source("queue b", None)
+
+
+def take_all(unacked: Unacked) -> Settled:
+    return unacked.take_to(unacked.last_of(0))
 
 
 def test_tags_ascend_over_all_sources_and_no_ack_deliveries_use_them_up() -> None:
@@ -28,7 +33,7 @@ def test_an_unknown_tag_stops_a_batch_and_leaves_what_comes_after_it() -> None:
 
     assert unacked.take([1, 9, 3, 4]) == ([(A, [10])], 9)
 
-    assert unacked.take_all() == [(A, [11, 12, 13])]
+    assert take_all(unacked) == [(A, [11, 12, 13])]
 
 
 @pytest.mark.parametrize("tag", [0, 2, 9])
@@ -46,7 +51,7 @@ def test_multiple_needs_its_own_tag_even_if_lower_ones_are_outstanding() -> None
     unacked.take_single(2)
 
     with pytest.raises(PreconditionFailed):
-        unacked.take_to(2)
+        unacked.last_of(2)
 
     assert len(unacked) == 1
 
@@ -62,10 +67,25 @@ def test_multiple_looks_at_what_is_outstanding_not_at_all_that_ever_was() -> Non
 
 def test_multiple_with_tag_zero_takes_all_and_may_take_nothing() -> None:
     unacked = Unacked()
-    assert unacked.take_to(0) == []
+    assert take_all(unacked) == []
 
     unacked.add(A, [1, 2])
-    assert unacked.take_to(0) == [(A, [1, 2])]
+    assert take_all(unacked) == [(A, [1, 2])]
+
+
+def test_very_many_are_taken_a_turns_worth_at_a_time() -> None:
+    unacked = Unacked()
+    unacked.add(A, list(range(10_000)))
+    unacked.take(list(range(1, 10_000, 2)))
+    last = unacked.last_of(9_000)
+    sizes = []
+    while some := unacked.take_to(last):
+        sizes.append(len(some[0][1]))
+
+    assert sum(sizes) == 4_500
+    assert max(sizes) <= module.SETTLED_MAX
+    assert not unacked.has_to(last)
+    assert len(unacked) == 500
 
 
 STEPS = st.lists(
@@ -79,8 +99,15 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_it_agrees_with_a_dict(steps: list) -> None:  # type: ignore[type-arg]
+@given(STEPS, st.integers(1, 5))
+def test_it_agrees_with_a_dict(steps: list, limit: int) -> None:  # type: ignore[type-arg]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SETTLED_MAX", limit)
+        patch.setattr(module, "_SPARSE", 3)
+        agrees_with_a_dict(steps, limit)
+
+
+def agrees_with_a_dict(steps: list, limit: int) -> None:  # type: ignore[type-arg]
     unacked, model, tag, seq = Unacked(), {}, 1, 100
     for what, argument in steps:
         if what == "add":
@@ -102,7 +129,14 @@ def test_it_agrees_with_a_dict(steps: list) -> None:  # type: ignore[type-arg]
         elif what == "to" and (argument in model or argument == 0):
             taken = [each for each in sorted(model) if each <= argument or argument == 0]
             expected = [model.pop(each) for each in taken]
-            assert unacked.take_to(argument) == ([(A, expected)] if expected else [])
+            last = unacked.last_of(argument)
+            some = []
+            while taken_now := unacked.take_to(last):
+                ((_, seqs),) = taken_now
+                assert len(seqs) <= limit
+                some += seqs
+            assert some == expected
+            assert not unacked.has_to(last)
         elif what == "single" and argument in model:
             assert unacked.take_single(argument) == [(A, [model.pop(argument)])]
         assert len(unacked) == len(model)

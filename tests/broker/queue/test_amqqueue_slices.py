@@ -131,6 +131,22 @@ def test_a_large_settlement_is_done_in_slices_before_the_channel_leaves(
     assert sum(sizes) == TOTAL - 1
 
 
+def test_messages_that_are_refused_by_a_channel_that_ends_are_back_once() -> None:
+    rig = Rig()
+    dying, heir = rig.channel(), rig.channel()
+    unacked(rig, dying)
+    seqs = [seq for _, seq, _ in dying.deliveries()]
+
+    dying.send(mail.Requeue(dying.ref, b"c", seqs[1:]))
+    dying.start_asking(mail.Leave(dying.ref))
+    rig.settle()
+
+    assert rig.stat() == (TOTAL, 0)
+    assert rig.info()["messages_unacknowledged"] == 0
+    heir.consume(b"h")
+    assert [body for body, _, _ in heir.deliveries()] == [b"%d" % n for n in range(TOTAL)]
+
+
 def test_requeues_of_two_channels_at_once_restore_the_order() -> None:
     rig = Rig()
     one, two, heir = rig.channel(), rig.channel(), rig.channel()

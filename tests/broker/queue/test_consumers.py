@@ -11,34 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
-from leveret.broker.mail import Consume
 from leveret.broker.queue.allotments import in_order
 from leveret.broker.queue.consumers import Consumers
-
-QUEUE = "queue"
-
-
-def consume(
-    channel: str,
-    tag: bytes,
-    no_ack: bool = False,
-    priority: int = 0,
-    prefetch: int = 0,
-    limiter: ChannelLimiter | None = None,
-    gate: DeliveryGate | None = None,
-    exclusive: bool = False,
-) -> Consume:
-    return Consume(
-        channel=channel,
-        owner="reader",
-        tag=tag,
-        no_ack=no_ack,
-        exclusive=exclusive,
-        priority=priority,
-        prefetch=prefetch,
-        limiter=limiter or ChannelLimiter(),
-        gate=gate or DeliveryGate(),
-    )
+from rigs.consumers import QUEUE, consume
 
 
 def dealt(consumers: Consumers, wanted: int) -> str:
@@ -241,7 +216,7 @@ def test_a_cancelled_consumer_leaves_its_unacked_with_the_channel() -> None:
     assert not consumers.remove("ch", b"a")
     consumers.settle("ch", b"a", [3])
 
-    assert consumers.remove_channel("ch") == (1, [1, 2])
+    assert consumers.remove_channel("ch") == (1, [{1}, {2}])
     assert consumers.remove_channel("ch") == (0, [])
     assert (consumers.count, consumers.active) == (0, 0)
 

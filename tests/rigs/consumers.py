@@ -1,0 +1,31 @@
+"""Consumers of a queue without actors."""
+
+from __future__ import annotations
+
+from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+from leveret.broker.mail import Consume
+
+QUEUE = "queue"
+
+
+def consume(
+    channel: str,
+    tag: bytes,
+    no_ack: bool = False,
+    priority: int = 0,
+    prefetch: int = 0,
+    limiter: ChannelLimiter | None = None,
+    gate: DeliveryGate | None = None,
+    exclusive: bool = False,
+) -> Consume:
+    return Consume(
+        channel=channel,
+        owner="reader",
+        tag=tag,
+        no_ack=no_ack,
+        exclusive=exclusive,
+        priority=priority,
+        prefetch=prefetch,
+        limiter=limiter or ChannelLimiter(),
+        gate=gate or DeliveryGate(),
+    )
