@@ -96,6 +96,10 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
         """Send ``message`` to oneself later, with TIMER as its sender."""
         return Timer(self.runtime.clock, self.ref.cell, delay_s, (message, TIMER))
 
+    def start_bulk_timer(self, delay_s: float, message: Any) -> Timer:
+        """Send ``message`` to oneself later, behind the work of others; the timers of thousands may end together."""
+        return Timer(self.runtime.clock, self.ref.cell, delay_s, (message, TIMER), is_bulk=True)
+
     def reply(self, frm: Any, value: object) -> None:
         """Answer the ``frm`` of a ``Request``, now or later."""
         self.runtime.reply(frm, value)

@@ -12,11 +12,17 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """One mail to come. It dies with its actor."""
+    """One mail to come. It dies with its actor.
 
-    __slots__ = ("_cell", "_handle", "_mail")
+    With ``is_bulk`` an actor that is idle then waits in the bulk queue.
+    """
 
-    def __init__(self, clock: Clock, cell: Cell, delay_s: float, mail: Mail) -> None:
+    __slots__ = ("_cell", "_handle", "_is_bulk", "_mail")
+
+    def __init__(
+        self, clock: Clock, cell: Cell, delay_s: float, mail: Mail, is_bulk: bool = False
+    ) -> None:
+        self._is_bulk = is_bulk
         self._cell: Cell | None = cell
         self._mail: Mail | None = mail
         self._handle: TimerHandle | None = clock.call_later(delay_s, self._fire)
@@ -44,7 +50,10 @@ class Timer:
         self._handle = None
         if cell is not None and mail is not None:
             cell.timers = small_set.discard(cell.timers, self)
-            cell.turns.put(cell, mail)
+            if self._is_bulk:
+                cell.turns.put_bulk(cell, mail)
+            else:
+                cell.turns.put(cell, mail)
 
 
 def cancel_all(cell: Cell) -> None:

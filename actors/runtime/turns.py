@@ -144,8 +144,15 @@ class Turns:
         if cell.state or cell.inbox:
             self.send(to, message, sender)
         else:
+            self.put_bulk(cell, (message, sender))
+
+    def put_bulk(self, cell: Cell, mail: Mail) -> None:
+        """Put a mail into a live actor's mailbox as it is; if idle, the actor waits in the bulk queue."""
+        if cell.state or cell.inbox:
+            self.put(cell, mail)
+        else:
             cell.state = QUEUED  # ``put`` will not queue it
-            self.put(cell, (message, sender))
+            self.put(cell, mail)
             self.scheduler.add_bulk(cell)
 
     def again(self, ref: Ref, message: Any) -> None:

@@ -129,7 +129,7 @@ class AmqQueue(GenServer):
             self._unused_timer = UnusedTimer(
                 settings.expires_ms,
                 self.runtime.clock,
-                lambda delay_s: self.start_timer(delay_s, _MAYBE_EXPIRE),
+                lambda delay_s: self.start_bulk_timer(delay_s, _MAYBE_EXPIRE),
             )
 
     def _policy_changed(self, _: mail.PolicyChanged) -> None:
@@ -201,7 +201,7 @@ class AmqQueue(GenServer):
         publishers = self._publishers
         if publishers is None:
             publishers = self._publishers = Publishers(self.runtime, self.ref)
-            self.start_timer(IDLE_S, _CLOSE_ACCOUNTS)
+            self.start_bulk_timer(IDLE_S, _CLOSE_ACCOUNTS)
         nothing_waits = not self._ready and not self._requeueing
         if (
             nothing_waits
@@ -322,7 +322,7 @@ class AmqQueue(GenServer):
             return
         has_more = publishers.close_idle()
         if publishers.is_owing:
-            self.start_timer(_SOON_S if has_more else IDLE_S, _CLOSE_ACCOUNTS)
+            self.start_bulk_timer(_SOON_S if has_more else IDLE_S, _CLOSE_ACCOUNTS)
         else:
             self._publishers = None
 
@@ -466,7 +466,7 @@ class AmqQueue(GenServer):
         return True
 
     def _time_head(self, delay_s: float) -> Timer:
-        return self.start_timer(delay_s, _DROP_EXPIRED)
+        return self.start_bulk_timer(delay_s, _DROP_EXPIRED)
 
     # Consumers and channels.
 

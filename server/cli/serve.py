@@ -22,7 +22,9 @@ from leveret.amqp.kernel import KERNEL_NAME
 from leveret.core import descriptors
 from leveret.core import log as logs
 from leveret.core.errors import ConfigError, StoreError
+from leveret.core.machine import Machine
 from leveret.server.broker import Broker, BrokerFailedError
+from leveret.server.cli.spare_memory import SpareMemory
 from leveret.server.config import files as conf_file
 from leveret.server.config.config import Config
 from leveret.server.event_loop import loop_factory, name_of
@@ -83,11 +85,15 @@ async def _serve(config: Config) -> None:
     async with Broker(config) as broker:
         gc.freeze()
         log.info("file descriptors limit=%d", descriptors_limit)
-        telling = loop.create_task(_tell_ready(broker, config))
+        background = [
+            loop.create_task(_tell_ready(broker, config)),
+            loop.create_task(SpareMemory(Machine()).run()),
+        ]
         try:
             await _stopped_or_ended(stop, broker)
         finally:
-            telling.cancel()
+            for task in background:
+                task.cancel()
         log.info("stopping")
     log.info("stopped")
 

@@ -45,6 +45,14 @@ class Long(Notes):
             self.runtime.again(self.ref, message - 1)
 
 
+class Sleeper(Notes):
+    """Wakes up once."""
+
+    def init(self, notes: list[Any], name: str) -> None:
+        super().init(notes, name)
+        self.start_bulk_timer(10.0, "time")
+
+
 class Sorted(Long):
     """The same, with priorities."""
 
@@ -284,3 +292,22 @@ def test_a_round_is_over_when_the_rest_of_it_waits_as_bulk(
     runtime.run_until_idle()
 
     assert "round" in notes
+
+
+def test_timers_of_thousands_that_end_together_keep_nobody_waiting(
+    runtime: Runtime, clock: TickingClock
+) -> None:
+    notes: list[Any] = []
+    many = [runtime.spawn(Sleeper, notes, f"{number}") for number in range(1_000)]
+    short = runtime.spawn(Notes, notes, "short")
+    runtime.run_until_idle()
+    while clock._run_next(10.0):
+        pass  # nobody has a turn in between
+    clock.tick_s = DRAIN_S
+    runtime.send(short, "mail")
+    runtime.run_until_idle()
+
+    assert notes.index(("short", "mail")) < 10
+    assert sorted(notes) == sorted(
+        [("short", "mail"), *[(f"{number}", "time") for number in range(len(many))]]
+    )

@@ -1,0 +1,101 @@
+"""Gives memory back that a burst of work has left behind; ``leveret serve`` only.
+
+Freed objects are not free memory yet. The interpreter keeps small objects in arenas of 1 MiB, and an arena that holds one
+of them is kept whole: garbage that nobody has collected, or one of the ten thousand tuples, lists and dicts that the
+interpreter's free lists keep for their next use. A burst of a gigabyte leaves hundreds of MiB so. A collection of all
+generations frees both, and the allocator of large blocks (glibc) has to be asked.
+
+Both stop the event loop: some 0.1 ms per MiB that goes back to the system, and a collection looks at every container. So
+they run in the idle process only, in different seconds, less and less often while they gain nothing, and where there are
+many objects the collection frees the free lists only: it passes over *frozen* containers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.core.machine import Machine
+
+LOOK_S: Final = 1.0
+SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
+GAIN_BYTES: Final = 8 * 1024 * 1024  # of a round that is soon followed by another
+PAUSE_S_MAX: Final = 16.0
+IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memory
+ROUND_SHARE: Final = 0.02  # of the time
+BLOCKS_MAX: Final = 400_000  # collected in some 20 ms; a broker without clients has 170,000
+
+
+class SpareMemory:
+    """Decides when free memory is given back.
+
+    A *round* is a collection and, at the next look, a call of the allocator.
+
+    Attributes:
+        rounds: done so far.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.rounds = 0
+        self._machine = machine
+        self._least_bytes = sys.maxsize
+        self._before_bytes: int | None = None  # of the round under way
+        self._took_s = 0.0
+        self._pause_s = LOOK_S
+        self._from_s = 0.0
+        self._looked_s = self._worked_s = 0.0
+
+    async def run(self) -> None:
+        """Look once a second, for ever."""
+        while True:
+            self.look(time.monotonic(), time.process_time())
+            await asyncio.sleep(LOOK_S)
+
+    def look(self, now_s: float, worked_s: float) -> None:
+        """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
+        is_idle = worked_s - self._worked_s < IDLE_SHARE * (now_s - self._looked_s)
+        self._looked_s, self._worked_s = now_s, worked_s
+        try:
+            used_bytes = self._machine.used_bytes()
+        except OSError:
+            return  # another time
+        if used_bytes is None or not is_idle:
+            return
+        self._least_bytes = min(self._least_bytes, used_bytes)
+        if self._before_bytes is not None:
+            self._finish(now_s, self._before_bytes)
+        elif now_s >= self._from_s and used_bytes > self._least_bytes + SPARE_BYTES:
+            self._before_bytes = used_bytes
+            self._took_s = timed(self.collect)
+
+    def _finish(self, now_s: float, before_bytes: int) -> None:
+        self._before_bytes = None
+        self._took_s += timed(self._machine.give_back)
+        self.rounds += 1
+        has_gained = before_bytes - (self._machine.used_bytes() or 0) >= GAIN_BYTES
+        self._pause_s = LOOK_S if has_gained else min(PAUSE_S_MAX, 2 * self._pause_s)
+        self._from_s = now_s + max(self._pause_s, self._took_s / ROUND_SHARE)
+
+    def collect(self) -> None:
+        """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""
+        if sys.getallocatedblocks() <= BLOCKS_MAX:
+            gc.collect()
+            return
+        gc.freeze()
+        try:
+            gc.collect()
+        finally:
+            gc.unfreeze()
+
+
+def timed(function: Callable[[], None]) -> float:
+    """Return the CPU time of a call, in seconds."""
+    began_s = time.thread_time()
+    function()
+    return time.thread_time() - began_s

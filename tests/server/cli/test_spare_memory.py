@@ -1,0 +1,158 @@
+"""Memory that a burst of work has left behind goes back to the system once the process is idle."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+import pytest
+
+from leveret.core.machine import Machine
+from leveret.server.cli import spare_memory
+from leveret.server.cli.spare_memory import IDLE_SHARE, LOOK_S, PAUSE_S_MAX, SpareMemory
+
+BASE_BYTES = 30 << 20
+BURST_BYTES = 800 << 20
+
+
+class FakeMachine(Machine):
+    """Uses as many bytes as it is told; ``spare_bytes`` of them are given back when it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = BASE_BYTES
+        self.spare_bytes = 0
+        self.asked = 0
+
+    def used_bytes(self) -> int:
+        return self.bytes
+
+    def give_back(self) -> None:
+        self.asked += 1
+        self.bytes -= self.spare_bytes
+        self.spare_bytes = 0
+
+
+class Process:
+    """An idle process whose seconds pass by hand."""
+
+    def __init__(self) -> None:
+        self.machine = FakeMachine()
+        self.spare = SpareMemory(self.machine)
+        self.now_s = self.worked_s = 1_000.0
+        self.passes(3)
+
+    def passes(self, seconds: int, worked: float = 0.01) -> None:
+        """Let time pass, of which the process works a share."""
+        for _ in range(seconds):
+            self.now_s += LOOK_S
+            self.worked_s += worked * LOOK_S
+            self.spare.look(self.now_s, self.worked_s)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.0)
+    return Process()
+
+
+def test_what_a_burst_leaves_behind_is_given_back_within_seconds(process: Process) -> None:
+    process.machine.bytes = BURST_BYTES
+    process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+    process.passes(3)
+
+    assert process.machine.bytes == BASE_BYTES
+    process.passes(60)
+    assert process.machine.asked == 1
+
+
+def test_a_process_at_rest_does_nothing(process: Process) -> None:
+    process.machine.bytes += spare_memory.SPARE_BYTES
+    process.passes(60)
+
+    assert process.spare.rounds == 0
+
+
+def test_a_busy_process_is_left_alone(process: Process) -> None:
+    process.machine.bytes = BURST_BYTES
+    process.passes(60, worked=IDLE_SHARE + 0.1)
+
+    assert process.spare.rounds == 0
+
+
+def test_memory_in_use_is_looked_at_less_and_less_often(process: Process) -> None:
+    process.machine.bytes = BURST_BYTES
+    process.passes(600)
+    rounds = process.spare.rounds
+    assert rounds <= 600 / PAUSE_S_MAX + 5
+
+    process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+    process.passes(int(PAUSE_S_MAX) + 2)
+    assert process.machine.bytes == BASE_BYTES
+
+
+def test_rounds_that_take_long_are_few(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 1.0)
+    process.machine.bytes = BURST_BYTES
+    process.passes(600)
+
+    assert process.spare.rounds == 6  # 2 s each, 2 % of the time
+
+
+def test_a_machine_that_does_not_tell_is_asked_another_time(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> int:
+        raise OSError("no descriptor")
+
+    monkeypatch.setattr(process.machine, "used_bytes", fails)
+    process.passes(10)
+
+    assert process.spare.rounds == 0
+
+
+class Knot:
+    """Garbage once it is let go: it refers to itself."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        self.own = self
+        Knot.count += 1
+
+    def __del__(self) -> None:
+        Knot.count -= 1
+
+
+def test_a_collection_frees_garbage_of_all_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_memory, "BLOCKS_MAX", sys.maxsize)
+    Knot.count = 0
+    knot = Knot()
+    gc.collect()  # it is old now
+    del knot
+    SpareMemory(Machine()).collect()
+
+    assert not Knot.count
+
+
+def test_among_many_objects_only_the_free_lists_are_emptied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collected = list[int]()
+    monkeypatch.setattr(spare_memory, "BLOCKS_MAX", 0)
+    full = gc.get_stats()[2]["collections"]
+    Knot.count = 0
+    knot = Knot()
+    del knot
+    gc.callbacks.append(lambda phase, info: collected.append(info["generation"]))
+    try:
+        SpareMemory(Machine()).collect()
+    finally:
+        gc.callbacks.pop()
+
+    assert collected == [2, 2]  # its beginning and its end
+    assert gc.get_stats()[2]["collections"] == full + 1
+    assert Knot.count == 1  # the walk passes over all containers
+    assert gc.get_freeze_count() == 0
+    gc.collect()
+    assert not Knot.count
