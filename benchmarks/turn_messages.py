@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -229,6 +230,79 @@ def _bodies(what: str, properties: bytes, durable: bool) -> None:
 
 _bodies("transient", b"\0\0", False)
 _bodies("persistent", PERSISTENT, True)
+
+
+@operation("basic.deliver", "4 x 128 MiB read back from the disk")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"], durable=True, arguments={"x-queue-mode": ("S", b"lazy")})
+    big = message(1, b"q", os.urandom(1 << 20) * rig.scaled(1 << 7), properties=PERSISTENT)
+    for _ in range(4):
+        peer.raw(big)
+    peer.call(1, QueueDeclare("q", passive=True))
+    rig.measure()
+    take(peer, "q", 4)
+
+
+def _large_in(queue: str) -> Callable[[Rig], Peer]:
+    def filled_with_large(rig: Rig) -> Peer:
+        peer = rig.peer()
+        declare(peer, [queue])
+        fill(peer, queue, 8, body=bytes(rig.scaled(1 << 27)))
+        return peer
+
+    return filled_with_large
+
+
+@operation("basic.nack requeue", "8 x 128 MiB, delivered twice")
+def _(rig: Rig) -> None:
+    peer = _large_in("q")(rig)
+    rig.measure()
+    take(peer, "q", 8)
+    peer.send(1, BasicNack(0, True, True))
+    peer.wait(spec.BASIC_DELIVER, 16)
+
+
+@operation("queue.purge", "8 x 128 MiB")
+def _(rig: Rig) -> None:
+    peer = _large_in("q")(rig)
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
+
+
+@operation("queue.delete", "8 x 128 MiB")
+def _(rig: Rig) -> None:
+    peer = _large_in("q")(rig)
+    rig.measure()
+    peer.call(1, QueueDelete("q"))
+
+
+@operation("basic.ack multiple", "8 x 128 MiB")
+def _(rig: Rig) -> None:
+    peer = _large_in("q")(rig)
+    take(peer, "q", 8)
+    rig.measure()
+    peer.send(1, BasicAck(0, multiple=True))
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.deliver", "1,000 x 1 MiB")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    fill(peer, "q", rig.scaled(1_000), body=bytes(1 << 20))
+    rig.measure()
+    take(peer, "q", rig.scaled(1_000))
+
+
+@operation("basic.get", "1,000 x 1 MiB in one write")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    fill(peer, "q", rig.scaled(1_000), body=bytes(1 << 20))
+    rig.measure()
+    peer.raw(frames(1, [BasicGet("q")]) * rig.scaled(1_000))
+    peer.wait(spec.BASIC_GET_OK, rig.scaled(1_000))
 
 
 @operation("basic.return", "4 x 128 MiB, unroutable")

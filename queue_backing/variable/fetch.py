@@ -19,7 +19,9 @@ from leveret.core.entry import MESSAGE, message_of, seq_of, size_of
 from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Fetched
+from leveret.queue_backing.variable import lifecycle
 from leveret.queue_backing.variable.delta import BLANK
+from leveret.queue_backing.variable.release import NOTHING_ON_DISK, SLICE_BYTES
 
 if TYPE_CHECKING:
     from collections import deque
@@ -196,6 +198,8 @@ class Batch:
                 queue.forget(chunk)
         if not is_q4:
             queue.q3_was_taken_from()
+        if not self._with_contents and size_bytes > SLICE_BYTES:
+            lifecycle.release(queue, chunk, NOTHING_ON_DISK)
 
 
 def _count_matching(part: deque[Entry], predicate: Predicate, limit: int) -> int:

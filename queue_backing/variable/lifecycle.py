@@ -10,7 +10,7 @@ without a row, which no range reaches, are given up one by one (``release.py``).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leveret.core.entry import SEQ
 from leveret.queue_backing.variable.columns import NO_COLUMNS
@@ -24,10 +24,8 @@ from leveret.queue_backing.variable.release import (
 )
 
 if TYPE_CHECKING:
-    from collections import deque
-
-    from leveret.core.entry import Entry
     from leveret.queue_backing.variable.queue import VariableQueue
+    from leveret.queue_backing.variable.release import Container
 
 
 def recover(queue: VariableQueue) -> None:
@@ -119,8 +117,8 @@ def purge_acks(queue: VariableQueue) -> int:
 
 def _release_ready(queue: VariableQueue, what: str) -> None:
     for part in (queue.q4, queue.paged.q3, queue.paged.q2, queue.q1):
-        _release(queue, part, what)
-    _release(queue, queue.columns.messages, NOTHING_ON_DISK)
+        release(queue, part, what)
+    release(queue, queue.columns.messages, NOTHING_ON_DISK)
     queue.columns = NO_COLUMNS
     queue.q1 = queue.q4 = NOTHING
     if queue.paged is not NOTHING_PAGED:
@@ -131,12 +129,12 @@ def _release_ready(queue: VariableQueue, what: str) -> None:
 def _release_unacked(queue: VariableQueue, what: str) -> None:
     pending = queue.pending
     queue.paged.forget(pending.on_disk.values())
-    _release(queue, pending.in_ram, what)
-    _release(queue, pending.on_disk, what)
+    release(queue, pending.in_ram, what)
+    release(queue, pending.on_disk, what)
     pending.clear()
 
 
-def _release(queue: VariableQueue, entries: deque[Any] | dict[int, Entry], what: str) -> None:
+def release(queue: VariableQueue, entries: Container, what: str) -> None:
     """Free a container, at once or in the next turns; ``what`` is to be acked, see ``release.py``."""
     if not entries:
         return

@@ -63,6 +63,7 @@ from leveret.queue_backing.variable.paged import NOTHING, NOTHING_PAGED, PagedPa
 from leveret.queue_backing.variable.paging import page_out
 from leveret.queue_backing.variable.pending_acks import NOBODY, PendingAcks
 from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, UPDATE_AFTER, RamTarget
+from leveret.queue_backing.variable.release import NOTHING_ON_DISK, SLICE_BYTES
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
@@ -461,11 +462,15 @@ class VariableQueue:
                 if self.has_stored:
                     self.forget([entry])
             return 1
+        before_bytes = pending.size_bytes
         entries = pending.take(seqs)
+        count = len(entries)
         if self.can_page:
-            self.ram.ack_out += len(entries)
+            self.ram.ack_out += count
             self.forget(entries)
-        return len(entries)
+        if before_bytes - pending.size_bytes > SLICE_BYTES:
+            lifecycle.release(self, entries, NOTHING_ON_DISK)
+        return count
 
     def forget(self, entries: list[Entry]) -> None:
         """Ack rows and contents of these entries; they are in no container any more."""

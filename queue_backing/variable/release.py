@@ -1,27 +1,36 @@
 """Release: free entries that a queue has dropped, a slice a turn.
 
-Freeing a million entries takes a good part of a second, and their contents on disk must be given up
-as well. So large containers are put aside and freed by the timeouts that follow; small ones are freed at
-once. None of the queue's counters includes them any more.
+Freeing a million entries takes a good part of a second, so does freeing a few GiB of bodies, and their contents on
+disk must be given up as well. So large containers are put aside and freed by the timeouts that follow; small ones
+are freed at once. None of the queue's counters includes them any more.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.core.entry import CONTENT_ON_DISK, INDEX_ON_DISK
+from leveret.core.entry import CONTENT_ON_DISK, INDEX_ON_DISK, MESSAGE, SIZE
+from leveret.core.message import BODY
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.queue_backing.index.api import QueueIndex
 
 SLICE: Final = 10_000  # entries freed in one go, some milliseconds
+SLICE_BYTES: Final = (
+    32 * 1024 * 1024
+)  # of their bodies in RAM; the system takes 70 us to take back a MiB
 
 NOTHING_ON_DISK: Final = "nothing"  # ack nothing: nothing is on disk, or the queue is deleted there
 CONTENTS: Final = "contents"  # ack contents without a row; the rows were acked as ranges
 ROWS_AND_CONTENTS: Final = "rows"  # ack all that is on disk
+
+
+UNBOUNDED: Final = 1 << 62
+_PARTS_OF_A_MESSAGE: Final = 3  # an entry has more
+
+Container: TypeAlias = "deque[Entry] | dict[int, Entry] | list[Entry]"
 
 
 class Release:
@@ -35,41 +44,40 @@ class Release:
 
     def __init__(self, index: QueueIndex | None) -> None:
         self.index = index
-        self._aside: list[tuple[deque[Entry] | dict[int, Entry], str]] = []
+        self._aside: list[tuple[Container, str]] = []
 
     def __bool__(self) -> bool:
         return bool(self._aside)
 
-    def take(self, entries: deque[Entry] | dict[int, Entry], what: str) -> None:
+    def take(self, entries: Container, what: str) -> None:
         """Free a container that nothing else refers to: at once, or a slice a turn if it is large."""
-        if len(entries) > SLICE:
-            self._aside.append((entries, what))
-        else:
-            self._free(entries, what, len(entries))
+        self._aside.append((entries, what))
+        if len(entries) <= SLICE:
+            self.do_some()
 
     def do_some(self) -> None:
         entries, what = self._aside[-1]
-        self._free(entries, what, min(SLICE, len(entries)))
+        self._free(entries, what, SLICE, SLICE_BYTES)
         if not entries:
             self._aside.pop()
 
     def free_rows(self) -> None:
         for entries, what in self._aside:
             if what == ROWS_AND_CONTENTS:
-                self._free(entries, what, len(entries))
+                self._free(entries, what, len(entries), UNBOUNDED)
         self._aside = [each for each in self._aside if each[0]]
 
     def abandon(self) -> None:
         """Leave the disk alone from now on: the queue has ended there."""
         self._aside = [(entries, NOTHING_ON_DISK) for entries, _ in self._aside]
 
-    def _free(self, entries: deque[Entry] | dict[int, Entry], what: str, count: int) -> None:
-        if isinstance(entries, dict):
-            take_item = entries.popitem
-            gone = [take_item()[1] for _ in range(count)]
-        else:
-            take: Callable[[], Entry] = entries.pop
-            gone = [take() for _ in range(count)]
+    def _free(self, entries: Container, what: str, count_max: int, bytes_max: int) -> None:
+        gone: list[Entry] = []
+        size_bytes = 0
+        while entries and len(gone) < count_max and size_bytes < bytes_max:
+            entry = entries.popitem()[1] if isinstance(entries, dict) else entries.pop()
+            gone.append(entry)
+            size_bytes += _bytes_in_ram(entry)
         if what == NOTHING_ON_DISK:
             return
         stored = [entry for entry in gone if entry[CONTENT_ON_DISK]]
@@ -78,3 +86,10 @@ class Release:
         if stored:
             assert self.index is not None
             self.index.ack(stored)
+
+
+def _bytes_in_ram(entry: tuple[Any, ...]) -> int:
+    """Return the size of the body that an entry, or a message of a column, holds."""
+    if len(entry) == _PARTS_OF_A_MESSAGE:
+        return len(entry[BODY])
+    return 0 if entry[MESSAGE] is None else int(entry[SIZE])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import sys
 import tracemalloc
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
@@ -13,6 +15,7 @@ from leveret.core.message import Message
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
+from leveret.queue_backing.variable.release import SLICE_BYTES as RELEASE_SLICE_BYTES
 
 ONE: Message = (b"o", b"h", b"body")
 
@@ -120,6 +123,42 @@ def test_a_large_purge_is_freed_in_slices() -> None:
         queue.timeout()
         slices += 1
     assert slices == 2
+    assert queue.depth() == 0
+
+
+def acked(queue: VariableQueue) -> None:
+    queue.ack(queue.fetch(queue.len(), 1 << 40, ack_required=True).seqs)
+
+
+def expired(queue: VariableQueue) -> None:
+    queue.dropwhile(lambda _: True, queue.len())
+
+
+ENDS = [VariableQueue.purge, VariableQueue.delete_and_terminate, acked, expired]
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("was_unacked", [False, True])
+def test_large_bodies_are_freed_in_slices(
+    end: Callable[[VariableQueue], object], was_unacked: bool
+) -> None:
+    """The system takes 70 us to take back a MiB."""
+    queue = VariableQueue()
+    body = bytes(1 << 20)
+    queue.publish([(b"o", b"h", body) for _ in range(100)], persistent=False)
+    if was_unacked:
+        queue.requeue(queue.fetch(100, 1 << 40, ack_required=True).seqs)
+    held = [sys.getrefcount(body)]
+
+    end(queue)
+    held.append(sys.getrefcount(body))
+    while queue.needs_timeout():
+        queue.timeout()
+        held.append(sys.getrefcount(body))
+
+    slices = [before - after for before, after in pairwise(held)]
+    assert sum(slices) == 100
+    assert max(slices) <= RELEASE_SLICE_BYTES >> 20
     assert queue.depth() == 0
 
 
