@@ -126,7 +126,7 @@ class Environment:
                     self._grow()
                 except (lmdb.Error, OSError, MemoryError) as error:
                     if isinstance(error, lmdb.PanicError):
-                        self._reopen()
+                        self._reopen(self._lmdb.info()["map_size"])
                     text = str(error) or type(error).__name__
                     raise StoreError(f"metadata cannot be written: {text}") from error
                 else:
@@ -145,22 +145,21 @@ class Environment:
             raise StoreError(f"metadata cannot be written: {error.strerror}") from error
         self._room_to = room_to
 
-    def _reopen(self) -> None:
-        """Open the environment anew, for LMDB writes nothing any more when the disk has refused its first page.
-
-        If that fails the next write tries again.
-        """
-        map_bytes = self._lmdb.info()["map_size"]
+    def _reopen(self, map_bytes: int) -> None:
+        """Open the environment anew: after some errors LMDB writes nothing any more, or has lost its map."""
         self._lmdb.close()
         self._lmdb = _opened(self._directory, map_size=map_bytes, mode=0o600)
 
     def _grow(self) -> None:
-        map_bytes = self._lmdb.info()["map_size"] * 2
+        before_bytes = self._lmdb.info()["map_size"]
+        map_bytes = before_bytes * 2
         try:
             os.truncate(self._data, map_bytes)
-        except OSError as error:
+            self._lmdb.set_mapsize(map_bytes)
+        except (OSError, lmdb.Error) as error:
+            if isinstance(error, lmdb.Error):  # LMDB has unmapped the file before
+                self._reopen(before_bytes)
             raise StoreError(f"metadata cannot grow to {map_bytes} bytes: {error}") from error
-        self._lmdb.set_mapsize(map_bytes)
 
     def _write(self, changes: list[Change]) -> None:
         with self._lmdb.begin(write=True) as transaction:

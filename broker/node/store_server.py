@@ -120,12 +120,15 @@ class StoreServer(GenServer):
             from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415 - see above
 
             where = StoreFiles(node.files, self._folder, node.ballast, self._now_ms)
-            while True:
-                try:
-                    return open_store(where, epoch, trusted)
-                except OSError as error:
-                    if not is_disk_full(error) or not node.ballast.release(makes_room=True):
-                        raise
+            try:
+                while True:
+                    try:
+                        return open_store(where, epoch, trusted)
+                    except OSError as error:
+                        if not is_disk_full(error) or not node.ballast.release(makes_room=True):
+                            raise
+            finally:  # a recovery reads whole files, and its thread's free memory would not be used again
+                node.resources.machine.give_back()
 
         background.start(node.gil_yielding, self._loop, "leveret-open", work, self._came)
 

@@ -5,6 +5,9 @@ is told when both have ended.
 
 ``_turn`` is put on the loop when work arrives, not run at once: all other work of this turn of the loop goes
 into the same flush, and an ack may still cancel the write of its message.
+
+An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
+of it is not known, and recovery takes what is whole.
 """
 
 from __future__ import annotations
@@ -114,16 +117,24 @@ class FlushDriver:
     def _start(self) -> None:
         self._cancel_timer()
         is_last = self._on_stopped is not None and self._core.is_idle
-        flush = self._core.start()
-        rdq, journal = zip(self._logs, (flush.rdq, flush.journal), strict=True)
-        ended = partial(self._finished, is_last)
-        if flush.rdq.is_inline or not flush.rdq.parts:
-            self._writers.submit((), (rdq, journal), ended)
-        else:
-            self._writers.submit((rdq,), (journal,), ended)
+        try:
+            flush = self._core.start()
+            rdq, journal = zip(self._logs, (flush.rdq, flush.journal), strict=True)
+            ended = partial(self._finished, is_last)
+            if flush.rdq.is_inline or not flush.rdq.parts:
+                self._writers.submit((), (rdq, journal), ended)
+            else:
+                self._writers.submit((rdq,), (journal,), ended)
+        except Exception as error:  # noqa: BLE001  # a lack of memory, say, with a part of the flush made
+            self._deliver(self._core.fail(error))
+            if self._on_stopped is not None:
+                self._wake()
 
     def _finished(self, is_last: bool, errors: Sequence[Exception]) -> None:
-        report = self._core.finish(*errors)
+        try:
+            report = self._core.finish(*errors)
+        except Exception as error:  # noqa: BLE001  # as above, with a part of the memtables changed
+            report = self._core.fail(error)
         is_over = self._on_stopped is not None and (is_last or self._core.is_full)
         try:
             if report.safe or report.nacked or report.error is not None:

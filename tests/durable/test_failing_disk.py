@@ -125,7 +125,11 @@ async def test_after_an_error_of_the_recovery_too_nothing_confirmed_is_lost(
 
 @pytest.mark.parametrize("ending", [".rdq", ".jnl"])
 async def test_of_a_store_that_failed_one_line_tells(
-    chaos: Chaos, disk: FailingDisk, caplog: pytest.LogCaptureFixture, ending: str
+    chaos: Chaos,
+    disk: FailingDisk,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    ending: str,
 ) -> None:
     channel = await chaos.channel()
     names = [f"q{number}" for number in range(50)]
@@ -140,6 +144,11 @@ async def test_of_a_store_that_failed_one_line_tells(
     def publish(name: str) -> None:
         channel.publish(name, b"x" * 10_000, delivery_mode=2)
 
+    given_back: list[str] = []
+    machine = chaos.broker.node.resources.machine
+    note = lambda: given_back.append(threading.current_thread().name)  # noqa: E731
+    monkeypatch.setattr(machine, "give_back", note)
+
     await asyncio.to_thread(used)
     caplog.set_level(logging.INFO)
     disk.arm("fdatasync", ending)
@@ -152,6 +161,7 @@ async def test_of_a_store_that_failed_one_line_tells(
     assert len(severe) == 1
     assert severe[0].startswith("message store failed, its vhost is restarted vhost=/ error=")
     assert not [line for line in caplog.messages if "Traceback" in line]
+    assert given_back == ["leveret-open"], "the memory of the recovery"
     await chaos.round_trip("new")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -376,6 +377,24 @@ def test_a_map_that_cannot_grow_fails_the_write_and_nothing_else(
     assert "metadata cannot grow to 131072 bytes" in str(outcome)
     written(store, owner, [VhostRow("v")])
     written(store, owner, [GlobalParameterRow("big", "v" * 100_000)])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the size of the process")
+def test_without_addresses_for_a_larger_map_one_write_fails(opened, owner: Owner) -> None:
+    store = opened(map_bytes=64 << 20)
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    status = Path("/proc/self/status").read_text()
+    used_bytes = int(status.partition("VmSize:")[2].split()[0]) << 10
+    resource.setrlimit(resource.RLIMIT_AS, (used_bytes + (32 << 20), hard))
+    try:
+        with pytest.raises(StoreError, match="metadata cannot grow"):
+            store._environment._grow()
+        written(store, owner, [VhostRow("v")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
+    written(store, owner, [VhostRow("w")])
+    store._environment._grow()
+    assert store._environment._lmdb.info()["map_size"] == 128 << 20
 
 
 def test_a_damaged_record_is_refused(opened, owner: Owner, tmp_path: Path) -> None:

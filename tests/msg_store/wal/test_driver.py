@@ -112,6 +112,22 @@ async def test_a_bug_in_a_writer_is_an_error_of_the_store(store: Running) -> Non
     assert "a bug" in str((await store.report()).error)
 
 
+@pytest.mark.parametrize("part", ["start", "submit", "finish"])
+async def test_a_lack_of_memory_on_the_loop_is_an_error_of_the_store(
+    store: Running, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(store.threads._writers if part == "submit" else store.core, part, fail)
+    store.publish(1)
+
+    error = (await store.report()).error
+    assert error is not None
+    assert isinstance(error.__cause__, MemoryError)
+    await store.stop()
+
+
 async def test_a_full_disk_is_tried_again(store: Running) -> None:
     store.calls.fail("writev", OSError(errno.ENOSPC, "full"), "*.rdq", times=2)
     store.publish(1)
