@@ -8,6 +8,7 @@ pages. *Total* memory is the machine's, or the limit of the innermost control gr
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -65,6 +66,10 @@ class Machine:
                     yield int(limit)
                 if group == folder:
                     break
+
+    def collect_garbage(self) -> None:
+        """Run a full garbage collection. Takes 0.3 s per million of objects, during which nothing else runs."""
+        gc.collect()
 
     def give_back(self) -> None:
         """Return free memory of the allocator to the system (glibc).

@@ -29,6 +29,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from leveret.core.errors import LeveretError
 from leveret.core.log import logger
+from leveret.core.transports import let_go
 from leveret.server.changes import OPERATOR
 from leveret.server.errors import RefusedError
 from leveret.server.output import json_text
@@ -142,6 +143,7 @@ class ControlServer:
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
+            let_go(writer.transport)
 
     async def _answer(self, request: _Request) -> dict[str, Any]:
         name = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 
 from leveret.broker.connection.connection_log import TO_MAKE_ROOM, refused_at_once
+from leveret.core.transports import let_go
 
 if TYPE_CHECKING:
     import socket
@@ -130,11 +131,12 @@ class ConnectionProtocol(asyncio.Protocol):
     also looks ``data_received`` up only in ``set_protocol``, which ``attach`` therefore calls again.
     """
 
-    __slots__ = ("_early", "_reader", "_sockets", "data_received")
+    __slots__ = ("_early", "_reader", "_sockets", "_transport", "data_received")
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
         self._reader: SocketReader | None = None
+        self._transport: asyncio.Transport | None = None
         self._early: list[bytes] = []
         # asyncio calls this with received bytes: a turn of the reader, once it is attached.
         self.data_received: Callable[[bytes], None] = self._early.append  # type: ignore[assignment]
@@ -157,6 +159,7 @@ class ConnectionProtocol(asyncio.Protocol):
 
         uvloop's transports are not instances of asyncio's classes, so the class is not checked.
         """
+        self._transport = transport
         transport.pause_reading()
         if not self._sockets.accept(transport, self):
             transport.abort()
@@ -189,6 +192,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self._sockets.closed(self)
         reader, self._reader = self._reader, None
         self.data_received = _dropped
+        let_go(self._transport)
+        self._transport = None
         if reader is not None:
             self._sockets.runtime.run_as(reader.ref, reader.socket_lost, exc)
 

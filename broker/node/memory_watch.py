@@ -13,6 +13,9 @@ are sent in several turns.
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than ``CONTENTS_SHARE`` of
 it (or ``CONTENTS_BYTES_MIN``), and their connections are closed. No channel has got any of them, so none is confirmed.
+
+``leveret serve`` lets the interpreter make no full garbage collection, as it stops everything for up to seconds. Should
+there be such garbage after all, the watch has it collected before it raises the alarm, at most once in ``COLLECT_S``.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
 CONTENTS_SHARE: Final = 0.25  # of the limit, for contents that no channel has got
 CONTENTS_BYTES_MIN: Final = 16 * 1024 * 1024  # so much may wait below any limit
 GIVE_BACK_S: Final = 5.0  # between two times that free memory is given back
+COLLECT_S: Final = 600.0  # between two full garbage collections
 GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
 
 _LOOK: Final = "look"
@@ -80,6 +84,7 @@ class MemoryWatch(GenServer):
         self._relieves_from_s = float("-inf")
         self._reported_s = float("-inf")
         self._gives_back_from_s = float("-inf")
+        self._collects_from_s = float("-inf")
         self._timer: Timer | None = None
         self._targets: deque[tuple[Ref, float]] = deque()  # to be sent
         self._asked: deque[Ref] = deque()  # to be sent requests for reports
@@ -150,11 +155,14 @@ class MemoryWatch(GenServer):
             self._set_alarm(self._resources.memory_limit_bytes)
 
     def _used_bytes(self, limit_bytes: int) -> int:
-        """Return the bytes in use; above the limit, after the allocator has given free memory back."""
+        """Return the bytes in use; above the limit, after garbage and free memory have been given back."""
         machine, clock = self._resources.machine, self.runtime.clock
         used_bytes, now_s = self._measured(), clock.monotonic_s()
         if used_bytes <= limit_bytes or now_s < self._gives_back_from_s:
             return used_bytes
+        if now_s >= self._collects_from_s:
+            self._collects_from_s = now_s + COLLECT_S
+            machine.collect_garbage()
         machine.give_back()
         done_s = clock.monotonic_s()
         self._gives_back_from_s = done_s + max(GIVE_BACK_S, (done_s - now_s) / GIVE_BACK_SHARE)

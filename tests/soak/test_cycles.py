@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import socket
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
+from leveret.server.control import ask
 from rigs.waiting import eventually
 
 CYCLES = 5
@@ -86,7 +89,23 @@ def open_and_close(address: tuple[str, int], count: int) -> None:
                 assert channel.connection.close().name == "connection.close-ok"
 
 
-async def cycle(broker: Broker, queues: int, connections: int) -> int:
+def misbehave(address: tuple[str, int]) -> None:
+    """End connections in ways in which none should end."""
+    channel = connected(address)
+    channel.send("queue.declare", queue="nowhere", passive=True)
+    time.sleep(0.05)  # channel.close comes
+    channel.connection.drop()
+    connection = connected(address).connection
+    connection.send_bytes(b"these bytes are no frame")
+    time.sleep(0.05)  # connection.close comes
+    connection.drop()
+    for data in (b"GET / HTTP/1.0\r\n\r\n", b"AMQP\0\0\x09\x01"):
+        with socket.create_connection(address) as client:
+            client.sendall(data)
+            client.recv(1_000)
+
+
+async def cycle(broker: Broker, queues: int, connections: int, *, collect: bool = True) -> int:
     """Run one cycle; return the resident memory after it."""
     address = tuple(broker.addresses[0])
     await asyncio.to_thread(declare_and_delete, address, queues)
@@ -97,8 +116,41 @@ async def cycle(broker: Broker, queues: int, connections: int) -> int:
             not (broker.node.sockets.accepted or broker.node.connections.readers or topology.queues)
         )
     )
-    gc.collect()
+    if collect:
+        gc.collect()
     return resident_bytes()
+
+
+def garbage() -> Counter[str]:
+    """Count the objects of Leveret, and asyncio's transports, that only the cyclic collector finds."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    gc.set_debug(0)
+    kinds = [type(each) for each in gc.garbage]
+    gc.garbage.clear()
+    return Counter(
+        kind.__qualname__
+        for kind in kinds
+        if str(kind.__module__).startswith(("leveret", "asyncio.selector_events"))
+    )
+
+
+async def test_nothing_needs_the_cyclic_collector(tmp_path: Path) -> None:
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
+    async with Broker(config) as broker:
+        await cycle(broker, 20, 2)
+        garbage()
+        gc.disable()
+        try:
+            await cycle(broker, 200, 20, collect=False)
+            await asyncio.to_thread(misbehave, tuple(broker.addresses[0]))
+            await asyncio.to_thread(ask, tmp_path, "status", {}, 10.0)
+            await asyncio.sleep(0.2)  # the broker sees the end of these clients
+            found = garbage()
+        finally:
+            gc.enable()
+
+    assert found == Counter()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.disk_watch import interval_s as disk_interval_s
 from leveret.broker.node.memory_watch import (
+    COLLECT_S,
     QUEUES_PER_TURN,
     READ_BYTES_MIN,
     MemoryWatch,
@@ -81,6 +82,8 @@ class FakeMachine(Machine):
         self.used: int | None = 1 * GB
         self.total = 10 * GB
         self.free = 0
+        self.garbage = 0
+        self.collections = 0
         self.looks = 0
 
     def used_bytes(self) -> int | None:
@@ -89,6 +92,10 @@ class FakeMachine(Machine):
 
     def total_bytes(self) -> int | None:
         return self.total
+
+    def collect_garbage(self) -> None:
+        self.collections += 1
+        self.free, self.garbage = self.free + self.garbage, 0
 
     def give_back(self) -> None:
         assert self.used is not None
@@ -292,6 +299,24 @@ def test_queues_in_use_report_and_are_told_what_they_may_keep() -> None:
 
     (told,) = [each for each in heard if type(each) is SetRamDurationTarget]
     assert told.duration_s == pytest.approx((8.0 + 1.0 + 1.0) / 2 / 0.75)
+
+
+def test_garbage_is_collected_before_the_alarm_and_rarely() -> None:
+    watched = Watched(MemoryWatch)
+    watched.clock.jump(COLLECT_S)
+    assert watched.machine.collections == 0
+
+    watched.machine.used, watched.machine.garbage = 5 * GB, 2 * GB
+    watched.clock.jump(2.0)
+    assert watched.machine.used == 3 * GB
+    assert watched.raised == ()
+
+    watched.machine.used = 5 * GB
+    watched.clock.jump(COLLECT_S - 10.0)
+    assert watched.machine.collections == 1
+    assert watched.raised == ("memory",)
+    watched.clock.jump(20.0)
+    assert watched.machine.collections == 2
 
 
 def test_many_queues_are_sent_mail_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
