@@ -221,6 +221,41 @@ def test_the_last_of_many_small_messages_is_there(channel: Channel, queue: str) 
     assert channel.bodies(2000) == [b"%d" % number for number in range(2000)]
 
 
+LARGE = bytes(range(256)) * 40_000 + b"end"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_large_bodies_beside_another_channel(channel: Channel, name: str, durable: bool) -> None:
+    """Returned, fetched, delivered and redelivered while the other channel is answered."""
+    other = channel.connection.channel()
+    channel.ok("queue.declare", queue=name, durable=durable)
+    mode = 2 if durable else 1
+    channel.publish("no-" + name, LARGE, mandatory=True)
+    for _ in range(2):
+        channel.publish(name, LARGE, delivery_mode=mode)
+    channel.publish(name, b"small", delivery_mode=mode)
+    assert channel.read().body == LARGE
+
+    other.send("basic.get", queue=name)
+    channel.ok("basic.consume", queue=name)
+    other.send("queue.declare", queue=name, passive=True)
+    assert channel.bodies(2) == [LARGE, b"small"]
+    assert other.read().body == LARGE
+    assert other.read().name == "queue.declare-ok"
+    channel.send("basic.nack", delivery_tag=0, multiple=True, requeue=True)
+    again = channel.deliveries(2)
+    assert [each.body for each in again] == [LARGE, b"small"]
+    assert all(each.redelivered for each in again)
+    channel.ok("queue.delete", queue=name)
+
+
+def test_a_connection_is_closed_behind_a_large_body(channel: Channel, queue: str) -> None:
+    channel.publish(queue, LARGE)
+    channel.send("basic.get", queue=queue, no_ack=True)
+
+    assert channel.connection.close().name == "connection.close-ok"
+
+
 def test_a_message_that_is_too_large(channel: Channel, queue: str) -> None:
     """It is refused when its last byte has come; the connection goes on."""
     size = 134217729
