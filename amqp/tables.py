@@ -292,42 +292,47 @@ def _scalar(data: bytes, offset: int, letter: int) -> tuple[Field, int]:
     return ("V", None), offset + 1
 
 
-def _write_table(parts: list[bytes], table: Table, long: str, depth: int) -> None:
-    """Append the table's bytes, its length first."""
+def _write_table(parts: list[bytes], table: Table, long: str, depth: int) -> int:
+    """Append the table's bytes, its length first; return how many they are."""
     place = len(parts)
     parts.append(b"")
+    size = 0
     for name, field in table.items():
         key = name.encode("utf-8", "surrogateescape")
         if len(key) > SHORTSTR_BYTES_MAX:
             raise SyntaxError_(f"table key of {len(key)} bytes")
         parts.append(b"%c%b" % (len(key), key))
-        _write_field(parts, field, long, depth)
-    parts[place] = _U32.pack(sum(map(len, parts[place:])))
+        size += 1 + len(key) + _write_field(parts, field, long, depth)
+    parts[place] = _U32.pack(size)
+    return _U32.size + size
 
 
-def _write_field(parts: list[bytes], field: Field, long: str, depth: int) -> None:
+def _write_field(parts: list[bytes], field: Field, long: str, depth: int) -> int:
     letter, value = field
-    if letter in _STRING_LETTERS:
-        parts.append(b"%c%b%b" % (ord(letter), _U32.pack(len(value)), value))
-    elif letter in _NESTED_LETTERS:
+    if letter in _NESTED_LETTERS:
         _check(depth > 0)
         parts.append(letter.encode())
-        if letter == "F":
-            _write_table(parts, value, long, depth - 1)
-        else:
-            _write_array(parts, value, long, depth - 1)
+        write = _write_table if letter == "F" else _write_array
+        return 1 + write(parts, value, long, depth - 1)
+    if letter in _STRING_LETTERS:
+        written = b"%c%b%b" % (ord(letter), _U32.pack(len(value)), value)
     elif letter == "V":
-        parts.append(b"V")
+        written = b"V"
     elif letter == "D":
-        parts.append(b"D" + _DECIMAL.pack(*value))
+        written = b"D" + _DECIMAL.pack(*value)
     else:
-        written = long if letter == "L" else letter
-        parts.append(_FIXED[ord(letter)][2](ord(written), value))
+        code = ord(long if letter == "L" else letter)
+        written = _FIXED[ord(letter)][2](code, value)
+    parts.append(written)
+    return len(written)
 
 
-def _write_array(parts: list[bytes], fields: list[Field], long: str, depth: int) -> None:
+def _write_array(parts: list[bytes], fields: list[Field], long: str, depth: int) -> int:
+    """Append the array's bytes, its length first; return how many they are."""
     place = len(parts)
     parts.append(b"")
+    size = 0
     for field in fields:
-        _write_field(parts, field, long, depth)
-    parts[place] = _U32.pack(sum(map(len, parts[place:])))
+        size += _write_field(parts, field, long, depth)
+    parts[place] = _U32.pack(size)
+    return _U32.size + size

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import decode as pamqp_decode
 
+from leveret.amqp import tables
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.tables import (
     TYPE_NAMES,
@@ -251,6 +252,25 @@ def test_too_deep_a_table_is_not_written() -> None:
 
     with pytest.raises(SyntaxError_):
         encode_table(table)
+
+
+def test_a_deep_table_is_written_with_one_look_at_each_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = [0]
+
+    def counted(part: bytes | str) -> int:
+        looks[0] += 1
+        return len(part)
+
+    table: Table = {f"k{number}": ("V", None) for number in range(1_000)}
+    for _ in range(TABLE_DEPTH_MAX - 1):
+        table = {"deeper": ("F", table)}
+    monkeypatch.setattr(tables, "len", counted, raising=False)
+    written = encode_table(table)
+
+    assert looks[0] < 10 * (1_000 + TABLE_DEPTH_MAX)
+    assert decode_table(written, 0)[0] == table
 
 
 def test_rewritten_tables_are_sorted_and_have_no_letter_l_of_the_other_kind() -> None:
