@@ -20,6 +20,11 @@ MUTANTS = {
     "acks that found room end the shortage": Mutant(
         "wal/group_commit.py", "elif not (flush.batch.is_of_acks and self._pending):", "else:"
     ),
+    "publishers wait for ever when all that found no room is cancelled": Mutant(
+        "wal/group_commit.py",
+        "if not self.pending_ops and self.shortage is None:",
+        "if not self.pending_ops:",
+    ),
     "a file that a failed call has made stays": Mutant(
         "format/append_log.py",
         "        self._made.append(file_no)  # before: a call that fails may have made the name\n        self._file = create(self.path(file_no))\n",
