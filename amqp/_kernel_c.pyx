@@ -115,10 +115,15 @@ cdef class Scanner:
                 count += <Py_ssize_t>content.filled
         return count
 
-    def swallow(self):
+    def swallow(self, uint64_t bytes_max=<uint64_t>-1):
         cdef _Content content
+        cdef uint64_t dropped = 0
         for content in self._contents.values():
-            content.swallow()
+            if dropped >= bytes_max:
+                break
+            if not content.swallowed:
+                dropped += content.filled
+                content.swallow()
 
     def scan(self, bytes data not None):
         cdef list runs = []

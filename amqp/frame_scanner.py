@@ -121,10 +121,15 @@ class FrameScanner:
         head = 0 if self._stream is None else FRAME_HEAD_BYTES
         return len(self._held) + len(self._part) + head + bodies
 
-    def swallow(self) -> None:
+    def swallow(self, bytes_max: int = 1 << 62) -> None:
         """Drop the bodies of contents that are not complete; see the contract."""
+        dropped = 0
         for due in self._contents.values():
-            due.swallow()
+            if dropped >= bytes_max:
+                break
+            if not due.is_swallowed:
+                dropped += due.filled
+                due.swallow()
 
     def scan(self, data: bytes) -> list[tuple[Any, ...]]:
         if self._failed:

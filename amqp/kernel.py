@@ -18,8 +18,8 @@ Scanner
   rest. The handshake uses it, because tune-ok changes ``frame_max``.
 * ``pending`` (property): tuple of the channels whose content is not yet complete, usually ``()``.
 * ``buffered`` (property): the number of buffered bytes.
-* ``swallow()``: drop the bodies of the contents that are not yet complete. The rest of each is read and dropped as
-  well, then it comes as OVERSIZE, whatever its size.
+* ``swallow(bytes_max=...)``: drop the bodies of the contents that are not yet complete, all or so many that they have
+  ``bytes_max`` bytes. The rest of each is read and dropped as well, then it comes as OVERSIZE, whatever its size.
 
 A run is an exact tuple; its first element says which:
 

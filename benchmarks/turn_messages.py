@@ -19,10 +19,11 @@ from turn_operations import (
     exchange,
     fill,
     named,
+    open_channels,
     take,
     wide,
 )
-from turn_peer import PERSISTENT, Peer, frames, message
+from turn_peer import PART, PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (
@@ -284,6 +285,17 @@ def _(rig: Rig) -> None:
     rig.measure()
     peer.send(1, BasicAck(0, multiple=True))
     peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("socket dropped", "8 contents of 128 MiB, all but their last frame sent")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    numbers = open_channels(peer, 8)
+    size = rig.scaled(1 << 10) * PART
+    for number in numbers:
+        peer.raw(message(number, b"q", bytes(size))[: -PART - 8])
+    rig.measure()
+    peer.drop()
 
 
 @operation("basic.deliver", "1,000 x 1 MiB")

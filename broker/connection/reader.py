@@ -55,6 +55,7 @@ from leveret.broker.connection.connections import (
     CloseConnection,
     Connections,
     GiveUpContents,
+    free_contents,
     registered,
 )
 from leveret.broker.connection.handshake import (
@@ -447,7 +448,7 @@ class Reader(GenServer):
         elif type(message) is CloseConnection:
             self.fail(ConnectionForced(message.reason, 0))
         elif type(message) is GiveUpContents:
-            self.scanner.swallow()
+            free_contents(self.runtime.clock, self.scanner)
             self.read_control.throttle.close()
             self.fail(ResourceError("message given up, low on memory", 0))
         else:
@@ -635,6 +636,7 @@ class Reader(GenServer):
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.read_control.close()
+        free_contents(self.runtime.clock, self.scanner)
         self.protocol.ended()
         self.connections.closed(self.ref)
         self.log.closed(self.runtime.clock.monotonic_s(), reason)

@@ -337,6 +337,18 @@ class TestCuts:
         (run,) = [run for read in reads for run in scanner.scan(read)]
         assert (run[0], run[3]) == (OVERSIZE, len(body))
 
+    def test_contents_are_dropped_in_slices(self, scanning: Any) -> None:
+        scanner = scanning(FRAME_MAX, 1 << 30)
+        for channel in range(1, 9):
+            scanner.scan(publish(bytes(1000), channel=channel, part=100)[:-108])
+        held = [scanner.buffered]
+        for _ in range(4):
+            scanner.swallow(1500)
+            held.append(scanner.buffered)
+
+        assert held == [7200, 5400, 3600, 1800, 0]
+        assert len(scanner.pending) == 8
+
     def test_a_large_body_is_never_copied_as_a_whole(self, scanning: Any) -> None:
         """Its last bytes bring it up, no copy of it."""
         body = bytes(range(256)) * (8 * LARGE_BODY_BYTES // 256)
