@@ -170,6 +170,11 @@ class TopicMatcher:
         self._start: _State | None = None
         self._states: dict[frozenset[_Node], _State] = {}
 
+    def retire(self) -> None:
+        """The exchange is deleted: take no more of the vhost's room, which would keep the trie alive."""
+        self.forget_states()
+        self.room = StatesRoom()
+
     def forget_states(self) -> None:
         self._start = None
         self._states = {}

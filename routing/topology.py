@@ -242,6 +242,8 @@ class Topology(Generic[QueueT]):
 
     def _leave_exchange(self, exchange: Exchange, removal: Removal, removed: Removed) -> None:
         del self.exchanges[exchange.name]
+        if isinstance(exchange.matcher, TopicMatcher):
+            exchange.matcher.retire()
         removed.exchanges.append(exchange)
         self._leave(EXCHANGE, exchange.name, exchange, removal)
 

@@ -6,7 +6,8 @@ the callbacks registered with ``after_drain`` (socket writes) and goes back to t
 At most one drain is on its way, by one ``call_soon``.
 
 The bulk queue is for long work: actors that have more to do than a turn should last, and receivers of
-mail in great numbers, that is all but the first ``WOKEN_MAX`` actors that one turn wakes. So the other actors wait for one turn of long work, not for a round of all of it, and
+mail in great numbers: of the actors that a turn wakes, or a drain of the bulk queue, all but the first
+``WOKEN_MAX``. So the other actors wait for one turn of long work, not for a round of all of it, and
 long work gets at least as much of each drain as they do. The place in a queue belongs to the actor, not to the
 mail: mail that it gets meanwhile waits with it.
 
@@ -32,7 +33,7 @@ log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
-WOKEN_MAX: Final = 64  # by one turn, event or callback; others wait in the bulk queue
+WOKEN_MAX: Final = 64  # by a turn, event or callback, or all bulk turns of a drain
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 2  # handles that bring no mail
 
@@ -159,7 +160,8 @@ class Scheduler:
             turns += 1
             if len(ready) > before + WOKEN_MAX:
                 self.limit_woken(before)
-            before = len(ready)
+            if queue is ready:
+                before = len(ready)
             if left < look_at:
                 look_at = left - mails_per_look
                 now_s = self.clock.monotonic_s()

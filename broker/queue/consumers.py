@@ -113,6 +113,8 @@ class Consumers:
                 self._count_out(consumer)
                 if not consumer.blocked:
                     self._gone.add(consumer)
+            if len(self._gone) > self.active:
+                self._tidy()
         return len(record.consumers), record.unacked()
 
     def _leave(self, consumer: Consumer) -> None:

@@ -16,6 +16,7 @@ from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.direct import DirectMatcher
 from leveret.routing.exchange import Exchange
 from leveret.routing.router import route
+from leveret.routing.topic import STATES_ROOM
 from leveret.routing.topology import Removal, Topology
 
 
@@ -192,6 +193,21 @@ def test_removing_an_exchange_takes_bindings_from_and_to_it(topology: Topology) 
     assert topology.exchanges["x"].exchange_bindings == 0
     topology.add_exchange(Exchange("y"))
     assert route(topology, topology.exchange("y"), [b"k"], None).queues == []
+
+
+def test_a_deleted_topic_exchange_holds_no_room_for_states(topology: Topology) -> None:
+    topology.add_exchange(Exchange("topics", "topic"))
+    topology.bind("topics", QUEUE, "q", b"#.a", {})
+    exchange, room = topology.exchange("topics"), topology._states_room
+    assert route(topology, exchange, [b"b.a"], None).queues
+    assert room.left < STATES_ROOM
+
+    topology.step(topology.remove_exchange("topics"))
+    assert room.left == STATES_ROOM
+    route(topology, exchange, [b"c.a"], None)  # by a channel that has found it before
+
+    assert room.left == STATES_ROOM
+    assert not room._holders, "its matcher would be kept alive"
 
 
 def test_fifty_thousand_queues_are_deleted_in_linear_time() -> None:

@@ -311,3 +311,22 @@ def test_timers_of_thousands_that_end_together_keep_nobody_waiting(
     assert sorted(notes) == sorted(
         [("short", "mail"), *[(f"{number}", "time") for number in range(len(many))]]
     )
+
+
+def test_what_long_work_wakes_one_by_one_waits_as_bulk_too(
+    runtime: Runtime, clock: TickingClock, notes: list[Any]
+) -> None:
+    woken = [runtime.spawn(Notes, notes, number) for number in range(10 * WOKEN_MAX)]
+    for each in woken:
+        runtime.send_bulk(runtime.spawn(Waker, notes, "waker"), [each])
+    runtime.drain()  # all wakers have had their turn
+    other = runtime.spawn(Notes, notes, "other")
+    runtime.send(other, "mail")
+    clock.tick_s = DRAIN_S
+    while ("other", "mail") not in notes:
+        runtime.drain()
+
+    assert len(notes) <= 2 * WOKEN_MAX
+    clock.tick_s = 0.0
+    runtime.run_until_idle()
+    assert len(notes) == len(woken) + 1
