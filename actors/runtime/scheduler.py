@@ -127,12 +127,12 @@ class Scheduler:
         ready, bulk, turn = self.ready, self._bulk, self._turn
         try:
             mails = turns = 0
+            before = len(ready)
             while ready and mails < _FEW_MAILS:
-                before = len(ready)
                 mails += turn(ready.popleft())
                 turns += 1
-                if len(ready) > before + WOKEN_MAX:
-                    self.limit_woken(before)
+            if len(ready) > before + WOKEN_MAX:
+                self.limit_woken(before)
             self.mails += mails
             if ready:
                 turns += self._serve(ready, _FEW_MAILS)
