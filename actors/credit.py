@@ -101,7 +101,9 @@ class CreditReceiver:
         return grant
 
     def was_idle(self) -> bool:
-        """Return whether nothing was counted since the last call; now and then it is wrong.
+        """Return whether nothing was counted since the last call.
+
+        Grants that bring the count back to the same figure hide what was counted; the account then closes early.
 
         It compares counts, so that ``received`` need not note anything.
         """

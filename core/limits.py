@@ -35,7 +35,8 @@ ACCEPTS_PER_TURN: Final = 16  # of one listening socket; each costs about 0.15 m
 HANDSHAKES_MAX: Final = 8_192  # sockets without an open connection; above, the oldest is closed
 CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
-# File descriptors that are no connections; the others are (``broker/connection/admission.py``).
+# File descriptors reserved for the node and its stores; sockets of clients get the rest
+# (``broker/connection/admission.py``).
 DESCRIPTORS_OF_NODE: Final = 64  # process, metadata, control socket with its clients, listeners
 # Its store has 10 open at rest and this many at most (``tests/msg_store/test_descriptors.py``): segments that
 # are being read, and 32 of flushes, checkpoints, merges and snapshots.

@@ -1,8 +1,8 @@
-"""Shortages: errors that say nothing about a file, only that the machine has none left of something.
+"""Shortages: errors that mean a resource is used up: disk space, descriptors, memory.
 
 Room on a disk, descriptors and memory come back. So a part that meets a shortage keeps its work, waits and tries
-again, for as long as it takes, and whoever brings it work waits as well. Any other error of the system is final
-for the call that met it. A sync that failed is no case for waiting, whatever its number: the kernel may have
+again, for as long as it takes, and its callers wait too. Any other error of the system is final
+for the call that met it. A failed sync is never retried, whatever its errno: the kernel may have
 dropped the pages (``files``).
 """
 

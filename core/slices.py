@@ -26,7 +26,7 @@ class Slice:
         self.restart()
 
     def is_over(self) -> bool:
-        """Count one item done; return whether others should run before the next."""
+        """Count one item; return whether to yield now."""
         self._count += 1
         return self._count >= self._size or perf_counter() >= self._end_s
 

@@ -10,8 +10,8 @@ decode::
 
     {"part": ["document", "queues"], "items": [{"name": "q1", ...}, {"name": "q2", ...}, ...]}
 
-The socket has mode 0600 in a directory of mode 0700; every process that may open it may do everything. A unix socket's path
-has at most 107 bytes, so both sides reach it through a short alias of its directory.
+The socket has mode 0600 in a directory of mode 0700; every process that may open it may do everything. A unix
+socket's path has at most 107 bytes, so both sides reach it through a short alias of its directory.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Routes: the queues a basic.publish of one connection leads to, worked out once per distinct publish.
 
-A route is looked up by the raw bytes of the publish method, so a repeated publish costs one dict
-look-up for permission, exchange, binding tables, mandatory and all. The cache is bounded in routes and in
-bytes, because its keys are chosen by the peer, and it is emptied when the vhost's epoch has moved:
-topology, permissions, policies or users changed. A route holds registry entries, never addresses: a restarted queue keeps its
-entry. Where the outcome depends on a message's headers (a headers exchange somewhere behind), the
-route says so and every message is routed by itself.
+A route is looked up by the raw bytes of the publish method, so a repeated publish costs one dict look-up for
+permission, exchange, binding tables, mandatory and all. The cache is bounded in routes and in bytes, because its keys
+are chosen by the peer, and it is emptied when the vhost's epoch has moved: topology, permissions, policies or users
+changed. A route holds registry entries, never addresses: a restarted queue keeps its entry. Where the outcome depends
+on a message's headers (a headers exchange somewhere behind), the route says so and every message is routed by itself.
 
 A route that is much work (``routing/work.py``) comes with a ``walk`` that the publisher goes on with, turn by
 turn. It is completed whatever changes meanwhile, so nobody can hold a publisher up by changing the topology; but

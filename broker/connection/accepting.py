@@ -1,8 +1,8 @@
 """Accepting: takes new connections from one listening socket, a few per turn of the event loop.
 
-asyncio's servers accept as many at once as the backlog holds, which with thousands of them is a turn of seconds, and
-when descriptors have run out they close the door for a second; uvloop's close the connection. Here a turn takes
-``ACCEPTS_PER_TURN``, others wait in the kernel. Descriptors do not run out by the broker's own doing
+asyncio's server accepts the whole backlog in one turn, with thousands of connections for seconds, and stops for a
+second when descriptors run out; uvloop's closes the connection. Here a turn takes
+``ACCEPTS_PER_TURN``, others wait in the kernel. The broker's own sockets never use up the descriptors
 (``admission.py``); where something else in the process has taken them, sockets without an open connection make room and
 the listener tries again soon.
 """

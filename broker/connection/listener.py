@@ -1,8 +1,8 @@
 """The listener: accepts on the node's sockets and has a reader started for each connection.
 
 The bound sockets belong to the node (``sockets``) and outlive the actor, which works on duplicates: after a restart
-of the listener the port is the same, and clients that connect meanwhile wait in the kernel's backlog. What
-accepts on them is there, too, so that after a kill the successor closes it.
+of the listener the port is the same, and clients that connect meanwhile wait in the kernel's backlog. The acceptors
+belong to the node too, so the successor of a killed listener can close them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The peers of connections that are not read: whether they are still there.
 
-A socket that is not read does not report its end, and a connection can be held up for hours by an alarm or a full disk. So
-the node looks at sockets that have been paused for a while, by ``poll``, every ``LOOK_S``; a connection counts as
-paused when nobody has blocked or unblocked it between two looks, so the short pauses of the message path
+A socket that is not read does not report its end, and a connection can be held up for hours by an alarm or a full
+disk. So the node looks at sockets that have been paused for a while, by ``poll``, every ``LOOK_S``; a connection
+counts as paused when nobody has blocked or unblocked it between two looks, so the short pauses of the message path
 are not looked at. What came before the peer's end can still be read.
 
 An end in this sense is the end of the peer's stream (FIN), also of a peer that still reads, or a reset. The end

@@ -43,7 +43,10 @@ class SocketReader(Protocol):
 
 
 class Server(Protocol):
-    """What accepts on a socket (``accepting.py``); its length is that of the sockets on their way."""
+    """An acceptor of one listening socket (``accepting.py``).
+
+    Its length is the number of accepted sockets without a transport.
+    """
 
     def __len__(self) -> int: ...
     def close(self) -> None: ...
@@ -61,7 +64,7 @@ class Sockets:
 
     Attributes:
         listening: bound sockets; the listener works on duplicates of them.
-        servers: what accepts on the duplicates.
+        servers: acceptors, one per duplicate.
         accepted: transports by their protocols; empty when all sockets are closed.
     """
 

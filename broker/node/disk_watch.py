@@ -8,8 +8,8 @@ The less is free above the limit, the sooner it looks again: after 0.1 to 10 sec
 up at 250 MB/s. Source: ``rabbit_disk_monitor``. Differs from RabbitMQ: while the alarm is raised it looks every
 second and not every ten, so that publishers go on soon after room was made.
 
-When less than ``RESERVE_BELOW_BYTES`` are free the watch takes the reserve (``msg_store/format/ballast.py``). While that is
-given up, so that stores could start or acks be written, the disk alarm holds whatever the limit.
+When less than ``RESERVE_BELOW_BYTES`` are free the watch takes the reserve (``msg_store/format/ballast.py``). While
+that is given up, so that stores could start or acks be written, the disk alarm holds whatever the limit.
 """
 
 from __future__ import annotations

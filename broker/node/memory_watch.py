@@ -11,8 +11,9 @@ where memory is short; how often depends on how many they are, so that asking th
 are sent in several turns.
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
-So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than ``CONTENTS_SHARE`` of
-it (or ``CONTENTS_BYTES_MIN``), and their connections are closed. No channel has got any of them, so none is confirmed.
+So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than
+``CONTENTS_SHARE`` of it (or ``CONTENTS_BYTES_MIN``), and their connections are closed. No channel has got any of
+them, so none is confirmed.
 
 ``leveret serve`` lets the interpreter make no full garbage collection, as it stops everything for up to seconds. Should
 there be such garbage after all, the watch has it collected before it raises the alarm, at most once in ``COLLECT_S``.

@@ -534,7 +534,8 @@ class AmqQueue(GenServer):
     def _forget_channel(self, channel: Ref) -> None:
         """Remove the consumers of a channel, and have its unacked messages requeued in a later turn.
 
-        With a connection all its channels end: what they give back is requeued together, and not delivered to the others.
+        All channels of a connection end together; their messages are requeued in one later turn, so none is
+        delivered to a channel that is about to end.
         """
         if self._consumers is None or channel not in self._consumers.channels:
             return

@@ -1,10 +1,10 @@
 """Access: users, permissions, topic permissions. No I/O: rows in, answers or errors out.
 
-A permission is three regular expressions per user and vhost: *configure*, *write* and *read*. They are
-searched anywhere in the name of the queue or exchange (``patterns.py``); the empty one matches the empty
-name only, so it grants nothing, and neither does a stored one that cannot be read. No permission means no access to the vhost. A topic permission limits routing keys
-per topic exchange; no topic permission means no limit. Every change moves ``epoch``, so that
-cached routes are worked out anew (RabbitMQ's channels keep the last twelve granted checks for a while).
+A permission is three regular expressions per user and vhost: *configure*, *write* and *read*. They are searched
+anywhere in the name of the queue or exchange (``patterns.py``); the empty one matches the empty name only, so it
+grants nothing, and neither does a stored one that cannot be read. No permission means no access to the vhost. A topic
+permission limits routing keys per topic exchange; no topic permission means no limit. Every change moves ``epoch``,
+so that cached routes are worked out anew (RabbitMQ's channels keep the last twelve granted checks for a while).
 
 Differs from RabbitMQ: ``{username}`` and ``{vhost}`` in topic permissions stand for those texts, not for
 regular expressions; a user named ``.*`` gains nothing.

@@ -1,10 +1,10 @@
 """Deletions: the removals of a vhost's topology that take more than one step.
 
-A deletion takes effect in memory at once. Its bindings are dropped in steps (``routing/topology.py``), the first
-in the turn of whoever deletes, each other one after a drain of the run queue, so that clients are served between two
-steps; several deletions take turns. Rows are deleted with the step that removes their objects, the row of the deleted queue or
-exchange with the first: whatever step a crash falls behind, the object is either there with all its bindings or gone,
-and a start deletes the rows of bindings that lack an end (``VHost.forget_bindings``).
+A deletion takes effect in memory at once. Its bindings are dropped in steps (``routing/topology.py``), the first in
+the turn of whoever deletes, each other one after a drain of the run queue, so that clients are served between two
+steps; several deletions take turns. Rows are deleted with the step that removes their objects, the row of the deleted
+queue or exchange with the first: whatever step a crash falls behind, the object is either there with all its bindings
+or gone, and a start deletes the rows of bindings that lack an end (``VHost.forget_bindings``).
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ A broker that can write nothing cannot write acks either, and stays full. One ba
 lies in a data directory, however many stores are in it; the first write that meets a full disk releases it.
 ``restore`` brings it back when there is room again.
 
-The *reserve* is a second, smaller one that messages never get. It is given up where a disk is full although
-the ballast is gone: for the recovery of a store, for acks and for checkpoints, which make room. From then until it is back the disk alarm
-holds (``broker/node/disk_watch.py``), so what it freed is left to acks.
+The *reserve* is a second, smaller one that messages never get. It is given up where a disk is full although the
+ballast is gone: for the recovery of a store, for acks and for checkpoints, which make room. From then until it is
+back the disk alarm holds (``broker/node/disk_watch.py``), so what it freed is left to acks.
 """
 
 from __future__ import annotations

@@ -22,10 +22,11 @@ Invariants:
 * ``memtables`` has all durable changes and no others: between two flushes, the log up to ``durable``.
 * A message acked everywhere before a flush starts costs no byte on the disk.
 
-Errors: after a shortage (``core/shortage.py``: a disk that is full although the ballast was given up, no
-descriptor, no memory) the flush's rows are reported *nacked*, and everything goes back to pending, places and
-numbers too; ``resume`` tries again, and a row that was nacked may be reported safe after all. After any other error the store has **failed**: it is unknown which bytes behind
-the last durable position are on the disk, no work is taken any more, and the store must be recovered.
+Errors: after a shortage (``core/shortage.py``: a disk that is full although the ballast was given up, no descriptor,
+no memory) the flush's rows are reported *nacked*, and everything goes back to pending, places and numbers too;
+``resume`` tries again, and a row that was nacked may be reported safe after all. After any other error the store has
+**failed**: it is unknown which bytes behind the last durable position are on the disk, no work is taken any more, and
+the store must be recovered.
 
 Turned down: a record per message (2 us each instead of 0.3), a sync per queue, journal behind
 segment (two waits instead of one), confirming after the write without the sync.

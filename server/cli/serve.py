@@ -23,6 +23,7 @@ from leveret.core import descriptors
 from leveret.core import log as logs
 from leveret.core.errors import ConfigError, StoreError
 from leveret.core.machine import Machine
+from leveret.core.printable import value
 from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.cli.spare_memory import SpareMemory
 from leveret.server.config import files as conf_file
@@ -104,7 +105,7 @@ async def _tell_ready(broker: Broker, config: Config) -> None:
     """Say when every vhost serves, and before that which do not."""
     address, version = f"amqp://{broker.addresses[0]}", leveret.__version__
     for vhost, reason in broker.degraded.items():
-        _say(f"leveret {version} degraded: {address} vhost={vhost} reason={reason}")
+        _say(f"leveret {version} degraded: {address} vhost={value(vhost)} reason={value(reason)}")
     await broker.wait_serving()
     loop = name_of(asyncio.get_running_loop())
     _say(
