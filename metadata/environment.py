@@ -45,6 +45,7 @@ class Environment:
         self._lock = threading.Lock()
         self._claim: tuple[int, int] | None = self._take_claim()
         self._room_to = 0  # the disk space of the file's first so many bytes is taken
+        self._is_lost = False  # LMDB is of no use after a failed write, or without its map
         try:
             keep_lock_room(directory)
             self._lmdb = _opened(directory, map_size=map_bytes, mode=0o600)
@@ -52,6 +53,7 @@ class Environment:
             self._drop_claim()
             raise
         try:
+            self._map_bytes: int = self._lmdb.info()["map_size"]
             self._check()
             with suppress(StoreError):  # it is what is left of an earlier start that counts
                 self._keep_reserve()
@@ -104,33 +106,34 @@ class Environment:
 
     def own(self, key: bytes) -> Any:
         with self._lock:
-            return _own(self._lmdb, self._directory, key)
+            return _own(self._live(), self._directory, key)
 
     def rows(self) -> list[tuple[int, bytes]]:
         with self._lock:
-            return rows_of(self._lmdb, self._directory)
+            return rows_of(self._live(), self._directory)
 
     def commit(self, changes: list[Change], may_use_reserve: bool = False) -> None:
         """Write and sync all in one transaction, or raise StoreError; a full map is enlarged.
 
         ``may_use_reserve``: the last of the disk is for these changes, as it is for deletions.
         """
+        puts_bytes = sum(len(value) for _, value in changes if value is not None)
         with self._lock:
-            puts_bytes = sum(len(value) for _, value in changes if value is not None)
-            while True:
-                if puts_bytes and not may_use_reserve:
-                    self._keep_reserve(puts_bytes)
-                try:
-                    self._write(changes)
-                except lmdb.MapFullError:
-                    self._grow()
-                except (lmdb.Error, OSError, MemoryError) as error:
-                    if isinstance(error, lmdb.PanicError):
-                        self._reopen(self._lmdb.info()["map_size"])
-                    text = str(error) or type(error).__name__
-                    raise StoreError(f"metadata cannot be written: {text}") from error
-                else:
-                    return
+            try:
+                self._live()
+                while True:
+                    if puts_bytes and not may_use_reserve:
+                        self._keep_reserve(puts_bytes)
+                    try:
+                        self._write(changes)
+                        return
+                    except lmdb.MapFullError:
+                        self._grow()
+            except (lmdb.Error, OSError, MemoryError) as error:
+                if isinstance(error, lmdb.PanicError):
+                    self._is_lost = True
+                text = str(error) or type(error).__name__
+                raise StoreError(f"metadata cannot be written: {text}") from error
 
     def _keep_reserve(self, size_bytes: int = 0) -> None:
         """Have disk space behind the pages in use taken, so that starts and deletions find room on a full disk."""
@@ -145,21 +148,23 @@ class Environment:
             raise StoreError(f"metadata cannot be written: {error.strerror}") from error
         self._room_to = room_to
 
-    def _reopen(self, map_bytes: int) -> None:
-        """Open the environment anew: after some errors LMDB writes nothing any more, or has lost its map."""
-        self._lmdb.close()
-        self._lmdb = _opened(self._directory, map_size=map_bytes, mode=0o600)
+    def _live(self) -> Any:
+        """Return LMDB's environment, opened anew if it is lost; where that fails, the next call tries again."""
+        if self._is_lost:
+            self._lmdb.close()
+            self._lmdb = _opened(self._directory, map_size=self._map_bytes, mode=0o600)
+            self._is_lost = False
+        return self._lmdb
 
     def _grow(self) -> None:
-        before_bytes = self._lmdb.info()["map_size"]
-        map_bytes = before_bytes * 2
+        map_bytes = self._map_bytes * 2
         try:
             os.truncate(self._data, map_bytes)
             self._lmdb.set_mapsize(map_bytes)
         except (OSError, lmdb.Error) as error:
-            if isinstance(error, lmdb.Error):  # LMDB has unmapped the file before
-                self._reopen(before_bytes)
+            self._is_lost = isinstance(error, lmdb.Error)  # LMDB has unmapped the file before
             raise StoreError(f"metadata cannot grow to {map_bytes} bytes: {error}") from error
+        self._map_bytes = map_bytes
 
     def _write(self, changes: list[Change]) -> None:
         with self._lmdb.begin(write=True) as transaction:
@@ -172,7 +177,7 @@ class Environment:
     def copy_to(self, directory: Path) -> None:
         """Copy into a new directory, not synced; commits wait. StoreError: the write failed."""
         with self._lock:
-            _copy(self._lmdb, directory)
+            _copy(self._live(), directory)
 
     def close(self) -> None:
         """Unmap the file; the directory can be opened again."""

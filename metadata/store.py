@@ -14,6 +14,9 @@ in AMQP's own encoding, so that no type letter is lost.
 transaction: a burst of declares costs one fdatasync. The thread itself encodes large writes, so that the caller is not
 held up. The outcomes of a group are delivered by one call, in order. The map starts small; when it is full it is
 doubled and the group written again.
+
+When a group fails, its writes without puts are committed alone: on a full disk, room is kept for deletions. Every error
+is an outcome; the thread goes on with the next group.
 """
 
 from __future__ import annotations
@@ -159,23 +162,31 @@ class MetadataStore:
             return group
 
     def _commit(self, group: list[_Write]) -> None:
-        changes: list[Change] = []
-        told: deque[tuple[Then, StoreError | None]] = deque()
-        for encode, then, _ in group:
-            try:
-                changes += encode()
-            except Exception as error:  # noqa: BLE001  # of this write alone
-                told.append((then, StoreError(f"metadata cannot be written: {error}")))
-            else:
-                told.append((then, None))
-        try:
-            self._environment.commit(changes)
-        except StoreError as error:
-            told = deque((then, outcome or error) for then, outcome in told)
+        writes = [_encoded(encode) for encode, *_ in group]
+        good = [each for each in writes if not isinstance(each, StoreError)]
+        refusal = deletions_refusal = self._written(good)
+        if refusal is not None:
+            deletions = [each for each in good if _is_deletion(each)]
+            if 0 < len(deletions) < len(good):  # their room is kept for them
+                deletions_refusal = self._written(deletions)
 
+        told: deque[tuple[Then, StoreError | None]] = deque()
+        for (_, then, _), each in zip(group, writes, strict=True):
+            if isinstance(each, StoreError):
+                told.append((then, each))
+            else:
+                told.append((then, deletions_refusal if _is_deletion(each) else refusal))
         self._deliver(lambda: self._tell(told))
         for *_, pending in group:
             pending.done()
+
+    def _written(self, writes: list[list[Change]]) -> StoreError | None:
+        """Commit writes together; return why they are refused."""
+        try:
+            self._environment.commit([change for changes in writes for change in changes])
+        except Exception as error:  # noqa: BLE001  # its clients are answered, and the thread goes on
+            return _as_store_error(error)
+        return None
 
     def _tell(self, told: deque[tuple[Then, StoreError | None]]) -> None:
         try:
@@ -191,6 +202,23 @@ class MetadataStore:
 def _changes(puts: Sequence[Row], deletes: Sequence[Row]) -> list[Change]:
     changes: list[Change] = [(_key(row), None) for row in deletes]
     return changes + [(_key(row), packed(row.to_fields())) for row in puts]
+
+
+def _encoded(encode: Callable[[], list[Change]]) -> list[Change] | StoreError:
+    try:
+        return encode()
+    except Exception as error:  # noqa: BLE001  # of this write alone
+        return _as_store_error(error)
+
+
+def _as_store_error(error: Exception) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    return StoreError(f"metadata cannot be written: {str(error) or type(error).__name__}")
+
+
+def _is_deletion(changes: list[Change]) -> bool:
+    return all(value is None for _, value in changes)
 
 
 def _key(row: Row) -> bytes:

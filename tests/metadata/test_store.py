@@ -6,6 +6,7 @@ import errno
 import resource
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -475,24 +476,22 @@ def test_the_memory_store_has_the_same_edges(owner: Owner) -> None:
         store.write([], [], owner.note("late"))
 
 
+def panic(_: object) -> None:
+    raise lmdb.PanicError("MDB_PANIC: Update of meta page failed or environment had fatal error")
+
+
 def test_an_environment_that_lmdb_gives_up_is_opened_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = environment.Environment(tmp_path / "m", 1 << 20)
     with monkeypatch.context() as patched:
-
-        def panic(_: object) -> None:
-            raise lmdb.PanicError(
-                "MDB_PANIC: Update of meta page failed or environment had fatal error"
-            )
-
         patched.setattr(opened, "_write", panic)
         before = opened._lmdb
         with pytest.raises(StoreError, match="metadata cannot be written: MDB_PANIC"):
             opened.commit([(b"\x01k", packed("v"))])
-    assert opened._lmdb is not before
 
     opened.commit([(b"\x01k", packed("v"))])
+    assert opened._lmdb is not before
     assert opened.rows() == [(1, packed("v"))]
     opened.close()
 
@@ -513,3 +512,151 @@ def test_the_last_room_of_a_disk_is_for_counters_and_deletions(
     opened.commit([(b"\x00boot_epoch", packed(7))], may_use_reserve=True)
     assert opened.rows() == []
     opened.close()
+
+
+@contextmanager
+def without_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_environment_that_cannot_be_opened_anew_is_opened_by_a_later_write(
+    opened, owner: Owner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    store = opened()
+    written(store, owner, [VhostRow("a"), VhostRow("b")])
+    with monkeypatch.context() as patched, without_descriptors():
+        patched.setattr(store._environment, "_write", panic)
+        store.write([VhostRow("c")], [], owner.note("c"))
+        assert isinstance(owner.run(2)[-1], StoreError)
+        patched.undo()
+        for number, write in enumerate([([VhostRow("d")], []), ([], [VhostRow("a")])]):
+            store.write(*write, owner.note("written"))
+            assert "Too many open files" in str(owner.run(3 + number)[-1])
+        with pytest.raises(StoreError, match="Too many open files"):
+            store.copy_to(tmp_path / "copy")
+
+    store.copy_to(tmp_path / "copy")
+    written(store, owner, [VhostRow("e")], [VhostRow("b")])
+    assert [each.name for each in store.load().vhosts] == ["a", "e"]
+
+
+def test_a_lost_environment_can_be_closed(opened, owner: Owner) -> None:
+    store = opened()
+    written(store, owner, [VhostRow("a")])
+    with pytest.MonkeyPatch.context() as patched, without_descriptors():
+        patched.setattr(store._environment, "_write", panic)
+        for _ in range(2):
+            store.write([], [VhostRow("a")], owner.note("refused"))
+        owner.run(3)
+        store.close()
+
+    assert [each.name for each in opened().load().vhosts] == ["a"]
+
+
+class NoLargerMap:
+    """An LMDB environment whose map cannot change, and is lost."""
+
+    def __init__(self, env: object) -> None:
+        self._env = env
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._env, name)
+
+    def set_mapsize(self, _: int) -> None:
+        raise lmdb.MemoryError("mdb_env_set_mapsize: Cannot allocate memory")
+
+
+def test_a_map_that_neither_grows_nor_comes_back_does_so_at_a_later_write(
+    opened, owner: Owner
+) -> None:
+    store = opened(map_bytes=64 * 1024)
+    big = GlobalParameterRow("big", "v" * 100_000)
+    store._environment._lmdb = NoLargerMap(store._environment._lmdb)
+    store._environment._room_to = 1 << 30  # so that it needs no descriptor
+    with without_descriptors():
+        store.write([big], [], owner.note("big"))
+        assert "metadata cannot grow to 131072 bytes" in str(owner.run(1)[0])
+        store.write([big], [], owner.note("big"))
+        assert "Too many open files" in str(owner.run(2)[1])
+
+    written(store, owner, [big])
+    assert store.load().global_parameters == [big]
+
+
+@pytest.mark.parametrize("step", ["_keep_reserve", "_write", "_grow"])
+@pytest.mark.parametrize(
+    "error",
+    [lmdb.Error("closed"), OSError(5, "closed"), MemoryError("closed"), TypeError("closed")],
+)
+def test_every_error_of_a_commit_is_an_answer(
+    opened, owner: Owner, monkeypatch: pytest.MonkeyPatch, step: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    def full(_: object) -> None:
+        raise lmdb.MapFullError("full")
+
+    store = opened()
+    with monkeypatch.context() as patched:
+        if step == "_grow":
+            patched.setattr(store._environment, "_write", full)
+        patched.setattr(store._environment, step, fail)
+        store.write([VhostRow("a")], [], owner.note("a"))
+        outcome = owner.run(1)[0]
+
+    assert isinstance(outcome, StoreError)
+    assert "metadata cannot be written: " in str(outcome)
+    assert "closed" in str(outcome)
+    written(store, owner, [VhostRow("b")])
+    assert [each.name for each in store.load().vhosts] == ["b"]
+
+
+def no_room(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def fails_with_puts(store: MetadataStore) -> Callable[[list[environment.Change]], None]:
+    real = store._environment._write
+
+    def write(changes: list[environment.Change]) -> None:
+        if any(value is not None for _, value in changes):
+            raise lmdb.DiskError("No space left on device")
+        real(changes)
+
+    return write
+
+
+@pytest.mark.parametrize("refuses", ["the reserve", "LMDB"])
+def test_a_full_disk_refuses_the_puts_of_a_group_and_takes_its_deletions(
+    opened, owner: Owner, monkeypatch: pytest.MonkeyPatch, refuses: str
+) -> None:
+    store = opened()
+    written(store, owner, [VhostRow("a"), VhostRow("b"), VhostRow("c")])
+    if refuses == "LMDB":
+        monkeypatch.setattr(store._environment, "_write", fails_with_puts(store))
+    else:
+        store._environment._room_to = 0
+        monkeypatch.setattr(environment, "keep_room", no_room)
+    bad: list[Row] = [PolicyRow("/", "p", "", {"n": 1 << 70})] * (ENCODED_HERE + 1)
+    owner.outcomes.clear()
+    with store._environment._lock:
+        store.write([], [], owner.note("first"))  # the thread waits with it, or takes all at once
+        store.write([], [VhostRow("a")], owner.note("a is deleted"))
+        store.write([VhostRow("d")], [], owner.note("d"))
+        store.write([VhostRow("e")], [VhostRow("b")], owner.note("b becomes e"))
+        store.write(bad, [], owner.note("bad"))
+        store.write([], [VhostRow("c")], owner.note("c is deleted"))
+
+    *_, a, d, both, wrong, c = owner.run(6)
+    assert (a, c) == ("a is deleted", "c is deleted")
+    assert "No space left on device" in str(d)
+    assert both is d
+    assert "No space left" not in str(wrong)
+    assert isinstance(wrong, StoreError)
+    assert [each.name for each in store.load().vhosts] == ["b"]
