@@ -27,6 +27,9 @@ HANDSHAKE_S: Final = 10.0  # TCP accept to connection.open
 PART_WAIT_S: Final = 3.0  # for the client to close the socket, after the last byte sent
 SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a reply
 CLOSING_WAIT_S: Final = 30.0  # for close-ok
+# For all that a client has sent before its end: what the sockets' buffers hold, some MB, is read in a second, unless
+# a disk or a queue stands still.
+REST_S: Final = 60.0
 LINGER_S: Final = 5.0  # for a closed connection's last bytes, when the peer does not read
 BACKLOG: Final = (
     4_096  # of the kernel's queue of new connections; Linux grants net.core.somaxconn at most

@@ -304,7 +304,7 @@ class Channel(GenServer):
         self.session.writer.write(method_frame(self.number, encode(method)))
 
     def when_writable(self, callback: Callable[[Any], None]) -> None:
-        """Call back when the connection takes more again; one script at a time asks for it."""
+        """Call back when the connection takes more again, or its client ends; one script at a time asks for it."""
         self.deliveries.gate.wait(self.ref)
         self._when_writable = callback
 
@@ -317,6 +317,9 @@ class Channel(GenServer):
 
     def on_resume(self, mail: Resume) -> None:
         """The connection takes more: the method that waited for it goes on."""
+        self._wait_no_longer()
+
+    def _wait_no_longer(self) -> None:
         callback, self._when_writable = self._when_writable, None
         if callback is not None:
             callback(None)
@@ -475,6 +478,7 @@ class Channel(GenServer):
             deliveries, self.deliveries = self.deliveries, NoDeliveries(self, self.deliveries.gate)
             deliveries.settle_rest_now()
             Script(self, self._give_back(deliveries), lambda _: None).resume()
+            self._wait_no_longer()
 
     def _fail_hard(self, error: HardError) -> None:
         if error.method is None:

@@ -8,7 +8,7 @@ restart of the queue the old one is gone and its tags settle silently, as for a 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec import Struct
 
@@ -58,7 +58,10 @@ class Deliveries:
         prefetch: of the last basic.qos global=false; consumers take it when they start.
         limiter: the channel-wide prefetch (basic.qos global=true).
         gate: whether the connection takes more; queues look at it before they deliver.
+        client_reads: the client has not ended.
     """
+
+    client_reads: ClassVar[bool] = True
 
     __slots__ = (
         "_by_queue",
@@ -323,6 +326,8 @@ class Deliveries:
 
 class NoDeliveries(Deliveries):
     """The consuming half of a channel whose client has ended: deliveries go back, settlements come too late."""
+
+    client_reads = False
 
     __slots__ = ()
 

@@ -264,10 +264,12 @@ def basic_cancel(channel: Channel, method: methods.BasicCancel) -> Steps:
 
 
 def basic_get(channel: Channel, method: methods.BasicGet) -> Steps:
-    """basic.get."""
+    """basic.get; the message stays in its queue when the client ends before the queue is asked."""
     entry = _readable_queue(channel, method.queue)
-    if not channel.deliveries.gate.is_open:
+    if channel.deliveries.client_reads and not channel.deliveries.gate.is_open:
         yield Until(channel.when_writable)  # as consumers wait: the client reads too slowly
+    if not channel.deliveries.client_reads:
+        return None
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
     if answer is None:
         return methods.BasicGetEmpty()

@@ -103,6 +103,7 @@ class _Reader(Protocol):
     session: Session | None
     channels_sup: Ref | None
     writing_is_paused: bool
+    peer_has_ended: bool
 
     @property
     def runtime(self) -> Runtime: ...
@@ -251,6 +252,8 @@ class ChannelTable:
         slot.ref = slot.gate.channel = answer[1]
         self._numbers[answer[1]] = number
         self._reader.monitor(answer[1])
+        if self._reader.peer_has_ended:
+            self._reader.post(answer[1], PEER_ENDED)
         self._replay(number, slot)
 
     def _replay(self, number: int, slot: _Slot) -> None:
@@ -278,7 +281,7 @@ class ChannelTable:
             self.hand_over(number, _from_open(slot.stash))
 
     def peer_ended(self) -> None:
-        """Nobody takes deliveries any more; what the client has sent goes on."""
+        """Nobody takes deliveries any more; what the client has sent goes on. ``_started`` tells later channels."""
         self.close_gates()
         for slot in self._slots.values():
             if slot.ref is not None:

@@ -71,7 +71,7 @@ from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.script import Ask, Script, Steps
-from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, SILENT_CLOSE_S
+from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, REST_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
@@ -230,16 +230,15 @@ class Reader(GenServer):
 
     def input_ended(self) -> None:
         """The client has closed its end; a transport that has more to write would wait for the client to read."""
-        if self.state is _RUNNING and self.writer.unsent_bytes:
+        if self.state is _RUNNING and (self.peer_has_ended or self.writer.unsent_bytes):
             self.writer.abort()
 
     def _peer_ended(self) -> None:
         """The client has closed its end, and the socket is not read.
 
         RabbitMQ ends a connection when it reads that. While an alarm is raised no publish is read, maybe for
-        hours, so the connection ends with all that was not handled. Otherwise what the client
-        has sent is read to the end, whenever that is; nothing more is written, since the answer to it could be a
-        reset.
+        hours, so the connection ends with all that was not handled. Otherwise what the client has sent is read to
+        the end, within ``REST_S``; nothing is written, since the answer could be a reset.
         """
         blocks = self.read_control.blocks
         if self.state is State.CLOSING:
@@ -247,13 +246,18 @@ class Reader(GenServer):
         if self.state is not _RUNNING or not blocks:
             return
         if self.connections.alarms.raised or Block.UNSENT in blocks:
-            self.log.ends("the client has ended while it was blocked", logging.WARNING)
-            self.writer.abort()
-            self._close_socket()
+            self._give_up("the client has ended while it was blocked")
         elif not self.peer_has_ended:
             self.peer_has_ended = self.writing_is_paused = True
             self.writer.drop()
             self.channels.peer_ended()
+            self._arm("rest", REST_S)
+
+    def _give_up(self, reason: str, level: int = logging.WARNING) -> None:
+        """End without a word to the client."""
+        self.log.ends(reason, level)
+        self.writer.abort()
+        self._close_socket()
 
     # -- handshake -----------------------------------------------------------------------------
 
@@ -461,6 +465,8 @@ class Reader(GenServer):
             self._linked_exit(message)
         elif message == "heartbeat":
             self._heartbeat_due()
+        elif message == "rest" and self.state is _RUNNING:
+            self._give_up(f"the client has ended, but was not read to its end in {REST_S:g} s")
         elif message in {"handshake", "close"}:
             if message == "handshake":
                 self._handshake_timed_out()
@@ -508,9 +514,7 @@ class Reader(GenServer):
         send, lost = heartbeat.half_interval(self.writer.wrote, is_blocked)
         if lost or (is_blocked and read_control.is_unreachable(2 * heartbeat.interval_s)):
             reason = f"missed heartbeats of the client, timeout {heartbeat.interval_s} s"
-            self.log.ends(reason, logging.ERROR)
-            self.writer.abort()
-            self._close_socket()
+            self._give_up(reason, logging.ERROR)
             return
         if send:
             self.writer.write(HEARTBEAT_FRAME)

@@ -15,7 +15,9 @@ from chaos.rig import Chaos
 from conformance import wire
 from conformance.raw import Channel
 from leveret.broker.channel.session import Block
+from leveret.broker.connection.peers import LOOK_S
 from leveret.broker.connection.reader import Reader
+from leveret.core.limits import REST_S
 from leveret.core.sizes import SizeLimit
 from rigs.waiting import eventually
 
@@ -99,7 +101,7 @@ async def test_a_blocked_connection_that_lives_stays(chaos: Chaos) -> None:
     await raise_alarm(chaos)
     channel.publish("work", "more")
     await eventually(lambda: Block.ALARM in reader.read_control.blocks)
-    await asyncio.sleep(1.0)
+    await chaos.clock.advance(10 * LOOK_S)
     assert reader.ref.is_alive
 
     clear_alarm(chaos)
@@ -145,6 +147,85 @@ async def test_a_throttled_publisher_that_ends_has_its_messages_published(
     assert await asyncio.to_thread(bodies) == [b"%04d" % number for number in range(100)] + [
         b"last"
     ]
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "half"])
+@pytest.mark.parametrize("number", [1, 2], ids=["open channel", "new channel"])
+async def test_a_throttled_client_that_ends_behind_a_get_is_read_to_its_end(
+    chaos: Chaos, how: str, number: int
+) -> None:
+    """Nobody takes the get's message, so it stays; the channel may also be opened behind the end."""
+    channel = await with_delivery(chaos)
+    connection = channel.connection
+
+    def declare() -> None:
+        channel.ok("queue.declare", queue="sent")
+        channel.ok("queue.declare", queue="mine", exclusive=True)
+
+    await asyncio.to_thread(declare)
+    reader = reader_of(chaos, channel)
+    reader.read_control.block(Block.BACK_PRESSURE)
+
+    def send() -> None:
+        sender = Channel(connection, number)
+        if number != channel.number:
+            sender.send("channel.open")
+        sender.publish("sent", b"first")
+        sender.send("basic.get", queue="sent", no_ack=True)
+        sender.publish("sent", b"last")
+
+    await asyncio.to_thread(send)
+    await eventually(lambda: not _unsent_bytes(connection.socket))
+    end(channel, how)
+    await chaos.clock.advance(3 * LOOK_S)
+    assert reader.peer_has_ended
+
+    reader.read_control.unblock(Block.BACK_PRESSURE)
+
+    await eventually(lambda: not reader.ref.is_alive)
+    await eventually(lambda: "mine" not in chaos.broker.node.vhosts["/"].topology.queues)
+    assert [await body_of(chaos, "sent") for _ in range(2)] == [b"first", b"last"]
+
+
+async def test_the_end_of_a_getter_that_does_not_read_is_seen(chaos: Chaos) -> None:
+    """It has closed its sending half, and one of its gets waits until it reads."""
+    channel = await with_delivery(chaos)
+    reader = reader_of(chaos, channel)
+    other = await chaos.channel()
+
+    def send() -> None:
+        other.ok("queue.declare", queue="big")
+        for _ in range(60):
+            other.publish("big", bytes(MIB // 8))
+        other.ok("queue.declare", queue="big", passive=True)
+        for _ in range(60):
+            channel.send("basic.get", queue="big")
+
+    await asyncio.to_thread(send)
+    await eventually(
+        lambda: reader.writing_is_paused and Block.HELD_RUNS in reader.read_control.blocks
+    )
+
+    end(channel, "half")
+
+    await eventually(lambda: not reader.ref.is_alive, within_s=SEEN_S)
+    found = await asyncio.to_thread(lambda: other.ok("queue.declare", queue="big", passive=True))
+    assert found.message_count == 60
+
+
+async def test_a_client_that_has_ended_is_not_read_for_ever(chaos: Chaos) -> None:
+    channel = await with_delivery(chaos)
+    reader = reader_of(chaos, channel)
+    reader.read_control.block(Block.BACK_PRESSURE)
+    end(channel, "close")
+    await chaos.clock.advance(3 * LOOK_S)
+    assert reader.peer_has_ended
+    await chaos.clock.advance(REST_S - 2 * LOOK_S)
+    assert reader.ref.is_alive
+
+    await chaos.clock.advance(2 * LOOK_S)
+
+    assert not reader.ref.is_alive
 
 
 async def test_the_end_of_a_throttled_publisher_is_seen_behind_full_buffers_during_an_alarm(
