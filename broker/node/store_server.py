@@ -164,7 +164,7 @@ class StoreServer(GenServer):
                     threads(self._node.gil_yielding),
                     full_changed=self._node.resources.disk_changed,
                 )
-            except OSError as error:
+            except (OSError, StoreError, MemoryError) as error:
                 self._not_opened(error)
             except RuntimeError as error:  # as ``threading`` says that there is no thread left
                 self._not_opened(OSError(errno.EAGAIN, str(error)))

@@ -16,7 +16,9 @@ from chaos.rig import Chaos
 from conformance.raw import Connection, error_of
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S
+from leveret.core.errors import StoreError
 from leveret.core.files import Buffer, Files, OsCalls
+from leveret.msg_store import store
 from leveret.msg_store.recovery import recovery
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
@@ -187,6 +189,29 @@ async def test_a_vhost_that_cannot_be_opened_is_tried_until_it_can(
     assert caplog.text.count(f"vhost serves again vhost={VHOST}") == 1
     assert len(caplog.records) < 30, caplog.text
     assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [MemoryError(), StoreError("of the test")])
+async def test_a_store_that_cannot_be_made_of_its_files_is_tried_until_it_can(
+    data: Path, disk: Disk, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.MsgStore, "_make_collector", fail)
+        async with running(data, disk) as rig:
+            assert set(rig.broker.degraded) == {"/", VHOST}
+            await rig.tried(10)
+            outages = rig.broker.node.outages.by_vhost
+            assert all(outage.is_retried for outage in outages.values())
+            patched.undo()
+            await rig.tried(1)
+            channel = await rig.on(VHOST)
+            assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
 
 
 async def test_a_store_that_fails_again_and_again_takes_its_vhost_down_for_a_while_only(
