@@ -320,15 +320,19 @@ class Turns:
                 self._dead_letter(function, None)
             return
         cell.state = state | ACTIVE
+        ready = self._ready
+        before = len(ready)
         try:
             function(*args)
         except BaseException as error:  # noqa: BLE001  # any exception ends this actor
             self._failed(cell, error)
-            return
-        if cell.state == ACTIVE and not cell.inbox and not cell.kind:
-            cell.state = IDLE
         else:
-            self.leave(cell)
+            if cell.state == ACTIVE and not cell.inbox and not cell.kind:
+                cell.state = IDLE
+            else:
+                self.leave(cell)
+        if len(ready) > before + WOKEN_MAX:
+            self.scheduler.limit_woken(before)
 
     def run_event(self, ref: Ref, function: Callable[..., object], *args: object) -> None:
         """Run a socket event as a turn of an actor (``run_as``), and drain when it is the last one."""

@@ -255,7 +255,7 @@ class Waker(Notes):
             self.runtime.send(each, number)
 
 
-@pytest.mark.parametrize("way", ["mail", "event", "callback"])
+@pytest.mark.parametrize("way", ["mail", "event", "call", "callback"])
 def test_others_do_not_wait_for_all_that_one_turn_wakes(
     runtime: Runtime, notes: list[Any], way: str
 ) -> None:
@@ -270,6 +270,8 @@ def test_others_do_not_wait_for_all_that_one_turn_wakes(
         runtime.send(waker, woken)
     elif way == "event":
         runtime.run_event(waker, wake)
+    elif way == "call":
+        runtime.run_as(waker, wake)
     else:
         runtime.run_callback(wake)
     runtime.send(other, "mail")
