@@ -9,9 +9,9 @@ socket is closed; an open connection is never closed for a new one.
 Sockets without an open connection are bounded as well, since each costs some kilobytes. The newest stay, so peers
 that never log in do not keep out those that do, which takes them milliseconds.
 
-At 1,024 descriptors and with two vhosts this leaves 832 sockets, where RabbitMQ allows 829. The more descriptors
-there are, the more vhosts may there be before RabbitMQ would allow more. Half of all descriptors are for sockets however
-many vhosts there are: their stores are seldom at their worst all at once, and wait for descriptors where they must.
+There are never fewer sockets than RabbitMQ allows, 829 at 1,024 descriptors, however many vhosts there are: their
+stores are seldom at their worst all at once, and wait for descriptors where they must. At 1,024 that holds from the
+third vhost on. RabbitMQ's figure leaves 100 descriptors and a tenth of the others.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Admission:
         """How many sockets there may be at present."""
         limit = descriptors.limit()
         reserved = DESCRIPTORS_OF_NODE + DESCRIPTORS_OF_VHOST * len(self._vhosts)
-        return max(limit // 2, limit - reserved)
+        return max(0, _allowed_by_rabbitmq(limit), limit - reserved)
 
     def has_room(self, sockets: int, peer: Any) -> bool:
         """Return whether a socket of this address is taken, beside so many; may close the oldest that waits."""
@@ -70,3 +70,8 @@ class Admission:
             transport.abort()
             return True
         return False
+
+
+def _allowed_by_rabbitmq(limit: int) -> int:
+    """Return how many sockets RabbitMQ allows at so many descriptors. Source: ``file_handle_cache``."""
+    return int((limit - 100) * 0.9) - 2

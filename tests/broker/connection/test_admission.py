@@ -59,19 +59,27 @@ async def is_answered(reader: asyncio.StreamReader) -> bool:
         return False
 
 
-@pytest.mark.parametrize(("limit", "allowed_by_rabbitmq"), [(1_024, 829), (4_096, 3_594)])
-async def test_no_fewer_sockets_than_in_rabbitmq(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, limit: int, allowed_by_rabbitmq: int
+@pytest.mark.parametrize("vhosts", [1, 3, 7, 100])
+@pytest.mark.parametrize(
+    ("limit", "allowed_by_rabbitmq"), [(300, 178), (1_024, 829), (4_096, 3_594), (65_536, 58_890)]
+)
+def test_no_fewer_sockets_than_in_rabbitmq_however_many_vhosts(
+    monkeypatch: pytest.MonkeyPatch, limit: int, allowed_by_rabbitmq: int, vhosts: int
 ) -> None:
     monkeypatch.setattr(descriptors, "limit", lambda: limit)
 
-    assert broker.node.sockets.admission.sockets_limit >= allowed_by_rabbitmq
+    sockets = admission_module.Admission(range(vhosts)).sockets_limit
+
+    assert sockets >= allowed_by_rabbitmq
+    assert limit - sockets >= 100, "for the node and a store at rest"
 
 
-async def test_many_vhosts_leave_half_of_the_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(descriptors, "limit", lambda: 1_024)
+def test_a_process_with_hardly_any_descriptors_takes_no_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(descriptors, "limit", lambda: 64)
 
-    assert admission_module.Admission(range(100)).sockets_limit == 512
+    assert admission_module.Admission(range(1)).sockets_limit == 0
 
 
 async def test_a_socket_that_has_not_logged_in_makes_room(
