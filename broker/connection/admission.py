@@ -9,9 +9,9 @@ socket is closed; an open connection is never closed for a new one.
 Sockets without an open connection are bounded as well, since each costs some kilobytes. The newest stay, so peers
 that never log in do not keep out those that do, which takes them milliseconds.
 
-There are never fewer sockets than RabbitMQ allows, 829 at 1,024 descriptors, however many vhosts there are: their
-stores are seldom at their worst all at once, and wait for descriptors where they must. At 1,024 that holds from the
-third vhost on. RabbitMQ's figure leaves 100 descriptors and a tenth of the others.
+There are never fewer sockets than RabbitMQ allows, which is 829 at 1,024 descriptors. With more than two vhosts that
+leaves their stores less than was reserved for them. They are seldom at their worst all at once, and wait for
+descriptors where they must.
 """
 
 from __future__ import annotations
