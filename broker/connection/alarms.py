@@ -58,6 +58,11 @@ class Alarms:
         return "low on " + " & ".join(self.raised)
 
     @property
+    def now_s(self) -> float:
+        """The clock that the throttles of connections count by."""
+        return self._runtime.clock.monotonic_s()
+
+    @property
     def has_disk(self) -> bool:
         return DISK in self.raised
 

@@ -6,7 +6,9 @@ once, if it said that it understands that. Source: ``rabbit_reader``.
 
 Definitions and consumers take memory as messages do. A consumer must be able to come and to drain queues while memory is
 short, so its methods pass; but a connection is blocked as well when, while the memory alarm is raised, it sends a
-method with large arguments, or more of those that the broker must remember than any consumer needs.
+method with large arguments, or thousands of methods that make queues, exchanges, bindings or consumers. The count of
+these leaks away with time, for most of what is made in a loop is deleted or cancelled in it, or was there already.
+Passive declares make nothing, and channels are bounded by what was negotiated, so neither is counted.
 Differs from RabbitMQ, which lets all of them pass.
 """
 
@@ -27,14 +29,12 @@ if TYPE_CHECKING:
     from leveret.broker.connection.alarms import Alarms
 
 ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method that passes while memory is short
-REMEMBERED_MAX: Final = (
-    5_000  # methods of a connection during one alarm: its channels, queues, consumers
-)
+REMEMBERED_MAX: Final = 5_000  # methods of a connection, less those forgotten
+FORGOTTEN_PER_S: Final = 1_000
 
 _PUBLISHES: Final = (PUBLISH, OVERSIZE)
 _REMEMBERED: Final = frozenset(
     {
-        spec.CHANNEL_OPEN,
         spec.EXCHANGE_DECLARE,
         spec.EXCHANGE_BIND,
         spec.QUEUE_DECLARE,
@@ -42,13 +42,15 @@ _REMEMBERED: Final = frozenset(
         spec.BASIC_CONSUME,
     }
 )
+# Declarations with ``passive`` as their first bit: the number of names between it and the ticket.
+_NAMES_BEFORE_PASSIVE: Final = {spec.EXCHANGE_DECLARE: 2, spec.QUEUE_DECLARE: 1}
 
 
 class Throttle:
     """The effect of alarms on one connection.
 
     Attributes:
-        is_blocked: the connection has published since an alarm was raised, or made the broker remember too much.
+        is_blocked: the connection has published since an alarm was raised, or made too much.
         reader: of the connection.
     """
 
@@ -60,7 +62,7 @@ class Throttle:
         self.reader = reader
         self._tell = tell
         self._held: Sequence[Run] = ()  # shared: most connections hold none
-        self._remembered = (0, 0)  # which alarm, how many methods since it was raised
+        self._remembered = (0, 0.0, 0.0)  # which alarm, how many methods at that time
 
     def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
         """Return the runs that are handled now; hold the others, from the first publish on.
@@ -85,13 +87,15 @@ class Throttle:
     def _takes_memory(self, run: Run) -> bool:
         """Return whether a method has to wait until memory is not short any more."""
         alarms = self.alarms
-        if MEMORY not in alarms.raised or run[2] not in _REMEMBERED:
+        if MEMORY not in alarms.raised or run[2] not in _REMEMBERED or _is_passive(run):
             return False
         if len(run[3]) > ARGUMENTS_BYTES_MAX:
             return True
-        alarm, count = self._remembered
-        count = count + 1 if alarm == alarms.times else 1
-        self._remembered = (alarms.times, count)
+        alarm, count, at_s = self._remembered
+        now_s = alarms.now_s
+        forgotten = FORGOTTEN_PER_S * (now_s - at_s)
+        count = max(0.0, count - forgotten) + 1 if alarm == alarms.times else 1.0
+        self._remembered = (alarms.times, count, now_s)
         return count > REMEMBERED_MAX
 
     def _block(self, held: list[Run]) -> None:
@@ -117,6 +121,18 @@ class Throttle:
     def close(self) -> None:
         self.alarms.forget(self.reader)
         self._held = ()
+
+
+def _is_passive(run: Run) -> bool:
+    """Return whether a method only asks whether something exists; one that is cut short is refused later."""
+    names, arguments = _NAMES_BEFORE_PASSIVE.get(run[2]), run[3]
+    if names is None:
+        return False
+    position = 2
+    for _ in range(names):
+        if position < len(arguments):
+            position += 1 + arguments[position]
+    return position < len(arguments) and bool(arguments[position] & 1)
 
 
 def _first_without_body(run: Run) -> tuple[list[Run], list[Run]]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
+from leveret.amqp import spec
 from leveret.broker.connection import throttle
 from leveret.core import limits
 from rigs.broker_rig import BODY, HEADER, Client, Rig
@@ -242,6 +243,55 @@ def test_a_connection_that_defines_on_and_on_waits_while_memory_is_short(
         cleared(rig)
         assert len(client.take()) == 1
     assert len(rig.queues) == 1 + 2 * 11
+
+
+def test_looking_and_draining_on_and_on_passes_while_memory_is_short(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    publisher(rig).publish(1, "q", *[b"%d" % number for number in range(30)])
+    raised(rig)
+    client = rig.session(channels=1)
+    for _ in range(30):
+        client.ask(1, m.QueueDeclare("q", passive=True))
+        client.ask(1, m.ExchangeDeclare("amq.direct", passive=True))
+        client.ask(2, m.ChannelOpen())
+        client.send(2, m.BasicGet("q"))
+        assert len(client.bodies()) == 1
+        client.send(2, m.BasicAck(1))
+        client.ask(2, m.ChannelClose())
+
+    assert client.wire.is_reading
+    assert depth(rig) == 0
+
+
+def test_what_a_connection_has_made_is_forgotten_bit_by_bit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that consumes and cancels in a loop is not held up, one that declares in a flood is."""
+    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    publisher(rig)
+    raised(rig)
+    client = rig.session()
+    for _ in range(100):
+        client.ask(1, m.BasicConsume("q", "t"))
+        client.ask(1, m.BasicCancel("t"))
+        rig.jump(0.002)
+    assert client.wire.is_reading
+
+    client.send(1, *[m.QueueDeclare("q")] * 20)
+    assert not client.wire.is_reading
+
+
+@pytest.mark.parametrize("ids", [spec.EXCHANGE_DECLARE, spec.QUEUE_DECLARE])
+def test_a_declaration_that_is_cut_short_is_no_passive_one(rig: Rig, ids: int) -> None:
+    client = publisher(rig)
+    raised(rig)
+    frame = struct.pack(">BHII", 1, 1, 4, ids) + b"\xce"
+
+    client.feed(frame)
+
+    assert type(client.take()[-1]) is m.ConnectionClose
 
 
 def test_methods_are_counted_for_each_alarm(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
