@@ -23,6 +23,7 @@ class Outage(Struct, eq=False):
         is_retried: it is started again and again; else it stays down until an operator does something.
         tries: how often it was started in vain since.
         next_try_s: when it is started again; None if it is not, or is being started.
+        reminded_s: when a line in the log last said that it is down; monotonic time.
     """
 
     reason: str
@@ -30,6 +31,7 @@ class Outage(Struct, eq=False):
     is_retried: bool
     tries: int = 0
     next_try_s: float | None = None
+    reminded_s: float = 0.0
 
 
 class Outages:

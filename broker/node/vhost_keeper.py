@@ -6,6 +6,10 @@ themselves or by an operator, and nobody should have to start the node again for
 store failed for such a reason (``VHost.store_error``) is started again ``PAUSE_S`` after each failure.
 Meanwhile its clients are refused, and the other vhosts serve.
 
+Vhosts that are down are started one after another, for their supervisor starts one child at a time and takes no
+other request meanwhile. So ``PAUSE_S`` holds for starts that fail or end at once: a vhost behind one that recovers for
+minutes, or whose disk hangs, waits until that start is over.
+
 One line in the log says that a vhost is down, one per minute that it still is and how often it was tried, and
 one that it serves again.
 """
@@ -30,9 +34,7 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-PAUSE_S: Final = (
-    1.0  # between two starts of a vhost; clients wait for at most 2 s when the cause is gone
-)
+PAUSE_S: Final = 1.0  # between two starts of a vhost, if no other vhost's start takes longer
 REMINDER_S: Final = 60.0  # between two lines about a vhost that is still down
 
 _LOOK: Final = "look"
@@ -51,7 +53,6 @@ class VhostKeeper(GenServer):
     def init(self, node: Node) -> None:
         self._node = node
         self._is_trying = self._has_timer = False
-        self._reminded_s: dict[str, float] = {}
         self.runtime.register(VHOST_KEEPER, self.ref)
         for vhost in node.vhosts.values():
             if vhost.supervisor is not None:  # else it has not been started yet
@@ -92,7 +93,7 @@ class VhostKeeper(GenServer):
             self._look_later()
 
     def _log_down(self, name: str, outage: Outage) -> None:
-        self._reminded_s[name] = self.runtime.clock.monotonic_s()
+        outage.reminded_s = self.runtime.clock.monotonic_s()
         again = f"every {PAUSE_S:g} s" if outage.is_retried else "never"
         log.error("vhost is down vhost=%s reason=%s started_again=%s", name, outage.reason, again)
 
@@ -136,8 +137,8 @@ class VhostKeeper(GenServer):
 
     def _remind(self, name: str) -> None:
         now_s, outage = self.runtime.clock.monotonic_s(), self._node.outages.by_vhost[name]
-        if now_s - self._reminded_s.get(name, now_s) >= REMINDER_S:
-            self._reminded_s[name] = now_s
+        if now_s - outage.reminded_s >= REMINDER_S:
+            outage.reminded_s = now_s
             down_s = self.runtime.clock.wall_s() - outage.since_s
             log.error(
                 "vhost is still down vhost=%s reason=%s tries=%d down_s=%d",

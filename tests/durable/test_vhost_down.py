@@ -14,6 +14,7 @@ import pytest
 
 from chaos.rig import Chaos
 from conformance.raw import Connection, error_of
+from leveret.broker.node.node import VHOST_KEEPER
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S
 from leveret.core.errors import StoreError
@@ -252,6 +253,9 @@ async def test_a_vhost_that_is_down_can_be_deleted_at_once(data: Path, disk: Dis
         failures = disk.failures
         await rig.clock.advance(10 * PAUSE_S)
         assert disk.failures == failures
+        keeper: Any = rig.broker.runtime.whereis(VHOST_KEEPER)
+        kept = [each for each in vars(keeper.cell.actor).values() if isinstance(each, dict | set)]
+        assert not any(VHOST in each for each in kept), "its name is forgotten"
 
 
 async def test_a_vhost_that_cannot_be_started_is_not_added(data: Path, disk: Disk) -> None:
