@@ -6,9 +6,9 @@ whenever so much was taken in. A sender may go below zero (a batch is not cut); 
 until both figures are above zero again, and then stops its own source, usually a socket, so nothing
 ever waits inside ``send``. When the receiver dies its sender forgets it and goes on.
 
-An account that is not used costs both ends memory. The receiver may close it at any time: it grants
-what it has counted, and forgets; the next message opens an account anew. A sender whose credit is
-whole again has nothing under way, and may forget its end as well.
+An idle account costs both ends memory. The receiver may close it at any time: it grants the messages and
+bytes that it has counted, and drops its half; the next message opens a new account. A sender whose credit is
+whole again has nothing in flight, and may drop its half as well.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class CreditReceiver:
     def was_idle(self) -> bool:
         """Return whether nothing was counted since the last call.
 
-        Grants that bring the count back to the same figure hide what was counted; the account then closes early.
+        A grant can bring the count back to the figure of the last call; then the account closes early, which does no harm.
 
         It compares counts, so that ``received`` need not note anything.
         """

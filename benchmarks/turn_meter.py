@@ -32,7 +32,7 @@ DEPTH = 9
 
 
 class Meter:
-    """What is measured; ``turns.py`` reads it through the mapped file."""
+    """The figures of one measurement, in a mapped file that ``turns.py`` reads."""
 
     def __init__(self, folder: Path) -> None:
         with (folder / "meter").open("r+b") as file:

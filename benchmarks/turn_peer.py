@@ -103,7 +103,7 @@ class Peer:
 
     @contextmanager
     def not_reading(self) -> Iterator[None]:
-        """Read nothing for a while; what comes stays in the socket's buffers."""
+        """Stop reading for a while; the broker's output stays in the socket's buffers."""
         with self._changed:
             yield
 

@@ -246,7 +246,7 @@ class Deliveries:
                 self._hand_back(kind, some)
 
     def requeue_to(self, last: int, method: Method | None = None) -> Steps | None:
-        """Requeue all deliveries up to a tag, then write ``method``; what is more than a turn's worth, in steps.
+        """Requeue all deliveries up to a tag, a turn's worth at a time, then write ``method``.
 
         A queue gets all that it takes back at once, so that no younger message comes in between; and
         nothing comes back before ``method``.

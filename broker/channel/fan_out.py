@@ -7,9 +7,9 @@ queues per turn, before it handles anything else that its client has sent. Other
 Invariants:
 
 * **Order.** The channel holds its client's later runs, so every queue gets them behind the batch.
-* **Route.** The queues are those of the moment when the message was routed. One that is deleted before its slice
-  comes is passed over: it owes nothing. One that has crashed and been restarted gets the batch in its new
-  incarnation. One that is declared later gets nothing.
+* **Route.** Routing fixes the queues. A queue that is deleted before its slice is passed over: it owes no
+  confirm. A queue that has crashed and been restarted gets the batch in its new incarnation. A queue that
+  is declared later gets nothing.
 * **Confirms.** The channel itself owes an answer for the batch until the last slice has been sent. So queues may
   answer, die or be deleted between two slices, and confirm parts of the batch; the client is answered when all have.
 * **Store.** Each slice is written as messages of its own: the store holds them for the queues of that slice, all of

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.raw import Channel
-from durable.clients import Client, Confirms
+from durable.clients import Client, ConfirmedPublisher
 from durable.oracle import Known, name_of, place_of
 from leveret.server.control import ControlFailedError, NoBrokerError, ask
 
@@ -77,8 +77,10 @@ def declare(channel: Channel, queue: str) -> None:
     channel.ok("queue.bind", queue=queue, exchange=WIDE)
 
 
-class WidePublisher(Client):
+class WidePublisher(ConfirmedPublisher):
     """Publishes small, large, transient and expiring messages, to all queues or to one."""
+
+    in_flight = IN_FLIGHT
 
     def __init__(
         self,
@@ -91,22 +93,8 @@ class WidePublisher(Client):
         super().__init__(address, known)
         self._ages, self._publisher, self._rng = ages, publisher, rng
         self._number = 0
-        self.confirmed = 0
 
-    def prepare(self, channel: Channel) -> None:
-        self._confirms = Confirms(channel, self.known)
-
-    def work(self, channel: Channel) -> None:
-        self._fill()
-        for event in self.events(channel):
-            self.confirmed += len(self._confirms.settled(event))
-            self._fill()
-
-    def _fill(self) -> None:
-        while len(self._confirms.waiting) < IN_FLIGHT:
-            self._publish()
-
-    def _publish(self) -> None:
+    def publish(self) -> None:
         rng, known = self._rng, self.known
         kind = rng.choices(["", "t", "l", "x"], [80, 8, 1, 11])[0]
         self._number += 1
@@ -125,7 +113,7 @@ class WidePublisher(Client):
                 known[queue].acked.add(name)
         if EXPIRING in queues:
             known[EXPIRING].acked.add(name)
-        self._confirms.publish(name, queues, exchange, key, **properties)
+        self.confirms.publish(name, queues, exchange, key, **properties)
 
 
 class BusyConsumer(Client):

@@ -116,7 +116,38 @@ class Confirms:
         return [name for name, _ in done]
 
 
-class Publisher(Client):
+class ConfirmedPublisher(Client):
+    """Publishes as many messages ahead of their confirms as may be in flight.
+
+    Attributes:
+        confirmed: how many messages were confirmed.
+    """
+
+    in_flight = IN_FLIGHT
+
+    def __init__(self, address: tuple[str, int], known: dict[str, Known]) -> None:
+        super().__init__(address, known)
+        self.confirmed = 0
+
+    def prepare(self, channel: Channel) -> None:
+        self.confirms = Confirms(channel, self.known)
+
+    def work(self, channel: Channel) -> None:
+        self._fill()
+        for event in self.events(channel):
+            self.confirmed += len(self.confirms.settled(event))
+            self._fill()
+
+    def _fill(self) -> None:
+        while len(self.confirms.waiting) < self.in_flight:
+            self.publish()
+
+    @abstractmethod
+    def publish(self) -> None:
+        """Publish one message."""
+
+
+class Publisher(ConfirmedPublisher):
     """Publishes to all queues, or to one of them."""
 
     def __init__(
@@ -124,25 +155,14 @@ class Publisher(Client):
     ) -> None:
         super().__init__(address, known)
         self._names, self._rng = names, rng
-        self.confirmed = 0
 
-    def prepare(self, channel: Channel) -> None:
-        self._confirms = Confirms(channel, self.known)
-
-    def work(self, channel: Channel) -> None:
-        self._fill()
-        for event in self.events(channel):
-            self.confirmed += len(self._confirms.settled(event))
-            self._fill()
-
-    def _fill(self) -> None:
-        confirms = self._confirms
-        while len(confirms.waiting) < IN_FLIGHT:
-            if self._rng.random() < 0.5:
-                confirms.publish(self._names.next(), FANNED, FAN_OUT, "")
-            else:
-                queue = self._rng.choice(FANNED)
-                confirms.publish(self._names.next(), (queue,), "", queue)
+    def publish(self) -> None:
+        name = self._names.next()
+        if self._rng.random() < 0.5:
+            self.confirms.publish(name, FANNED, FAN_OUT, "")
+        else:
+            queue = self._rng.choice(FANNED)
+            self.confirms.publish(name, (queue,), "", queue)
 
 
 class Consumer(Client):

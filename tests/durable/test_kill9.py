@@ -64,13 +64,6 @@ class Rounds:
         if self.worker is not None:
             self.worker.end()
 
-    def crash(self) -> None:
-        assert self.worker is not None
-        if self._disk == "faulty":
-            self.worker.cut_power()
-        else:
-            self.worker.kill()
-
     def one(self) -> None:
         """One life: check the recovered state, use the broker, crash."""
         if self.rng.random() < 0.1:
@@ -143,7 +136,8 @@ class Rounds:
         wait_until(is_enough, within_s=60)
         for client in clients:
             client.is_ending = True
-        self.crash()
+        assert self.worker is not None
+        self.worker.crash()
         for client in clients:
             client.join(30)
             assert not client.is_alive()

@@ -133,7 +133,8 @@ class Rounds:
         wait_until(is_enough, within_s=60)
         for client in clients:
             client.is_ending = True
-        self._crash()
+        assert self.worker is not None
+        self.worker.crash()
         for client in clients:
             client.join(30)
             assert not client.is_alive()
@@ -148,13 +149,6 @@ class Rounds:
                 each.empty()
                 each.may_be_empty = False
         self.confirmed += sum(each.confirmed for each in publishers)
-
-    def _crash(self) -> None:
-        assert self.worker is not None
-        if self._disk == "faulty":
-            self.worker.cut_power()
-        else:
-            self.worker.kill()
 
 
 def run(folder: Path, rng: random.Random, disk: str, rounds: int) -> None:

@@ -27,6 +27,7 @@ class BrokerWorker:
 
     def __init__(self, folder: Path, seed: int, disk: str) -> None:
         self._folder = folder
+        self._disk = disk
         self._address: tuple[str, int] | None = None
         self.log = folder / "log"
         command = [sys.executable, "-P", str(WORKER), str(folder / "data"), str(seed), disk]
@@ -69,6 +70,13 @@ class BrokerWorker:
         """Kill it, and drop unsynced data."""
         self._tell(b"cut\n")
         assert self._wait() == 9, self.log.read_text()
+
+    def crash(self) -> None:
+        """End it as badly as its disk lets it: a faulty one loses unsynced data."""
+        if self._disk == "faulty":
+            self.cut_power()
+        else:
+            self.kill()
 
     def stop(self) -> None:
         """End it in order."""
