@@ -9,8 +9,9 @@ PCRE2 counts anew at each place of the name where a match may begin. The search 
 therefore part of the expression (``\A.*?`` before it), so that one count covers the whole search. A
 step copies the places of all groups, so expressions with many groups have fewer steps.
 
-Differs from RabbitMQ: ``(?R)`` and ``(?0)``, which would repeat that search, and control verbs at the
-start, ``(*UTF8)`` and the like, are refused as invalid.
+Differs from RabbitMQ: ``(?R)`` and ``(?0)``, which would repeat that search, ``(*PRUNE)``, ``(*SKIP)`` and
+``(*THEN)``, which would end it, and control verbs at the start, ``(*UTF8)`` and the like, are refused as
+invalid.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ GROUPS_FREE: Final = 32
 COMPILED_MAX: Final = 4_096
 
 _WHOLE: Final = re.compile(rb"(?<!\\)(?:\\\\)*(?:\(\?(?:R|[+-]?0)\)|\\g[<']0[>'])")
+_ENDS_SEARCH: Final = re.compile(rb"(?<!\\)(?:\\\\)*\(\*(?:PRUNE|SKIP|THEN)[:)]")
 # An expression may end inside a quotation or inside a comment of (?x).
 _ENDS: Final = (b")", b"\\E)", b"\n)")
 # The texts of Erlang's re, by the number of PCRE2's error, and how far PCRE2's place lies behind Erlang's.
@@ -95,6 +97,9 @@ def compile_pattern(pattern: str) -> Pattern:
             raise PatternError(pattern, "control verbs are not supported", 0)
         if whole := _WHOLE.search(octets):
             raise PatternError(pattern, "recursion of the whole is not supported", whole.start())
+        if verb := _ENDS_SEARCH.search(octets):
+            reason = "(*PRUNE), (*SKIP) and (*THEN) are not supported"
+            raise PatternError(pattern, reason, verb.start())
         groups = pcre2.compile(octets, jit=False).groups
         return Pattern(pattern, _bounded(octets, STEPS_MAX * GROUPS_FREE // (GROUPS_FREE + groups)))
     except pcre2.PatternError as error:

@@ -362,7 +362,20 @@ def test_expressions_mean_what_they_mean_in_pcre(
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(", "a)", "[", "*a", "a{2,1}", "(?R)", "(?<1>a)", "(*UTF8)a", "a\ud800"]
+    "pattern",
+    [
+        "(",
+        "a)",
+        "[",
+        "*a",
+        "a{2,1}",
+        "(?R)",
+        "(?<1>a)",
+        "(*UTF8)a",
+        "a(*SKIP)b|c",
+        "a(*PRUNE:n)b",
+        "a\ud800",
+    ],
 )
 def test_expressions_that_cannot_be_read_are_refused(pattern: str) -> None:
     with pytest.raises(PatternError) as refused:
