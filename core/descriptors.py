@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 from pathlib import Path
 from typing import Final
-
-# The kernel says so when descriptors, or the memory for a socket, have run out: a state that passes.
-SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 _UNLIMITED: Final = (
     1_048_576  # taken where the system names no limit; Linux's own ceiling by default

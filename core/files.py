@@ -28,7 +28,6 @@ Buffer: TypeAlias = bytes | memoryview
 
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
-DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 _COPY_BYTES: Final = 1 << 20
 _IOV_MAX: Final = max(16, os.sysconf("SC_IOV_MAX"))
@@ -39,11 +38,6 @@ _NO_COPY_RANGE: Final = frozenset(
 )
 # EBADF: the C library would have to write, which it refuses for a file opened for appending.
 _NO_ALLOCATE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})
-
-
-def is_disk_full(error: Exception) -> bool:
-    """Return whether an error means that the disk is full."""
-    return isinstance(error, OSError) and error.errno in DISK_FULL
 
 
 def keep_room(path: Path, size_bytes: int, offset: int = 0) -> None:

@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from typing import Final, TypeGuard
 
 from leveret.core.log import logger
 
 log = logger(__name__)
+
+DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})  # ENOBUFS: the kernel's, for a socket
+THREADS: Final = frozenset(
+    {errno.EAGAIN}
+)  # no member of SHORTAGES: for a file it is another process's lock
 
 SHORTAGES: Final = {
     errno.ENOSPC: "free some room on the disk",
@@ -22,13 +30,31 @@ SHORTAGES: Final = {
     errno.EMFILE: "close connections or files of this process, or raise its limit of open files (ulimit -n)",
     errno.ENFILE: "close files of other processes, or raise the machine's limit of open files (fs.file-max)",
     errno.ENOMEM: "free some memory, or raise the limit of memory of this process",
+    errno.ENOBUFS: "free some memory, or raise the machine's limits of memory for sockets",
 }
-"""Error numbers of shortages, and the operator's remedy for each."""
+"""Error numbers of shortages of disk space, descriptors and memory, and the operator's remedy for each."""
 
 
 def is_shortage(error: BaseException | None) -> TypeGuard[Exception]:
     """Return whether the same work may succeed later, without any harm done."""
     return isinstance(error, MemoryError) or getattr(error, "errno", None) in SHORTAGES
+
+
+def is_disk_full(error: Exception) -> bool:
+    """Return whether an error means that the disk is full."""
+    return isinstance(error, OSError) and error.errno in DISK
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        OSError: EAGAIN, the system has no room for another thread.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, f"no thread for {thread.name}: {error}") from error
 
 
 def as_os_error(error: MemoryError) -> OSError:

@@ -32,6 +32,7 @@ import msgpack
 
 from leveret.core.errors import StoreError
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
+from leveret.core.shortage import start_thread
 from leveret.metadata.environment import BOOT_KEY, QUEUE_KEY, Change, Environment, packed, unpacked
 from leveret.metadata.tables import ROWS, Contents, Row
 
@@ -80,7 +81,7 @@ class MetadataStore:
             self._environment.close()
             raise
         self._queue_nos_end = self._queue_no  # on disk
-        self._thread.start()
+        start_thread(self._thread)
 
     def load(self) -> Contents:
         """Return all rows; StoreError: a record is damaged."""

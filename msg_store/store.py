@@ -76,7 +76,7 @@ class MsgStore:
             are nacked and stay pending until it has.
 
     Raises:
-        OSError, RuntimeError: no descriptor, or no thread, is left; ``opened`` has been closed.
+        OSError: no descriptor, or no thread, is left; ``opened`` has been closed.
     """
 
     def __init__(
@@ -481,7 +481,7 @@ class MsgStore:
     def _begin_end(self) -> None:
         try:
             worker = self._make_worker(self._loop, "leveret-end")
-        except RuntimeError as error:  # no thread can be started
+        except OSError as error:  # no thread can be started
             log.warning("store not closed yet store=%s error=%s", self._opened.folder.path, error)
             self._loop.call_later(END_RETRY_S, self._begin_end)
             return

@@ -13,9 +13,9 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.descriptors import SHORTAGES
 from leveret.core.limits import ACCEPTS_PER_TURN
 from leveret.core.log import logger
+from leveret.core.shortage import DESCRIPTORS, MEMORY
 
 if TYPE_CHECKING:
     from leveret.broker.connection.sockets import Sockets
@@ -91,6 +91,6 @@ class Accepting:
     def _failed(self, error: OSError) -> None:
         self._pause()
         log.warning("cannot accept connections, trying again error=%s", error.strerror)
-        if error.errno in SHORTAGES:
+        if error.errno in DESCRIPTORS | MEMORY:
             for _ in range(ACCEPTS_PER_TURN):
                 self._sockets.admission.close_oldest()

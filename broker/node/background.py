@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
+
+from leveret.core.shortage import start_thread
 
 if TYPE_CHECKING:
     from leveret.core.gil_yielding import GilYielding
@@ -45,10 +46,10 @@ def start(
 
     thread = threading.Thread(target=run, name=name, daemon=daemon)
     try:
-        thread.start()
-    except RuntimeError as error:
+        start_thread(thread)
+    except OSError:
         pending.done()
-        raise OSError(errno.EAGAIN, f"no thread for {name}: {error}") from error
+        raise
     return thread
 
 

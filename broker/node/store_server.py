@@ -16,7 +16,6 @@ no store, its code is not even loaded, and durable queues live as long as the no
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
@@ -29,8 +28,8 @@ from leveret.actors.runtime.signals import SHUTDOWN, Exit
 from leveret.broker.node import background, orphans
 from leveret.broker.node.outages import is_of_machine
 from leveret.core.errors import StoreError
-from leveret.core.files import is_disk_full
 from leveret.core.log import logger
+from leveret.core.shortage import is_disk_full
 from leveret.msg_store.format.errors import EpochUsed, StoreLocked
 
 if TYPE_CHECKING:
@@ -166,8 +165,6 @@ class StoreServer(GenServer):
                 )
             except (OSError, StoreError, MemoryError) as error:
                 self._not_opened(error)
-            except RuntimeError as error:  # as ``threading`` says that there is no thread left
-                self._not_opened(OSError(errno.EAGAIN, str(error)))
             self._vhost.durable_at_failure = self._vhost.store_error = None
             self._log_opened(opened)
             self.started()
@@ -256,7 +253,7 @@ def _kill(store: MsgStore, end: asyncio.Future[None], loop: asyncio.AbstractEven
 
     try:
         store.kill(ended)
-    except (OSError, RuntimeError) as error:  # no thread is left
+    except OSError as error:  # no thread is left
         log.warning("message store not closed, it is tried again in 1 s error=%s", error)
         loop.call_later(1.0, _kill, store, end, loop)
 

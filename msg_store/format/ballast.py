@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import DISK_FULL, Files
+from leveret.core.files import Files
 from leveret.core.log import logger
+from leveret.core.shortage import is_disk_full
 
 log = logger(__name__)
 
@@ -69,7 +70,7 @@ class Ballast:
             try:
                 self._make()
             except OSError as error:
-                if error.errno not in DISK_FULL:
+                if not is_disk_full(error):
                     raise
                 self._files.unlink(self._path)
                 return False

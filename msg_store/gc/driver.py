@@ -146,7 +146,7 @@ class CollectorDriver:
             make = self._make_worker
             try:
                 self._worker = make(self._loop, "leveret-collector", reached=self._reached)
-            except RuntimeError as error:  # no thread can be started
+            except OSError as error:  # no thread can be started
                 log.warning("segments are not merged now error=%s", error)
                 self._loop.call_later(self._pace.retry_s, self._give, task)
                 return

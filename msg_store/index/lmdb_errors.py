@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import lmdb
 
-from leveret.core.files import DISK_FULL, keep_room
-from leveret.core.shortage import SHORTAGES
+from leveret.core.files import keep_room
+from leveret.core.shortage import DISK, SHORTAGES
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 
 LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
@@ -70,7 +70,7 @@ def store_error(error: lmdb.Error, free_bytes: int) -> Exception:
     """
     text = str(error)
     number = shortage_no(error)
-    if number in DISK_FULL:
+    if number in DISK:
         return IndexFull(text)
     if number:
         return OSError(number, text)

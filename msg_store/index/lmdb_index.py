@@ -36,9 +36,8 @@ from typing import Any, Final
 
 import lmdb
 
-from leveret.core.files import DISK_FULL
 from leveret.core.log import logger
-from leveret.core.shortage import is_shortage
+from leveret.core.shortage import is_disk_full, is_shortage
 from leveret.msg_store.format.kernel import location_items, row_items
 from leveret.msg_store.format.kernel import locations as locations_of
 from leveret.msg_store.format.kernel import rows as rows_of
@@ -291,7 +290,7 @@ class LmdbIndex:
             try:
                 os.truncate(self._data, map_bytes)
             except OSError as error:
-                if error.errno in DISK_FULL:
+                if is_disk_full(error):
                     raise IndexFull(str(error)) from error
                 raise
             try:

@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS, LARGE_BODY_BYTES
 from leveret.core.log import logger
 from leveret.core.message import Message, origin_of
-from leveret.core.shortage import SHORTAGES, reason_no
+from leveret.core.shortage import SHORTAGES, THREADS, reason_no
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder, StorePaths
 from leveret.msg_store.format.kernel import runs
@@ -39,7 +39,7 @@ log = logger(__name__)
 JOIN_BYTES_MAX: Final = 2 * 1024 * 1024  # of one read of several records
 GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
 # Not the message's fault: the same read may succeed in a while.
-PASSING: Final = frozenset({*SHORTAGES, errno.EIO, errno.EAGAIN, errno.ENOBUFS, errno.EINTR})
+PASSING: Final = frozenset({*SHORTAGES, *THREADS, errno.EIO, errno.EINTR})
 
 
 @dataclass(slots=True)

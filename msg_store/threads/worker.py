@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from leveret.core.clock import TimerLoop
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.core.log import logger
-from leveret.core.shortage import as_os_error
+from leveret.core.shortage import as_os_error, start_thread
 
 log = logger(__name__)
 
@@ -92,7 +92,7 @@ class ThreadWorker:
             tuple[Callable[[], Steps[Any]], Then[Any] | None, PendingWork] | None
         ] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def submit(self, job: Callable[[], Steps[T]], then: Then[T] | None = None) -> None:
         self._inbox.put((job, then, self._gil_yielding.submitted()))

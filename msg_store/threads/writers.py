@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
-from leveret.core.shortage import as_os_error
+from leveret.core.shortage import as_os_error, start_thread
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
 from leveret.msg_store.format.kernel import KERNEL_NAME, Caller, Notifier
 from leveret.msg_store.threads.worker import Loop
@@ -159,7 +159,7 @@ class _WriterThread:
         self._gil_yielding = gil_yielding
         self._pending: PendingWork | None = None  # what needs the interpreter
         self._thread = threading.Thread(target=self._caller.run, name=name, daemon=True)
-        self._thread.start()
+        start_thread(self._thread)
 
     def begin(self, work: Work) -> None:
         steps: list[Step] = []

@@ -11,8 +11,9 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leveret.core.files import DISK_FULL, File
+from leveret.core.files import File
 from leveret.core.log import logger
+from leveret.core.shortage import is_disk_full
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
@@ -93,7 +94,7 @@ class TransientSegments:
             self._file.append(joined(list(buffers)))
         except OSError as error:
             self.truncate(offset)
-            if error.errno not in DISK_FULL:
+            if not is_disk_full(error):
                 self.close()
             raise
         self._resize(usage, offset + sum(map(len, buffers)))

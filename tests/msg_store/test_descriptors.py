@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -142,7 +143,7 @@ async def test_a_store_whose_threads_cannot_be_started_leaves_nothing_behind(
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", started)
-        with pytest.raises(RuntimeError, match="new thread"):
+        with pytest.raises(OSError, match="new thread"):
             LiveStore(files_at(tmp_path / "store"), 1)
     await asyncio.sleep(0)
 
@@ -162,7 +163,7 @@ async def test_a_store_that_ends_waits_for_the_thread_that_closes_it(
     def made(*args: Any) -> Any:
         left[0] -= 1
         if left[0] >= 0:
-            raise RuntimeError("can't start new thread")
+            raise OSError(errno.EAGAIN, "can't start new thread")
         return make(*args)
 
     monkeypatch.setattr(running.store, "_make_worker", made)
