@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from leveret.routing.work import FEW_KEYS, SLICE, TOO_LONG
+from leveret.routing.work import FEW_KEYS, TOO_LONG, WALK_STEP_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ class DirectMatcher:
             if targets:
                 found.update(targets)
                 looked += len(targets)
-            if looked >= SLICE:
+            if looked >= WALK_STEP_WORK:
                 yield looked
                 looked = 0
         yield looked

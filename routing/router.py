@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from leveret.routing.exchange import DEFAULT_EXCHANGE, Exchange
 from leveret.routing.topology import QueueT, Topology
-from leveret.routing.work import EXCHANGE_WORK, SLICE, UNLIMITED
+from leveret.routing.work import EXCHANGE_WORK, UNLIMITED, WALK_STEP_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -125,7 +125,7 @@ def _walk(
         else:  # too long
             for looked in matcher.walk(keys, headers, found):
                 work += looked
-                if work >= SLICE:
+                if work >= WALK_STEP_WORK:
                     yield work
                     work = 0
         work += EXCHANGE_WORK
@@ -137,7 +137,7 @@ def _walk(
             elif target.name not in seen:
                 seen.add(target.name)
                 visit.append(target)
-            if work >= SLICE:
+            if work >= WALK_STEP_WORK:
                 yield work
                 work = 0
     return list(queues), needs_headers, work

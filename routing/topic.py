@@ -28,7 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.routing.direct import forget
-from leveret.routing.work import FEW_KEYS, SLICE, TOO_LONG
+from leveret.routing.work import FEW_KEYS, TOO_LONG, WALK_STEP_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -240,7 +240,7 @@ class TopicMatcher:
                     break
                 state = following
                 self._looked += 1
-                if self._looked >= SLICE:
+                if self._looked >= WALK_STEP_WORK:
                     yield self._looked
                     self._looked = 0
             else:
@@ -331,7 +331,7 @@ def _walk_nodes(
             return
         following: list[_Node] = []
         stay_too: list[_Node] = []
-        for each in _sliced(stay, live):
+        for each in _chunks(stay, live):
             for node in each:
                 for child in (node.children.get(word), node.one_word):
                     if child is not None:
@@ -350,7 +350,7 @@ def _collect(
     stay: list[_Node], live: list[_Node], found: dict[Any, Any]
 ) -> Generator[int, None, None]:
     """Put the targets of all nodes into ``found``, in slices."""
-    for each in _sliced(stay, live):
+    for each in _chunks(stay, live):
         looked = _NODE_WORK * len(each)
         for node in each:
             if node.targets:
@@ -359,7 +359,7 @@ def _collect(
         yield looked
 
 
-def _sliced(*lists: list[_Node]) -> Iterator[list[_Node]]:
+def _chunks(*lists: list[_Node]) -> Iterator[list[_Node]]:
     for nodes in lists:
         for start in range(0, len(nodes), _SLICE_NODES):
             yield nodes[start : start + _SLICE_NODES]

@@ -1,7 +1,7 @@
 """How the work of routing is counted, so that one message cannot hold up everybody.
 
 The unit is about 0.1 us: one trie node, binding or target that was looked at. Cheap matches are plain calls
-that return their work. All others are walks: generators that yield their work about every ``SLICE``, so that
+that return their work. All others are walks: generators that yield their work about every ``WALK_STEP_WORK``, so that
 the caller can go on with them in a later turn. Clients may change the bindings in between. A walk finds
 every binding that is there from its beginning to its end; of those that come or go meanwhile it may find
 any. This holds because each slice reads the index as it is then, and no walk keeps an iterator of an index
@@ -15,6 +15,6 @@ from typing import Final
 
 TOO_LONG: Final = -1  # instead of the work of a match: it takes a walk
 FEW_KEYS: Final = 8  # of a message, that a match looks up at once
-SLICE: Final = 2_000  # work between two yields of a walk
+WALK_STEP_WORK: Final = 2_000  # work between two yields of a walk
 EXCHANGE_WORK: Final = 10  # to visit an exchange
 UNLIMITED: Final = sys.maxsize

@@ -29,6 +29,7 @@ from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from leveret.core.errors import LeveretError
 from leveret.core.log import logger
+from leveret.core.slices import SLICE_ITEMS
 from leveret.core.transports import let_go
 from leveret.server.changes import OPERATOR
 from leveret.server.errors import RefusedError
@@ -48,7 +49,6 @@ CLIENTS_MAX: Final = 16
 STALLED_S: Final = (
     60.0  # a client that sends no line, or reads nothing of its answer, for so long is dropped
 )
-SLICE: Final = 250
 ROWS_AT_ONCE: Final = 50
 PATH_BYTES_MAX: Final = 100
 
@@ -224,7 +224,7 @@ class _Request:
         """Free the parts in slices."""
         for items in self._parts.values():
             while items:
-                del items[-SLICE:]
+                del items[-SLICE_ITEMS:]
                 await asyncio.sleep(0)
 
 
@@ -285,10 +285,10 @@ async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> No
                 rows, separator = [], b","
                 await _drain(writer)
         writer.write((separator + json_text.encode(rows)[1:-1] if rows else b"") + b"]")
-    elif isinstance(value, list) and len(value) > SLICE:
-        for start in range(0, len(value), SLICE):
-            piece = value[start : start + SLICE]
-            value[start : start + SLICE] = [None] * len(piece)
+    elif isinstance(value, list) and len(value) > SLICE_ITEMS:
+        for start in range(0, len(value), SLICE_ITEMS):
+            piece = value[start : start + SLICE_ITEMS]
+            value[start : start + SLICE_ITEMS] = [None] * len(piece)
             writer.write((b"," if start else b"[") + json_text.encode(piece)[1:-1])
             del piece
             await _drain(writer)
@@ -331,7 +331,7 @@ def _lines(verb: str, arguments: dict[str, Any]) -> Iterator[bytes]:
         if isinstance(value, dict):
             shown[name] = dict(value)
             for section, items in value.items():
-                if isinstance(items, list) and len(items) > SLICE:
+                if isinstance(items, list) and len(items) > SLICE_ITEMS:
                     shown[name][section] = []
                     yield from _parts([name, section], items)
     yield json_text.encode({"verb": verb, "arguments": shown}) + b"\n"

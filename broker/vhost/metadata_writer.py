@@ -18,6 +18,7 @@ from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.pending_writes import PendingWrites
 from leveret.core.errors import StoreError
 from leveret.core.log import logger
+from leveret.core.slices import SLICE_ITEMS
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 METADATA_SERVER: Final = "metadata_store"
-SLICE: Final = 250  # rows that are noted in one turn
 _RETRY_S: Final = 0.02
 
 
@@ -94,7 +94,7 @@ class MetadataWriter:
     async def write(self, puts: list[Row], deletes: list[Row] | None = None) -> None:
         """Write rows from outside the actors; return when they are on disk, or raise StoreError."""
         done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-        slices = [puts[start : start + SLICE] for start in range(0, len(puts), SLICE)]
+        slices = [puts[start : start + SLICE_ITEMS] for start in range(0, len(puts), SLICE_ITEMS)]
         noted: list[list[Row]] = []
         is_refused = False
 

@@ -18,7 +18,8 @@ and ``rabbit_amqqueue_process:process_args_policy``, 3.10.8.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -31,7 +32,7 @@ from leveret.broker.queue.queue_settings import (
     settings_under,
 )
 from leveret.broker.vhost.patterns import Pattern, compile_pattern
-from leveret.core.slices import Slice, sliced
+from leveret.core.slices import TurnBudget, sliced
 from leveret.routing.exchange import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:
@@ -59,9 +60,14 @@ class _Policy:
 
 
 class Policies:
-    """The policies of one vhost; their rows are checked before (``policy_validation.check``)."""
+    """The policies of one vhost; their rows are checked before (``policy_validation.check``).
 
-    def __init__(self) -> None:
+    Args:
+        now_s: decides where a look-up pauses; a clock that goes on within a turn.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
         self._policies: list[_Policy] = []  # the strongest first
         self._operator: list[_Policy] = []
         self._applied: dict[tuple[str | None, str | None], AppliedPolicies] = {}
@@ -104,7 +110,7 @@ class Policies:
         changed meanwhile.
         """
         wire = name.encode("utf-8", "surrogateescape")
-        part, version = Slice(), self._version
+        budget, version = TurnBudget(now_s=self._now_s), self._version
         found: list[PolicyRow | None] = []
         for policies in (self._policies, self._operator):
             found.append(None)
@@ -112,9 +118,9 @@ class Policies:
                 if kind in each.fits and each.pattern.finds(wire):
                     found[-1] = each.row
                     break
-                if number % TRIED_AT_ONCE == 0 and part.is_over():
+                if number % TRIED_AT_ONCE == 0 and budget.is_used_up():
                     yield
-                    part.restart()
+                    budget.restart()
         if version == self._version:
             self._found = name, kind, self._applied_of(*found)
 

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import chain, islice, pairwise
 from typing import Final, TypeVar
 
-SLICE: Final = 4_096
-_BITS: Final = SLICE.bit_length() - 1
+SEQS_PER_SLICE: Final = 4_096
+_BITS: Final = SEQS_PER_SLICE.bit_length() - 1
 
 _T = TypeVar("_T")
 
@@ -88,7 +88,7 @@ def runs_of(seqs: Collection[int]) -> Iterator[tuple[int, int]]:
     return seqs.runs() if isinstance(seqs, SeqSet) else runs(seqs)
 
 
-def slices(items: Iterable[_T], count: int = SLICE) -> Iterator[list[_T]]:
+def slices(items: Iterable[_T], count: int = SEQS_PER_SLICE) -> Iterator[list[_T]]:
     """Yield the items, at most ``count`` at once."""
     left = iter(items)
     while some := list(islice(left, count)):

@@ -21,7 +21,7 @@ from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Fetched
 from leveret.queue_backing.variable import lifecycle
 from leveret.queue_backing.variable.delta import BLANK
-from leveret.queue_backing.variable.release import NOTHING_ON_DISK, SLICE_BYTES
+from leveret.queue_backing.variable.release import FREED_BYTES_PER_TURN, NOTHING_ON_DISK
 
 if TYPE_CHECKING:
     from collections import deque
@@ -198,7 +198,7 @@ class Batch:
                 queue.forget(chunk)
         if not is_q4:
             queue.q3_was_taken_from()
-        if not self._with_contents and size_bytes > SLICE_BYTES:
+        if not self._with_contents and size_bytes > FREED_BYTES_PER_TURN:
             lifecycle.release(queue, chunk, NOTHING_ON_DISK)
 
 

@@ -63,7 +63,7 @@ from leveret.queue_backing.variable.paged import NOTHING, NOTHING_PAGED, PagedPa
 from leveret.queue_backing.variable.paging import page_out
 from leveret.queue_backing.variable.pending_acks import NOBODY, PendingAcks
 from leveret.queue_backing.variable.ram_target import INFINITE, NO_TARGET, UPDATE_AFTER, RamTarget
-from leveret.queue_backing.variable.release import NOTHING_ON_DISK, SLICE_BYTES
+from leveret.queue_backing.variable.release import FREED_BYTES_PER_TURN, NOTHING_ON_DISK
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
@@ -468,7 +468,7 @@ class VariableQueue:
         if self.can_page:
             self.ram.ack_out += count
             self.forget(entries)
-        if before_bytes - pending.size_bytes > SLICE_BYTES:
+        if before_bytes - pending.size_bytes > FREED_BYTES_PER_TURN:
             lifecycle.release(self, entries, NOTHING_ON_DISK)
         return count
 

@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.queue_backing.index.api import QueueIndex
 
-SLICE: Final = 10_000  # entries freed in one go, some milliseconds
-SLICE_BYTES: Final = (
-    32 * 1024 * 1024
-)  # of their bodies in RAM; the system takes 70 us to take back a MiB
+FREED_PER_TURN: Final = 10_000  # entries freed in one go, some milliseconds
+# Of their bodies in RAM; the system takes 70 us to take back a MiB.
+FREED_BYTES_PER_TURN: Final = 32 * 1024 * 1024
 
 NOTHING_ON_DISK: Final = "nothing"  # ack nothing: nothing is on disk, or the queue is deleted there
 CONTENTS: Final = "contents"  # ack contents without a row; the rows were acked as ranges
@@ -52,12 +51,12 @@ class Release:
     def take(self, entries: Container, what: str) -> None:
         """Free a container that nothing else refers to: at once, or a slice a turn if it is large."""
         self._aside.append((entries, what))
-        if len(entries) <= SLICE:
+        if len(entries) <= FREED_PER_TURN:
             self.do_some()
 
     def do_some(self) -> None:
         entries, what = self._aside[-1]
-        self._free(entries, what, SLICE, SLICE_BYTES)
+        self._free(entries, what, FREED_PER_TURN, FREED_BYTES_PER_TURN)
         if not entries:
             self._aside.pop()
 

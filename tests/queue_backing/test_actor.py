@@ -17,7 +17,7 @@ from leveret.queue_backing.actor import (
 from leveret.queue_backing.memory_monitor import MemoryMonitor
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
+from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 
@@ -40,7 +40,7 @@ def test_queues_that_free_many_messages_take_turns() -> None:
 
     runtime = Runtime(clock=VirtualClock())
     refs = [runtime.spawn(BackingActor, lambda _: Noting(), Entry()) for _ in range(2)]
-    messages = [(b"", b"", b"x")] * (4 * RELEASE_SLICE)
+    messages = [(b"", b"", b"x")] * (4 * FREED_PER_TURN)
     for ref in refs:
         queue = BackingProxy(runtime.turns, ref)
         queue.publish(messages, False)

@@ -13,7 +13,7 @@ from leveret.amqp.tables import Field, Table
 from leveret.routing import headers as headers_module
 from leveret.routing.bindings import QUEUE, Binding, identity_of
 from leveret.routing.headers import HeadersMatcher, comparable
-from leveret.routing.work import SLICE, TOO_LONG
+from leveret.routing.work import TOO_LONG, WALK_STEP_WORK
 
 ALL: Table = {"x-match": ("S", b"all")}
 ANY: Table = {"x-match": ("S", b"any")}
@@ -228,7 +228,7 @@ def test_rules_that_must_be_tried_are_tried_in_slices() -> None:
 
     slices = looked_at(matcher, dict(universe) | {"z": ("I", 2)})
     assert sum(slices) >= 5_000
-    assert max(slices) < SLICE + 100
+    assert max(slices) < WALK_STEP_WORK + 100
     assert matched(matcher, dict(universe) | {"z": ("I", 1)}) == set(range(5_000))
 
 

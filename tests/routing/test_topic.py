@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from leveret.routing import topic
 from leveret.routing.bindings import QUEUE, Binding, identity_of
 from leveret.routing.topic import StatesRoom, TopicMatcher, folded
-from leveret.routing.work import SLICE, TOO_LONG
+from leveret.routing.work import TOO_LONG, WALK_STEP_WORK
 
 PATTERNS = [
     "", "#", "*", "*.*", "a.#", "#.b", "a.*.b", "a..b", "*..*", ".#", "#.#", "a.#.b", "*.#", "#.*",
@@ -206,7 +206,7 @@ def test_a_walk_in_slices_finds_what_is_bound_from_its_beginning_to_its_end(
     always, ever = set(bound), set(bound)
     found: dict[object, object] = {}
     with (
-        mock.patch.object(topic, "SLICE", slice_),
+        mock.patch.object(topic, "WALK_STEP_WORK", slice_),
         mock.patch.object(topic, "_SLICE_NODES", slice_),
         mock.patch.object(topic, "STATE_NODES", nodes_kept),
     ):
@@ -241,7 +241,7 @@ def test_patterns_made_to_keep_many_nodes_live_are_walked_in_slices_and_counted(
 
     assert matcher.match([key], None, {}) == TOO_LONG
     slices = list(matcher.walk([key, b"a." * 11 + b"b"], None, found := {}))
-    assert max(slices) <= SLICE + 2 * topic.STATE_NODES
+    assert max(slices) <= WALK_STEP_WORK + 2 * topic.STATE_NODES
     assert sum(slices) > 80 * 2_048
     assert set(found) == {0}
 

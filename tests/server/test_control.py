@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from leveret.core.slices import SLICE_ITEMS
 from leveret.server import control
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.changes import changed
 from leveret.server.control import (
     CLIENTS_MAX,
     ROWS_AT_ONCE,
-    SLICE,
     SOCKET,
     ControlFailedError,
     NoBrokerError,
@@ -44,7 +44,7 @@ def test_an_answer_comes_back(serving: Path) -> None:
 
 
 def test_a_long_answer_comes_back_whole(serve_at: Callable[..., Any], tmp_path: Path) -> None:
-    rows = [{"name": f"q{number}", "arguments": []} for number in range(2 * SLICE + 1)]
+    rows = [{"name": f"q{number}", "arguments": []} for number in range(2 * SLICE_ITEMS + 1)]
 
     async def list_queues(vhost: str) -> list[dict[str, Any]]:
         return rows[: int(vhost)]
@@ -59,7 +59,7 @@ def test_a_long_answer_comes_back_whole(serve_at: Callable[..., Any], tmp_path: 
     with serve_at(
         tmp_path, {verb.__name__: verb for verb in (list_queues, export_definitions, status)}
     ):
-        for count in (0, 1, SLICE, SLICE + 1, 2 * SLICE, 2 * SLICE + 1):
+        for count in (0, 1, SLICE_ITEMS, SLICE_ITEMS + 1, 2 * SLICE_ITEMS, 2 * SLICE_ITEMS + 1):
             assert ask(tmp_path, "list_queues", {"vhost": str(count)}) == expected[:count]
         assert ask(tmp_path, "export_definitions", {}) == {
             "users": [],
@@ -176,14 +176,14 @@ def test_long_arguments_go_in_parts_and_come_whole(
         given.append(json.loads(json.dumps(document)))
         return len(document["queues"])
 
-    queues = [{"name": f"q{number}\udcff", "arguments": {}} for number in range(3 * SLICE)]
+    queues = [{"name": f"q{number}\udcff", "arguments": {}} for number in range(3 * SLICE_ITEMS)]
     document = {"users": [{"name": "u"}], "queues": queues, "bindings": []}
     with serve_at(tmp_path, {"import_definitions": import_definitions}):
         for _ in range(2):
             assert ask(tmp_path, "import_definitions", {"document": document}) == len(queues)
 
     assert given == [document, document]
-    assert len(queues) == 3 * SLICE
+    assert len(queues) == 3 * SLICE_ITEMS
 
 
 @pytest.mark.parametrize("path", [[], ["name"], ["nope"], ["name", "deep"], ["document", "queues"]])
@@ -233,7 +233,7 @@ def test_a_client_that_does_not_read_is_dropped(
     monkeypatch.setattr(control, "STALLED_S", 0.05)
 
     async def status() -> list[str]:
-        return ["x" * 1_000] * (100 * SLICE)
+        return ["x" * 1_000] * (100 * SLICE_ITEMS)
 
     with serve_at(tmp_path, {"status": status}), socket.socket(socket.AF_UNIX) as client:
         client.connect(str(tmp_path / SOCKET))

@@ -19,7 +19,7 @@ from leveret.core.limits import (
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.exchange import Exchange
 from leveret.routing.topology import Topology
-from leveret.routing.work import SLICE
+from leveret.routing.work import WALK_STEP_WORK
 from rigs.broker_rig import Client, Rig
 
 Route = tuple[str, str, dict[str, Any]]  # exchange, key and properties of a publish
@@ -126,8 +126,8 @@ def test_a_long_route_is_found_in_turns_and_order_stays(
 
     assert len(turns.spent) > 2
     head_bytes = 131_072  # are examined in one piece
-    assert max(turns.spent) < PUBLISH_TURN_WORK + FIND_WORK + 5 * SLICE + head_bytes
-    assert sorted(turns.spent)[-2] < PUBLISH_TURN_WORK + FIND_WORK + 5 * SLICE
+    assert max(turns.spent) < PUBLISH_TURN_WORK + FIND_WORK + 5 * WALK_STEP_WORK + head_bytes
+    assert sorted(turns.spent)[-2] < PUBLISH_TURN_WORK + FIND_WORK + 5 * WALK_STEP_WORK
     acks = [each for each in client.take() if type(each) is m.BasicAck]
     assert acks[-1].delivery_tag == 2
     client.send(2, m.BasicConsume("q", "c", no_ack=True))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_, ProtocolError
 from leveret.broker.channel.routes import WORK_S, Routes
-from leveret.broker.vhost import access
 from leveret.core.limits import ROUTES_PER_CONNECTION
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow
 from rigs.broker_rig import Client, Rig
@@ -159,8 +159,7 @@ def test_the_search_of_a_topic_permission_is_work_of_the_turn(
     rig: Rig, routes: Routes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = routes.find(raw("k", "amq.topic")).work
-    now_s = iter(range(100))
-    monkeypatch.setattr(access, "perf_counter", lambda: next(now_s) * 0.001)
+    monkeypatch.setattr(rig.node.access, "_now_s", count(0, 0.001).__next__)
 
     assert routes.find(raw("l", "amq.topic")).work < free + 5  # no topic permission: no search
     rig.node.access.put(TopicPermissionRow("guest", "/", "amq.topic", ".*", ".*"))

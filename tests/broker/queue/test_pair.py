@@ -19,7 +19,7 @@ from leveret.core.message import Message
 from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
 from leveret.queue_backing.api import Dropped, Fetched, FetchReady
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
+from leveret.queue_backing.variable.release import FREED_PER_TURN
 from rigs.queue_rig import Rig
 
 # Crash and restart.
@@ -262,10 +262,10 @@ def test_many_messages_are_freed_in_slices(how: str) -> None:
     rig = Rig(make_backing=lambda _: Counting())
     channel = rig.channel()
     for _ in range(3):
-        channel.publish(*[b"x"] * RELEASE_SLICE)
+        channel.publish(*[b"x"] * FREED_PER_TURN)
     rig.settle()
 
-    assert channel.ask(mail.Purge() if how == "purge" else mail.Delete()) == 3 * RELEASE_SLICE
+    assert channel.ask(mail.Purge() if how == "purge" else mail.Delete()) == 3 * FREED_PER_TURN
 
     rig.clock.jump(0.0)
     assert len(freed) == 3

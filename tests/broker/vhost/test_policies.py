@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
@@ -9,7 +12,6 @@ import pytest
 from leveret.broker.queue.queue_settings import NO_POLICIES, NO_SETTINGS
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
-from leveret.core import slices
 from leveret.core.limits import TTL_MS_MAX
 from leveret.metadata.tables import PolicyRow
 from leveret.routing.exchange import Exchange
@@ -22,8 +24,8 @@ def row(name: str, pattern: str = ".*", priority: int = 0, **definition: Any) ->
     return PolicyRow("/", name, pattern, definition, priority, apply_to, is_operator)
 
 
-def policies(*rows: PolicyRow) -> Policies:
-    found = Policies()
+def policies(*rows: PolicyRow, now_s: Callable[[], float] = time.monotonic) -> Policies:
+    found = Policies(now_s)
     for each in rows:
         found.put(each)
     return found
@@ -177,14 +179,13 @@ def test_a_policy_gives_exchanges_an_alternate_but_their_argument_is_stronger() 
 # Look-ups in slices.
 
 
-def many(count: int = 95) -> Policies:
-    """The strongest fits nothing, the weakest everything."""
-    rows = [row(f"p{number:03}", "^other", priority=-number, **LAZY) for number in range(count)]
-    return policies(*rows, row("last", priority=-1000, **LAZY))
+def many() -> Policies:
+    """The strongest fits nothing, the weakest everything; each look at the clock takes a second."""
+    rows = [row(f"p{number:03}", "^other", priority=-number, **LAZY) for number in range(95)]
+    return policies(*rows, row("last", priority=-1000, **LAZY), now_s=count().__next__)
 
 
 def test_a_look_up_through_many_policies_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # each slice is over at once
     found = many()
 
     assert sum(1 for _ in found.search("q", "queues")) == 9
@@ -194,10 +195,7 @@ def test_a_look_up_through_many_policies_pauses(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("removed", ["last", "p000"])
-def test_a_policy_changed_during_a_look_up_counts(
-    removed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)
+def test_a_policy_changed_during_a_look_up_counts(removed: str) -> None:
     found = many()
     look_up = found.search("q", "queues")
 

@@ -8,7 +8,14 @@ from itertools import chain, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.msg_store.memtable.seq_set import SLICE, SeqSet, ascending, is_run, runs_of, slices
+from leveret.msg_store.memtable.seq_set import (
+    SEQS_PER_SLICE,
+    SeqSet,
+    ascending,
+    is_run,
+    runs_of,
+    slices,
+)
 
 numbers = st.sets(st.integers(0, 1 << 64), max_size=50)
 seqs = st.integers(0, 60)
@@ -47,11 +54,11 @@ def test_what_is_acked_in_order_is_one_run() -> None:
 
 @given(numbers, st.integers(0, 3))
 def test_all_numbers_come_once_and_ascending(few: set[int], times: int) -> None:
-    many = few | set(random.Random(len(few)).sample(range(1 << 20), times * SLICE))
+    many = few | set(random.Random(len(few)).sample(range(1 << 20), times * SEQS_PER_SLICE))
     parts = list(ascending(many))
 
     assert list(chain(*parts)) == sorted(many)
-    assert all(len(part) <= SLICE for part in parts)
+    assert all(len(part) <= SEQS_PER_SLICE for part in parts)
     assert all(one[-1] < other[0] for one, other in pairwise(parts))
 
 

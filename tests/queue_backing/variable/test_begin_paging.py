@@ -18,7 +18,7 @@ from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import DEFAULT_LIMITS, Limits
 from leveret.queue_backing.variable.paging import PAGED_BYTES_MIN
 from leveret.queue_backing.variable.queue import AHEAD, VariableQueue
-from leveret.queue_backing.variable.release import SLICE
+from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.patient_queue import PatientQueue
@@ -248,15 +248,15 @@ def test_credit_that_runs_out_leaves_the_rest_in_the_columns() -> None:
 def test_a_purge_that_is_freed_in_slices_goes_on_when_it_begins_to_page() -> None:
     rig = rig_in_ram(DEFAULT_LIMITS)
     queue = rig.queue
-    queue.publish([message(9)] * (2 * SLICE + 1), False)
-    assert queue.purge() == 2 * SLICE + 1
-    queue.publish([message(9)] * (SLICE + 1), False)
+    queue.publish([message(9)] * (2 * FREED_PER_TURN + 1), False)
+    assert queue.purge() == 2 * FREED_PER_TURN + 1
+    queue.publish([message(9)] * (FREED_PER_TURN + 1), False)
     queue.set_queue_mode("lazy")
     rig.settle()
-    assert (queue.len(), queue.ram_count) == (SLICE + 1, 0)
+    assert (queue.len(), queue.ram_count) == (FREED_PER_TURN + 1, 0)
     check(queue)
 
-    queue.fetch(SLICE + 1, UNBOUNDED, True)
+    queue.fetch(FREED_PER_TURN + 1, UNBOUNDED, True)
     queue.purge_acks()
     rig.settle()
     assert not queue.purge()

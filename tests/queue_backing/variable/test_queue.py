@@ -15,7 +15,7 @@ from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.release import SLICE
+from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.variable_rig import SMALL, UNBOUNDED, VariableRig, message
@@ -237,7 +237,7 @@ def test_transients_that_a_restart_left_are_dropped() -> None:
 
 def test_a_large_purge_acks_ranges_and_frees_in_slices() -> None:
     rig = VariableRig()
-    count = 2 * SLICE + 1
+    count = 2 * FREED_PER_TURN + 1
     rig.publish_some(count, persistent=True)
     unacked = rig.queue.fetch(3, UNBOUNDED, ack_required=True).seqs
     rig.queue.requeue([1])
@@ -256,22 +256,25 @@ def test_a_large_purge_acks_ranges_and_frees_in_slices() -> None:
 
 def test_unacked_that_are_purged_do_not_come_back_with_a_clean_stop() -> None:
     rig = VariableRig()
-    rig.publish_some(SLICE + 5, persistent=True)
-    rig.queue.drop(SLICE + 3, ack_required=True)
-    assert rig.queue.purge_acks() == SLICE + 3
+    rig.publish_some(FREED_PER_TURN + 5, persistent=True)
+    rig.queue.drop(FREED_PER_TURN + 3, ack_required=True)
+    assert rig.queue.purge_acks() == FREED_PER_TURN + 3
 
     rig.restart(crash=False)
 
     assert rig.queue.len() == 2
-    assert rig.queue.fetch(9, UNBOUNDED, ack_required=True).seqs == [SLICE + 3, SLICE + 4]
+    assert rig.queue.fetch(9, UNBOUNDED, ack_required=True).seqs == [
+        FREED_PER_TURN + 3,
+        FREED_PER_TURN + 4,
+    ]
 
 
 def test_a_purge_while_purged_unacked_are_still_being_freed_acks_nothing_twice() -> None:
     rig = VariableRig()
-    rig.publish_some(SLICE + 5, persistent=True)
-    rig.queue.drop(SLICE + 3, ack_required=True)
+    rig.publish_some(FREED_PER_TURN + 5, persistent=True)
+    rig.queue.drop(FREED_PER_TURN + 3, ack_required=True)
     rig.queue.requeue([0, 7])
-    assert rig.queue.purge_acks() == SLICE + 1
+    assert rig.queue.purge_acks() == FREED_PER_TURN + 1
 
     assert rig.queue.purge() == 4
     rig.settle()

@@ -14,8 +14,7 @@ from leveret.core.entry import EXPIRY_MS, PERSISTENT
 from leveret.core.message import Message
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.queue_backing.variable.release import SLICE as RELEASE_SLICE
-from leveret.queue_backing.variable.release import SLICE_BYTES as RELEASE_SLICE_BYTES
+from leveret.queue_backing.variable.release import FREED_BYTES_PER_TURN, FREED_PER_TURN
 
 ONE: Message = (b"o", b"h", b"body")
 
@@ -110,13 +109,13 @@ def test_a_fetch_of_uneven_messages_puts_back_what_is_too_much() -> None:
 
 def test_a_large_purge_is_freed_in_slices() -> None:
     queue = VariableQueue()
-    count = 2 * RELEASE_SLICE + 1
+    count = 2 * FREED_PER_TURN + 1
     queue.publish([ONE] * count, persistent=False)
-    queue.fetch(RELEASE_SLICE + 1, 1 << 40, ack_required=True)
+    queue.fetch(FREED_PER_TURN + 1, 1 << 40, ack_required=True)
 
-    assert queue.purge() == RELEASE_SLICE
+    assert queue.purge() == FREED_PER_TURN
     assert not queue.needs_timeout(), "this one was small enough to be freed at once"
-    assert queue.purge_acks() == RELEASE_SLICE + 1
+    assert queue.purge_acks() == FREED_PER_TURN + 1
 
     slices = 0
     while queue.needs_timeout():
@@ -158,7 +157,7 @@ def test_large_bodies_are_freed_in_slices(
 
     slices = [before - after for before, after in pairwise(held)]
     assert sum(slices) == 100
-    assert max(slices) <= RELEASE_SLICE_BYTES >> 20
+    assert max(slices) <= FREED_BYTES_PER_TURN >> 20
     assert queue.depth() == 0
 
 

@@ -12,7 +12,7 @@ import aio_pika
 import pytest
 
 from leveret.amqp import methods
-from leveret.core.slices import SLICE
+from leveret.core.slices import SLICE_ITEMS
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.admin.rows import socket_counts
 from leveret.server.broker import Broker
@@ -292,7 +292,7 @@ async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> N
 async def test_others_have_their_turn_while_many_queues_are_asked(
     admin: NodeAdmin, ask: Any
 ) -> None:
-    count = 4 * SLICE
+    count = 4 * SLICE_ITEMS
     queues = [{"name": f"q{number}", "vhost": "/"} for number in range(count)]
     await admin.definitions.import_definitions({"queues": queues})
     turns = 0
@@ -307,7 +307,7 @@ async def test_others_have_their_turn_while_many_queues_are_asked(
     await ask(admin)
     running.cancel()
 
-    assert turns >= count / SLICE
+    assert turns >= count / SLICE_ITEMS
 
 
 async def test_definitions_go_into_another_broker_and_stay_there(

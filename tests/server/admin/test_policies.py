@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,7 @@ import pytest
 
 from leveret.broker.vhost.policies import TRIED_AT_ONCE
 from leveret.broker.vhost.settings_rows import SettingsRows
-from leveret.core import slices
-from leveret.core.slices import SLICE
+from leveret.core.slices import SLICE_ITEMS
 from leveret.metadata.tables import PermissionRow, PolicyRow, UserRow
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
@@ -101,7 +101,7 @@ async def test_a_policy_of_one_vhost_is_not_the_others(broker: Broker, admin: No
 async def test_what_is_declared_while_many_queues_are_told_has_the_policy(
     broker: Broker, admin: NodeAdmin
 ) -> None:
-    names = [f"q{number}" for number in range(2 * SLICE)]
+    names = [f"q{number}" for number in range(2 * SLICE_ITEMS)]
     await admin.definitions.import_definitions(
         {"queues": [{"vhost": "/", "name": name, "durable": False} for name in names]}
     )
@@ -118,7 +118,8 @@ async def test_what_is_declared_while_many_queues_are_told_has_the_policy(
 async def test_look_ups_that_pause_end_with_the_newest_policies(
     broker: Broker, admin: NodeAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.0)  # each slice is over at once
+    policies = broker.node.vhosts["/"].policies
+    monkeypatch.setattr(policies, "_now_s", count().__next__)  # each slice is over at once
     await declare(broker, *(f"q{number}" for number in range(20)), durable=True)
     for number in range(3 * TRIED_AT_ONCE):
         await admin.policies.set_policy("/", f"p{number}", "^other", LAZY, 5, "all")
