@@ -1,4 +1,4 @@
-"""The mails between channels and queues.
+"""The mails between channels and queues, and of readers.
 
 One mail carries a batch. Mails are plain objects with slots; the receiver owns them, except the
 lists in a ``Publish``, which a fan-out shares between its targets until one of them must change its
@@ -20,18 +20,20 @@ ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel fo
 QueueDeleted        amqqueue -> channel    the queue is deleted: its open confirms count as confirmed
 QueueUp             amqqueue -> channel    the queue runs again after a crash: subscribe once more
 QueueFailed         queue -> channel       it crashed too often: basic.cancel for its consumers
+PeerEnded           reader -> channel      the client has ended: nobody takes deliveries
 ==================  =====================  =======================================================
 
 ``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry.
 
 Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info.
 
-A reader sends a channel a ``list``: the runs of one read (``amqp.kernel.Run``).
+A reader sends a channel a ``list``: the runs of one read (``amqp.kernel.Run``). It gets ``PeerEnded`` itself when its
+client ends while the socket is not read.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -192,6 +194,15 @@ class QueueDeleted(Struct, eq=False):
     """The queue ended because it was deleted; sent to every channel it owes confirms."""
 
     queue: Ref
+
+
+class PeerEnded:
+    """The client has ended."""
+
+    __slots__ = ()
+
+
+PEER_ENDED: Final = PeerEnded()
 
 
 class PolicyChanged(Struct, eq=False):

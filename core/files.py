@@ -30,6 +30,7 @@ FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 
 _COPY_BYTES: Final = 1 << 20
+_LMDB_LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
 _IOV_MAX: Final = max(16, os.sysconf("SC_IOV_MAX"))
 _FULLFSYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)  # macOS
 # EBADF: the target was opened for appending, which copy_file_range refuses.
@@ -58,6 +59,15 @@ def keep_room(path: Path, size_bytes: int, offset: int = 0) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def keep_lock_room(path: Path) -> None:
+    """Have the disk space of LMDB's lock file taken, which LMDB writes through a memory map.
+
+    Raises:
+        OSError: there is no room, or the file cannot be opened.
+    """
+    keep_room(path, _LMDB_LOCK_BYTES)
 
 
 class SystemCalls(Protocol):

@@ -41,8 +41,8 @@ CONSUMER_TIMEOUT_MS: Final = 1_800_000
 # File descriptors reserved for the node and its stores; sockets of clients get the rest
 # (``broker/connection/admission.py``).
 DESCRIPTORS_OF_NODE: Final = 64  # process, metadata, control socket with its clients, listeners
-# Its store has 10 open at rest and this many at most (``tests/msg_store/test_descriptors.py``): segments that
-# are being read, and 32 of flushes, checkpoints, merges and snapshots.
+# A vhost's store has 10 open at rest and DESCRIPTORS_OF_VHOST at most: segments that are being read, and 32 of
+# flushes, checkpoints, merges and snapshots.
 DESCRIPTORS_OF_SEGMENTS: Final = 24
 DESCRIPTORS_OF_TRANSIENT_SEGMENTS: Final = 8
 DESCRIPTORS_OF_VHOST: Final = DESCRIPTORS_OF_SEGMENTS + DESCRIPTORS_OF_TRANSIENT_SEGMENTS + 32

@@ -38,11 +38,11 @@ VHOST_LIMITS: Final = "vhost-limits"
 EXACT_ARGUMENTS: Final = "leveret_arguments"
 
 
-def export_definitions(contents: Contents) -> Definitions:
-    """Return the definitions document, ready for ``json.dumps``.
+def export_settings(contents: Contents) -> Definitions:
+    """Return the definitions document of vhosts, parameters and policies, ready for ``json.dumps``.
 
-    The default exchanges (``amq.*`` and the nameless one) exist everywhere and are left out.
-    The caller leaves out exclusive queues, which end with their connection.
+    The caller adds users, permissions, queues, exchanges and bindings, without those that exist everywhere
+    (``is_default``) and without exclusive queues, which end with their connection.
     """
     operator = [each for each in contents.policies if each.is_operator]
     limits = {each.vhost: each.value for each in contents.parameters
@@ -50,19 +50,18 @@ def export_definitions(contents: Contents) -> Definitions:
     return {
         "rabbit_version": RABBITMQ_VERSION,
         "rabbitmq_version": RABBITMQ_VERSION,
-        "users": [exported_user(each) for each in contents.users],
+        "users": [],
         "vhosts": [_vhost(each, limits.get(each.name, {})) for each in contents.vhosts],
-        "permissions": [exported_permission(each) for each in contents.permissions],
-        "topic_permissions": [exported_permission(each) for each in contents.topic_permissions],
+        "permissions": [],
+        "topic_permissions": [],
         "parameters": [_pick(each, "vhost component name value") for each in contents.parameters]
         + [_operator_policy(each) for each in operator],
         "global_parameters": [_pick(each, "name value") for each in contents.global_parameters],
         "policies": [_pick(each, "vhost name pattern definition priority") | {"apply-to": each.apply_to}
                      for each in contents.policies if not each.is_operator],
-        "queues": [exported_queue(each) for each in contents.queues],
-        "exchanges": [exported_exchange(each) for each in contents.exchanges
-                      if not is_default(each.name)],
-        "bindings": [exported_binding(each) for each in contents.bindings if each.source],
+        "queues": [],
+        "exchanges": [],
+        "bindings": [],
     }  # fmt: skip
 
 

@@ -18,13 +18,12 @@ import lmdb
 import msgpack
 
 from leveret.core.errors import StoreError
-from leveret.core.files import keep_room
+from leveret.core.files import keep_lock_room, keep_room
 
 FORMAT: Final = 1
 DATA: Final = "data.mdb"
 LOCK: Final = "lock.mdb"
-LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
-RESERVE_BYTES: Final = 256 * 1024  # thirty starts, each with its pages in full, and more
+SPARE_BYTES: Final = 256 * 1024  # thirty starts, each with its pages in full, and more
 
 FORMAT_KEY: Final = b"\x00format"
 BOOT_KEY: Final = b"\x00boot_epoch"
@@ -47,7 +46,7 @@ class Environment:
         self._room_to = 0  # the disk space of the file's first so many bytes is taken
         self._is_lost = False  # LMDB is of no use after a failed write, or without its map
         try:
-            keep_lock_room(directory)
+            _keep_lock_room(directory)
             self._lmdb = _opened(directory, map_size=map_bytes, mode=0o600)
         except BaseException:
             self._drop_claim()
@@ -138,10 +137,10 @@ class Environment:
     def _keep_reserve(self, size_bytes: int = 0) -> None:
         """Have disk space behind the pages in use taken, so that starts and deletions find room on a full disk."""
         info, page_bytes = self._lmdb.info(), self._lmdb.stat()["psize"]
-        need = (info["last_pgno"] + 1) * page_bytes + 2 * size_bytes + RESERVE_BYTES
+        need = (info["last_pgno"] + 1) * page_bytes + 2 * size_bytes + SPARE_BYTES
         if min(need, info["map_size"]) <= self._room_to:
             return
-        room_to = min(need + RESERVE_BYTES, info["map_size"])
+        room_to = min(need + SPARE_BYTES, info["map_size"])
         try:
             keep_room(self._data, room_to)
         except OSError as error:
@@ -243,14 +242,14 @@ def _own(environment: Any, directory: Path, key: bytes) -> Any:
     return unpacked(value)
 
 
-def keep_lock_room(directory: Path) -> None:
+def _keep_lock_room(directory: Path) -> None:
     """Take the room of LMDB's lock file.
 
     Raises:
         StoreError: there is none.
     """
     try:
-        keep_room(directory / LOCK, LOCK_BYTES)
+        keep_lock_room(directory / LOCK)
     except OSError as error:
         raise StoreError(f"metadata in {directory} cannot be opened: {error.strerror}") from error
 

@@ -31,7 +31,7 @@ from leveret.core.errors import LeveretError
 from leveret.core.log import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.core.transports import let_go
-from leveret.server.changes import OPERATOR
+from leveret.server.audit_log import OPERATOR
 from leveret.server.errors import RefusedError
 from leveret.server.output import json_text
 

@@ -37,7 +37,7 @@ from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, me
 from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
-from leveret.broker.channel.session import Block, PeerEnded, Session
+from leveret.broker.channel.session import Block, Session
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
@@ -46,6 +46,7 @@ from leveret.broker.mail import (
     CreditGrant,
     Deliver,
     Leave,
+    PeerEnded,
     QueueDeleted,
     Resume,
 )

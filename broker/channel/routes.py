@@ -146,26 +146,28 @@ class Routes:
 
     def _keep(self, method: bytes, found: Route) -> None:
         """Cache a complete route; a list of queues that is cached already is shared with it."""
-        size_bytes = _ROUTE_BYTES + 3 * len(method)
         if len(found.queues) >= _SHARED_QUEUES:
             queues = tuple(found.queues)
             found.queues = self._queue_lists.get(queues, queues)
-            if found.queues is queues:
-                size_bytes += 8 * len(queues)
-        else:
-            size_bytes += 8 * len(found.queues)
         if (
             len(self._cache) >= ROUTES_PER_CONNECTION
-            or self.size_bytes + size_bytes > ROUTE_BYTES_PER_CONNECTION
+            or self.size_bytes + self._size_bytes(method, found) > ROUTE_BYTES_PER_CONNECTION
         ):
             self._clear()
-            size_bytes = _ROUTE_BYTES + 3 * len(method) + 8 * len(found.queues)
+        size_bytes = self._size_bytes(method, found)
         if size_bytes > ROUTE_BYTES_PER_CONNECTION:
             return
         if isinstance(found.queues, tuple):
             self._queue_lists[found.queues] = found.queues
         self._cache[method] = found
         self.size_bytes += size_bytes
+
+    def _size_bytes(self, method: bytes, found: Route) -> int:
+        """Return what a route adds to the cache."""
+        size_bytes = _ROUTE_BYTES + 3 * len(method)
+        if isinstance(found.queues, tuple) and found.queues in self._queue_lists:
+            return size_bytes
+        return size_bytes + 8 * len(found.queues)
 
     def _clear(self) -> None:
         self._cache.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.amqp.kernel import content
 from leveret.broker.vhost.vhost import Client
@@ -40,13 +40,6 @@ class Block(StrEnum):
     ALARM = auto()
     COALESCING = auto()
     ENDING = auto()
-
-
-class PeerEnded:
-    """To a reader: its client has ended, and the socket is not read; to its channels: nobody takes deliveries."""
-
-
-PEER_ENDED: Final = PeerEnded()
 
 
 class Reading(Protocol):

@@ -18,10 +18,10 @@ from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
-from leveret.broker.channel.session import PEER_ENDED
 from leveret.broker.connection.resume_line import ResumeLine
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
+from leveret.broker.mail import PEER_ENDED
 from leveret.core.limits import CHANNELS_PER_TURN
 from leveret.supervisors.requests import StartChild
 

@@ -32,10 +32,11 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import ACK, PUBLISH, Run
 from leveret.amqp.spec import HEARTBEAT_FRAME
-from leveret.broker.channel.session import PEER_ENDED, Block
+from leveret.broker.channel.session import Block
 from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
 from leveret.broker.connection.peers import Peers, descriptor_of, is_unreachable
 from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, limit_reads, next_read_bytes
+from leveret.broker.mail import PEER_ENDED
 from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:

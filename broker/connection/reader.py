@@ -42,10 +42,9 @@ from leveret.amqp.methods import (
     method_frame,
 )
 from leveret.amqp.spec import HEARTBEAT_FRAME
-from leveret.amqp.tables import plain
 from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
-from leveret.broker.channel.session import Block, PeerEnded, Session
+from leveret.broker.channel.session import Block, Session
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
@@ -70,6 +69,7 @@ from leveret.broker.connection.read_control import ReadControl
 from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
+from leveret.broker.mail import PeerEnded
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, REST_S, SILENT_CLOSE_S
 from leveret.supervisors.requests import StartChild, TerminateChild
@@ -659,42 +659,3 @@ class Reader(GenServer):
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-
-
-def connection_info(reader: Reader) -> dict[str, Any]:
-    """Return the figures of list_connections, by RabbitMQ's names."""
-    opened = reader.opened
-    peer, local = address.split(reader.peer), address.split(reader.local)
-    return {
-        "pid": str(reader.ref),
-        "name": reader.name,
-        "user": opened.user.name if opened else "",
-        "vhost": opened.vhost.name if opened else "",
-        "peer_host": peer[0],
-        "peer_port": peer[1],
-        "host": local[0],
-        "port": local[1],
-        "state": _state(reader),
-        "auth_mechanism": opened.mechanism if opened else "",
-        "send_pend": reader.writer.unsent_bytes,
-        "channels": len(reader.channels),
-        "protocol": "{0,9,1}",
-        "frame_max": opened.frame_max if opened else 0,
-        "channel_max": opened.channel_max if opened else 0,
-        "timeout": opened.heartbeat_s if opened else 0,
-        "connected_at": int(reader.connected_at_s * 1000),
-        "client_properties": plain(opened.client_properties) if opened else {},
-    }
-
-
-def _state(reader: Reader) -> str:
-    """Return RabbitMQ's word.
-
-    While an alarm is raised a connection is blocked once it has published, and blocking before. A
-    connection whose reading is paused is in flow.
-    """
-    if reader.state is State.RUNNING:
-        if reader.connections.alarms.raised:
-            return "blocked" if reader.read_control.throttle.is_blocked else "blocking"
-        return "flow" if reader.read_control.is_blocked else "running"
-    return "opening" if reader.state is State.OPENING else "closing"

@@ -5,8 +5,8 @@ lies in a data directory, however many stores are in it; the first write that me
 ``restore`` brings it back when there is room again.
 
 The *reserve* is a second, smaller one that messages never get. It is given up where a disk is full although the
-ballast is gone: for the recovery of a store, for acks and for checkpoints, which make room. From then until it is
-back the disk alarm holds (``broker/node/disk_watch.py``), so what it freed is left to acks.
+ballast is gone: for the recovery of a store, for acks and for checkpoints, which make room. Until ``restore`` has
+brought it back the owner keeps publishers out (``is_given_up``), so what it freed is left to acks.
 """
 
 from __future__ import annotations
@@ -116,5 +116,5 @@ class Ballast:
 
 
 def reserve(files: Files, folder: Path) -> Ballast:
-    """Return the reserve of a data directory; it is made by the disk watch, on the loop, so it is not synced."""
+    """Return the reserve of a data directory; it is not synced, so that an event loop may make it."""
     return Ballast(files, folder, RESERVE_BYTES, "reserve", is_synced=False)

@@ -18,11 +18,10 @@ from typing import Any, Final
 
 import lmdb
 
-from leveret.core.files import keep_room
+from leveret.core.files import keep_lock_room
 from leveret.core.shortage import DISK, SHORTAGES
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 
-LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
 _OF_MACHINE: Final = (errno.EIO, errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 _FULL_BYTES: Final = 1 << 20
 _NORESERVE: Final[int] = getattr(mmap, "MAP_NORESERVE", 0)
@@ -33,13 +32,13 @@ def open_lmdb(path: Path, **options: Any) -> Any:
     """Open an environment in LMDB's 0.9 format, which bindings of any version know.
 
     Raises:
-        OSError: there is no room for its lock file, which LMDB writes through a memory map.
+        OSError: there is no room for its lock file.
     """
     if options.get("lock", True):
         is_folder = options.get("subdir", True)
         if is_folder:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keep_room(path / "lock.mdb" if is_folder else Path(f"{path}-lock"), LOCK_BYTES)
+        keep_lock_room(path / "lock.mdb" if is_folder else Path(f"{path}-lock"))
     options |= {"mode": 0o600, "readahead": True}  # pages written together are read together
     try:
         # Bindings that know several formats would write the newest.

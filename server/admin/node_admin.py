@@ -20,7 +20,7 @@ from leveret.server.admin.queue_figures import totals
 from leveret.server.admin.snapshots import SnapshotAdmin
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
-from leveret.server.changes import changed
+from leveret.server.audit_log import audit
 from leveret.server.definitions.node_definitions import NodeDefinitions
 from leveret.server.errors import RefusedError
 from leveret.server.event_loop import name_of
@@ -173,15 +173,15 @@ class NodeAdmin:
         close_where = self._node.connections.close_where
         if not close_where(lambda reader: str(reader.ref) == pid, reason):
             raise RefusedError(f"there is no connection {pid}")
-        changed("connection closed pid=%s reason=%s", pid, reason)
+        audit("connection closed pid=%s reason=%s by=%s", pid, reason)
 
     async def close_all_connections(self, vhost: str | None, reason: str) -> int:
         """Close the connections of a vhost, or all; return how many."""
         count = self._node.connections.close_where(
             lambda reader: vhost is None or _vhost_name(reader) == vhost, reason
         )
-        changed(
-            "connections closed vhost=%s count=%s reason=%s",
+        audit(
+            "connections closed vhost=%s count=%s reason=%s by=%s",
             "all" if vhost is None else vhost, count, reason,
         )  # fmt: skip
         return count
@@ -189,12 +189,12 @@ class NodeAdmin:
     async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
         """Limit the memory, to a share of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(memory=SizeLimit(size_bytes, share))
-        changed("memory limit set size_bytes=%s share=%s", size_bytes, share)
+        audit("memory limit set size_bytes=%s share=%s by=%s", size_bytes, share)
 
     async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
         """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(disk=SizeLimit(size_bytes, share))
-        changed("disk limit set size_bytes=%s share=%s", size_bytes, share)
+        audit("disk limit set size_bytes=%s share=%s by=%s", size_bytes, share)
 
 
 def _vhost_name(reader: Reader) -> str | None:

@@ -18,7 +18,7 @@ from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.log import logger
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.lookups import vhost_named
-from leveret.server.changes import changed
+from leveret.server.audit_log import audit
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 
@@ -54,8 +54,8 @@ class PolicyAdmin:
             node.settings_rows.put(row)
             found.policies.put(row)
             await apply_to_all(node.runtime, found.policies, found.topology)
-        changed(
-            "%s set vhost=%s name=%s pattern=%s apply-to=%s priority=%s definition=%s",
+        audit(
+            "%s set vhost=%s name=%s pattern=%s apply-to=%s priority=%s definition=%s by=%s",
             self._words, vhost, name, pattern, apply_to, priority, json.dumps(parsed),
         )  # fmt: skip
         idle = without_effect(parsed)
@@ -78,7 +78,7 @@ class PolicyAdmin:
             node.settings_rows.remove([row])
             found.policies.remove(row)
             await apply_to_all(node.runtime, found.policies, found.topology)
-        changed("%s cleared vhost=%s name=%s", self._words, vhost, name)
+        audit("%s cleared vhost=%s name=%s by=%s", self._words, vhost, name)
 
     async def list_policies(self, vhost: str) -> list[Row]:
         """Return vhost, name, pattern, apply-to, definition (JSON), priority; the strongest last."""

@@ -10,7 +10,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.tables import plain, type_name
-from leveret.broker.connection.reader import connection_info
+from leveret.broker.connection import address
+from leveret.broker.connection.states import State
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
@@ -129,13 +130,42 @@ def implicit_binding(queue_name: str) -> Row:
 def connection(reader: Reader) -> Row:
     """Return the row of a connection."""
     opened = reader.opened
+    peer, local = address.split(reader.peer), address.split(reader.local)
     return {
-        **connection_info(reader),
+        "pid": str(reader.ref),
+        "name": reader.name,
+        "user": opened.user.name if opened else "",
+        "vhost": opened.vhost.name if opened else "",
+        "peer_host": peer[0],
+        "peer_port": peer[1],
+        "host": local[0],
+        "port": local[1],
+        "state": connection_state(reader),
+        "auth_mechanism": opened.mechanism if opened else "",
+        "send_pend": reader.writer.unsent_bytes,
+        "channels": len(reader.channels),
+        "frame_max": opened.frame_max if opened else 0,
+        "channel_max": opened.channel_max if opened else 0,
+        "timeout": opened.heartbeat_s if opened else 0,
+        "connected_at": int(reader.connected_at_s * 1000),
         **socket_counts(reader.writer.descriptor),
         "protocol": [0, 9, 1],
         "ssl": False,
         "client_properties": triples(opened.client_properties) if opened is not None else [],
     }
+
+
+def connection_state(reader: Reader) -> str:
+    """Return RabbitMQ's word.
+
+    While an alarm is raised a connection is blocked once it has published, and blocking before. A
+    connection whose reading is paused is in flow.
+    """
+    if reader.state is State.RUNNING:
+        if reader.connections.alarms.raised:
+            return "blocked" if reader.read_control.throttle.is_blocked else "blocking"
+        return "flow" if reader.read_control.is_blocked else "running"
+    return "opening" if reader.state is State.OPENING else "closing"
 
 
 def actor(node: TreeNode, now_s: float) -> Row:

@@ -14,7 +14,7 @@ from leveret.core.slices import sliced
 from leveret.metadata.passwords import SALT_BYTES, hash_password
 from leveret.metadata.tables import PermissionRow, UserRow
 from leveret.server.admin.lookups import user_named, vhost_named
-from leveret.server.changes import changed
+from leveret.server.audit_log import audit
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 
@@ -36,13 +36,13 @@ class UserAdmin:
             if not name:
                 raise RefusedError("user name is empty")
             await self._put(UserRow(name, _hashed(password)))
-        changed("user added user=%s", name)
+        audit("user added user=%s by=%s", name)
 
     async def change_password(self, name: str, password: str) -> None:
         async with self._node.admin_turn:
             row = replace(user_named(self._node, name), password_hash=_hashed(password))
             await self._put(replace(row, hashing_algorithm=UserRow("").hashing_algorithm))
-        changed("password changed user=%s", name)
+        audit("password changed user=%s by=%s", name)
 
     async def delete_user(self, name: str) -> None:
         """Delete a user and its permissions, and close its connections."""
@@ -52,12 +52,12 @@ class UserAdmin:
             self._node.connections.close_where(
                 lambda each: user_of(each) == name, f"user '{name}' is deleted"
             )
-        changed("user deleted user=%s", name)
+        audit("user deleted user=%s by=%s", name)
 
     async def set_user_tags(self, name: str, tags: list[str]) -> None:
         async with self._node.admin_turn:
             await self._put(replace(user_named(self._node, name), tags=tags))
-        changed("user tags set user=%s tags=%s", name, ",".join(tags))
+        audit("user tags set user=%s tags=%s by=%s", name, ",".join(tags))
 
     async def authenticate_user(self, name: str, password: str) -> None:
         try:
@@ -81,8 +81,8 @@ class UserAdmin:
             except PatternError as error:
                 raise RefusedError(str(error)) from error
             await self._put(row)
-        changed(
-            "permissions set vhost=%s user=%s configure=%s write=%s read=%s",
+        audit(
+            "permissions set vhost=%s user=%s configure=%s write=%s read=%s by=%s",
             vhost, user, configure, write, read,
         )  # fmt: skip
 
@@ -92,7 +92,7 @@ class UserAdmin:
             row = self._node.access.permissions.get((user, vhost))
             if row is not None:
                 await self._remove([row])
-        changed("permissions cleared vhost=%s user=%s", vhost, user)
+        audit("permissions cleared vhost=%s user=%s by=%s", vhost, user)
 
     async def list_permissions(self, vhost: str) -> list[Row]:
         vhost_named(self._node, vhost)

@@ -18,7 +18,7 @@ from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.server.admin import rows
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.admin.queue_figures import queue_rows
-from leveret.server.changes import changed
+from leveret.server.audit_log import audit
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
 from leveret.supervisors.requests import TerminateChild, WhichChildren
@@ -57,7 +57,7 @@ class VhostAdmin:
                 node.settings_rows.remove([row])
                 await node.metadata.write([], [row])
                 raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
-        changed("vhost added vhost=%s", name)
+        audit("vhost added vhost=%s by=%s", name)
 
     async def check_virtual_hosts(self) -> list[Row]:
         """Return the vhosts that are down."""
@@ -98,7 +98,7 @@ class VhostAdmin:
             )
             await self._stop_vhost(name)
             await remove_store(node, name)
-        changed("vhost deleted vhost=%s", name)
+        audit("vhost deleted vhost=%s by=%s", name)
 
     async def _hand_over_writes(self) -> None:
         """Wait until the rows that clients have declared so far are submitted: the deletions must follow them."""

@@ -27,7 +27,7 @@ from leveret.core.errors import ConfigError
 from leveret.core.log import logger
 from leveret.core.slices import sliced
 from leveret.metadata.definitions import (
-    export_definitions,
+    export_settings,
     exported_binding,
     exported_exchange,
     exported_permission,
@@ -38,7 +38,7 @@ from leveret.metadata.definitions import (
 from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE
-from leveret.server.changes import changed
+from leveret.server.audit_log import audit
 from leveret.server.definitions.plan import ORDER, Plan, described
 from leveret.server.errors import RefusedError
 
@@ -62,7 +62,7 @@ class NodeDefinitions:
 
     async def export_definitions(self) -> dict[str, Any]:
         """Return RabbitMQ's definitions document; exclusive queues are left out."""
-        document = export_definitions(self._node.settings_rows.contents())
+        document = export_settings(self._node.settings_rows.contents())
         await _add_access(document, self._node.access)
         for vhost in list(self._node.vhosts.values()):
             await _add_topology(document, vhost)
@@ -87,8 +87,8 @@ class NodeDefinitions:
                 )  # or they would delete rows of this import
             await self._node.metadata.write(rows)
             await self._make(plan)
-        changed(
-            "definitions imported access=%s settings=%s exchanges=%s queues=%s bindings=%s",
+        audit(
+            "definitions imported access=%s settings=%s exchanges=%s queues=%s bindings=%s by=%s",
             len(plan.access), len(plan.settings), len(plan.exchanges), len(plan.queues),
             len(plan.bindings),
         )  # fmt: skip

@@ -13,7 +13,16 @@ from hypothesis import given
 
 from leveret.amqp.tables import Table, encode_table
 from leveret.core.errors import ConfigError
-from leveret.metadata.definitions import EXACT_ARGUMENTS, export_definitions
+from leveret.metadata.definitions import (
+    EXACT_ARGUMENTS,
+    export_settings,
+    exported_binding,
+    exported_exchange,
+    exported_permission,
+    exported_queue,
+    exported_user,
+    is_default,
+)
 from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.passwords import verify_password
 from leveret.metadata.tables import (
@@ -36,6 +45,18 @@ RECORDED = Path(__file__).parent / "data" / "definitions-3.10.8.json"  # see REA
 
 def salt() -> bytes:
     return b"salt"
+
+
+def document_of(contents: Contents) -> dict[str, Any]:
+    """Return the document of rows, as a node makes it of what it has."""
+    return export_settings(contents) | {
+        "users": [exported_user(each) for each in contents.users],
+        "permissions": [exported_permission(each) for each in contents.permissions],
+        "topic_permissions": [exported_permission(each) for each in contents.topic_permissions],
+        "queues": [exported_queue(each) for each in contents.queues],
+        "exchanges": [exported_exchange(each) for each in contents.exchanges],
+        "bindings": [exported_binding(each) for each in contents.bindings],
+    }
 
 
 def parse_definitions(definitions: Any, new_salt: Callable[[], bytes]) -> Contents:
@@ -121,14 +142,14 @@ def test_what_is_exported_reads_the_same_again(contents: Contents) -> None:
     contents.bindings.append(BindingRow("/", "x", "queue", "q", b"\xff", {"none": ("V", None)}))
     contents.queues.append(QueueRow("/", "big", arguments={"x-queue-type": ("S", b"quorum")}))
 
-    again = parse_definitions(json.loads(json.dumps(export_definitions(contents))), salt)
+    again = parse_definitions(json.loads(json.dumps(document_of(contents))), salt)
 
     key = repr
     assert sorted(again.rows(), key=key) == sorted(contents.rows(), key=key)
 
 
 def test_an_export_looks_like_the_nodes_own(recorded: dict[str, Any], contents: Contents) -> None:
-    exported = json.loads(json.dumps(export_definitions(contents)))
+    exported = json.loads(json.dumps(document_of(contents)))
 
     assert exported.keys() == recorded.keys()
     for section in ("users", "permissions", "topic_permissions", "policies", "queues", "exchanges"):
@@ -138,16 +159,11 @@ def test_an_export_looks_like_the_nodes_own(recorded: dict[str, Any], contents: 
     assert exported["vhosts"][0]["limits"] == dict(recorded["vhosts"][0]["limits"])
 
 
-def test_default_exchanges_and_default_bindings_are_not_exported() -> None:
-    contents = Contents(
-        exchanges=[ExchangeRow("/", "", "direct"), ExchangeRow("/", "amq.topic", "topic")],
-        bindings=[BindingRow("/", "", "queue", "q", b"q")],
-    )
-
-    exported = export_definitions(contents)
-
-    assert exported["exchanges"] == []
-    assert exported["bindings"] == []
+def test_default_exchanges_are_in_no_definitions() -> None:
+    assert [name for name in ("", "amq.topic", "amqx", "x") if is_default(name)] == [
+        "",
+        "amq.topic",
+    ]
 
 
 def test_a_plain_password_is_hashed_and_tags_may_be_one_text() -> None:
@@ -209,7 +225,7 @@ def read_again(*rows: Any) -> Contents:
     contents = Contents()
     for row in rows:
         contents.add(row)
-    document = json_text.encode(export_definitions(contents))
+    document = json_text.encode(document_of(contents))
     return parse_definitions(json_text.decode(document), salt)
 
 
@@ -226,7 +242,7 @@ def test_arguments_of_all_types_come_back_as_they_were(table: Table) -> None:
 
 
 def test_an_export_shows_the_types_only_where_json_loses_them() -> None:
-    document = export_definitions(
+    document = document_of(
         Contents(
             queues=[
                 QueueRow("/", "plain", arguments={"x": ("S", b"t"), "n": ("l", 1)}),
@@ -243,7 +259,7 @@ def test_an_export_shows_the_types_only_where_json_loses_them() -> None:
 
 def test_arguments_that_an_operator_changed_are_taken_instead_of_the_exact_ones() -> None:
     contents = Contents(queues=[QueueRow("/", "q", arguments={"x-expires": ("I", 5)})])
-    document = export_definitions(contents)
+    document = document_of(contents)
 
     document["queues"][0]["arguments"] = {"x-expires": 6}
 

@@ -17,7 +17,7 @@ import pytest
 from leveret.core.slices import SLICE_ITEMS
 from leveret.server import control
 from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.changes import changed
+from leveret.server.audit_log import audit
 from leveret.server.control import (
     CLIENTS_MAX,
     ROWS_AT_ONCE,
@@ -279,7 +279,7 @@ def test_who_asked_stands_in_the_log(
     async def add_user(name: str, password: str) -> None:
         if name == "guest":
             raise RefusedError("exists")
-        changed("user added user=%s", name)
+        audit("user added user=%s by=%s", name)
 
     with serve_at(tmp_path, {"add_user": add_user}):
         ask(tmp_path, "add_user", {"name": "hare", "password": "secret"})

@@ -14,7 +14,7 @@ from leveret.broker.connection.ack_coalescing import (
     WORTH,
     AckCoalescing,
 )
-from leveret.broker.connection.reader import connection_info
+from leveret.server.admin.rows import connection_state
 from rigs.broker_rig import Client, Rig
 
 PACE_S = 0.0005
@@ -179,4 +179,4 @@ def test_a_pause_is_not_shown_as_flow_control(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
     one_by_one(rig, publisher, consumer, range(1, STREAK + 2))
 
-    assert connection_info(rig.node.connections.readers[consumer.reader])["state"] == "running"
+    assert connection_state(rig.node.connections.readers[consumer.reader]) == "running"

@@ -372,7 +372,7 @@ async def test_what_goes_through_the_broker_comes_out_right(
 async def test_each_change_has_one_line_without_passwords(
     admin: NodeAdmin, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "leveret.server.changes")
+    caplog.set_level("INFO", "leveret.server.audit_log")
 
     await admin.users.add_user("hare", "secret")
     await admin.users.change_password("hare", "secret")

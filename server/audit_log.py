@@ -1,4 +1,4 @@
-"""One line of the log for each change that an operator makes: what, to what, by whom.
+"""Audit log: one line for each change that an operator makes: what, to what, by whom.
 
 The control socket sets who asks; a service that embeds the broker is ``the service``. No line has a password.
 """
@@ -15,7 +15,6 @@ log = logger(__name__)
 OPERATOR: Final[ContextVar[str]] = ContextVar("operator", default="the service")
 
 
-def changed(text: str, *values: object) -> None:
-    """Log a change; ``text`` has a ``%s`` for each value."""
-    line = text + " by=%s"
-    log.info(line, *values, OPERATOR.get())
+def audit(text: str, *values: object) -> None:
+    """Log a change; ``text`` has a ``%s`` for each value, and ``by=%s`` at its end for who asked."""
+    log.info(text, *values, OPERATOR.get())
