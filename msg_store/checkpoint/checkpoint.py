@@ -9,8 +9,8 @@ There are two kinds of jobs, for two threads (``checkpoint.driver``) or for a te
 Between two writes there may be a **snapshot** (``snapshot``): a memtable is frozen for it, and when
 that memtable is in the index, and no later one, the index is copied.
 
-A memtable is frozen when it has many rows, or its journal is long (a start has to replay it), or when
-nothing happens for a while. Flushes wait for this rotation, and the rotation for missing reference counts: one
+A memtable is frozen when it has many rows, or its journal is long (a start has to replay it, 100,000 records in
+half a second, also those of messages that are gone), or when nothing happens for a while. Flushes wait for this rotation, and the rotation for missing reference counts: one
 short read. A memtable is one transaction with its own checkpoint, so the index is always the log up to some
 LSN. Its journal files stay until the *next* memtable is in the index: should the newest transaction
 turn out to be lost, the one before and the journals make up for it.
@@ -46,6 +46,7 @@ from leveret.msg_store.memtable.memtables import BEHIND_MEMTABLES
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import SLICE_ROWS, GroupCommit, RangeAck, Report
+from leveret.msg_store.wal.journal import Journal
 
 log = logger(__name__)
 
@@ -59,6 +60,13 @@ class CheckpointLimits:
     rows: int = 100_000  # it has so many
     journal_bytes: int = 32 * 1024 * 1024  # its journal is so long
     idle_rows: int = 10_000  # it has so many and nothing happens for ``IDLE_S``
+    journal_records: int = 100_000  # its journal has so many, whether the rows are gone or not
+
+    def is_long(self, journal: Journal) -> bool:
+        return (
+            journal.bytes_since_switch >= self.journal_bytes
+            or journal.records_since_switch >= self.journal_records
+        )
 
 
 @dataclass(slots=True)
@@ -219,7 +227,7 @@ class Checkpointer:
         return (
             self._is_requested
             or weight >= limits.rows
-            or core.journal.bytes_since_switch >= limits.journal_bytes
+            or limits.is_long(core.journal)
             or (is_quiet and weight >= limits.idle_rows)
         )
 
@@ -229,7 +237,7 @@ class Checkpointer:
         core, limits = self._core, self._limits
         memtables = core.memtables
         return bool(
-            core.journal.bytes_since_switch >= limits.journal_bytes
+            limits.is_long(core.journal)
             or memtables.active.weight >= limits.rows
             or core.is_rotating
             or core.range_acks

@@ -12,10 +12,11 @@ the higher file wins, because the collector copies to higher files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import AckRange, Acks, JournalRecord, Move, Publishes
-from leveret.msg_store.format.rows import Index, IndexRow
+from leveret.msg_store.format.rows import Index, IndexRow, Location
 from leveret.msg_store.memtable.memtables import ANY_SOURCE, Memtables, Relocation
 
 _PAGE_ROWS = 2_000
@@ -35,6 +36,7 @@ class Replay:
         self._index = index
         self._from_lsn = from_lsn
         self._known_queues = set(index.queues())
+        self._above_index: float = inf  # the index has no message from this number on
         self._young: list[tuple[int, int, int, int]] = []  # LSN, queue_no, first_seq, count
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
@@ -91,7 +93,7 @@ class Replay:
         if not rows:
             return
         unknown = [msg_no for msg_no in locations if not memtables.knows(msg_no)]
-        indexed = self._index.locations(unknown)
+        indexed = self._indexed(unknown)
         new = {no: locations[no] for no in unknown if no not in indexed}
         memtables.placed(new)
         memtables.files.hold(run.file_no, sum(location[2] for location in new.values()))
@@ -99,6 +101,15 @@ class Replay:
         if len(new) != len(rows):
             memtables.count_rows(dict.fromkeys(locations, 1), new, locations)
         self._young.append((lsn, queue_no, first, count))
+
+    def _indexed(self, msg_nos: list[int]) -> dict[int, Location]:
+        """Look messages up in the index, unless it has none of such high numbers, as with nearly all."""
+        if not msg_nos or (lowest := min(msg_nos)) >= self._above_index:
+            return {}
+        if not self._index.scan_locations(lowest, 1):
+            self._above_index = lowest
+            return {}
+        return self._index.locations(msg_nos)
 
     def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:
         """Return ``(seq, msg_no)`` of those seqs that have a row."""

@@ -42,7 +42,7 @@ class Journal:
         self.next_file_no = next_file_no
         self.end = JournalEnd(LogEnd(NO_FILE, 0), next_lsn, 0)
         self._is_switching = False
-        self.bytes_since_switch = 0
+        self.bytes_since_switch = self.records_since_switch = 0
 
     def rewind(self, end: JournalEnd) -> None:
         """Go back to an earlier ``end``; numbers of files are not used again."""
@@ -52,7 +52,7 @@ class Journal:
 
     def switch(self) -> None:
         self._is_switching = True
-        self.bytes_since_switch = 0
+        self.bytes_since_switch = self.records_since_switch = 0
 
     def job(
         self,
@@ -69,6 +69,7 @@ class Journal:
         place = LogEnd(place.file_no, place.offset + len(frame))
         self.end = JournalEnd(place, lsn + len(records), crc)
         self.bytes_since_switch += len(frame)
+        self.records_since_switch += len(records)
         parts = (Part(place.file_no, header, (frame,)),)
         return Job(start, place, parts, makes_room=makes_room)
 

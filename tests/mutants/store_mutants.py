@@ -177,6 +177,19 @@ MUTANTS = {
         "return present + [(row[0], row[1]) for row in self._in_index(queue_no, wanted)]",
         "return present",
     ),
+    "replay asks the index about no message": Mutant(
+        "recovery/replay.py", "return self._index.locations(msg_nos)", "return {}"
+    ),
+    "replay takes one new message for the end of the index": Mutant(
+        "recovery/replay.py",
+        "if not self._index.scan_locations(lowest, 1):",
+        "if not self._index.locations([lowest]):",
+    ),
+    "records of messages that are gone do not end a memtable": Mutant(
+        "checkpoint/checkpoint.py",
+        "or journal.records_since_switch >= self.journal_records",
+        "or journal.records_since_switch < 0",
+    ),
     "rows of the journal are believed": Mutant(
         "recovery/row_check.py", "if wrong := check(self._folder, locations):", "if wrong := {}:"
     ),

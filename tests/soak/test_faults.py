@@ -141,6 +141,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def probe(node: BrokerUnderTest) -> None:
     """Be served as a new client: a durable queue, a confirm, the message."""
+    began_s = time.monotonic()
     step = "open"
     connection = Connection((node.host, node.port))
     try:
@@ -157,7 +158,8 @@ def probe(node: BrokerUnderTest) -> None:
         step = "get"
         assert channel.get("probe").name == "basic.get-ok"
     except (AssertionError, OSError) as error:
-        raise AssertionError(f"{step}: {error!r}") from error
+        took_s = time.monotonic() - began_s
+        raise AssertionError(f"{step}, for {took_s:.1f} s: {error!r}") from error
     finally:
         connection.drop()
 
@@ -167,13 +169,17 @@ def serves_again(node: BrokerUnderTest, flood: Flood) -> float:
     began_s = time.monotonic()
     confirmed, delivered = flood.confirmed, flood.delivered
     is_served = False
-    problem: Any = "the flood stands still"
+    problem: Any = ""
     while time.monotonic() < began_s + SERVES_S:
         assert not flood.error, flood.error
         if not is_served:
             try:
                 probe(node)
                 is_served = True
+                problem = (
+                    f"a new client was served after {time.monotonic() - began_s:.1f} s,"
+                    f" the flood stands still at {flood.confirmed} confirmed, {flood.delivered} delivered"
+                )
             except (AssertionError, OSError) as error:
                 problem = error
         elif flood.confirmed > confirmed and flood.delivered > delivered:

@@ -92,6 +92,20 @@ def test_a_generation_ends_with_many_rows_or_a_long_journal(
     assert ram_rows(rig) == 0
 
 
+def test_many_records_end_a_generation_though_their_messages_are_gone(rng: random.Random) -> None:
+    """A start replays each of them: small messages that were consumed at once made it last seconds."""
+    rig = StoreRig(rng, limits=CheckpointLimits(journal_records=30))
+    writes = rig.location.index.writes
+    for _ in range(20):
+        rig.publish((1,), 1)
+        rig.run()
+        rig.ack(*rig.held)
+        rig.run()
+
+    assert rig.location.index.writes == writes + 1
+    assert rig.core.journal.records_since_switch < 30
+
+
 def test_some_rows_and_quiet_end_a_generation(rng: random.Random) -> None:
     rig = StoreRig(rng, limits=CheckpointLimits(idle_rows=10))
     rig.publish((1,), 9)

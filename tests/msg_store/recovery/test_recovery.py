@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,10 @@ from leveret.msg_store.format.errors import StoreLocked
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import HEADER_BYTES as FRAME_HEADER_BYTES
+from leveret.msg_store.format.rows import Location
 from leveret.msg_store.recovery.report import RecoveryReport
 from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
+from leveret.testing.memory_index import MemoryIndex
 from rigs.store.store_rig import STORE, StoreRig
 
 LOST = lambda disk: disk.power_cut(Fate.LOST)  # noqa: E731
@@ -66,6 +69,34 @@ def test_recovering_twice_is_recovering_once(rig: StoreRig) -> None:
     rig.crash(LOST)
 
     assert (rig.found(), rig.locations) == (rows, locations)
+
+
+def test_a_replay_asks_the_index_about_messages_that_may_be_in_it_and_no_others(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A question for each publish took a third of a start."""
+    rig = StoreRig(rng)
+    rig.publish((1,), 5)
+    rig.run()
+    rig.checkpoint()
+    for _ in range(50):
+        rig.publish((1, 2), 2)
+        rig.run_flush()
+    asked: list[int] = []
+    locations = MemoryIndex.locations
+
+    def counted(index: MemoryIndex, msg_nos: Iterable[int]) -> dict[int, Location]:
+        asked.extend(msg_nos := list(msg_nos))
+        return locations(index, msg_nos)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryIndex, "locations", counted)
+        LOST(rig.disk)
+        rig.open()
+
+    assert asked == []
+    rig.compare()
+    assert len(rig.held) == 5 + 50 * 4
 
 
 def test_numbers_are_above_all_that_were_ever_used(rig: StoreRig) -> None:
