@@ -69,10 +69,10 @@ class MsgStore:
         opened: the recovered store; taken over.
         monotonic_s: for figures.
         failed: gets the error after which the store is of no use, once.
-        full_changed: called when ``is_full`` has changed.
+        shortage_changed: called when ``is_short`` has changed.
 
     Attributes:
-        is_full: the disk has no room, or the machine no descriptors or memory (``core/shortage.py``); publishes
+        is_short: the disk has no room, or the machine no descriptors or memory (``core/shortage.py``); publishes
             are nacked and stay pending until it has.
 
     Raises:
@@ -87,7 +87,7 @@ class MsgStore:
         failed: Callable[[Exception], None],
         drivers: Drivers = THREADS,
         limits: StoreLimits = DEFAULT_LIMITS,
-        full_changed: Callable[[], None] | None = None,
+        shortage_changed: Callable[[], None] | None = None,
     ) -> None:
         self.core = opened.core  # group commit
         self.memtables = opened.core.memtables
@@ -101,8 +101,8 @@ class MsgStore:
             for no, terms in opened.recovered.queues.items()
             if terms.is_clean
         }
-        self._has_failed = self._is_closed = self.is_full = False
-        self._full_changed = full_changed
+        self._has_failed = self._is_closed = self.is_short = False
+        self._shortage_changed = shortage_changed
         self._writing = ShortageLog("writing", opened.folder.path)
         self._waiting: list[Callable[[], None]] | None = []  # for the end; None after it
         self._reports = 0
@@ -338,13 +338,13 @@ class MsgStore:
         if shortage is self._writing.error:
             return
         if self._writing.note(shortage):
-            self.is_full = shortage is not None
-            if self._full_changed is not None:
-                self._full_changed()
+            self.is_short = shortage is not None
+            if self._shortage_changed is not None:
+                self._shortage_changed()
 
     @property
     def shortage(self) -> str:
-        """While ``is_full``: the name of the error, as ``ENOSPC``."""
+        """While ``is_short``: the name of the error, as ``ENOSPC``."""
         return reason_of(self._writing.error)
 
     def _checkpoint_reached(self, point: str) -> None:

@@ -76,8 +76,8 @@ class Resources:
         self.disk_limit = disk or self.disk_limit
         self._look_again(MEMORY_WATCH, DISK_WATCH)
 
-    def disk_changed(self) -> None:
-        """A message store has found the disk full, or can write again."""
+    def shortage_changed(self) -> None:
+        """A message store has met a shortage, or can write again."""
         self._look_again(DISK_WATCH)
 
     def _look_again(self, *watches: str) -> None:

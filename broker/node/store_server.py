@@ -161,7 +161,7 @@ class StoreServer(GenServer):
                     self.runtime.clock.monotonic_s,
                     self._failed,
                     threads(self._node.gil_yielding),
-                    full_changed=self._node.resources.disk_changed,
+                    shortage_changed=self._node.resources.shortage_changed,
                 )
             except (OSError, StoreError, MemoryError) as error:
                 self._not_opened(error)

@@ -137,7 +137,7 @@ class Checkpointer:
     def __init__(
         self, core: GroupCommit, index_files: IndexFiles, limits: CheckpointLimits | None = None
     ) -> None:
-        self.is_full = False  # a job met a shortage, and waits for ``resume``
+        self.is_short = False  # a job met a shortage, and waits for ``resume``
         self.shortage: Exception | None = None  # that the last job met
         self.snapshot: Snapshot | None = None  # the snapshot that is being made
         self.is_stopping = False
@@ -184,7 +184,7 @@ class Checkpointer:
     @property
     def is_stopped(self) -> bool:
         """All is in the index, or never will be."""
-        has_failed = self._core.error is not None or self.is_full
+        has_failed = self._core.error is not None or self.is_short
         is_over = has_failed or (self._is_last and not self._core.memtables.frozen)
         return self.is_stopping and is_over and self._read is None and self._write is None
 
@@ -195,7 +195,7 @@ class Checkpointer:
         core = self._core
         if core.error is not None or self._is_last:
             return
-        if core.is_full or self.is_full:
+        if core.is_short or self.is_short:
             shortage = core.shortage or self.shortage
             self._give_snapshot_up(shortage if isinstance(shortage, OSError) else disk_full())
         if self._is_due(is_quiet):
@@ -258,7 +258,7 @@ class Checkpointer:
     def read_job(self) -> ReadJob | None:
         """Return the next read; None if none is needed, or one is under way."""
         core = self._core
-        if self._read is not None or self.is_full or core.error is not None:
+        if self._read is not None or self.is_short or core.error is not None:
             return None
         asked: RangeAck | None = None
         if core.range_acks and core.pending_ops < SLICE_OPS and not self.is_stopping:
@@ -306,7 +306,7 @@ class Checkpointer:
     def write_job(self) -> WriteJob | Snapshot | None:
         """Return the next write; None if none is needed, or one is under way."""
         core, snapshot = self._core, self.snapshot
-        if self._write is not None or self.is_full or core.error is not None:
+        if self._write is not None or self.is_short or core.error is not None:
             return None
         if snapshot is not None and 0 < snapshot.memtable_no == core.memtables.committed:
             self._write = snapshot
@@ -335,14 +335,14 @@ class Checkpointer:
 
     def _is_short(self, error: Exception | None) -> bool:
         if is_shortage(error):
-            self.is_full, self.shortage = True, error
+            self.is_short, self.shortage = True, error
             return True
-        if not self.is_full:
+        if not self.is_short:
             self.shortage = None
         return False
 
     def resume(self) -> None:
-        self.is_full = False
+        self.is_short = False
         self._core.wake_index()
 
     def _fail(self, error: Exception) -> Report:

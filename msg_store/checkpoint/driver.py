@@ -17,7 +17,7 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.rows import Index
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, ThreadWorker, as_steps
 from leveret.msg_store.wal.driver import Deliver
-from leveret.msg_store.wal.group_commit import FULL_RETRY_S, GroupCommit, Report
+from leveret.msg_store.wal.group_commit import SHORTAGE_RETRY_S, GroupCommit, Report
 
 
 class CheckpointDriver:
@@ -143,8 +143,8 @@ class CheckpointDriver:
             if report is not None:
                 self._deliver(report)
         finally:  # an error of the receiver is the loop's, and does not hold the store up
-            if self._checkpointer.is_full and self._retry is None:
-                self._retry = self._loop.call_later(FULL_RETRY_S, self._resume)
+            if self._checkpointer.is_short and self._retry is None:
+                self._retry = self._loop.call_later(SHORTAGE_RETRY_S, self._resume)
             self._wake()
             self._report_progress()
 

@@ -175,7 +175,7 @@ class AppendLog:
         except (OSError, MemoryError) as error:
             if not is_shortage(error):
                 raise
-            yield "full"
+            yield "shortage"
             if is_disk_full(error):
                 self._ballast.release(job.makes_room)
             try:

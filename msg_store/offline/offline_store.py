@@ -47,7 +47,7 @@ class OfflineStore:
     def flush(self) -> None:
         """Write and sync all pending work."""
         while self.core.delay_s() is not None:
-            if self.core.is_full:
+            if self.core.is_short:
                 raise OSError(errno.ENOSPC, "the disk is full", str(self._opened.folder.path))
             flush = self.core.start()
             rdq_error = _error_in(self._opened.rdq_log.run(flush.rdq))

@@ -133,7 +133,7 @@ class TransientWriter:
         try:
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         except OSError:
-            yield "full"
+            yield "shortage"
             if not self._ballast.release(makes_room=True):
                 raise
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)

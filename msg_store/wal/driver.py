@@ -104,7 +104,7 @@ class FlushDriver:
 
     def _delay_over(self) -> None:
         self._timer = None
-        if self._core.is_full:
+        if self._core.is_short:
             self._core.resume()
         else:
             self._core.hurry()
@@ -135,7 +135,7 @@ class FlushDriver:
             report = self._core.finish(*errors)
         except Exception as error:  # noqa: BLE001  # as above, with a part of the memtables changed
             report = self._core.fail(error)
-        is_over = self._on_stopped is not None and (is_last or self._core.is_full)
+        is_over = self._on_stopped is not None and (is_last or self._core.is_short)
         try:
             if report.safe or report.nacked or report.error is not None:
                 self._deliver(report)

@@ -70,7 +70,7 @@ from leveret.msg_store.wal.pending import (
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 LINGER_S: Final = 0.2  # for work that no confirm depends on
-FULL_RETRY_S: Final = 1.0
+SHORTAGE_RETRY_S: Final = 1.0
 SLICE_ROWS: Final = 2_000  # of a range of seqs that is acked
 
 
@@ -129,7 +129,7 @@ class GroupCommit:
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
         pending_ops: how much waits for a flush.
-        is_full: the last flush met a shortage, and waits for ``resume``.
+        is_short: the last flush met a shortage, and waits for ``resume``.
         shortage: the shortage that the last flush met.
     """
 
@@ -164,7 +164,7 @@ class GroupCommit:
         self._closed_queues: set[int] = set()
         self.pending_ops = 0
         self._is_urgent = False
-        self.is_full = False
+        self.is_short = False
         self._is_turn_of_acks = False  # they make room, and need less of it than messages
         self._flush: Flush | None = None
         self._in_flight: dict[int, tuple[Message, QueueNos]] | None = None  # for the first reader
@@ -351,15 +351,15 @@ class GroupCommit:
     def delay_s(self) -> float | None:
         """Tell in how many seconds ``start`` should be called; None: there is nothing to flush now.
 
-        After ``FULL_RETRY_S`` it is ``resume`` that should be called: a shortage may have passed. With a shortage
+        After ``SHORTAGE_RETRY_S`` it is ``resume`` that should be called: a shortage may have passed. With a shortage
         there is a flush also when all that waited has been cancelled: publishers wait to be told that it is over.
         """
         if self._flush is not None or self.error is not None or self.is_rotating:
             return None
         if not self.pending_ops and self.shortage is None:
             return None
-        if self.is_full:
-            return FULL_RETRY_S
+        if self.is_short:
+            return SHORTAGE_RETRY_S
         return (
             0.0
             if not self.pending_ops or self._is_urgent or self.pending_ops >= SLICE_OPS
@@ -375,7 +375,7 @@ class GroupCommit:
         """Return, once, the seqs that became safe without a flush; in order, unless the disk is full."""
         if self._flush is not None or not self._cancelled:
             return []  # a flush's report has them
-        runs = self._cancelled.take({} if self.is_full else self._pending)
+        runs = self._cancelled.take({} if self.is_short else self._pending)
         self._is_urgent = self._is_urgent or bool(self._cancelled)
         return runs
 
@@ -445,7 +445,7 @@ class GroupCommit:
         return Report(error=self.error)
 
     def resume(self) -> None:
-        self.is_full = False
+        self.is_short = False
         if self.wake is not None:
             self.wake()
 
@@ -508,7 +508,7 @@ class GroupCommit:
                 del self._pending[queue_no]
         self.pending_ops = sum(map(len, self._pending.values()))
         self.pending_ops += sum(len(relocations.copies) for relocations in self._relocations)
-        self.is_full = self._is_urgent = True
+        self.is_short = self._is_urgent = True
         has_acks = any(pending.acks for pending in self._pending.values())
         self._is_turn_of_acks = has_acks and bool(rows)
         return Report(nacked=nacked, safe=self.take_cancelled())

@@ -112,10 +112,10 @@ async def test_a_segment_that_cannot_be_begun_for_lack_of_descriptors_is_waited_
     with no_descriptors():
         queue.publish(100, first=100)
         await eventually(lambda: sum(bool(report.nacked) for report in reports) == 2)
-        assert running.store.is_full
+        assert running.store.is_short
         assert running.store.figures().shortage == "EMFILE"
     await queue.until(lambda: len(queue.safe) == 200)
-    await eventually(lambda: not running.store.is_full)
+    await eventually(lambda: not running.store.is_short)
 
     assert running.errors == []
     lines = [text for text in caplog.messages if "part=writing" in text]

@@ -90,7 +90,7 @@ def test_a_shortage_of_the_index_is_waited_out(rng: random.Random, error: Except
     rig.location.index.fail(error, 3)
 
     rig.checkpointer.request()
-    while not rig.checkpointer.is_full:
+    while not rig.checkpointer.is_short:
         rig.step("write")
     assert rig.checkpointer.shortage is error
     rig.settle()

@@ -128,7 +128,7 @@ class FakeReserve:
 class FakeStore:
     """As much of a message store as the disk watch sees."""
 
-    is_full = False
+    is_short = False
     shortage = "ENOSPC"
 
 
@@ -404,13 +404,13 @@ def test_a_store_that_finds_the_disk_full_raises_the_alarm_at_once(tmp_path: Pat
     vhost = FakeVhost()
     watched.node.vhosts["/"] = vhost  # type: ignore[assignment]
 
-    vhost.msg_store.is_full = True
-    watched.node.resources.disk_changed()
+    vhost.msg_store.is_short = True
+    watched.node.resources.shortage_changed()
     watched.clock.jump(0)
     assert watched.raised == ("disk",)
 
-    vhost.msg_store.is_full = False
-    watched.node.resources.disk_changed()
+    vhost.msg_store.is_short = False
+    watched.node.resources.shortage_changed()
     watched.clock.jump(0)
     assert watched.raised == ()
 

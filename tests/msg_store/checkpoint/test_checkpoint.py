@@ -305,7 +305,7 @@ def test_with_a_full_disk_the_memtable_waits_and_the_journals_stay(rig: StoreRig
     rig.checkpointer.request()
     for _ in range(4):
         rig.step("write")
-    assert rig.checkpointer.is_full
+    assert rig.checkpointer.is_short
     assert rig.folder.journal_nos() == journals
     rig.publish((1,), 5)
     rig.run()  # goes on, tries again, and again
@@ -322,7 +322,7 @@ def test_the_ballast_makes_room_for_a_checkpoint(rng: random.Random) -> None:
     rig.location.index.fail(IndexFull("no room"), 1)
     rig.checkpoint()
 
-    assert not rig.checkpointer.is_full
+    assert not rig.checkpointer.is_short
     assert rig.core.memtables.frozen == []
     assert not [path for path in rig.disk.paths() if path.name == "ballast"]
 

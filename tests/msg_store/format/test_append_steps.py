@@ -199,7 +199,7 @@ def test_a_step_that_found_the_disk_full_is_tried_again_with_the_ballast(log: Lo
 
     points = log.run(job, OSError(errno.ENOSPC, "full"))
 
-    assert "full" in points
+    assert "shortage" in points
     assert points[-1] == "synced"
     assert log.ballast.releases == 1
     assert log.contents() == HEADER + b"0more"

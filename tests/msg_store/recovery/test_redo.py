@@ -157,7 +157,7 @@ def test_without_a_debt_a_full_disk_is_not_final(rig: StoreRig) -> None:
 
     rig.run_flush()
 
-    assert rig.core.is_full
+    assert rig.core.is_short
     rig.run()
     assert rig.safe == set(rig.held)
 

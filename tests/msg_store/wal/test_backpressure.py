@@ -140,7 +140,7 @@ def test_when_the_store_ends_everybody_goes_on(bench: StoreBench, end: str) -> N
 
 def test_a_full_disk_is_told_once_and_so_is_its_end(rng: random.Random) -> None:
     bench, told = StoreBench(rng), []
-    bench.store._full_changed = lambda: told.append(bench.store.is_full)
+    bench.store._shortage_changed = lambda: told.append(bench.store.is_short)
     queue = StoredQueue(bench)
     bench.disk.fail("writev", FULL, "*.rdq", times=8)
     publish(queue, 3)

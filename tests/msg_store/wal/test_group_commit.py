@@ -12,7 +12,7 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.wal import flush
 from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
-from leveret.msg_store.wal.group_commit import FULL_RETRY_S, LINGER_S
+from leveret.msg_store.wal.group_commit import LINGER_S, SHORTAGE_RETRY_S
 from rigs.store.store_rig import STORE, StoreRig
 
 
@@ -316,7 +316,7 @@ def test_a_batch_that_does_not_fit_is_nacked_and_written_when_it_does(
     rig.run_flush()
     assert rig.nacked == set(rig.rows) - before
     assert rig.safe == before
-    assert rig.core.delay_s() == FULL_RETRY_S
+    assert rig.core.delay_s() == SHORTAGE_RETRY_S
     rig.ack(acked_late)
     rig.publish((2,), 1)
     rig.memory.size_bytes = 1 << 30
@@ -342,7 +342,7 @@ def test_acks_are_written_while_messages_find_no_room(rng: random.Random) -> Non
     assert rig.core.shortage is not None, "publishers still wait"
 
     rig.run_flush()
-    assert rig.core.delay_s() == FULL_RETRY_S
+    assert rig.core.delay_s() == SHORTAGE_RETRY_S
     assert rig.safe == before
     rig.memory.size_bytes = 1 << 30
     rig.run()
@@ -360,11 +360,11 @@ def test_a_shortage_ends_when_all_that_waited_is_cancelled(
     if is_turn_of_acks:
         rig.ack(rig.held[0])
     rig.run_flush()
-    assert rig.core.is_full
+    assert rig.core.is_short
     if is_turn_of_acks:
         rig.core.resume()
         rig.run_flush()
-        assert not rig.core.is_full
+        assert not rig.core.is_short
     for seq_row in rig.held[-3:]:
         rig.ack(seq_row)
     assert not rig.core.pending_ops

@@ -30,7 +30,7 @@ from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.recovery.report import Recovered
-from leveret.msg_store.wal.group_commit import FULL_RETRY_S, GroupCommit, Report
+from leveret.msg_store.wal.group_commit import SHORTAGE_RETRY_S, GroupCommit, Report
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryIndexFiles
@@ -202,7 +202,7 @@ class StoreRig:
     def start(self) -> bool:
         """Start a flush if anything is to be done."""
         self._note(Report(safe=self.core.take_cancelled()))
-        if self.core.delay_s() == FULL_RETRY_S:
+        if self.core.delay_s() == SHORTAGE_RETRY_S:
             self.core.resume()
         if self.core.delay_s() is None:
             return False
@@ -301,14 +301,14 @@ class StoreRig:
     def settle(self) -> None:
         """Work the jobs of the index off."""
         for _ in range(10_000):
-            if self.checkpointer.is_full:
+            if self.checkpointer.is_short:
                 self.checkpointer.resume()
             before = (self.read, self.write_job, len(self.points), self.core.memtables.committed)
             self.step("read")
             self.step("write")
             after = (self.read, self.write_job, len(self.points), self.core.memtables.committed)
             is_idle = self.read is None and self.write_job is None
-            if before == after and is_idle and not self.checkpointer.is_full:
+            if before == after and is_idle and not self.checkpointer.is_short:
                 return
         raise AssertionError("the index does not come to rest")
 
