@@ -138,7 +138,7 @@ class Scheduler:
                 turns += self._serve(ready, _FEW_MAILS)
             self._turns += turns
             if bulk:
-                self._serve(bulk, 0)
+                self._serve(bulk, 0, self.clock.monotonic_s() + DRAIN_S)
             if self._rounds:
                 self._end_rounds()
             if self._after:
@@ -148,12 +148,14 @@ class Scheduler:
             if ready or bulk or self._after:
                 self.wake()
 
-    def _serve(self, queue: deque[Cell], mails_per_look: int) -> int:
-        """Give turns until the queue is empty or one of its budgets is used up; return how many."""
+    def _serve(self, queue: deque[Cell], mails_per_look: int, until_s: float | None = None) -> int:
+        """Give turns until the queue is empty or one of its budgets is used up; return how many.
+
+        ``until_s`` None: the time begins with the first look at the clock.
+        """
         turn, ready = self._turn, self.ready
         left, turns = DRAIN_MAILS, 0
         look_at = left - mails_per_look
-        until_s = None
         before = len(ready)
         while queue and left > 0:
             left -= turn(queue.popleft())

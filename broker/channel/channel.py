@@ -37,7 +37,7 @@ from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, me
 from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
-from leveret.broker.channel.session import Block, Session
+from leveret.broker.channel.session import END_OF_RUNS, Block, Session
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
@@ -73,6 +73,12 @@ class ConnectionFailed(Struct, eq=False):
 
 class ChannelStays(Struct, eq=False):
     """A closing channel answered a channel.close that crossed its own; it waits for close-ok still."""
+
+    number: int
+
+
+class AllHandled(Struct, eq=False):
+    """A channel has handled what its client had sent before connection.close."""
 
     number: int
 
@@ -195,6 +201,8 @@ class Channel(GenServer):
         if self._state is not _RUNNING:
             if kind == METHOD:
                 self._method_while_ending(run[2], run[3])
+            elif kind == END_OF_RUNS:
+                self._all_handled()
         elif kind == ACK:
             self.deliveries.acked(run[2])
         elif kind == METHOD:
@@ -202,6 +210,11 @@ class Channel(GenServer):
         elif kind == OVERSIZE:
             self._current = BASIC_PUBLISH
             self.publisher.oversize(run[2], run[3])
+        elif kind == END_OF_RUNS:
+            self._all_handled()
+
+    def _all_handled(self) -> None:
+        self.post(self.session.reader, AllHandled(self.number))
 
     def _method(self, ids: int, arguments: bytes) -> None:
         self._current = ids

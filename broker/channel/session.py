@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp.kernel import content
 from leveret.broker.vhost.vhost import Client
@@ -40,6 +40,10 @@ class Block(StrEnum):
     ALARM = auto()
     COALESCING = auto()
     ENDING = auto()
+
+
+# The kind of a run of the reader's own, behind all that a client has sent before connection.close.
+END_OF_RUNS: Final = -1
 
 
 class Reading(Protocol):

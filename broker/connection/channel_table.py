@@ -3,6 +3,9 @@
 A number is in use from channel.open until its actor has ended. Runs that come while the actor is being
 started, or between the client's channel.close (or close-ok) and the end of the actor, wait in the
 slot's ``stash``, so that a number can be closed and opened again in one read.
+
+connection.close waits for all that the client has sent before. Each channel gets a run of its own kind
+behind its other runs, and answers when it comes to that; a channel that is being started finds it in its stash.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
+from leveret.broker.channel.session import END_OF_RUNS
 from leveret.broker.connection.resume_line import ResumeLine
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
@@ -26,7 +30,7 @@ from leveret.core.limits import CHANNELS_PER_TURN
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.session import Session
@@ -38,6 +42,8 @@ _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_C
 # kernel awaits none), so the method is refused here before they are looked at.
 _ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
 _SPECIAL: Final = _EDGES | _ONLY_SENT
+# Behind all runs that came before connection.close; the channel answers with ``AllHandled``.
+_END_OF_RUNS: Final[Run] = (END_OF_RUNS, 0)
 _CHANNELS_PER_LOOK: Final = 8  # at the clock: costly methods, one per channel, are long work too
 _METHOD_OF_RUN: Final = {
     PUBLISH: spec.BASIC_PUBLISH,
@@ -109,6 +115,7 @@ class _Reader(Protocol):
     def runtime(self) -> Runtime: ...
 
     def own_run(self, run: Run) -> None: ...
+    def client_closes(self) -> None: ...
     def fail(self, error: HardError) -> None: ...
     def monitor(self, ref: Ref) -> object: ...
     def post(self, to: Ref, message: object) -> object: ...
@@ -118,21 +125,24 @@ class _Reader(Protocol):
 
 
 class ChannelTable:
-    """The channels of one connection, for its reader."""
+    """The channels of one connection, for its reader.
 
-    __slots__ = ("_line", "_numbers", "_reader", "_slots")
+    Attributes:
+        is_closing: the client has sent connection.close; the channels handle what it had sent before.
+    """
+
+    __slots__ = ("_line", "_numbers", "_reader", "_slots", "_unhandled", "is_closing")
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
         self._slots: dict[int, _Slot] = {}
         self._line = ResumeLine(reader.runtime)
         self._numbers: dict[Ref, int] = {}  # of the actors
+        self.is_closing = False
+        self._unhandled: set[int] = set()  # channels that have not come to the close yet
 
     def __len__(self) -> int:
         return len(self._slots)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._slots
 
     def hand_over_one(self, runs: list[Run]) -> bool:
         """Give a running channel a read's only run, if it is messages or acks; return whether."""
@@ -179,6 +189,11 @@ class ChannelTable:
         return []
 
     def hand_over(self, number: int, batch: list[Run]) -> None:
+        """Give a channel runs that were read; those behind a connection.close do not count."""
+        if not self.is_closing:
+            self._hand_over(number, batch)
+
+    def _hand_over(self, number: int, batch: list[Run]) -> None:
         if not batch or self._reader.state is not State.RUNNING:
             return
         slot = self._slots.get(number)
@@ -226,6 +241,12 @@ class ChannelTable:
         request = StartChild((reader.session, number, slot.gate))
         reader.call(reader.channels_sup, request, started, None)
 
+    def check_contents(self, numbers: Iterable[int]) -> None:
+        """Refuse a content that comes for a channel that is not open, without waiting for the rest of it."""
+        for number in numbers:
+            if number not in self._slots and not self._reader.connections.is_stopping:
+                self._reader.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
+
     def _check_limits(self) -> None:
         reader = self._reader
         assert reader.opened is not None
@@ -258,7 +279,24 @@ class ChannelTable:
 
     def _replay(self, number: int, slot: _Slot) -> None:
         stash, slot.stash = slot.stash, None
-        self.hand_over(number, stash or [])
+        self._hand_over(number, stash or [])
+
+    def close(self) -> None:
+        """Tell the reader when the channels have handled all runs, also those in a stash; take no more."""
+        self.is_closing = True
+        self._unhandled.update(self._slots)
+        for number in list(self._slots):
+            self._hand_over(number, [_END_OF_RUNS])
+        self._close_if_handled()
+
+    def handled_all(self, number: int) -> None:
+        """A channel has come to the client's connection.close."""
+        self._unhandled.discard(number)
+        self._close_if_handled()
+
+    def _close_if_handled(self) -> None:
+        if self.is_closing and not self._unhandled and self._reader.state is State.RUNNING:
+            self._reader.client_closes()
 
     def stays(self, number: int) -> None:
         """A channel that was told to close goes on (it waits for close-ok)."""
@@ -277,8 +315,10 @@ class ChannelTable:
             return  # the reader is next
         if reason != NORMAL:
             self._reader.fail(InternalError(method=0))
-        elif slot.stash:
-            self.hand_over(number, _from_open(slot.stash))
+        elif left := _from_open(slot.stash or []):
+            self._hand_over(number, left)
+        else:
+            self.handled_all(number)
 
     def peer_ended(self) -> None:
         """Nobody takes deliveries any more; what the client has sent goes on. ``_started`` tells later channels."""

@@ -12,7 +12,7 @@ LONG_READ      a read holds too many runs for one turn         the reader has ha
 UNSENT         the client sends and does not read the replies  it has read them
 ALARM          it published while memory or disk were short    the last alarm is over
 COALESCING     its acks come one by one                        a delivery to it, or some milliseconds
-ENDING         the connection ends                             its channels have ended
+ENDING         the connection ends, or its client closes it    its channels have ended
 =============  =============================================  ===========================================
 
 A connection whose last block has gone, and one whose read was full, waits for its turn to be read again;
@@ -78,6 +78,8 @@ class ReadingTurns:
                 self._after_round(self._resume)
 
 
+# What blocks a connection while it is opened or ends; while it is open, a long read is soon over.
+_AT_THE_EDGES: Final = frozenset((Block.LONG_READ, Block.ENDING))
 _NO_BLOCKS: Final[Mapping[Block, int]] = MappingProxyType({})  # shared: most connections have none
 
 
@@ -101,7 +103,6 @@ class ReadControl:
         "_is_waiting",
         "_transport",
         "_turns",
-        "_when_handled",
         "_writer",
         "blocks",
         "blocks_seen",
@@ -121,7 +122,6 @@ class ReadControl:
         self._has_published = False  # with its last full read
         self._coalesced: TimerHandle | None = None
         self._coalesced_until_s = 0.0
-        self._when_handled: object = None  # a mail to the reader
         self.throttle = throttle
         self.coalescing = AckCoalescing()
         self.blocks = _NO_BLOCKS
@@ -139,8 +139,11 @@ class ReadControl:
         return -1 if self._transport is None else descriptor_of(self._transport)
 
     def provoke_reset(self) -> None:
-        """Send a heartbeat where nothing is lost if that shows that the peer has ended."""
-        if self.throttle.alarms.raised:
+        """Send a heartbeat where nothing is lost if that shows that the peer has ended.
+
+        Not before connection.open-ok nor behind a close, where a client need not expect one.
+        """
+        if self.throttle.alarms.raised and self.blocks.keys().isdisjoint(_AT_THE_EDGES):
             self._writer.write(HEARTBEAT_FRAME)
             self._writer.flush()
 
@@ -168,19 +171,6 @@ class ReadControl:
             others = {each: times for each, times in self.blocks.items() if each is not reason}
             self.blocks = others or _NO_BLOCKS
             self._wait_for_turn()
-            if reason is Block.HELD_RUNS and self._when_handled is not None:
-                mail, self._when_handled = self._when_handled, None
-                self._turns.tell(self.throttle.reader, mail)
-
-    def tell_when_handled(self, mail: object) -> bool:
-        """Send the reader a mail when its channels hold no runs any more; return whether they hold some.
-
-        So a connection.close waits for all that the client has sent before, whether it came in one read or in two.
-        """
-        if Block.HELD_RUNS not in self.blocks:
-            return False
-        self._when_handled = mail
-        return True
 
     def release(self) -> None:
         """Drop all blocks and read: the channels are gone, killed ones without taking theirs back."""

@@ -42,7 +42,7 @@ from leveret.amqp.methods import (
     method_frame,
 )
 from leveret.amqp.spec import HEARTBEAT_FRAME
-from leveret.broker.channel.channel import ChannelStays, ConnectionFailed
+from leveret.broker.channel.channel import AllHandled, ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
 from leveret.broker.channel.session import Block, Session
 from leveret.broker.connection import address
@@ -387,7 +387,7 @@ class Reader(GenServer):
         if rest:
             self._handle_later(rest)
         elif self.scanner.pending:
-            self._check_pending()
+            self.channels.check_contents(self.scanner.pending)
         if (
             self.writing_is_paused
             and Block.UNSENT not in self.read_control.blocks
@@ -400,15 +400,9 @@ class Reader(GenServer):
         self.read_control.block(Block.LONG_READ)
         self.runtime.again(self.ref, RunsLeft(runs))
 
-    def _check_pending(self) -> None:
-        """Refuse content for a channel that is not open without waiting for the rest of it."""
-        for number in self.scanner.pending:
-            if number not in self.channels and not self.connections.is_stopping:
-                self.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
-
     def own_run(self, run: Run) -> None:
         """Handle channel 0 and errors of the kernel."""
-        if self.state is not _RUNNING:
+        if self.state is not _RUNNING or self.channels.is_closing:
             if is_close(run):
                 self._close_again()
             return
@@ -420,8 +414,8 @@ class Reader(GenServer):
         try:
             if method == spec.CONNECTION_CLOSE:
                 decode(method, run[3])
-                if not self.read_control.tell_when_handled(RunsLeft([run])):
-                    self._client_closes()
+                self.read_control.block(Block.ENDING)
+                self.channels.close()
             elif method == spec.CONNECTION_UPDATE_SECRET:
                 decode(method, run[3])
                 self.send_method(ConnectionUpdateSecretOk())
@@ -445,6 +439,8 @@ class Reader(GenServer):
             self._alarms_over()
         elif type(message) is ChannelStays:
             self.channels.stays(message.number)
+        elif type(message) is AllHandled:
+            self.channels.handled_all(message.number)
         elif type(message) is _Unread:
             self._read_unread()
         elif type(message) is PeerEnded:
@@ -535,7 +531,8 @@ class Reader(GenServer):
         self._enter(Event.END_BEGINS)
         Script(self, self._end_steps(), lambda _: self._say_close(error, method)).resume()
 
-    def _client_closes(self) -> None:
+    def client_closes(self) -> None:
+        """All that came before the client's connection.close has been handled."""
         self.log.ends("closed by the client")
         self._enter(Event.END_BEGINS)
 

@@ -55,9 +55,7 @@ MUTANTS = {
         "if self._blocks_reading and not self._held:",
     ),
     "a connection is closed before the last slice": Mutant(
-        "connection/read_control.py",
-        "        if Block.HELD_RUNS not in self.blocks:\n            return False\n",
-        "        return False\n",
+        "connection/channel_table.py", "self._unhandled.update(self._slots)", "pass"
     ),
     "all queues share what they owe": Mutant(_CONFIRMS, "= firsts.copy()", "= firsts"),
     "queues of a later slice are not counted": Mutant(

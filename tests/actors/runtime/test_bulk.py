@@ -121,6 +121,21 @@ def test_short_work_does_not_wait_for_a_round_of_long_work(
     assert len(notes) == 1_000 * 11 + 50
 
 
+def test_a_long_turn_is_the_only_one_of_its_drain(
+    runtime: Runtime, clock: TickingClock, notes: list[Any]
+) -> None:
+    for name in ("one", "other"):
+        runtime.send_bulk(runtime.spawn(Long, notes, name), 2)
+    clock.tick_s = 2 * DRAIN_S
+
+    seen = []
+    for _ in range(4):
+        runtime.drain()
+        seen.append(len(notes))
+
+    assert seen == [1, 2, 3, 4]
+
+
 def test_long_work_gets_its_part_of_every_drain(
     runtime: Runtime, clock: TickingClock, notes: list[Any]
 ) -> None:

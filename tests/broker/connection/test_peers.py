@@ -171,6 +171,31 @@ def test_a_peer_that_does_not_read_is_reachable(
     assert not is_unreachable(Real(), 0.5)
 
 
+@pytest.mark.parametrize(
+    ("is_open", "block", "is_sent"),
+    [
+        (True, Block.CREDIT, True),
+        (True, Block.ENDING, False),
+        (False, Block.LONG_READ, False),
+    ],
+)
+def test_a_heartbeat_that_provokes_a_reset_is_for_open_connections(
+    rig: Rig,
+    pair: Callable[[], tuple[socket.socket, socket.socket]],
+    is_open: bool,
+    block: Block,
+    is_sent: bool,
+) -> None:
+    _, server = pair()
+    client = rig.session() if is_open else rig.client()
+    client.wire.socket = server
+    rig.node.resources.alarms.set("memory", True, "")
+    client.reader.cell.actor.read_control.block(block)
+    rig.jump(3 * LOOK_S)
+
+    assert ("heartbeat" in client.take()) is is_sent
+
+
 def test_a_paused_connection_whose_peer_vanished_is_found_by_the_heartbeats(rig: Rig) -> None:
     client = rig.session(heartbeat_s=10)
     reader = rig.node.connections.readers[client.reader]
