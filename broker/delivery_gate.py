@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
 
 
-class Line(Protocol):
-    """Where the gates of a connection line up (``connection/resume_line.py``)."""
+class GateQueue(Protocol):
+    """Where the gates of a connection wait (``connection/resume_queue.py``)."""
 
     def join(self, gate: DeliveryGate) -> None:
         """A gate has its first queue that waits."""
@@ -34,10 +34,10 @@ class DeliveryGate:
         waiting: queues to send ``Resume`` to when it opens, the first come first; made on first use.
     """
 
-    __slots__ = ("_line", "channel", "is_open", "waiting")
+    __slots__ = ("_gates", "channel", "is_open", "waiting")
 
-    def __init__(self, line: Line | None = None) -> None:
-        self._line = line
+    def __init__(self, gates: GateQueue | None = None) -> None:
+        self._gates = gates
         self.channel: Ref | None = None
         self.is_open = True
         self.waiting: OrderedDict[Ref, None] | None = None
@@ -45,16 +45,22 @@ class DeliveryGate:
     def wait(self, queue: Ref) -> None:
         if self.waiting is None:
             self.waiting = OrderedDict()
-            if self._line is not None:
-                self._line.join(self)
+            if self._gates is not None:
+                self._gates.join(self)
         self.waiting[queue] = None
 
     def wait_again(self, queue: Ref) -> None:
         """Keep the place of a queue that was resumed for nothing."""
-        if self._line is None:
+        if self._gates is None:
             self.wait(queue)
         else:
-            self._line.rejoin(self, queue)
+            self._gates.rejoin(self, queue)
+
+    def forget_waiting(self) -> bool:
+        """Forget the queues that wait; return whether there were some."""
+        had_some = self.waiting is not None
+        self.waiting = None
+        return had_some
 
     def take_one(self) -> Ref | None:
         """Return the queue that has waited longest, and forget it."""

@@ -22,7 +22,7 @@ from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, Interna
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
 from leveret.broker.channel.session import END_OF_RUNS
-from leveret.broker.connection.resume_line import ResumeLine
+from leveret.broker.connection.resume_queue import ResumeQueue
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import PEER_ENDED
@@ -94,9 +94,9 @@ class _Slot:
 
     __slots__ = ("gate", "ref", "stash")
 
-    def __init__(self, stash: list[Run], line: ResumeLine) -> None:
+    def __init__(self, stash: list[Run], resume_queue: ResumeQueue) -> None:
         self.ref: Ref | None = None
-        self.gate = DeliveryGate(line)
+        self.gate = DeliveryGate(resume_queue)
         self.stash: list[Run] | None = stash
 
 
@@ -131,12 +131,12 @@ class ChannelTable:
         is_closing: the client has sent connection.close; the channels handle what it had sent before.
     """
 
-    __slots__ = ("_line", "_numbers", "_reader", "_slots", "_unhandled", "is_closing")
+    __slots__ = ("_numbers", "_reader", "_resume_queue", "_slots", "_unhandled", "is_closing")
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
         self._slots: dict[int, _Slot] = {}
-        self._line = ResumeLine(reader.runtime)
+        self._resume_queue = ResumeQueue(reader.runtime)
         self._numbers: dict[Ref, int] = {}  # of the actors
         self.is_closing = False
         self._unhandled: set[int] = set()  # channels that have not come to the close yet
@@ -232,7 +232,7 @@ class ChannelTable:
             reader.fail(error)
             return
         assert reader.channels_sup is not None
-        slot = self._slots[number] = _Slot(batch[1:], self._line)
+        slot = self._slots[number] = _Slot(batch[1:], self._resume_queue)
         slot.gate.is_open = not reader.writing_is_paused
 
         def started(answer: Any) -> None:
@@ -310,7 +310,7 @@ class ChannelTable:
         if number is None:
             return
         slot = self._slots.pop(number)
-        self._line.leave(slot.gate)
+        self._resume_queue.leave(slot.gate)
         if self._reader.connections.is_stopping:
             return  # the reader is next
         if reason != NORMAL:
@@ -329,7 +329,7 @@ class ChannelTable:
 
     def close_gates(self) -> None:
         """The transport is full: queues stop delivering."""
-        self._line.close()
+        self._resume_queue.close()
         for slot in self._slots.values():
             slot.gate.is_open = False
 
@@ -343,4 +343,4 @@ class ChannelTable:
                 slot.gate.is_open = True
                 continue
             slot.gate.is_open = slot.stash is None
-        self._line.open()
+        self._resume_queue.open()

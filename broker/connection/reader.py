@@ -115,9 +115,12 @@ class Reader(GenServer):
         self.unread = b""
         self.scanner = self._new_scanner(FRAME_MIN_BYTES)
         self.scanner.stepwise = True
-        self.writer = Writer(self.runtime, transport)
-        self.writer.line_begins = partial(self.runtime.run_as, self.ref, self._hold_up)
-        self.writer.line_ends = partial(self.runtime.run_as, self.ref, self._take_more)
+        self.writer = Writer(
+            self.runtime,
+            transport,
+            partial(self.runtime.run_as, self.ref, self._hold_up),
+            partial(self.runtime.run_as, self.ref, self._take_more),
+        )
         throttle = Throttle(connections.alarms, self.ref, self._tell_throttled)
         self.read_control = ReadControl(transport, self.writer, connections.turns, throttle)
         self.handshake: Handshake | None = None
@@ -206,14 +209,12 @@ class Reader(GenServer):
             self._log_refusal(TO_MAKE_ROOM)
 
     def writing_paused(self) -> None:
-        self.writer.is_paused = True
+        self.writer.pause()
         self._hold_up()
 
     def writing_resumed(self) -> None:
-        self.writer.is_paused = False
-        if self.writer.has_line:
-            self.writer.go_on()
-        else:
+        self.writer.resume()
+        if not self.writer.has_large_body:
             self._take_more()
 
     def _hold_up(self) -> None:
@@ -633,7 +634,7 @@ class Reader(GenServer):
             self.log.ends("the broker stops")
         if reason == SHUTDOWN and self.state is _RUNNING:
             forced = "broker forced connection closure with reason 'shutdown'"
-            self.writer.cut_line()
+            self.writer.drop_output()
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.read_control.close()

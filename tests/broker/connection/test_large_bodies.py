@@ -180,6 +180,6 @@ def test_a_connection_that_is_lost_meanwhile_leaves_nothing(rig: Rig, client: Cl
     writer = rig.node.connections.readers[client.reader].writer
     client.hang_up()
 
-    assert not writer.has_line
+    assert not writer.has_large_body
     assert writer.unsent_bytes == 0
     assert rig.session().ask(1, m.QueueDeclare("q", passive=True)).message_count == 1

@@ -27,7 +27,7 @@ def control_of(runtime: Runtime, wire: Wire, turns: ReadingTurns) -> ReadControl
         raise AssertionError(method)
 
     throttle = Throttle(Alarms(runtime), runtime.spawn(OtpActor), tell)
-    return ReadControl(wire, Writer(runtime, wire), turns, throttle)
+    return ReadControl(wire, Writer(runtime, wire, lambda: None, lambda: None), turns, throttle)
 
 
 def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> None:

@@ -23,7 +23,7 @@ class Writing(OtpActor):
 
 @pytest.fixture
 def writer(runtime: Runtime, wire: Wire) -> Writer:
-    return Writer(runtime, wire)
+    return Writer(runtime, wire, lambda: None, lambda: None)
 
 
 def test_what_many_actors_write_in_one_drain_is_one_write(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RESUMES: Final = 8  # per round of the run queue
 
 
-class ResumeLine:
-    """The line of one connection.
+class ResumeQueue:
+    """The waiting queues of one connection, by the gates of its channels.
 
     Attributes:
         is_open: the connection takes more.
@@ -39,7 +39,7 @@ class ResumeLine:
         self.is_open = True
 
     def open(self) -> None:
-        """The transport has room: resume the first in the line."""
+        """The transport has room: resume those that have waited longest."""
         self.is_open = True
         self._resume()
 
@@ -60,8 +60,7 @@ class ResumeLine:
 
     def leave(self, gate: DeliveryGate) -> None:
         """The channel of a gate has ended."""
-        if gate.waiting is not None and self._gates is not None:
-            gate.waiting = None
+        if gate.forget_waiting() and self._gates is not None:
             self._gates.remove(gate)
 
     def _resume(self) -> None:
@@ -72,7 +71,7 @@ class ResumeLine:
             self._continue()
 
     def _take(self) -> list[tuple[DeliveryGate, Ref]]:
-        """Take the next queues out of the line."""
+        """Take the queues whose turn it is."""
         taken = list(islice(self._resumed_for_nothing, RESUMES))
         for each in taken:
             del self._resumed_for_nothing[each]

@@ -1,4 +1,4 @@
-"""The line of a connection: few are resumed at once, each gets its turn, nobody is forgotten."""
+"""The queues that wait for a connection: few are resumed at once, each gets its turn, nobody is forgotten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods as m
-from leveret.broker.connection.resume_line import RESUMES, ResumeLine
+from leveret.broker.connection.resume_queue import RESUMES, ResumeQueue
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import Resume
 from rigs.broker_rig import Rig
@@ -41,7 +41,7 @@ class Connection:
 
     def __init__(self, channels: list[list[str]], room: int) -> None:
         self.runtime = Runtime()
-        self.line = ResumeLine(self.runtime)  # type: ignore[arg-type]
+        self.resume_queue = ResumeQueue(self.runtime)  # type: ignore[arg-type]
         self.room = room
         self.served: Counter[str] = Counter()
         self.gates: dict[Any, DeliveryGate] = {}
@@ -49,14 +49,14 @@ class Connection:
         self.active: deque[tuple[Any, DeliveryGate]] = deque()
         self.close()
         for number, queues in enumerate(channels):
-            gate = self.gates[number] = DeliveryGate(self.line)
+            gate = self.gates[number] = DeliveryGate(self.resume_queue)
             gate.channel = number  # type: ignore[assignment]
             gate.is_open = False
             for queue in queues:
                 gate.wait(queue)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        self.line.close()
+        self.resume_queue.close()
         for gate in self.gates.values():
             gate.is_open = False
 
@@ -65,7 +65,7 @@ class Connection:
         self.left = self.room
         for gate in self.gates.values():
             gate.is_open = True
-        self.line.open()
+        self.resume_queue.open()
         while self.runtime.sent or self.runtime.callbacks or self.active:
             self.most_sent = max(self.most_sent, len(self.runtime.sent))
             while self.runtime.sent:
@@ -108,7 +108,7 @@ def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) 
     assert connection.most_sent <= RESUMES
     assert sum(connection.served.values()) == openings * room
     waiting = {queue for gate in connection.gates.values() for queue in gate.waiting or ()}
-    waiting |= {queue for _, queue in connection.line._resumed_for_nothing}
+    waiting |= {queue for _, queue in connection.resume_queue._resumed_for_nothing}
     assert waiting == set(queues), "nobody is forgotten"
     served = [connection.served[queue] for queue in channels[0]]
     if len(channels) == 1:
@@ -125,10 +125,10 @@ def test_channels_take_turns() -> None:
     assert set(connection.served) == {"a0", "b", "c"}
 
 
-def test_a_channel_that_has_ended_has_no_place_in_the_line() -> None:
+def test_a_channel_that_has_ended_has_no_place() -> None:
     connection = Connection([["a"], ["b"]], room=5)
-    connection.line.leave(connection.gates[0])
-    connection.line.leave(connection.gates[0])
+    connection.resume_queue.leave(connection.gates[0])
+    connection.resume_queue.leave(connection.gates[0])
     connection.open()
 
     assert connection.served == {"b": 5}
@@ -137,7 +137,7 @@ def test_a_channel_that_has_ended_has_no_place_in_the_line() -> None:
 def test_a_queue_at_a_gate_that_stays_closed_is_resumed_once() -> None:
     connection = Connection([[]], room=5)
     gate = connection.gates[0]
-    connection.line.open()
+    connection.resume_queue.open()
     gate.wait("a")  # type: ignore[arg-type]
     connection.runtime.end_round()
     assert [queue for queue, _ in connection.runtime.sent] == ["a"]
