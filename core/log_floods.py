@@ -33,7 +33,7 @@ _REPEATED: Final = "repeated"
 _END_S: Final = 1.0  # for a thread that has nothing more to do
 
 
-class Alarm(Protocol):
+class PendingCall(Protocol):
     """A call that is due later."""
 
     def cancel(self) -> None: ...
@@ -42,7 +42,7 @@ class Alarm(Protocol):
         """Wait until a cancelled call has no thread any more."""
 
 
-def _call_later(delay_s: float, call: Callable[[], None]) -> Alarm:
+def _call_later(delay_s: float, call: Callable[[], None]) -> PendingCall:
     timer = threading.Timer(delay_s, call)
     timer.daemon = True
     timer.start()
@@ -74,7 +74,7 @@ class Floods(logging.Filter):
     def __init__(
         self,
         now_s: Callable[[], float] = time.monotonic,
-        call_later: Callable[[float, Callable[[], None]], Alarm] = _call_later,
+        call_later: Callable[[float, Callable[[], None]], PendingCall] = _call_later,
     ) -> None:
         super().__init__()
         self._now_s = now_s
@@ -82,7 +82,7 @@ class Floods(logging.Filter):
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, str], _Count] = {}
         self._began_s = now_s()
-        self._alarm: Alarm | None = None
+        self._pending: PendingCall | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether a line is to be written."""
@@ -107,26 +107,26 @@ class Floods(logging.Filter):
             return True
         count.suppressed += 1
         count.level = max(count.level, record.levelno)
-        if self._alarm is None:
+        if self._pending is None:
             with suppress(RuntimeError):  # no thread is left; the next line writes the summary
-                self._alarm = self._call_later(self._began_s + WINDOW_S - now_s, self.flush)
+                self._pending = self._call_later(self._began_s + WINDOW_S - now_s, self.flush)
         return False
 
     def close(self) -> None:
         """End the window, and leave no thread behind; for the end of a broker."""
-        alarm = self._alarm
+        pending = self._pending
         self.flush()
-        if alarm is not None:
-            alarm.join(_END_S)
+        if pending is not None:
+            pending.join(_END_S)
 
     def flush(self) -> None:
         """End the window: write what was counted, and begin a new one."""
         with self._lock:
             counts, self._counts = self._counts, {}
             began_s, self._began_s = self._began_s, self._now_s()
-            alarm, self._alarm = self._alarm, None
-        if alarm is not None:
-            alarm.cancel()
+            pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel()
         for (name, text), count in counts.items():
             if count.suppressed:
                 _write(name, text, count, max(1, round(self._began_s - began_s)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import asyncio
 
 
-class Waiting(Protocol):
+class NotOpen(Protocol):
     """A socket without an open connection."""
 
     def forget(self) -> None:
@@ -39,14 +39,11 @@ class Admission:
 
     Args:
         vhosts: of the node; each has a store.
-
-    Attributes:
-        waiting: the sockets without an open connection, the oldest first.
     """
 
     def __init__(self, vhosts: Sized) -> None:
         self._vhosts = vhosts
-        self.waiting: dict[Waiting, asyncio.Transport] = {}
+        self._waiting: dict[NotOpen, asyncio.Transport] = {}  # the oldest first
 
     @property
     def sockets_limit(self) -> int:
@@ -55,17 +52,30 @@ class Admission:
         reserved = DESCRIPTORS_OF_NODE + DESCRIPTORS_OF_VHOST * len(self._vhosts)
         return max(0, _allowed_by_rabbitmq(limit), limit - reserved)
 
+    @property
+    def waiting_count(self) -> int:
+        """How many sockets have no open connection."""
+        return len(self._waiting)
+
+    def waits(self, protocol: NotOpen, transport: asyncio.Transport) -> None:
+        """A socket has no open connection yet, or no more."""
+        self._waiting[protocol] = transport
+
+    def waits_no_more(self, protocol: NotOpen) -> None:
+        """The connection of a socket is open, or the socket is closed."""
+        self._waiting.pop(protocol, None)
+
     def has_room(self, sockets: int, peer: Any) -> bool:
         """Return whether a socket of this address is taken, beside so many; may close the oldest that waits."""
         limit = self.sockets_limit
-        if (sockets < limit and len(self.waiting) < HANDSHAKES_MAX) or self.close_oldest():
+        if (sockets < limit and len(self._waiting) < HANDSHAKES_MAX) or self.close_oldest():
             return True
         refused_at_once(peer, f"out of file descriptors: {limit} sockets are open")
         return False
 
     def close_oldest(self) -> bool:
         """Close the oldest socket without an open connection; return whether there was one."""
-        for protocol, transport in self.waiting.items():
+        for protocol, transport in self._waiting.items():
             protocol.forget()
             transport.abort()
             return True

@@ -18,7 +18,7 @@ ENDING         the connection ends, or its client closes it    its channels have
 A connection whose last block has gone, and one whose read was full, waits for its turn to be read again;
 only acks that were left together are read at once. Its parts decide: ``Throttle`` which runs of a read pass
 while an alarm is raised, ``AckCoalescing`` when acks may wait, ``read_sizes`` how much is read,
-``ReadingTurns`` in which order the connections of the node are read again, and ``Peers`` finds the ends of connections
+``ReadingTurns`` in which order the connections of the node are read again, and ``EndWatch`` finds the ends of connections
 that are not read.
 """
 
@@ -34,7 +34,7 @@ from leveret.amqp.kernel import ACK, PUBLISH, Run
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
-from leveret.broker.connection.peers import Peers, descriptor_of, is_unreachable
+from leveret.broker.connection.end_watch import EndWatch, descriptor_of, is_unreachable
 from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, limit_reads, next_read_bytes
 from leveret.broker.mail import PEER_ENDED
 from leveret.core.limits import READS_PER_ROUND
@@ -58,7 +58,7 @@ class ReadingTurns:
 
     def __init__(self, runtime: Runtime) -> None:
         self.clock = runtime.clock
-        self.peers = Peers(runtime.clock)
+        self.end_watch = EndWatch(runtime.clock)
         self.tell = runtime.send
         self._after_round = runtime.after_round
         self._waiting: deque[ReadControl] = deque()
@@ -92,7 +92,7 @@ class ReadControl:
     Attributes:
         blocks: how often each reason blocks at present.
         read_bytes: the size of a full read.
-        blocks_seen: what ``Peers`` has last seen of ``blocks``; None: it does not look at this connection.
+        blocks_seen: what ``EndWatch`` has last seen of ``blocks``; None: it does not look at this connection.
     """
 
     __slots__ = (
@@ -148,7 +148,7 @@ class ReadControl:
             self._writer.flush()
 
     def peer_ended(self) -> None:
-        """Tell the reader, which nobody else tells while the socket is not read."""
+        """Tell the reader; the transport reports no end while it is paused."""
         self._turns.tell(self.throttle.reader, PEER_ENDED)
 
     def is_unreachable(self, silence_s: float) -> bool:
@@ -159,7 +159,7 @@ class ReadControl:
         """Stop reading until the same party unblocks."""
         self.blocks = {**self.blocks, reason: self.blocks.get(reason, 0) + 1}
         if self.blocks_seen is None and self._transport is not None:
-            self._turns.peers.watch(self)
+            self._turns.end_watch.watch(self)
         self._pause()
 
     def unblock(self, reason: Block) -> None:
@@ -200,7 +200,7 @@ class ReadControl:
         self._stop_coalescing()
         self.blocks = _NO_BLOCKS
         if self.blocks_seen is not None:
-            self._turns.peers.forget(self)
+            self._turns.end_watch.forget(self)
         self.throttle.close()
 
     def _pause(self) -> None:

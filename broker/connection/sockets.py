@@ -112,13 +112,13 @@ class Sockets:
         if self.is_full:
             self._refuse(transport.get_extra_info("peername"))
             return False
-        self.admission.waiting[protocol] = transport
+        self.admission.waits(protocol, transport)
         self.runtime.send(listener, Accepted(transport, protocol))
         return True
 
     def closed(self, protocol: ConnectionProtocol) -> None:
         self.accepted.pop(protocol, None)
-        self.admission.waiting.pop(protocol, None)
+        self.admission.waits_no_more(protocol)
 
     def close_servers(self) -> None:
         for server in self.servers:
@@ -169,13 +169,13 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def opened(self) -> None:
         """The connection is open: its socket is not closed for another one."""
-        self._sockets.admission.waiting.pop(self, None)
+        self._sockets.admission.waits_no_more(self)
 
     def ended(self) -> None:
         """The connection is not open any more; its socket may still have to send."""
         transport = self._sockets.accepted.get(self)
         if transport is not None:
-            self._sockets.admission.waiting[self] = transport
+            self._sockets.admission.waits(self, transport)
 
     def forget(self) -> None:
         """The socket is closed now, before its end is seen."""

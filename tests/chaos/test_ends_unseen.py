@@ -15,7 +15,7 @@ from chaos.rig import Chaos
 from conformance import wire
 from conformance.raw import Channel
 from leveret.broker.channel.session import Block
-from leveret.broker.connection.peers import LOOK_S
+from leveret.broker.connection.end_watch import LOOK_S
 from leveret.broker.connection.reader import Reader
 from leveret.core.limits import REST_S
 from leveret.core.sizes import SizeLimit

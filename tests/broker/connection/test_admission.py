@@ -133,7 +133,7 @@ async def test_sockets_before_login_are_bounded(
     for reader, _ in sockets[40:]:
         assert await is_answered(reader)
 
-    assert len(broker.node.sockets.admission.waiting) == 10
+    assert broker.node.sockets.admission.waiting_count == 10
     await asyncio.to_thread(lambda: connection.channel().ok("queue.declare", queue="q"))
     connection.drop()
     for _, writer in sockets:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from leveret.core.clock import Clock, TimerHandle
 
 LOOK_S: Final = 0.3  # an end is seen by the third look after it
-LOOKS_MAX: Final = 1_000  # in a turn; more are looked at in turns that come sooner,
-TURN_S: Final = 0.1  # but not sooner than this: with heartbeats a turn takes some 5 ms
+LOOK_PAUSE_MIN_S: Final = 0.1  # between two looks; with heartbeats one takes some 5 ms
+LOOKS_MAX: Final = 1_000  # sockets per look; where more are paused, looks follow each other sooner
 
 _ENDED: Final = select.POLLHUP | getattr(select, "POLLRDHUP", 0)  # macOS says POLLHUP for both
 # tcpi_unacked and tcpi_last_ack_recv of Linux's tcp_info; tcpi_probes is its fourth byte.
@@ -38,7 +38,7 @@ _TCP_INFO: Final = struct.Struct("=3xB20xI28xI")
 _TCP_INFO_OPTION: Final = getattr(socket, "TCP_INFO", None)
 
 
-class Paused(Protocol):
+class PausedConnection(Protocol):
     """A connection that is not read (``ReadControl``).
 
     Attributes:
@@ -53,27 +53,27 @@ class Paused(Protocol):
     def descriptor(self) -> int: ...
 
     def provoke_reset(self) -> None:
-        """Send something, if that does no harm to a peer that has ended."""
+        """Send a heartbeat while an alarm is raised, so that an ended peer answers with a reset."""
 
     def peer_ended(self) -> None:
-        """The peer has ended; comes at each look, as long as nobody reads that."""
+        """Called at each look after the peer's end, until the connection is read or closed."""
 
 
-class Peers:
-    """Looks at the paused connections of a node."""
+class EndWatch:
+    """Looks for the ends of a node's paused connections."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._paused: dict[Paused, None] = {}
+        self._paused: dict[PausedConnection, None] = {}
         self._timer: TimerHandle | None = None
 
-    def watch(self, paused: Paused) -> None:
+    def watch(self, paused: PausedConnection) -> None:
         """Look at a connection until it is read again."""
         self._paused[paused] = None
         paused.blocks_seen = {}
         self._look_later()
 
-    def forget(self, paused: Paused) -> None:
+    def forget(self, paused: PausedConnection) -> None:
         """Look no more at a connection, which is closed."""
         self._paused.pop(paused, None)
         if not self._paused and self._timer is not None:
@@ -83,7 +83,7 @@ class Peers:
     def _look_later(self) -> None:
         if self._timer is None:
             share = LOOKS_MAX / max(LOOKS_MAX, len(self._paused))
-            self._timer = self._clock.call_later(max(TURN_S, LOOK_S * share), self._look)
+            self._timer = self._clock.call_later(max(LOOK_PAUSE_MIN_S, LOOK_S * share), self._look)
 
     def _look(self) -> None:
         self._timer = None

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from leveret.broker.channel.session import Block
-from leveret.broker.connection.peers import LOOK_S, LOOKS_MAX, TURN_S, Peers, is_unreachable
+from leveret.broker.connection.end_watch import (
+    LOOK_PAUSE_MIN_S,
+    LOOK_S,
+    LOOKS_MAX,
+    EndWatch,
+    is_unreachable,
+)
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Rig
 
@@ -55,12 +61,12 @@ def test_an_end_is_seen_by_the_second_look_and_behind_unread_bytes(
     pair: Callable[[], tuple[socket.socket, socket.socket]],
 ) -> None:
     clock = VirtualClock()
-    peers = Peers(clock)
+    watch = EndWatch(clock)
     client, server = pair()
     other, theirs = pair()
     ending, staying = Connection(server.fileno()), Connection(theirs.fileno())
-    peers.watch(ending)
-    peers.watch(staying)
+    watch.watch(ending)
+    watch.watch(staying)
     for each in (client, other):
         each.sendall(b"unread")
 
@@ -73,10 +79,10 @@ def test_an_end_is_seen_by_the_second_look_and_behind_unread_bytes(
 
 def test_a_connection_that_was_read_meanwhile_is_not_looked_at() -> None:
     clock = VirtualClock()
-    peers = Peers(clock)
+    watch = EndWatch(clock)
     busy, free = Connection(), Connection()
-    peers.watch(busy)
-    peers.watch(free)
+    watch.watch(busy)
+    watch.watch(free)
     for _ in range(10):
         busy.blocks = dict(busy.blocks)
         clock.jump(LOOK_S)
@@ -91,11 +97,11 @@ def test_a_connection_that_was_read_meanwhile_is_not_looked_at() -> None:
 
 def test_nobody_looks_when_no_connection_is_paused() -> None:
     clock = VirtualClock()
-    peers = Peers(clock)
+    watch = EndWatch(clock)
     read, closed = Connection(), Connection()
-    peers.watch(read)
-    peers.watch(closed)
-    peers.forget(closed)
+    watch.watch(read)
+    watch.watch(closed)
+    watch.forget(closed)
     read.blocks = {}
     clock.jump(LOOK_S)
 
@@ -104,14 +110,14 @@ def test_nobody_looks_when_no_connection_is_paused() -> None:
 
 def test_a_turn_looks_at_a_thousand_and_each_is_looked_at_as_often() -> None:
     clock = VirtualClock()
-    peers = Peers(clock)
+    watch = EndWatch(clock)
     many = [Connection() for _ in range(5 * LOOKS_MAX)]
     for each in many:
-        peers.watch(each)
+        watch.watch(each)
     clock.jump(LOOK_S)
     for _ in range(50):
         before = sum(each.looks for each in many)
-        clock.jump(TURN_S)
+        clock.jump(LOOK_PAUSE_MIN_S)
         assert sum(each.looks for each in many) - before <= LOOKS_MAX
 
     assert {each.looks for each in many} <= {9, 10, 11}
