@@ -7,21 +7,23 @@ a broker and sets up logging itself:
 - equal lines in a flood are counted (``log_floods``);
 - values from outside are printable (``printable``): no name can forge a line or control a terminal.
 
-``leveret serve`` writes one event per line:
+``leveret serve`` writes one event per line, on a thread (``log_lines``):
 ``2026-11-21T08:00:00.123Z info leveret.broker.connection.listener text key=value``.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final
 
 from leveret.core.log_floods import Floods
+from leveret.core.log_lines import LineHandler
 from leveret.core.printable import printable, value
 
 ROOT: Final = "leveret"
@@ -120,7 +122,7 @@ def configure(
     level: str,
     path: Path | None = None,
     path_level: str | None = None,
-    stream: TextIO | None = None,
+    stderr: int = 2,
 ) -> list[logging.Handler]:
     """Send Leveret's log to stderr and, when a path is given, to a file.
 
@@ -128,7 +130,7 @@ def configure(
         level: of stderr, ``debug`` to ``critical`` or ``none``.
         path: file to append to.
         path_level: of that file; None is ``level``.
-        stream: instead of stderr.
+        stderr: its descriptor.
 
     Returns:
         The handlers, for ``release``.
@@ -136,14 +138,17 @@ def configure(
     Raises:
         OSError: the file cannot be opened.
     """
-    console = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    console.setLevel(level_number(level))
-    handlers: list[logging.Handler] = [console]
+    handlers: list[logging.Handler] = []
     if path is not None:
-        file = logging.FileHandler(path, encoding="utf-8")
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        file = LineHandler(os.open(path, flags, 0o666), owned=True)
         file.setLevel(level_number(path_level or level))
         handlers.append(file)
-    logging.getLogger(ROOT).setLevel(min(handler.level for handler in handlers))
+    if sys.__stderr__ is not None:  # else its descriptor was closed, and may be another file's
+        console = LineHandler(stderr)
+        console.setLevel(level_number(level))
+        handlers.append(console)
+    logging.getLogger(ROOT).setLevel(min((each.level for each in handlers), default=SILENT))
     for each in map(logging.getLogger, _DESTINED):
         each.propagate = False
         for handler in handlers:

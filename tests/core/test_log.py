@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import logging
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,23 @@ from leveret.core import log as logs
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (.*)")
 
 
-def printed(stream: io.StringIO) -> list[str]:
-    return [match[1] for line in stream.getvalue().splitlines() if (match := LINE.match(line))]
+@pytest.fixture
+def stderr(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "stderr", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
 
 
-def test_one_event_is_one_line() -> None:
-    stream = io.StringIO()
-    handlers = logs.configure("info", stream=stream)
+def written(descriptor: int) -> list[str]:
+    return os.pread(descriptor, 1 << 20, 0).decode().splitlines()
+
+
+def events(lines: list[str]) -> list[str]:
+    return [match[1] for line in lines if (match := LINE.match(line))]
+
+
+def test_one_event_is_one_line(stderr: int) -> None:
+    handlers = logs.configure("info", stderr=stderr)
     try:
         log = logs.logger("leveret.broker.connection.listener")
         log.info("connection opened peer=%s", "a\r\nb")
@@ -28,20 +39,19 @@ def test_one_event_is_one_line() -> None:
     finally:
         logs.release(handlers)
 
-    assert printed(stream) == [
+    assert events(written(stderr)) == [
         r'info leveret.broker.connection.listener connection opened peer="a\r\nb"'
     ]
 
 
-def test_a_traceback_follows_indented() -> None:
-    stream = io.StringIO()
-    handlers = logs.configure("info", stream=stream)
+def test_a_traceback_follows_indented(stderr: int) -> None:
+    handlers = logs.configure("info", stderr=stderr)
     try:
         logging.getLogger("leveret.x").error("broken", exc_info=ValueError("why"))
     finally:
         logs.release(handlers)
 
-    assert stream.getvalue().splitlines()[1:] == ["    ValueError: why"]
+    assert written(stderr)[1:] == ["    ValueError: why"]
 
 
 @pytest.mark.parametrize(
@@ -53,10 +63,14 @@ def test_a_traceback_follows_indented() -> None:
     ],
 )
 def test_file_and_stderr_have_levels_of_their_own(
-    tmp_path: Path, level: str, file_level: str | None, on_stderr: list[str], in_file: list[str]
+    tmp_path: Path,
+    stderr: int,
+    level: str,
+    file_level: str | None,
+    on_stderr: list[str],
+    in_file: list[str],
 ) -> None:
-    stream = io.StringIO()
-    handlers = logs.configure(level, tmp_path / "a.log", file_level, stream)
+    handlers = logs.configure(level, tmp_path / "a.log", file_level, stderr)
     try:
         log = logging.getLogger("leveret.x")
         log.error("e")
@@ -65,40 +79,38 @@ def test_file_and_stderr_have_levels_of_their_own(
     finally:
         logs.release(handlers)
 
-    written = io.StringIO((tmp_path / "a.log").read_text())
-    assert [line.split()[0] for line in printed(stream)] == on_stderr
-    assert [line.split()[0] for line in printed(written)] == in_file
+    logged = (tmp_path / "a.log").read_text().splitlines()
+    assert [line.split()[0] for line in events(written(stderr))] == on_stderr
+    assert [line.split()[0] for line in events(logged)] == in_file
 
 
-def test_nothing_is_left_of_it() -> None:
+def test_nothing_is_left_of_it(stderr: int) -> None:
     loggers = [logging.getLogger(name) for name in ("leveret", "asyncio")]
     before = [(list(each.handlers), each.level, each.propagate) for each in loggers]
 
-    logs.release(logs.configure("debug", stream=io.StringIO()))
+    logs.release(logs.configure("debug", stderr=stderr))
 
     assert [(list(each.handlers), each.level, each.propagate) for each in loggers] == before
 
 
-def test_a_text_of_many_lines_follows_indented() -> None:
-    stream = io.StringIO()
-    handlers = logs.configure("info", stream=stream)
+def test_a_text_of_many_lines_follows_indented(stderr: int) -> None:
+    handlers = logs.configure("info", stderr=stderr)
     try:
         logs.logger("leveret.x").error("crashed actor=%s\n%s", "a\nb", "Traceback:\n  x\x1b\n")
     finally:
         logs.release(handlers)
 
-    first, *rest = stream.getvalue().splitlines()
+    first, *rest = written(stderr)
     assert first.endswith(r'error leveret.x crashed actor="a\nb"')
     assert rest == ["    Traceback:", r"      x\x1b"]
 
 
-def test_errors_of_the_event_loop_are_lines_too() -> None:
-    stream = io.StringIO()
-    handlers = logs.configure("error", stream=stream)
+def test_errors_of_the_event_loop_are_lines_too(stderr: int) -> None:
+    handlers = logs.configure("error", stderr=stderr)
     try:
         logging.getLogger("asyncio").error("callback failed: %s", "a\x1b[2Jb\nc")
     finally:
         logs.release(handlers)
 
-    assert printed(stream) == [r"error asyncio callback failed: a\x1b[2Jb"]
-    assert stream.getvalue().endswith("\n    c\n")
+    assert events(written(stderr)) == [r"error asyncio callback failed: a\x1b[2Jb"]
+    assert written(stderr)[-1] == "    c"

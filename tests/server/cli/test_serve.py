@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import signal
@@ -212,6 +213,20 @@ def test_the_log_goes_to_stderr_and_the_file_at_their_levels(tmp_path: Path) -> 
 
     assert (code, errors) == (0, "")
     assert " info leveret.server.cli.serve stopped" in (tmp_path / "l.log").read_text()
+
+
+def test_a_log_that_nobody_reads_holds_up_no_client(tmp_path: Path) -> None:
+    with serving(tmp_path, *FREE) as running:
+        assert running.process.stderr is not None
+        fcntl.fcntl(running.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+        for _ in range(25):  # 12 kB of lines
+            running.connect().close()
+
+        code, errors = running.stop()
+
+    assert code == 0
+    assert len(errors) > 2 * 4096
+    assert "stopped" in errors
 
 
 def test_the_command_line_asks_the_running_broker(tmp_path: Path) -> None:
