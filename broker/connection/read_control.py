@@ -40,7 +40,9 @@ from leveret.broker.mail import PEER_ENDED
 from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.connection.alarms import Alarms
     from leveret.broker.connection.throttle import Throttle
     from leveret.broker.connection.writer import Writer
     from leveret.core.clock import TimerHandle
@@ -88,6 +90,7 @@ class ReadControl:
 
     Args:
         writer: of the same connection; a flush ends the wait of coalesced acks.
+        reader: of the same connection.
 
     Attributes:
         blocks: how often each reason blocks at present.
@@ -96,11 +99,13 @@ class ReadControl:
     """
 
     __slots__ = (
+        "_alarms",
         "_coalesced",
         "_coalesced_until_s",
         "_has_published",
         "_is_paused",
         "_is_waiting",
+        "_reader",
         "_transport",
         "_turns",
         "_writer",
@@ -112,11 +117,19 @@ class ReadControl:
     )
 
     def __init__(
-        self, transport: asyncio.Transport, writer: Writer, turns: ReadingTurns, throttle: Throttle
+        self,
+        transport: asyncio.Transport,
+        writer: Writer,
+        turns: ReadingTurns,
+        alarms: Alarms,
+        throttle: Throttle,
+        reader: Ref,
     ) -> None:
         self._transport: asyncio.Transport | None = transport
         self._writer = writer
         self._turns = turns
+        self._alarms = alarms
+        self._reader = reader
         self._is_paused = False
         self._is_waiting = False  # for its turn
         self._has_published = False  # with its last full read
@@ -143,13 +156,13 @@ class ReadControl:
 
         Not before connection.open-ok nor behind a close, where a client need not expect one.
         """
-        if self.throttle.alarms.raised and self.blocks.keys().isdisjoint(_AT_THE_EDGES):
+        if self._alarms.raised and self.blocks.keys().isdisjoint(_AT_THE_EDGES):
             self._writer.write(HEARTBEAT_FRAME)
             self._writer.flush()
 
     def peer_ended(self) -> None:
         """Tell the reader; the transport reports no end while it is paused."""
-        self._turns.tell(self.throttle.reader, PEER_ENDED)
+        self._turns.tell(self._reader, PEER_ENDED)
 
     def is_unreachable(self, silence_s: float) -> bool:
         """Whether the peer's system has been silent for so long, although something was sent to it."""
@@ -188,9 +201,9 @@ class ReadControl:
         self._is_waiting = False
         if self.blocks:
             return
-        if self._has_published and self.throttle.alarms.raised and self._transport is not None:
+        if self._has_published and self._alarms.raised and self._transport is not None:
             self._has_published = False
-            self.until_publish([], True)
+            self.passing([], True)
         else:
             self._read()
 
@@ -220,23 +233,23 @@ class ReadControl:
 
     # -- after a read --------------------------------------------------------------------------
 
-    def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
+    def passing(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
         """Return the runs that are handled while an alarm is raised.
 
         ``is_publish_pending``: the scanner has the header of a content and waits for its body.
         """
         was_blocked = self.throttle.is_blocked
-        passing = self.throttle.until_publish(runs, is_publish_pending)
+        passes = self.throttle.passing(runs, is_publish_pending)
         if self.throttle.is_blocked and not was_blocked:
             self.block(Block.ALARM)
-        return passing
+        return passes
 
     def was_full(self, runs: list[Run], cut_bytes: int, is_publish_pending: bool) -> None:
         """Note a full read: its connection floods, so the next one waits for its turn.
 
         ``cut_bytes`` is the part of a frame, or of contents, at its end.
         """
-        self.throttle.alarms.read(self.read_bytes)
+        self._alarms.read(self.read_bytes)
         self._has_published = is_publish_pending or (bool(runs) and runs[-1][0] == PUBLISH)
         read_bytes = next_read_bytes(self.read_bytes, len(runs), cut_bytes)
         if self._transport is not None and read_bytes != self.read_bytes:

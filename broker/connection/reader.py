@@ -122,7 +122,9 @@ class Reader(GenServer):
             partial(self.runtime.run_as, self.ref, self._take_more),
         )
         throttle = Throttle(connections.alarms, self.ref, self._tell_throttled)
-        self.read_control = ReadControl(transport, self.writer, connections.turns, throttle)
+        self.read_control = ReadControl(
+            transport, self.writer, connections.turns, connections.alarms, throttle, self.ref
+        )
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None
@@ -158,7 +160,7 @@ class Reader(GenServer):
         scanner, read_control = self.scanner, self.read_control
         runs = scanner.scan(data)
         if self.connections.alarms.raised:
-            runs = read_control.until_publish(runs, bool(scanner.pending))
+            runs = read_control.passing(runs, bool(scanner.pending))
         self._dispatch(runs)
         if len(data) >= read_control.read_bytes:
             read_control.was_full(runs, scanner.buffered, bool(scanner.pending))
@@ -450,7 +452,7 @@ class Reader(GenServer):
             self.fail(ConnectionForced(message.reason, 0))
         elif type(message) is GiveUpContents:
             free_contents(self.runtime.clock, self.scanner)
-            self.read_control.throttle.close()
+            self.read_control.throttle.drop_held()
             self.fail(ResourceError("message given up, low on memory", 0))
         else:
             super().handle_cast(message)

@@ -51,20 +51,19 @@ class Throttle:
 
     Attributes:
         is_blocked: the connection has published since an alarm was raised, or made too much.
-        reader: of the connection.
     """
 
-    __slots__ = ("_held", "_remembered", "_tell", "alarms", "is_blocked", "reader")
+    __slots__ = ("_alarms", "_held", "_reader", "_remembered", "_tell", "is_blocked")
 
     def __init__(self, alarms: Alarms, reader: Ref, tell: Callable[[Method], None]) -> None:
-        self.alarms = alarms
+        self._alarms = alarms
         self.is_blocked = False
-        self.reader = reader
+        self._reader = reader
         self._tell = tell
         self._held: Sequence[Run] = ()  # shared: most connections hold none
         self._remembered = (0, 0.0, 0.0)  # which alarm, how many methods at that time
 
-    def until_publish(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
+    def passing(self, runs: list[Run], is_publish_pending: bool) -> list[Run]:
         """Return the runs that are handled now; hold the others, from the first publish on.
 
         A message without a body is complete with its header, so it still passes.
@@ -86,7 +85,7 @@ class Throttle:
 
     def _takes_memory(self, run: Run) -> bool:
         """Return whether a method has to wait until memory is not short any more."""
-        alarms = self.alarms
+        alarms = self._alarms
         if MEMORY not in alarms.raised or run[2] not in _REMEMBERED or _is_passive(run):
             return False
         if len(run[3]) > ARGUMENTS_BYTES_MAX:
@@ -101,8 +100,8 @@ class Throttle:
     def _block(self, held: list[Run]) -> None:
         self.is_blocked = True
         self._held = held
-        self.alarms.block(self.reader)
-        self._tell(ConnectionBlocked(self.alarms.reason))
+        self._alarms.block(self._reader)
+        self._tell(ConnectionBlocked(self._alarms.reason))
 
     def over(self) -> list[Run]:
         """Return the runs that were held: no alarm is raised any more."""
@@ -118,9 +117,13 @@ class Throttle:
             len(message[BODY]) for run in self._held if run[0] == PUBLISH for message in run[4]
         )
 
-    def close(self) -> None:
-        self.alarms.forget(self.reader)
+    def drop_held(self) -> None:
+        """Drop the runs that are held: their connection is about to be closed."""
         self._held = ()
+
+    def close(self) -> None:
+        self._alarms.forget(self._reader)
+        self.drop_held()
 
 
 def _is_passive(run: Run) -> bool:

@@ -26,8 +26,12 @@ def control_of(runtime: Runtime, wire: Wire, turns: ReadingTurns) -> ReadControl
     def tell(method: Method) -> None:
         raise AssertionError(method)
 
-    throttle = Throttle(Alarms(runtime), runtime.spawn(OtpActor), tell)
-    return ReadControl(wire, Writer(runtime, wire, lambda: None, lambda: None), turns, throttle)
+    alarms, reader = Alarms(runtime), runtime.spawn(OtpActor)
+    throttle, writer = (
+        Throttle(alarms, reader, tell),
+        Writer(runtime, wire, lambda: None, lambda: None),
+    )
+    return ReadControl(wire, writer, turns, alarms, throttle, reader)
 
 
 def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> None:
