@@ -34,7 +34,9 @@ LINGER_S: Final = 5.0  # for a closed connection's last bytes, when the peer doe
 BACKLOG: Final = (
     4_096  # of the kernel's queue of new connections; Linux grants net.core.somaxconn at most
 )
-ACCEPTS_PER_TURN: Final = 16  # of one listening socket; each costs about 0.15 ms
+UNSENT_BYTES_MAX: Final = (
+    16 * 1024 * 1024
+)  # replies that a client does not read; above, it is not read
 HANDSHAKES_MAX: Final = 8_192  # sockets without an open connection; above, the oldest is closed
 CONSUMER_TIMEOUT_MS: Final = 1_800_000
 
@@ -49,7 +51,6 @@ DESCRIPTORS_OF_VHOST: Final = DESCRIPTORS_OF_SEGMENTS + DESCRIPTORS_OF_TRANSIENT
 
 # Work per actor turn, so that no turn blocks the event loop for long.
 TURN_MESSAGES: Final = 4_000
-TURN_BINDINGS: Final = 1_000  # of a deletion; those with long keys or arguments count for more
 PUBLISH_TURN_WORK: Final = 50_000  # of one channel, in units of about 0.1 us
 FAN_OUT_QUEUES: Final = 2_000  # that one turn of a channel sends to
 DELIVERY_BATCH_MESSAGES: Final = 2_000
@@ -64,10 +65,27 @@ CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)
 DISK_FREE_LIMIT: Final = SizeLimit(50_000_000)
 MEMORY_PAGING_RATIO: Final = 0.5  # RabbitMQ's vm_memory_high_watermark_paging_ratio
-
-CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
-READS_PER_ROUND: Final = 4  # connections held up or flooding that are read again after one round
+# What passes on a connection while the memory alarm is raised; RabbitMQ lets all pass but publishes.
+ALARMED_ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method
+ALARMED_DEFINITIONS_MAX: Final = (
+    5_000  # methods that declare, bind or consume, less those forgotten
+)
+ALARMED_DEFINITIONS_PER_S: Final = 1_000  # so many are forgotten
 
 # Caches keyed by bytes that a peer chooses.
 ROUTES_PER_CONNECTION: Final = 4_096
 ROUTE_BYTES_PER_CONNECTION: Final = 4 * 1024 * 1024  # about, of those routes
+TOPIC_STATES_MAX: Final = (
+    100_000  # of a vhost: states with their nodes and targets, and ways; some 10 MB
+)
+
+# Regular expressions of permissions and policies. RabbitMQ's limit is ten million steps.
+PATTERN_STEPS_MAX: Final = 50_000  # of a search, which then has found nothing
+
+# The control socket of ``leveret ctl``.
+CONTROL_CLIENTS_MAX: Final = 16
+CONTROL_STALLED_S: Final = 60.0  # a client that sends or reads nothing for so long is dropped
+CONTROL_LINE_BYTES_MAX: Final = 2 * 1024 * 1024
+CONTROL_REQUEST_BYTES_MAX: Final = (
+    512 * 1024 * 1024
+)  # with its parts: the definitions of a large broker

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from leveret.core.limits import TOPIC_STATES_MAX
 from leveret.routing.direct import forget
 from leveret.routing.work import FEW_KEYS, TOO_LONG, WALK_STEP_WORK
 
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 ONE_WORD: Final = b"*"
 ANY_WORDS: Final = b"#"
 
-STATES_ROOM: Final = (
-    100_000  # of a vhost: states with their nodes and targets, and ways; some 10 MB
-)
 STATE_NODES: Final = 256  # of a state that is kept
 _MATCH_WORK: Final = 5_000  # nodes that a match without a walk looks at
 _SLICE_NODES: Final = 400  # that a walk looks at between two yields
@@ -137,7 +135,7 @@ class StatesRoom:
 
     __slots__ = ("_holders", "left")
 
-    def __init__(self, size: int = STATES_ROOM) -> None:
+    def __init__(self, size: int = TOPIC_STATES_MAX) -> None:
         self.left = size
         self._holders: dict[TopicMatcher, int] = {}  # and how much each of them holds
 

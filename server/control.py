@@ -28,6 +28,12 @@ from struct import Struct
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from leveret.core.errors import LeveretError
+from leveret.core.limits import (
+    CONTROL_CLIENTS_MAX,
+    CONTROL_LINE_BYTES_MAX,
+    CONTROL_REQUEST_BYTES_MAX,
+    CONTROL_STALLED_S,
+)
 from leveret.core.log import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.core.transports import let_go
@@ -42,13 +48,7 @@ T = TypeVar("T")
 Verb: TypeAlias = Callable[..., Awaitable[Any]]
 
 SOCKET: Final = "control.sock"
-LINE_BYTES_MAX: Final = 2 * 1024 * 1024  # decoded in some 10 ms
-REQUEST_BYTES_MAX: Final = 512 * 1024 * 1024  # with its parts: the definitions of a large broker
 PART_BYTES: Final = 128 * 1024  # a client begins a new part
-CLIENTS_MAX: Final = 16
-STALLED_S: Final = (
-    60.0  # a client that sends no line, or reads nothing of its answer, for so long is dropped
-)
 ROWS_AT_ONCE: Final = 50
 PATH_BYTES_MAX: Final = 100
 
@@ -91,7 +91,7 @@ class ControlServer:
             draft.chmod(0o600)
             draft.replace(self._path)
             self._server = await asyncio.start_unix_server(
-                self._accept, sock=listener, limit=LINE_BYTES_MAX
+                self._accept, sock=listener, limit=CONTROL_LINE_BYTES_MAX
             )
         except BaseException:
             listener.close()
@@ -117,10 +117,10 @@ class ControlServer:
         await self.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._clients) >= CLIENTS_MAX:
-            log.warning("control client refused clients=%s", CLIENTS_MAX)
+        if len(self._clients) >= CONTROL_CLIENTS_MAX:
+            log.warning("control client refused clients=%s", CONTROL_CLIENTS_MAX)
             writer.write(
-                json_text.encode({"failed": f"{CLIENTS_MAX} clients are connected"}) + b"\n"
+                json_text.encode({"failed": f"{CONTROL_CLIENTS_MAX} clients are connected"}) + b"\n"
             )
             writer.close()
             return
@@ -185,8 +185,8 @@ class _Request:
             ValueError: the request is too long.
         """
         self._size_bytes += len(line)
-        if self._size_bytes > REQUEST_BYTES_MAX:
-            raise ValueError(f"request longer than {REQUEST_BYTES_MAX} bytes")
+        if self._size_bytes > CONTROL_REQUEST_BYTES_MAX:
+            raise ValueError(f"request longer than {CONTROL_REQUEST_BYTES_MAX} bytes")
         try:
             self._request = value = json_text.decode(line)
         except (ValueError, RecursionError) as error:
@@ -257,10 +257,10 @@ async def _drain(writer: asyncio.StreamWriter) -> None:
 
 async def _in_time(awaited: Awaitable[T], why: str) -> T:
     try:
-        async with asyncio.timeout(STALLED_S):
+        async with asyncio.timeout(CONTROL_STALLED_S):
             return await awaited
     except TimeoutError:
-        raise TimeoutError(f"{why} for {STALLED_S:g} s") from None
+        raise TimeoutError(f"{why} for {CONTROL_STALLED_S:g} s") from None
 
 
 async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> None:

@@ -26,7 +26,6 @@ from leveret.broker.connection.resume_queue import ResumeQueue
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import PEER_ENDED
-from leveret.core.limits import CHANNELS_PER_TURN
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ _ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
 _SPECIAL: Final = _EDGES | _ONLY_SENT
 # Behind all runs that came before connection.close; the channel answers with ``AllHandled``.
 _END_OF_RUNS: Final[Run] = (END_OF_RUNS, 0)
+CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 _CHANNELS_PER_LOOK: Final = 8  # at the clock: costly methods, one per channel, are long work too
 _METHOD_OF_RUN: Final = {
     PUBLISH: spec.BASIC_PUBLISH,

@@ -37,7 +37,6 @@ from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
 from leveret.broker.connection.end_watch import EndWatch, descriptor_of, is_unreachable
 from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, limit_reads, next_read_bytes
 from leveret.broker.mail import PEER_ENDED
-from leveret.core.limits import READS_PER_ROUND
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -46,6 +45,9 @@ if TYPE_CHECKING:
     from leveret.broker.connection.throttle import Throttle
     from leveret.broker.connection.writer import Writer
     from leveret.core.clock import TimerHandle
+
+
+READS_PER_ROUND: Final = 4  # connections held up or flooding that are read again after one round
 
 
 class ReadingTurns:

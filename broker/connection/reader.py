@@ -71,7 +71,14 @@ from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded
 from leveret.broker.script import Ask, Script, Steps
-from leveret.core.limits import CLOSING_WAIT_S, FRAME_MIN_BYTES, PART_WAIT_S, REST_S, SILENT_CLOSE_S
+from leveret.core.limits import (
+    CLOSING_WAIT_S,
+    FRAME_MIN_BYTES,
+    PART_WAIT_S,
+    REST_S,
+    SILENT_CLOSE_S,
+    UNSENT_BYTES_MAX,
+)
 from leveret.supervisors.requests import StartChild, TerminateChild
 
 if TYPE_CHECKING:
@@ -80,8 +87,6 @@ if TYPE_CHECKING:
 _RUNNING: Final = State.RUNNING
 _WRITE_HIGH_BYTES: Final = 512 * 1024
 _WRITE_LOW_BYTES: Final = 128 * 1024
-# Replies pile up only for a client that sends and never reads; then its requests must wait as well.
-_UNSENT_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class _Unread:
@@ -394,7 +399,7 @@ class Reader(GenServer):
         if (
             self.writing_is_paused
             and Block.UNSENT not in self.read_control.blocks
-            and self.writer.unsent_bytes > _UNSENT_BYTES_MAX
+            and self.writer.unsent_bytes > UNSENT_BYTES_MAX
         ):
             self.read_control.block(Block.UNSENT)
 

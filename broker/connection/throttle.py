@@ -21,16 +21,17 @@ from leveret.amqp import spec
 from leveret.amqp.kernel import METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import ConnectionBlocked, ConnectionUnblocked
 from leveret.broker.connection.alarms import MEMORY
+from leveret.core.limits import (
+    ALARMED_ARGUMENTS_BYTES_MAX,
+    ALARMED_DEFINITIONS_MAX,
+    ALARMED_DEFINITIONS_PER_S,
+)
 from leveret.core.message import BODY
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.amqp.fields import Method
     from leveret.broker.connection.alarms import Alarms
-
-ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method that passes while memory is short
-REMEMBERED_MAX: Final = 5_000  # methods of a connection, less those forgotten
-FORGOTTEN_PER_S: Final = 1_000
 
 _PUBLISHES: Final = (PUBLISH, OVERSIZE)
 _REMEMBERED: Final = frozenset(
@@ -88,14 +89,14 @@ class Throttle:
         alarms = self._alarms
         if MEMORY not in alarms.raised or run[2] not in _REMEMBERED or _is_passive(run):
             return False
-        if len(run[3]) > ARGUMENTS_BYTES_MAX:
+        if len(run[3]) > ALARMED_ARGUMENTS_BYTES_MAX:
             return True
         alarm, count, at_s = self._remembered
         now_s = alarms.now_s
-        forgotten = FORGOTTEN_PER_S * (now_s - at_s)
+        forgotten = ALARMED_DEFINITIONS_PER_S * (now_s - at_s)
         count = max(0.0, count - forgotten) + 1 if alarm == alarms.times else 1.0
         self._remembered = (alarms.times, count, now_s)
-        return count > REMEMBERED_MAX
+        return count > ALARMED_DEFINITIONS_MAX
 
     def _block(self, held: list[Run]) -> None:
         self.is_blocked = True

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.script import Steps, Until
-from leveret.core.limits import TURN_BINDINGS
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.vhost.metadata_writer import MetadataWriter
     from leveret.metadata.tables import Row
     from leveret.routing.topology import Removal, Removed, Topology
+
+BINDINGS_PER_TURN: Final = 1_000  # of a deletion; those with long keys or arguments count for more
 
 
 class Deletions:
@@ -46,7 +47,7 @@ class Deletions:
 
     def begin(self, target: object, removal: Removal) -> list[Row]:
         """Take the first step; return the rows to delete now. ``target`` is the queue entry or exchange."""
-        rows = self._rows(self._topology.step(removal, TURN_BINDINGS))
+        rows = self._rows(self._topology.step(removal, BINDINGS_PER_TURN))
         if not removal.is_done:
             self._under_way.append((target, removal))
             if len(self._under_way) == 1:
@@ -75,7 +76,7 @@ class Deletions:
 
     def _step(self) -> None:
         target, removal = self._under_way.popleft()
-        rows = self._rows(self._topology.step(removal, TURN_BINDINGS))
+        rows = self._rows(self._topology.step(removal, BINDINGS_PER_TURN))
         if not removal.is_done:
             self._under_way.append((target, removal))
         if self._under_way:

@@ -1,7 +1,7 @@
 r"""Regular expressions of permissions and policies: PCRE, as RabbitMQ has them, with a bound on their work.
 
 Names are matched as bytes and anywhere (unanchored). PCRE2 counts its steps, and a search that needs more
-than ``STEPS_MAX`` ends without a match, as in RabbitMQ, whose limit is ten million; so a permission then
+than ``PATTERN_STEPS_MAX`` ends without a match, as in RabbitMQ, whose limit is ten million; so a permission then
 refuses and a policy does not apply. The expression is logged once. ``docs/decisions/0023-pcre2.md`` has
 the figures and what else was measured.
 
@@ -23,11 +23,11 @@ from typing import Any, Final
 import pcre2
 
 from leveret.core.errors import ConfigError
+from leveret.core.limits import PATTERN_STEPS_MAX
 from leveret.core.log import logger
 
 log = logger(__name__)
 
-STEPS_MAX: Final = 50_000
 HEAP_KIB_MAX: Final = 1_024
 GROUPS_FREE: Final = 32
 COMPILED_MAX: Final = 4_096
@@ -101,7 +101,9 @@ def compile_pattern(pattern: str) -> Pattern:
             reason = "(*PRUNE), (*SKIP) and (*THEN) are not supported"
             raise PatternError(pattern, reason, verb.start())
         groups = pcre2.compile(octets, jit=False).groups
-        return Pattern(pattern, _bounded(octets, STEPS_MAX * GROUPS_FREE // (GROUPS_FREE + groups)))
+        return Pattern(
+            pattern, _bounded(octets, PATTERN_STEPS_MAX * GROUPS_FREE // (GROUPS_FREE + groups))
+        )
     except pcre2.PatternError as error:
         reason, shift = _ERRORS.get(error.code, (error.msg.partition("; ")[2], 0))
         raise PatternError(pattern, reason, error.pos - shift) from error

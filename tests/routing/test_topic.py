@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.core.limits import TOPIC_STATES_MAX
 from leveret.routing import topic
 from leveret.routing.bindings import QUEUE, Binding, identity_of
 from leveret.routing.topic import StatesRoom, TopicMatcher, folded
@@ -133,7 +134,7 @@ def test_patterns_of_equal_meaning_share_their_nodes() -> None:
     assert matcher._root.is_bare
 
 
-@pytest.mark.parametrize("room", [1, 8, topic.STATES_ROOM])
+@pytest.mark.parametrize("room", [1, 8, TOPIC_STATES_MAX])
 @given(steps)
 def test_what_is_remembered_of_earlier_keys_never_shows(
     room: int, each: list[tuple[str, bytes]]

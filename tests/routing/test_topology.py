@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.amqp.tables import Table
+from leveret.core.limits import TOPIC_STATES_MAX
 from leveret.routing import exchange as exchange_types
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.direct import DirectMatcher
 from leveret.routing.exchange import Exchange
 from leveret.routing.router import route
-from leveret.routing.topic import STATES_ROOM
 from leveret.routing.topology import Removal, Topology
 
 
@@ -200,13 +200,13 @@ def test_a_deleted_topic_exchange_holds_no_room_for_states(topology: Topology) -
     topology.bind("topics", QUEUE, "q", b"#.a", {})
     exchange, room = topology.exchange("topics"), topology._states_room
     assert route(topology, exchange, [b"b.a"], None).queues
-    assert room.left < STATES_ROOM
+    assert room.left < TOPIC_STATES_MAX
 
     topology.step(topology.remove_exchange("topics"))
-    assert room.left == STATES_ROOM
+    assert room.left == TOPIC_STATES_MAX
     route(topology, exchange, [b"c.a"], None)  # by a channel that has found it before
 
-    assert room.left == STATES_ROOM
+    assert room.left == TOPIC_STATES_MAX
     assert not room._holders, "its matcher would be kept alive"
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from leveret.core.limits import CONTROL_CLIENTS_MAX
 from leveret.core.slices import SLICE_ITEMS
 from leveret.server import control
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.audit_log import audit
 from leveret.server.control import (
-    CLIENTS_MAX,
     ROWS_AT_ONCE,
     SOCKET,
     ControlFailedError,
@@ -169,7 +169,7 @@ def test_long_arguments_go_in_parts_and_come_whole(
     serve_at: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control, "PART_BYTES", 1_000)
-    monkeypatch.setattr(control, "LINE_BYTES_MAX", 4_000)
+    monkeypatch.setattr(control, "CONTROL_LINE_BYTES_MAX", 4_000)
     given: list[Any] = []
 
     async def import_definitions(document: dict[str, Any]) -> int:
@@ -211,7 +211,7 @@ def test_a_line_that_is_too_long_ends_its_connection_only(
 def test_a_request_of_too_many_parts_ends_its_connection(
     serving: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(control, "REQUEST_BYTES_MAX", 100_000)
+    monkeypatch.setattr(control, "CONTROL_REQUEST_BYTES_MAX", 100_000)
     part = json.dumps({"part": ["a"], "items": ["x" * 1_000]}).encode() + b"\n"
 
     with socket.socket(socket.AF_UNIX) as client:
@@ -230,7 +230,7 @@ def test_a_client_that_does_not_read_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(control, "STALLED_S", 0.05)
+    monkeypatch.setattr(control, "CONTROL_STALLED_S", 0.05)
 
     async def status() -> list[str]:
         return ["x" * 1_000] * (100 * SLICE_ITEMS)
@@ -248,7 +248,7 @@ def test_a_client_that_sends_nothing_gives_up_its_place(
     serving: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with contextlib.ExitStack() as open_clients:
-        monkeypatch.setattr(control, "STALLED_S", 0.05)
+        monkeypatch.setattr(control, "CONTROL_STALLED_S", 0.05)
         clients = [open_clients.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(16)]
         for client in clients:
             client.settimeout(5)
@@ -256,18 +256,20 @@ def test_a_client_that_sends_nothing_gives_up_its_place(
         for client in clients:
             with contextlib.suppress(ConnectionError):
                 assert client.recv(1) == b""
-        monkeypatch.setattr(control, "STALLED_S", 60.0)
+        monkeypatch.setattr(control, "CONTROL_STALLED_S", 60.0)
         assert ask(serving, "list_users", {}) != []
 
 
 def test_more_clients_than_there_is_room_for_are_told(serving: Path) -> None:
     with contextlib.ExitStack() as open_clients:
-        for _ in range(CLIENTS_MAX):
+        for _ in range(CONTROL_CLIENTS_MAX):
             client = open_clients.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(serving / SOCKET))
             client.sendall(b'{"verb": "list_users"}\n')
             client.recv(1)
-        with pytest.raises(ControlFailedError, match=f"{CLIENTS_MAX} clients are connected"):
+        with pytest.raises(
+            ControlFailedError, match=f"{CONTROL_CLIENTS_MAX} clients are connected"
+        ):
             ask(serving, "list_users", {})
 
 

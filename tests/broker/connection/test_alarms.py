@@ -230,7 +230,7 @@ def test_a_consumer_comes_declares_and_drains_while_memory_is_short(rig: Rig) ->
 def test_a_connection_that_defines_on_and_on_waits_while_memory_is_short(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(throttle, "ALARMED_DEFINITIONS_MAX", 10)
     client = publisher(rig)
     for _ in range(2):
         raised(rig)
@@ -248,7 +248,7 @@ def test_a_connection_that_defines_on_and_on_waits_while_memory_is_short(
 def test_looking_and_draining_on_and_on_passes_while_memory_is_short(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(throttle, "ALARMED_DEFINITIONS_MAX", 10)
     publisher(rig).publish(1, "q", *[b"%d" % number for number in range(30)])
     raised(rig)
     client = rig.session(channels=1)
@@ -269,7 +269,7 @@ def test_what_a_connection_has_made_is_forgotten_bit_by_bit(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that consumes and cancels in a loop is not held up, one that declares in a flood is."""
-    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(throttle, "ALARMED_DEFINITIONS_MAX", 10)
     publisher(rig)
     raised(rig)
     client = rig.session()
@@ -295,7 +295,7 @@ def test_a_declaration_that_is_cut_short_is_no_passive_one(rig: Rig, ids: int) -
 
 
 def test_methods_are_counted_for_each_alarm(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(throttle, "ALARMED_DEFINITIONS_MAX", 10)
     client = publisher(rig)
     for _ in range(3):
         raised(rig)

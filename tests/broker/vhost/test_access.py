@@ -424,7 +424,7 @@ def test_a_search_that_is_stopped_finds_nothing_and_is_logged_once(
 def test_the_bound_covers_all_places_where_a_match_may_begin(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patterns, "STEPS_MAX", 1_000)
+    monkeypatch.setattr(patterns, "PATTERN_STEPS_MAX", 1_000)
 
     # A few hundred steps from each place.
     assert not patterns.compile_pattern("(?:a?){7}[xyz]").finds(b"a" * NAME_BYTES)

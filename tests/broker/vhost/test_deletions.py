@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.core.limits import TURN_BINDINGS
+from leveret.broker.vhost.deletions import BINDINGS_PER_TURN
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import QUEUE
 from leveret.routing.topology import Removed, Topology
 from rigs.broker_rig import Client, Rig, durable, stored
 
-MANY = 3 * TURN_BINDINGS + 1
+MANY = 3 * BINDINGS_PER_TURN + 1
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_no_step_of_a_deletion_drops_more_bindings_than_a_turn_may(
     delete(client)
     rig.settle()
 
-    assert max(steps) <= TURN_BINDINGS
+    assert max(steps) <= BINDINGS_PER_TURN
     assert sum(steps) == MANY
     assert rig.store.load().bindings == []
 
@@ -150,7 +150,7 @@ def test_whatever_step_a_crash_falls_behind_all_is_there_or_nothing(
     monkeypatch.setattr(rig.store, "write", written)
     client.ask(1, method)
     rig.settle()
-    assert len(crashes) >= MANY / TURN_BINDINGS
+    assert len(crashes) >= MANY / BINDINGS_PER_TURN
 
     for rows in crashes:
         again = Rig(rows)
