@@ -29,7 +29,7 @@ Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno
 IDLE_S: Final = (
     10.0  # between two looks at the accounts; one that was not used in between is closed
 )
-_CLOSED_AT_ONCE: Final = 1_000
+CLOSED_AT_ONCE: Final = 1_000
 _PRUNE_AT: Final = 64
 _seq_of: Final = itemgetter(0)
 
@@ -116,12 +116,12 @@ class Publishers:
                 rest = receiver.grant_rest()
                 last = mail.CreditGrant(self._queue, rest.messages, rest.size_bytes, True)
                 self._runtime.send_bulk(channel, last, self._queue)
-            if len(closed) == _CLOSED_AT_ONCE:
+            if len(closed) == CLOSED_AT_ONCE:
                 break
         if closed:  # a dict keeps the room of keys that were deleted, so a new one is made
             left = {ref: credit for ref, credit in self._credit.items() if ref not in closed}
             self._credit = left
-        return len(closed) == _CLOSED_AT_ONCE
+        return len(closed) == CLOSED_AT_ONCE
 
     def _prune(self) -> None:
         self._credit = {ref: credit for ref, credit in self._credit.items() if ref.is_alive}

@@ -183,3 +183,25 @@ def test_the_example_of_the_readme_is_short() -> None:
 
     assert len([line for line in example.splitlines() if line]) <= 5
     compile(example, "README.md", "exec")
+
+
+# Constants that a page names beside the module that has them: `NAME`, `NAME` ([file](../path/file.py))
+
+CONSTANTS = re.compile(r"((?:`[A-Z_]+`(?:, )?)+) \(\[[^]]+\]\(\.\./([^)]+\.py)\)\)")
+
+
+def test_constants_of_the_budgets_are_in_the_modules_beside_them() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    named = [
+        (name, file)
+        for names, file in CONSTANTS.findall(page)
+        for name in re.findall(r"\w+", names)
+    ]
+
+    missing = [
+        (name, file)
+        for name, file in named
+        if not re.search(rf"^{name}: Final", (ROOT / file).read_text(), re.MULTILINE)
+    ]
+    assert len(named) > 20
+    assert missing == []
