@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +26,7 @@ QUEUES: Final = tuple(f"wide.{number}" for number in range(COUNT))
 PRIORITY, LAZY, EXPIRING, PURGED, REPLACED, *_ = QUEUES
 CONSUMED: Final = (PRIORITY, LAZY, *QUEUES[5:11])
 QUEUE_TTL_MS: Final = 1_500
-LATE_S: Final = 2.0  # so long after its time an expired message may come on a busy machine
+ROUNDING_S: Final = 0.01  # the broker counts milliseconds
 ARGUMENTS: Final[dict[str, dict[str, Any]]] = {
     PRIORITY: {"x-max-priority": 3},
     LAZY: {"x-queue-mode": "lazy"},
@@ -59,16 +61,34 @@ class Facts:
 
 
 class Ages:
-    """When messages that expire were published: wall-clock seconds of their end."""
+    """When messages have certainly expired, in wall-clock seconds, which are the broker's.
+
+    A message was published before its confirm came, or before the broker ended. One that the broker delivered
+    was alive when the broker took the request for it, thus at some time after the client sent that.
+    """
 
     def __init__(self) -> None:
+        self._ttls_s: dict[str, float] = {}  # of messages that may not have been published yet
         self._ends_s: dict[str, float] = {}
 
     def note(self, name: str, ttl_ms: int) -> None:
-        self._ends_s[name] = time.time() + ttl_ms / 1000
+        self._ttls_s[name] = ttl_ms / 1000
 
-    def is_over(self, name: str) -> bool:
-        return time.time() > self._ends_s.get(name, float("inf")) + LATE_S
+    def published(self, names: Iterable[str]) -> None:
+        now_s = time.time()
+        for name in names:
+            if name in self._ttls_s:
+                self._ends_s[name] = now_s + self._ttls_s.pop(name)
+
+    def broker_ended(self) -> None:
+        self.published(list(self._ttls_s))
+
+    def check(self, name: str, asked_s: float) -> None:
+        """Check that a message which was asked for at some time had not expired before."""
+        end_s = self._ends_s.get(name, float("inf")) + ROUNDING_S
+        assert asked_s < end_s, (
+            f"{name} had expired {asked_s - end_s:.3f} s before it was asked for"
+        )
 
 
 def declare(channel: Channel, queue: str) -> None:
@@ -115,6 +135,10 @@ class WidePublisher(ConfirmedPublisher):
             known[EXPIRING].acked.add(name)
         self.confirms.publish(name, queues, exchange, key, **properties)
 
+    def settled(self, names: list[str]) -> None:
+        self._ages.published(names)
+        super().settled(names)
+
 
 class BusyConsumer(Client):
     """Acknowledges, rejects, puts back and recovers what one queue has; holds order and flags to be right."""
@@ -131,10 +155,14 @@ class BusyConsumer(Client):
         self._recovered = facts.known.published.copy()
         self._last: dict[str, int] = {}
         self._is_recovering = False
+        self._recovers_s = 0.0
         super().__init__(address, {queue: facts.known})
 
     def prepare(self, channel: Channel) -> None:
-        channel.ok("basic.qos", prefetch_count=self._rng.choice([1, 10, 50, 200]))
+        prefetch_count = self._rng.choice([1, 10, 50, 200])
+        channel.ok("basic.qos", prefetch_count=prefetch_count)
+        # When room for each further delivery was given; the next one takes the oldest.
+        self._asked_s = deque([time.time()] * prefetch_count)
         channel.ok("basic.consume", queue=self._queue, consumer_tag="c")
 
     def work(self, channel: Channel) -> None:
@@ -142,6 +170,7 @@ class BusyConsumer(Client):
         for event in self.events(channel):
             if event.name == "basic.recover-ok":
                 self._is_recovering = False
+                self._asked_s.extend([self._recovers_s] * len(unacked))
                 unacked.clear()
                 continue
             assert event.name == "basic.deliver", event
@@ -153,7 +182,7 @@ class BusyConsumer(Client):
 
     def _check(self, name: str, redelivered: bool) -> None:
         facts = self._facts
-        assert not self._ages.is_over(name), f"{name} has expired and is delivered"
+        self._ages.check(name, self._asked_s.popleft())
         if redelivered:
             known_before = name in facts.delivered or name in self._recovered
             assert known_before, f"{name} is new and called redelivered"
@@ -173,6 +202,7 @@ class BusyConsumer(Client):
             [40, 30, 10, 10, 8, 2],
         )[0]
         some = [each for each in unacked if each <= tag]
+        before, now_s = len(unacked), time.time()
         match way:
             case "ack":
                 acked.add(unacked.pop(tag))
@@ -191,8 +221,9 @@ class BusyConsumer(Client):
                     del unacked[each]
                 channel.send("basic.nack", delivery_tag=tag, multiple=True, requeue=True)
             case "recover":
-                self._is_recovering = True
+                self._is_recovering, self._recovers_s = True, now_s
                 channel.send("basic.recover", requeue=True)
+        self._asked_s.extend([now_s] * (before - len(unacked)))
 
 
 class Emptier(Client):

@@ -135,8 +135,12 @@ class ConfirmedPublisher(Client):
     def work(self, channel: Channel) -> None:
         self._fill()
         for event in self.events(channel):
-            self.confirmed += len(self.confirms.settled(event))
+            self.settled(self.confirms.settled(event))
             self._fill()
+
+    def settled(self, names: list[str]) -> None:
+        """Note the confirms that have come."""
+        self.confirmed += len(names)
 
     def _fill(self) -> None:
         while len(self.confirms.waiting) < self.in_flight:

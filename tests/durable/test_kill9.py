@@ -29,43 +29,28 @@ from durable.clients import (
     is_declared,
 )
 from durable.oracle import Known, name_of
-from durable.workers import BrokerWorker
+from durable.rounds import Rounds
 from rigs.store.live_store import opened_at
-from rigs.waiting import wait_until
 
 QUEUES = (*FANNED, RECREATED)
 LEFT_MAX = 150  # messages that stay in a queue from one round to the next
 CONFIRMED_MAX = 1_500  # in one round
 
 
-class Rounds:
-    """A broker's lives and what its clients know."""
+class Kills(Rounds):
+    """Lives with clients that publish, consume, answer and declare anew."""
 
     def __init__(self, folder: Path, rng: random.Random, disk: str) -> None:
-        self.rng = rng
+        super().__init__(folder, rng, disk)
         self.known = {queue: Known(queue == PRIORITY) for queue in QUEUES}
-        self.confirmed = self.starts = 0
-        self._folder = folder
-        self._disk = disk
         self._publishers = [Names(publisher, rng) for publisher in ("p1", "p2", "e")]
         self._lives = self._names_of_lives()
-        self.worker: BrokerWorker | None = None
 
     def _names_of_lives(self) -> Iterator[Names]:
         for life in itertools.count():
             yield Names(f"r{life}", self.rng)
 
-    def start(self) -> BrokerWorker:
-        self.starts += 1
-        self.worker = BrokerWorker(self._folder, self.rng.getrandbits(32), self._disk)
-        return self.worker
-
-    def end(self) -> None:
-        if self.worker is not None:
-            self.worker.end()
-
     def one(self) -> None:
-        """One life: check the recovered state, use the broker, crash."""
         if self.rng.random() < 0.1:
             self.crash_at_start()
         address = self.start().address()
@@ -113,40 +98,18 @@ class Rounds:
             channel.ok("queue.purge", queue=queue)
 
     def use(self, address: tuple[str, int]) -> None:
-        """Let clients work until a number of messages has been confirmed, then crash."""
         rng, known = self.rng, self.known
         first, second, echo = self._publishers
         publishers = [Publisher(address, known, names, rng) for names in (first, second)]
-        clients: list[Client] = [
-            *publishers,
+        others: list[Client] = [
             Consumer(address, known, "consumed", rng),
             Consumer(address, known, "priorities", rng),
             Echo(address, known, echo),
             Recreator(address, known, self._lives),
         ]
-        for client in clients:
-            client.start()
-        wanted = rng.randrange(1, CONFIRMED_MAX)
+        self.crash_amid(publishers, others, CONFIRMED_MAX)
 
-        def is_enough() -> bool:
-            return sum(each.confirmed for each in publishers) >= wanted or any(
-                client.error for client in clients
-            )
-
-        wait_until(is_enough, within_s=60)
-        for client in clients:
-            client.is_ending = True
-        assert self.worker is not None
-        self.worker.crash()
-        for client in clients:
-            client.join(30)
-            assert not client.is_alive()
-            assert client.error is None, client.error
-        log = self.worker.log.read_text() if self.worker is not None else ""
-        assert "Traceback" not in log, log
-        self.confirmed += sum(each.confirmed for each in publishers)
-
-    def nothing_is_left(self) -> None:
+    def last(self) -> None:
         """Take all messages, stop in order, and find an empty store."""
         worker = self.start()
         self.check(worker.address(), has_crashed=True, leave=False)
@@ -154,7 +117,7 @@ class Rounds:
         worker = self.start()
         self.check(worker.address(), has_crashed=False)
         worker.stop()
-        (folder,) = (self._folder / "data" / "vhosts").iterdir()
+        (folder,) = (self.folder / "data" / "vhosts").iterdir()
         opened = opened_at(folder, 1 << 23)
         try:
             assert opened.recovered.is_clean
@@ -165,13 +128,8 @@ class Rounds:
 
 
 def run(folder: Path, rng: random.Random, disk: str, rounds: int) -> None:
-    lives = Rounds(folder, rng, disk)
-    try:
-        for _ in range(rounds):
-            lives.one()
-        lives.nothing_is_left()
-    finally:
-        lives.end()
+    lives = Kills(folder, rng, disk)
+    lives.run(rounds)
     assert lives.confirmed > rounds * 50
 
 

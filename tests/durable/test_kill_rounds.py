@@ -27,35 +27,21 @@ from durable.busy_clients import (
     declare,
 )
 from durable.oracle import Known, name_of
-from durable.workers import BrokerWorker
-from rigs.waiting import wait_until
+from durable.rounds import ENDS_S, Rounds
 
 LEFT_MAX = 60  # messages that stay in a queue from one round to the next
 CONFIRMED_MAX = 600  # in one round
 SECOND_KILLS = 0.5  # the share of rounds with a kill during recovery
 
 
-class Rounds:
-    """A broker's lives, and what its clients know."""
+class BusyRounds(Rounds):
+    """Lives with ``busy_clients``."""
 
     def __init__(self, folder: Path, rng: random.Random, disk: str) -> None:
-        self.rng = rng
-        self.confirmed = self.starts = 0
+        super().__init__(folder, rng, disk)
         self.facts = {queue: Facts(Known(queue == PRIORITY)) for queue in QUEUES}
         self._ages = Ages()
-        self._folder = folder
-        self._disk = disk
         self._start_s = 0.5
-        self.worker: BrokerWorker | None = None
-
-    def start(self) -> BrokerWorker:
-        self.starts += 1
-        self.worker = BrokerWorker(self._folder, self.rng.getrandbits(32), self._disk)
-        return self.worker
-
-    def end(self) -> None:
-        if self.worker is not None:
-            self.worker.end()
 
     def one(self) -> None:
         """One life: kill its recovery perhaps, check the recovered state, use the broker, crash."""
@@ -78,11 +64,13 @@ class Rounds:
         for queue, facts in self.facts.items():
             declare(channel, queue)
             found: list[tuple[str, bool]] = []
+            asked_s = time.time()
             while (event := channel.get(queue, no_ack=False)).name == "basic.get-ok":
                 name = name_of(event.body)
-                assert not self._ages.is_over(name), f"{name} has expired and is delivered"
+                self._ages.check(name, asked_s)
                 found.append((name, event.redelivered))
                 tag = event.delivery_tag
+                asked_s = time.time()
             facts.known.check(found, has_crashed=self.starts > 1)
             facts.delivered = {name for name, _ in found}
             self._expire(queue, facts.known)
@@ -108,59 +96,36 @@ class Rounds:
             channel.send("basic.nack", delivery_tag=tag, multiple=True, requeue=True)
 
     def use(self, address: tuple[str, int]) -> None:
-        """Let clients work until a number of messages has been confirmed, then kill."""
         rng, facts = self.rng, self.facts
         known = {queue: each.known for queue, each in facts.items()}
-        life = self.starts
         publishers = [
-            WidePublisher(address, known, self._ages, f"{each}{life}", rng) for each in ("p", "q")
+            WidePublisher(address, known, self._ages, f"{each}{self.starts}", rng)
+            for each in ("p", "q")
         ]
-        clients = [
-            *publishers,
+        others = [
             *(BusyConsumer(address, facts[queue], self._ages, queue, rng) for queue in CONSUMED),
             Emptier(address, facts, rng),
         ]
-        operator = Operator(self._folder / "data", rng)
-        for client in (*clients, operator):
-            client.start()
-        wanted = rng.randrange(1, CONFIRMED_MAX)
-
-        def is_enough() -> bool:
-            return sum(each.confirmed for each in publishers) >= wanted or any(
-                client.error for client in clients
-            )
-
-        wait_until(is_enough, within_s=60)
-        for client in clients:
-            client.is_ending = True
-        assert self.worker is not None
-        self.worker.crash()
-        for client in clients:
-            client.join(30)
-            assert not client.is_alive()
-            assert client.error is None, client.error
-        operator.join(30)
+        operator = Operator(self.folder / "data", rng)
+        operator.start()
+        self.crash_amid(publishers, others, CONFIRMED_MAX)
+        operator.join(ENDS_S)
         assert not operator.is_alive()
-        assert self.worker is not None
-        log = self.worker.log.read_text()
-        assert "Traceback" not in log, log
+        self._ages.broker_ended()
         for each in facts.values():
             if each.may_be_empty:
                 each.empty()
                 each.may_be_empty = False
-        self.confirmed += sum(each.confirmed for each in publishers)
+
+    def last(self) -> None:
+        worker = self.start()
+        self.check(worker.address(), leave=False)
+        worker.stop()
 
 
 def run(folder: Path, rng: random.Random, disk: str, rounds: int) -> None:
-    lives = Rounds(folder, rng, disk)
-    try:
-        for _ in range(rounds):
-            lives.one()
-        worker = lives.start()
-        lives.check(worker.address(), leave=False)
-        worker.stop()
-    finally:
-        lives.end()
+    lives = BusyRounds(folder, rng, disk)
+    lives.run(rounds)
     assert lives.confirmed > rounds * 30
 
 
