@@ -85,13 +85,13 @@ class ShortageLog:
             if before is None:
                 return False
             self._logged = None
-            log.info("goes on after a shortage part=%s where=%s", self._part, self._owner)
+            log.info("store resumed part=%s where=%s", self._part, self._owner)
             return True
         number = reason_no(error)
         if number != self._logged:
             self._logged = number
             remedy = SHORTAGES.get(number, "look at the disk and at the system's log")
-            text = "waits and tries again part=%s where=%s reason=%s error=%s remedy=%s"
+            text = "store short of a resource, tries again part=%s where=%s reason=%s error=%s remedy=%s"
             what = str(error) or os.strerror(number)
             log.warning(text, self._part, self._owner, reason_of(error), what, remedy)
         return before is None

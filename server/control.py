@@ -231,7 +231,7 @@ class _Request:
 async def _read(reader: asyncio.StreamReader) -> _Request | None:
     """Return the next request, or None when the client has closed; TimeoutError: it sends nothing."""
     request = _Request()
-    while line := await _in_time(reader.readline(), "it has sent nothing"):
+    while line := await _in_time(reader.readline(), "sent nothing"):
         if request.is_complete_with(line):
             return request
         await asyncio.sleep(0)  # more lines may have come with this one
@@ -252,7 +252,7 @@ def _peer(writer: asyncio.StreamWriter) -> str:
 
 async def _drain(writer: asyncio.StreamWriter) -> None:
     """Wait until the client has read; TimeoutError: it reads nothing."""
-    await _in_time(writer.drain(), "it has read nothing")
+    await _in_time(writer.drain(), "read nothing")
 
 
 async def _in_time(awaited: Awaitable[T], why: str) -> T:

@@ -2,8 +2,8 @@
 
 ``accepted`` is written when the client has sent something, so checks of a load balancer that only connect are silent
 above ``debug``. An accepted connection ends with exactly one line: ``refused`` when the broker turned it away, else
-``closed``, also when the client left before it was open with the reason and how long it lived. All lines name the
-connection, and all go on the account of the peer's address when lines are counted in a flood.
+``closed`` with the reason and how long it lived, also when the client left before it was open. All lines name the
+connection, and lines are limited per peer address in a flood.
 """
 
 from __future__ import annotations

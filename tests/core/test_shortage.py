@@ -47,9 +47,9 @@ def test_waiting_is_logged_when_it_begins_when_its_reason_changes_and_when_it_en
 
     assert changes == [False, True, False, False, False, True, False]
     assert [text.split(" part=")[0] for text in caplog.messages] == [
-        "waits and tries again",
-        "waits and tries again",
-        "goes on after a shortage",
+        "store short of a resource, tries again",
+        "store short of a resource, tries again",
+        "store resumed",
     ]
     assert "reason=EMFILE" in caplog.messages[0]
     assert "ulimit -n" in caplog.messages[0]

@@ -120,8 +120,8 @@ async def test_a_segment_that_cannot_be_begun_for_lack_of_descriptors_is_waited_
     assert running.errors == []
     lines = [text for text in caplog.messages if "part=writing" in text]
     assert [text.split(" part=")[0] for text in lines] == [
-        "waits and tries again",
-        "goes on after a shortage",
+        "store short of a resource, tries again",
+        "store resumed",
     ]
     assert "reason=EMFILE" in lines[0]
     await running.stop()

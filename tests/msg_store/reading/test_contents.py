@@ -388,7 +388,7 @@ def test_a_disk_that_refuses_is_no_damage_and_logged_once(
     assert reading.bodies(msg_nos) == [reading.rig.bodies[no] for no in msg_nos]
     assert reading.reader.losses == 0
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert 'waits and tries again part="reading messages"' in caplog.messages[0]
+    assert 'store short of a resource, tries again part="reading messages"' in caplog.messages[0]
 
 
 def test_a_damaged_sector_holds_up_no_message_beside_it(reading: Reading) -> None:
