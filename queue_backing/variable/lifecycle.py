@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.core.entry import SEQ
+from leveret.core.entry import CONTENT_ON_DISK, SEQ
 from leveret.queue_backing.variable.columns import NO_COLUMNS
 from leveret.queue_backing.variable.delta import BLANK, Delta, runs_between
 from leveret.queue_backing.variable.paged import NOTHING, NOTHING_PAGED
 from leveret.queue_backing.variable.release import (
     CONTENTS,
     NOTHING_ON_DISK,
-    ROWS_AND_CONTENTS,
     Release,
 )
 
@@ -47,8 +46,6 @@ def recover(queue: VariableQueue) -> None:
 
 def terminate(queue: VariableQueue) -> None:
     """End and keep the persistent messages; the unacked ones come back as ready."""
-    if queue.releasing:
-        queue.releasing.free_rows()  # or they would come back
     if queue.can_page:
         queue.index.terminate(queue.next_seq, queue.next_deliver)
     _leave(queue)
@@ -73,15 +70,13 @@ def _leave(queue: VariableQueue) -> None:
     if queue.releasing:
         queue.releasing.abandon()
     _release_ready(queue, NOTHING_ON_DISK)
-    _release_unacked(queue, NOTHING_ON_DISK)
+    _release_unacked(queue)
     queue.ram.clear()
     queue.has_stored = queue.to_lazy = queue.pages_next_turn = queue.paged.fetch_is_pending = False
 
 
 def purge(queue: VariableQueue) -> int:
     """Remove all ready messages."""
-    if queue.releasing:
-        queue.releasing.free_rows()  # or the ranges below would remove them a second time
     count, head = queue.count, _head_seq(queue)
     if queue.has_stored and head is not None:
         messages, size_bytes = queue.persistent()
@@ -106,9 +101,13 @@ def _head_seq(queue: VariableQueue) -> int | None:
 
 
 def purge_acks(queue: VariableQueue) -> int:
-    """Forget all unacked messages."""
+    """Forget all unacked messages; their rows at once, or a window of delta would bring them back."""
     count = queue.pending.count()
-    _release_unacked(queue, ROWS_AND_CONTENTS if queue.has_stored else NOTHING_ON_DISK)
+    if queue.has_stored:
+        stored = [entry for entry in queue.pending.entries() if entry[CONTENT_ON_DISK]]
+        if stored:
+            queue.index.ack(stored)
+    _release_unacked(queue)
     if queue.can_page:
         queue.ram.ack_out += count
     queue.has_stored = queue.has_stored and queue.count > 0
@@ -126,11 +125,11 @@ def _release_ready(queue: VariableQueue, what: str) -> None:
     queue.count = queue.ready_bytes = queue.absent = 0
 
 
-def _release_unacked(queue: VariableQueue, what: str) -> None:
+def _release_unacked(queue: VariableQueue) -> None:
     pending = queue.pending
     queue.paged.forget(pending.on_disk.values())
-    release(queue, pending.in_ram, what)
-    release(queue, pending.on_disk, what)
+    release(queue, pending.in_ram, NOTHING_ON_DISK)
+    release(queue, pending.on_disk, NOTHING_ON_DISK)
     pending.clear()
 
 

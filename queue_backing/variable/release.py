@@ -1,8 +1,9 @@
 """Release: free entries that a queue has dropped, a slice a turn.
 
 Freeing a million entries takes a good part of a second, so does freeing a few GiB of bodies, and their contents on
-disk must be given up as well. So large containers are put aside and freed by the timeouts that follow; small ones
-are freed at once. None of the queue's counters includes them any more.
+disk must be given up as well. So containers are put aside and freed by the timeouts that follow. Only the smallest are
+freed at once, since all levels of a priority queue may be purged in one turn. None of the queue's counters includes
+them any more.
 """
 
 from __future__ import annotations
@@ -20,13 +21,10 @@ if TYPE_CHECKING:
 FREED_PER_TURN: Final = 10_000  # entries freed in one go, some milliseconds
 # Of their bodies in RAM; the system takes 70 us to take back a MiB.
 FREED_BYTES_PER_TURN: Final = 32 * 1024 * 1024
+FREED_AT_ONCE: Final = 32  # entries of a container; 255 levels of four parts each are 32,640
 
 NOTHING_ON_DISK: Final = "nothing"  # ack nothing: nothing is on disk, or the queue is deleted there
 CONTENTS: Final = "contents"  # ack contents without a row; the rows were acked as ranges
-ROWS_AND_CONTENTS: Final = "rows"  # ack all that is on disk
-
-
-UNBOUNDED: Final = 1 << 62
 _PARTS_OF_A_MESSAGE: Final = 3  # an entry has more
 
 Container: TypeAlias = "deque[Entry] | dict[int, Entry] | list[Entry]"
@@ -36,7 +34,7 @@ class Release:
     """Containers that wait to be freed.
 
     Args:
-        index: acks rows and contents on disk; None as long as nothing can be on disk.
+        index: acks contents on disk; None as long as nothing can be on disk.
     """
 
     __slots__ = ("_aside", "index")
@@ -49,39 +47,31 @@ class Release:
         return bool(self._aside)
 
     def take(self, entries: Container, what: str) -> None:
-        """Free a container that nothing else refers to: at once, or a slice a turn if it is large."""
+        """Free a container that nothing else refers to: a few entries at once, more in the next turns."""
         self._aside.append((entries, what))
-        if len(entries) <= FREED_PER_TURN:
+        if len(entries) <= FREED_AT_ONCE:
             self.do_some()
 
     def do_some(self) -> None:
         entries, what = self._aside[-1]
-        self._free(entries, what, FREED_PER_TURN, FREED_BYTES_PER_TURN)
+        self._free(entries, what)
         if not entries:
             self._aside.pop()
-
-    def free_rows(self) -> None:
-        for entries, what in self._aside:
-            if what == ROWS_AND_CONTENTS:
-                self._free(entries, what, len(entries), UNBOUNDED)
-        self._aside = [each for each in self._aside if each[0]]
 
     def abandon(self) -> None:
         """Leave the disk alone from now on: the queue has ended there."""
         self._aside = [(entries, NOTHING_ON_DISK) for entries, _ in self._aside]
 
-    def _free(self, entries: Container, what: str, count_max: int, bytes_max: int) -> None:
+    def _free(self, entries: Container, what: str) -> None:
         gone: list[Entry] = []
         size_bytes = 0
-        while entries and len(gone) < count_max and size_bytes < bytes_max:
+        while entries and len(gone) < FREED_PER_TURN and size_bytes < FREED_BYTES_PER_TURN:
             entry = entries.popitem()[1] if isinstance(entries, dict) else entries.pop()
             gone.append(entry)
             size_bytes += _bytes_in_ram(entry)
         if what == NOTHING_ON_DISK:
             return
-        stored = [entry for entry in gone if entry[CONTENT_ON_DISK]]
-        if what == CONTENTS:
-            stored = [entry for entry in stored if not entry[INDEX_ON_DISK]]
+        stored = [entry for entry in gone if entry[CONTENT_ON_DISK] and not entry[INDEX_ON_DISK]]
         if stored:
             assert self.index is not None
             self.index.ack(stored)

@@ -101,7 +101,10 @@ class Pair:
 
     def purge(self) -> None:
         if self.rng.random() < 0.3:
-            assert self.rig.queue.purge() == self.reference.purge()
+            queue = self.rig.queue
+            assert queue.purge() == self.reference.purge()
+            while queue.releasing:
+                queue.releasing.do_some()
 
     def mode(self) -> None:
         if self.rng.random() < 0.3:
