@@ -367,9 +367,11 @@ class Memtables:
         if before - len(read) == len(places):
             self._subtract_read(msg_nos, places, terms)
             return
-        found = list(zip(msg_nos, places, repeat(terms), strict=False))
-        self._owed.update((msg_no, terms) for msg_no, place, _ in found if place is None)
-        self._subtract([each for each in found if each[1] is not None])
+        unknown = [no for no, place in zip(msg_nos, places, strict=False) if place is None]
+        self._owed.update(zip(unknown, repeat(terms), strict=False))
+        if len(unknown) < len(places):  # a tuple of each of 20,000 would be a garbage collection
+            found = zip(msg_nos, places, repeat(terms), strict=False)
+            self._subtract([each for each in found if each[1] is not None])
 
     def _subtract_read(self, msg_nos: list[int], places: list[Location], terms: LiveTerms) -> None:
         """As ``_subtract``, for messages of one queue: mostly they are gone with that."""

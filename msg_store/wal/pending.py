@@ -159,7 +159,8 @@ class PendingQueue:
 
     def take_acks(self, count_max: int) -> list[Ack]:
         """Remove and return the first acks, ascending."""
-        taken, self.acks = self.acks[:count_max], self.acks[count_max:]
+        taken = self.acks[:count_max]
+        del self.acks[:count_max]  # moves the others, but looks at none: a million may wait
         taken.sort()
         return taken
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from leveret.msg_store.format.rows import Checkpoint, FileRow, Location, QueueTerms
@@ -143,6 +145,23 @@ def test_an_ack_of_what_only_the_index_knows_is_owed_and_paid(rig: Rig) -> None:
     assert rig.index.by_msg_no == {101: (1, 164, 100, 10, 1)}
     assert rig.index.by_queue[1].keys() == {1}
     assert rig.index.by_queue[2].keys() == set()
+
+
+def test_many_acks_of_rows_in_the_index_make_no_work_for_the_garbage_collector(rig: Rig) -> None:
+    rig.publish((1,), range(20_000), first=1)
+    rig.checkpoint()
+    acked = [(seq, seq + 1) for seq in range(20_000)]
+    collections: list[str] = []
+    gc.callbacks.append(lambda phase, _: collections.append(phase))
+    try:
+        rig.ack(1, *acked)
+    finally:
+        gc.callbacks.pop()
+
+    assert len(collections) <= 4, "a collection or two"
+    rig.resolve()
+    assert rig.rows() == []
+    assert rig.memtables.terms[1].size_bytes == 0
 
 
 def test_nothing_is_frozen_while_anything_is_owed(rig: Rig) -> None:
