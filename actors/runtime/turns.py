@@ -19,6 +19,7 @@ Differs from OTP: ``terminate`` also runs when an actor that does not trap exits
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime import links, timers
@@ -224,7 +225,7 @@ class Turns:
         if cell.state != QUEUED or cell.kind:
             if cell.state != QUEUED or cell.kind != PRIORITY or not _is_unsorted(cell):
                 return self._odd_turn(cell)
-            left = len(inbox or ())
+            left = min(TURN_MAILS, len(inbox or ()))
         if not inbox:
             cell.state = IDLE
             return 1
@@ -471,7 +472,8 @@ class Turns:
 def _is_unsorted(cell: Cell) -> bool:
     """Whether the mail of an actor with priorities may be handled as it came.
 
-    That is so for a single mail, and for mails of the classes that the actor calls ``unsorted``.
+    That is so for a single mail, and for mails of the classes that the actor calls ``unsorted``. One look is at a
+    turn's worth.
     """
     inbox = cell.inbox
     if cell.levels or not inbox:
@@ -479,7 +481,8 @@ def _is_unsorted(cell: Cell) -> bool:
     if len(inbox) == 1:
         return True
     unsorted = cell.actor.unsorted
-    for mail in inbox:  # noqa: SIM110  # a generator costs more than the few mails there are
+    some = inbox if len(inbox) <= TURN_MAILS else islice(inbox, TURN_MAILS)
+    for mail in some:  # noqa: SIM110  # a generator costs more than the few mails there are
         if mail[0].__class__ not in unsorted:
             return False
     return True

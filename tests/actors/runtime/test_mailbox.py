@@ -127,17 +127,30 @@ def test_order_holds_per_pair_and_level_whatever_is_sent(
         assert numbers == sorted(numbers)
 
 
-def test_a_turn_is_bounded_so_that_others_get_theirs(runtime: Runtime) -> None:
+class Counts(OtpActor):
+    """Notes its name for each mail."""
+
+    def init(self, name: str, order: list[str]) -> None:
+        self.name = name
+        self.order = order
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        self.order.append(self.name)
+
+
+class CountsUnsorted(Counts):
+    """The same, with priorities that these mails do not have."""
+
+    unsorted = frozenset({str})
+
+    def prioritise(self, message: Any) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("kind", [Counts, CountsUnsorted])
+def test_a_turn_is_bounded_so_that_others_get_theirs(runtime: Runtime, kind: type[Counts]) -> None:
     order: list[str] = []
-
-    class Counts(OtpActor):
-        def init(self, name: str) -> None:
-            self.name = name
-
-        def handle_mail(self, message: Any, sender: Ref | None) -> None:
-            order.append(self.name)
-
-    busy, other = runtime.spawn(Counts, "busy"), runtime.spawn(Counts, "other")
+    busy, other = (runtime.spawn(kind, name, order) for name in ("busy", "other"))
     for _ in range(TURN_MAILS + 50):
         runtime.send(busy, "mail")
     runtime.send(other, "mail")
