@@ -27,7 +27,6 @@ from leveret.actors.runtime.signals import SHUTDOWN, Started, StartResult
 from leveret.actors.service import Service, ServiceSpec
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
-from leveret.broker.node.store_server import let_go
 from leveret.broker.node.tree import BrokerSup
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
@@ -51,6 +50,7 @@ log = logger(__name__)
 # Together less than 10 s, the time that `leveret serve` has to end.
 STOP_S: Final = 6.0  # for the supervision tree to stop in order
 END_S: Final = 0.5  # then for the remaining actors to end; after it they are killed
+CLOSE_S: Final = 2.0  # for threads that have files; one that hangs on its disk is left
 FLUSH_S: Final = 1.0  # for the last bytes of closing sockets
 
 
@@ -282,10 +282,11 @@ class Broker:
             await asyncio.wait([self._ended], timeout=STOP_S)
         await self.runtime.shutdown(END_S)
         for vhost in node.vhosts.values():
-            let_go(vhost, loop)  # the store of an actor that was killed
-        ends = [vhost.store_end for vhost in node.vhosts.values() if vhost.store_end is not None]
-        if ends:
-            await asyncio.wait(ends)
+            vhost.store.let_go(loop)  # of an actor that was killed
+        users = [vhost.store.in_use for vhost in node.vhosts.values()]
+        users += node.removals.values()
+        if ends := [each for each in users if each is not None]:
+            await asyncio.wait(ends, timeout=CLOSE_S)
         node.sockets.close_servers()
         deadline_s = loop.time() + FLUSH_S
         while node.sockets.accepted and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare

@@ -266,7 +266,7 @@ class Publisher:
     ) -> list[Ref]:
         """Store messages and send them to all of these queues that are there; return which."""
         count = len(messages)
-        store = self._session.vhost.msg_store if persistent else None
+        store = self._session.vhost.store.msg_store if persistent else None
         first_msg_no = 0
         if store is not None:
             first_msg_no = _stored(store, queues, messages, self.confirms is not None, size_bytes)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.amqp.errors import InternalError, NotFound, SoftError
 from leveret.broker.node.node import VHOSTS
+from leveret.broker.node.vhost_keeper import STAYS_DOWN, vhost_serves, vhost_starts
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.queue.queue_settings import settings_of
 from leveret.broker.queue.registry import QueueEntry
-from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.script import Ask, Script, Steps, Until
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange
 from leveret.core.errors import StoreError
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
     from leveret.metadata.tables import BindingRow, Contents, PolicyRow, Row
 
 log = logger(__name__)
+
+OTHERS_WAIT_S: Final = 10.0  # clients of vhosts that serve, for one whose start takes long
+_BEGIN: Final = "begin"
+_LATE: Final = "late"
 
 
 async def load(node: Node, with_defaults: bool = True) -> None:
@@ -159,50 +165,73 @@ def _bind(vhosts: dict[str, VHost], row: BindingRow) -> bool:
 class VhostStarter(GenServer):
     """Starts all vhosts, then acknowledges its start and ends.
 
-    It stands before the listeners in the tree, so that a client that can connect finds the queues
-    recovered. A vhost that cannot recover stays down and does not hold the others up.
+    It stands before the listeners in the tree, so that a client that can connect finds the queues recovered.
+    A vhost that fails does not hold the others up, and neither does one whose start takes longer than
+    ``OTHERS_WAIT_S``, as soon as another serves.
     """
 
     def init(self, node: Node) -> object:
         self._node = node
-        self.post(self.ref, None)
+        self._is_late = False
+        self.post(self.ref, _BEGIN)
         return LATER
 
     def handle_cast(self, message: object) -> None:
-        Script(self, self._steps(), self._done).resume()
+        assert message == _BEGIN
+        self.start_timer(OTHERS_WAIT_S, _LATE)
+        Script(self, self._steps(), self._look).resume()
+
+    def handle_info(self, message: object) -> None:
+        assert message == _LATE
+        self._is_late = True
+        self._look()
 
     def _steps(self) -> Steps:
         for vhost in list(self._node.vhosts.values()):
             supervisor = self.runtime.whereis(VHOSTS)
             assert supervisor is not None
             yield Ask(supervisor, StartChild((vhost,)))
+            vhost.when_started(self._started)
 
-    def _done(self, _: object) -> None:
-        self.started()
-        self.stop()
+    def _started(self) -> None:
+        if self.ref.is_alive:
+            self.runtime.run_as(self.ref, self._look)
+
+    def _look(self, _: object = None) -> None:
+        if self._node.connections.is_stopping:
+            return
+        vhosts = self._node.vhosts.values()
+        are_over = all(each.is_recovered or not each.has_supervisor for each in vhosts)
+        if are_over or (self._is_late and any(each.is_recovered for each in vhosts)):
+            self.started()
+            self.stop()
 
 
 class QueueStarter(GenServer):
-    """Starts the actors of a vhost's queues, at boot and after the vhost crashed (``rabbit_vhost_process``).
+    """Starts the actors of a vhost's queues when its store is open, at boot and after the vhost crashed.
 
-    Its start is acknowledged when all queues run, so a supervisor above knows a recovered vhost from one
-    that cannot recover.
+    It is RabbitMQ's ``rabbit_vhost_process``. Its start is acknowledged before, so that no supervisor waits
+    for the store; ``VHost.is_recovered`` says when all queues run.
     """
 
-    def init(self, vhost: VHost) -> object:
-        self.vhost = vhost
+    def init(self, node: Node, vhost: VHost) -> None:
+        self._node = node
+        self._vhost = vhost
+        vhost_starts(node, vhost)
         Script(self, self._steps(), self._recovered).resume()
-        return LATER
 
     def _steps(self) -> Steps:
-        for entry in list(self.vhost.topology.queues.values()):
-            if not self.vhost.is_up:
+        vhost = self._vhost
+        yield Until(vhost.store.when_open)
+        for entry in list(vhost.topology.queues.values()):
+            if not vhost.is_up:
                 return  # this actor is about to be restarted
             with suppress(InternalError):  # logged; the others can be recovered
-                yield from self.vhost.start_queue(entry)
+                yield from vhost.start_queue(entry)
 
     def _recovered(self, _: Any) -> None:
-        self.started()
+        if self._vhost.is_up:
+            vhost_serves(self._node, self._vhost)
 
 
 class StartFailedError(StoreError):
@@ -217,15 +246,30 @@ class StartFailedError(StoreError):
         self.reason = reason
 
 
-async def start_vhost(node: Node, name: str) -> None:
-    """Start one vhost's actors, from outside the actors.
-
-    Raises:
-        StartFailedError: they did not start.
-    """
+async def start_vhost(node: Node, name: str) -> VHost:
+    """Begin to start one vhost's actors, from outside the actors; return the vhost."""
     supervisor, vhost = node.runtime.whereis(VHOSTS), node.vhosts[name]
     assert supervisor is not None
-    result, value = await node.runtime.call(supervisor, StartChild((vhost,)), None)
-    if result != "ok":
-        raise StartFailedError(name, vhost.store_error or value)
-    node.outages.end(name)
+    await node.runtime.call(supervisor, StartChild((vhost,)), None)
+    return vhost
+
+
+async def vhost_started(vhost: VHost, timeout_s: float | None = None) -> bool:
+    """Wait until a vhost serves; return whether it does, False also when it takes longer.
+
+    Raises:
+        StartFailedError: its start has failed, or it was deleted meanwhile.
+    """
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    vhost.when_started(tell)
+    await asyncio.wait([over], timeout=timeout_s)
+    if not over.done():
+        return False
+    if not vhost.is_recovered:
+        raise StartFailedError(vhost.name, vhost.store.error or STAYS_DOWN)
+    return True

@@ -83,7 +83,7 @@ class DiskWatch(GenServer):
             )
             self._timer = self.start_timer(INTERVAL_MAX_S, _LOOK)
             return
-        stores = [vhost.msg_store for vhost in node.vhosts.values()]
+        stores = [vhost.store.msg_store for vhost in node.vhosts.values()]
         short = {store.shortage for store in stores if store is not None and store.is_short}
         if free_bytes < RESERVE_BELOW_BYTES:
             self._take_reserve()

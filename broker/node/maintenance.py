@@ -73,9 +73,9 @@ class Maintenance(GenServer):
             return
         now_ms = int(self.runtime.clock.wall_s() * 1000)
         stores = [
-            _StoreAndQueues(vhost, vhost.msg_store)
+            _StoreAndQueues(vhost, vhost.store.msg_store)
             for vhost in node.vhosts.values()
-            if vhost.msg_store
+            if vhost.store.msg_store
         ]
         claimed = {self._folder(name).name for name in node.vhosts}
 
@@ -96,7 +96,7 @@ class Maintenance(GenServer):
 
     def _looked(self, stores: list[_StoreAndQueues], folders: list[Path], now_ms: int) -> None:
         for each in stores:
-            if each.vhost.msg_store is each.store:
+            if each.vhost.store.msg_store is each.store:
                 for queue_no in each.due:
                     log.warning("orphan removed vhost=%s queue_no=%d", each.vhost.name, queue_no)
                     each.store.delete_queue(queue_no)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.broker.connection.admission import Admission
 from leveret.broker.connection.connections import Connections
 from leveret.broker.connection.sockets import Sockets
+from leveret.broker.node.openings import Openings
 from leveret.broker.node.outages import Outages
 from leveret.broker.node.resources import Resources
 from leveret.broker.vhost.access import Access
@@ -79,6 +80,8 @@ class Node:
         reserve: the same, for starts and for acks.
         epochs: numbers of starts, for message stores.
         outages: the vhosts that are down.
+        openings: lets few message stores be opened at once.
+        removals: done when the messages of a deleted vhost are removed; by its name, while they are not.
         admin_turn: held while an operator's change is checked, written and made.
     """
 
@@ -104,7 +107,9 @@ class Node:
         self.epochs = BootEpochs(self.metadata)
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
-        self.outages = Outages()
+        self.outages = Outages(runtime.clock)
+        self.openings = Openings(runtime.clock)
+        self.removals: dict[str, asyncio.Future[None]] = {}
         self.settings_rows = SettingsRows()
         self.connections: Connections[Reader] = Connections(
             runtime, settings, self.access, self.vhosts, self.resources.alarms
@@ -115,8 +120,13 @@ class Node:
         self._started_at_s = runtime.clock.wall_s()
 
     def new_vhost(self, name: str) -> VHost:
-        """Return a vhost that is not among the node's yet."""
-        return VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
+        """Return a vhost that is not among the node's yet.
+
+        Its store is not opened before the messages of a deleted vhost of the same name are removed.
+        """
+        vhost = VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
+        vhost.store.in_use = self.removals.get(name)
+        return vhost
 
     def file_descriptors(self) -> dict[str, Any]:
         """Return RabbitMQ's figures of descriptors; counting them takes a microsecond for each."""

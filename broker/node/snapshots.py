@@ -40,7 +40,8 @@ async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
     vhost = node.vhosts.get(vhost_name)
     if vhost is None:
         return  # deleted meanwhile
-    if vhost.msg_store is None:
+    store = vhost.store.msg_store
+    if store is None:
         raise StoreError(f"vhost '{vhost_name}' is down")
     done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -48,7 +49,7 @@ async def _take_store(node: Node, vhost_name: str, target: Path) -> None:
         if not done.done():
             done.set_result(error)
 
-    vhost.msg_store.snapshot(target, ended)
+    store.snapshot(target, ended)
     error = await done
     if error is not None:
         raise error

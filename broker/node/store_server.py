@@ -1,16 +1,18 @@
 """The message store of one vhost as an actor: opened when the vhost starts, closed when it ends.
 
-Opening reads the disk, so a thread does it; the start is acknowledged when the store is open, and the
-vhost's queues are started after it. When the store fails this actor ends and takes the queues
-along: the vhost starts anew and recovers from the disk. An error of disk, descriptors or memory is noted
-in the vhost (``store_error``); the keeper of the vhosts starts it again however often that happens.
+Opening reads the disk, so a thread does it. The start is acknowledged before: a recovery may take minutes and
+a disk may hang, and no supervisor may wait for it, for it would take no other request meanwhile. The vhost's queues
+are started when the store is open (``bootstrap.QueueStarter``). When the store fails, or cannot be opened, this
+actor ends and takes the queues along: the vhost starts anew and recovers from the disk. An error of disk,
+descriptors or memory is noted in the vhost (``StoreState.error``); the keeper of the vhosts starts it again
+however often that happens.
 
 A disk that is full at the start gets the room of the ballast, then that of the reserve, so that acks can be
 written and consumers can empty it.
 
-The vhost holds the store itself, so the successor of a killed actor finds the store that it has to close.
-A thread closes it, for a disk may hang, and only then is it opened anew. Without a data directory there is
-no store, its code is not even loaded, and durable queues live as long as the node.
+A thread closes the store of a killed actor, for a disk may hang, and only then is it opened anew; likewise when
+the actor has ended while a thread was opening the store. Without a data directory there is no store, its code
+is not even loaded, and durable queues live as long as the node.
 """
 
 from __future__ import annotations
@@ -20,9 +22,8 @@ from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import SHUTDOWN, Exit
 from leveret.broker.node import background, orphans
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.recovery.recovery import Opened
-    from leveret.msg_store.store import MsgStore
 
 log = logger(__name__)
 
 STOP_S: Final = 600.0
+REMOVED_WITHIN_S: Final = 1.0  # else the removal goes on behind the answer
 _LOCKED_RETRY_S: Final = 0.05
 _LOCKED_RETRIES: Final = 100
 _OPEN: Final = "open"
@@ -78,47 +79,63 @@ class StoreServer(GenServer):
 
     trap_exits = True
 
-    def init(self, node: Node, vhost: VHost) -> object:
+    def init(self, node: Node, vhost: VHost) -> None:
         self._node = node
         self._vhost = vhost
+        self._state = vhost.store
         self._is_stopping = False
         self._looks = _LOCKED_RETRIES
         self._has_burnt = False
         self._opens_at_s = self.runtime.clock.monotonic_s()
         loop = self.runtime.loop
         if node.data_dir is None or loop is None:
-            return None
+            self._state.opened(None)
+            return
         self._loop = loop
-        let_go(vhost, loop)  # of a predecessor that was killed
         self._folder = store_folder(node.data_dir, vhost.name)
-        if vhost.store_end is None or vhost.store_end.done():
-            self._try_to_open()
-        else:
-            vhost.store_end.add_done_callback(self._let_go)
-        return LATER
+        self._state.let_go(loop)  # of a predecessor that was killed
+        if self._state.when_free(self._free):
+            self._open_in_turn()
 
-    def _let_go(self, _: asyncio.Future[None]) -> None:
+    def _free(self, _: asyncio.Future[None]) -> None:
         if self.ref.is_alive:
-            self.runtime.run_as(self.ref, self._try_to_open)
+            self.runtime.run_as(self.ref, self._open_in_turn)
 
     def _now_ms(self) -> int:
         return int(self.runtime.clock.wall_s() * 1000)
 
-    def _try_to_open(self) -> None:
+    def _open_in_turn(self) -> None:
+        """Open the store as soon as few others are being opened."""
+        openings, ref, runtime = self._node.openings, self.ref, self.runtime
+
+        def begin() -> None:
+            if ref.is_alive:
+                runtime.run_as(ref, self._try_to_open, begin)
+            else:
+                openings.leave(begin)
+
+        openings.enter(begin)
+
+    def _try_to_open(self, begin: Callable[[], object]) -> None:
         try:
-            self._open()
+            self._open(begin)
         except (OSError, StoreError, MemoryError) as error:  # no thread, no new epoch
+            self._node.openings.leave(begin)
             self._not_opened(error)
 
-    def _open(self) -> None:
-        node = self._node
-        epoch, trusted = node.epochs.of_store(self._vhost.name), self._vhost.durable_at_failure
+    def _open(self, begin: Callable[[], object]) -> None:
+        node, ref, runtime = self._node, self.ref, self.runtime
+        epoch, trusted = node.epochs.of_store(self._vhost.name), self._state.durable_at_failure
         self._epoch = epoch
+        folder, now_ms = self._folder, self._now_ms  # this actor may end before the thread begins
+        in_use: asyncio.Future[None] = self._loop.create_future()
 
         def work() -> Opened:
-            from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415 - see above
+            # See above. The other two are for ``_take``: here an error, as of descriptors, is one of opening.
+            from leveret.msg_store import drivers, store  # noqa: F401, PLC0415
+            from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415
 
-            where = StoreFiles(node.files, self._folder, node.ballast, self._now_ms)
+            where = StoreFiles(node.files, folder, node.ballast, now_ms)
             try:
                 while True:
                     try:
@@ -129,18 +146,20 @@ class StoreServer(GenServer):
             finally:  # a recovery reads whole files, and its thread's free memory would not be used again
                 node.resources.machine.give_back()
 
-        background.start(node.gil_yielding, self._loop, "leveret-open", work, self._came)
+        def came(opened: Opened | Exception) -> None:
+            """Take the opened store; close it if the actor has ended meanwhile."""
+            node.openings.leave(begin)
+            if ref.is_alive:
+                runtime.run_as(ref, self._take, opened)
+            elif not isinstance(opened, Exception):
+                opened.close()
+            in_use.set_result(None)
 
-    def _came(self, opened: Opened | Exception) -> None:
-        """Take the opened store; close it if this actor has ended meanwhile."""
-        if self.ref.is_alive:
-            self.runtime.run_as(self.ref, lambda: self._take(opened))
-        elif not isinstance(opened, Exception):
-            opened.close()
+        background.start(node.gil_yielding, self._loop, "leveret-open", work, came, daemon=True)
+        self._state.in_use = in_use
 
     def _take(self, opened: Opened | Exception) -> None:
-        from leveret.msg_store import store  # noqa: PLC0415 - see above
-        from leveret.msg_store.drivers import threads  # noqa: PLC0415
+        from leveret.msg_store import drivers, store  # noqa: PLC0415 - loaded by the thread
 
         if isinstance(opened, StoreLocked) and self._looks:  # a killed predecessor lets go soon
             self._looks -= 1
@@ -148,26 +167,24 @@ class StoreServer(GenServer):
         elif isinstance(opened, EpochUsed) and not self._has_burnt:  # by a try that failed later
             self._has_burnt = True
             self._node.epochs.opened(self._vhost.name, self._epoch)
-            self._try_to_open()
+            self._open_in_turn()
         elif isinstance(opened, Exception):
             self._not_opened(opened)
         else:
             self._node.epochs.opened(self._vhost.name, self._epoch)
-            loop = StoreLoop(self.runtime, self._loop)
             try:
-                self._vhost.msg_store = store.MsgStore(
+                msg_store = store.MsgStore(
                     opened,
-                    loop,
+                    StoreLoop(self.runtime, self._loop),
                     self.runtime.clock.monotonic_s,
                     self._failed,
-                    threads(self._node.gil_yielding),
+                    drivers.threads(self._node.gil_yielding),
                     shortage_changed=self._node.resources.shortage_changed,
                 )
             except (OSError, StoreError, MemoryError) as error:
                 self._not_opened(error)
-            self._vhost.durable_at_failure = self._vhost.store_error = None
             self._log_opened(opened)
-            self.started()
+            self._state.opened(msg_store)
 
     def _log_opened(self, opened: Opened) -> None:
         recovered = opened.recovered
@@ -193,32 +210,36 @@ class StoreServer(GenServer):
         )
         self.runtime.run_as(self.ref, lambda: self._end_of(error))
 
-    def _not_opened(self, error: Exception) -> None:
-        if self._vhost.store_error is None:
+    def _not_opened(self, error: Exception) -> NoReturn:
+        if self._state.error is None:
             log.error("message store not opened vhost=%s error=%s", self._vhost.name, error)
         self._end_of(error)
 
-    def _end_of(self, error: Exception) -> None:
+    def _end_of(self, error: Exception) -> NoReturn:
         """End because of an error: in order if it is the machine's, else as a crash, with a traceback."""
         if not is_of_machine(error):
-            self._vhost.store_error = None
+            self._state.error = None
             raise error
-        self._vhost.store_error = error
+        self._state.error = error
         self.stop((SHUTDOWN, f"message store: {error}"))
 
     def handle_info(self, message: Any) -> None:
         """Try again to open; or end, when all has been written."""
         if message == _OPEN:
-            self._try_to_open()
+            self._open_in_turn()
         elif isinstance(message, Exit):
             self.stop(message.reason)
         else:
             super().handle_info(message)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Stop the store in order, over several turns, when the supervisor says so."""
-        store = self._vhost.msg_store
-        if not isinstance(message, Exit) or sender is not self.parent or store is None:
+        """Stop the store in order, over several turns, when the supervisor says so.
+
+        A deleted vhost's is not written to its end: that may take long, and its messages go anyway.
+        """
+        store = self._state.msg_store
+        is_end = isinstance(message, Exit) and sender is self.parent
+        if not is_end or store is None or self._vhost.is_closing:
             return super().handle_mail(message, sender)
         if not self._is_stopping:
             self._is_stopping = True
@@ -227,67 +248,56 @@ class StoreServer(GenServer):
         return None
 
     def _stopped(self, reason: object) -> None:
-        self._vhost.msg_store = None
+        self._state.closed()
         self.stop(reason)
 
     def terminate(self, reason: object) -> None:
         """Let go of a store that was not stopped in order."""
         if self.runtime.loop is not None:
-            let_go(self._vhost, self.runtime.loop)
+            self._state.let_go(self.runtime.loop)
+        else:
+            self._state.closed()
 
 
-def let_go(vhost: VHost, loop: asyncio.AbstractEventLoop) -> None:
-    """Close a vhost's store as a crash would leave it, if it is open; ``store_end`` says when it is."""
-    store, vhost.msg_store = vhost.msg_store, None
-    if store is not None:
-        end = vhost.store_end = loop.create_future()
-        _kill(store, end, loop)
-        if store.durable_at_failure is not None:  # later writes may not be on the disk
-            vhost.durable_at_failure = store.durable_at_failure
-
-
-def _kill(store: MsgStore, end: asyncio.Future[None], loop: asyncio.AbstractEventLoop) -> None:
-    def ended() -> None:
-        if not end.done():
-            end.set_result(None)
-
-    try:
-        store.kill(ended)
-    except OSError as error:  # no thread is left
-        log.warning("message store not closed, it is tried again in 1 s error=%s", error)
-        loop.call_later(1.0, _kill, store, end, loop)
-
-
-async def remove_store(node: Node, vhost_name: str) -> None:
+async def remove_store(node: Node, vhost: VHost) -> None:
     """Remove the messages of a vhost that is deleted and stopped, beside the loop.
 
-    A caller that is cancelled, as when the broker stops, does not wait: the thread goes on, and folders
-    that are left are removed after the next start.
+    As long as a thread has its files, on a disk that hangs, they are left; a new vhost of the same name is not
+    opened before they are removed. A disk that takes long is not waited for. Folders that are left when the broker
+    stops are removed after the next start.
     """
     if node.data_dir is None:
         return
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
-    folder = store_folder(node.data_dir, vhost_name)
+    name = vhost.name
+    removed = node.removals[name] = loop.create_future()
+    folder = store_folder(node.data_dir, name)
     now_ms = int(node.runtime.clock.wall_s() * 1000)
 
     def remove() -> None:
-        try:
-            orphans.remove(orphans.set_aside(node.files, folder, now_ms))
-        except OSError as error:
+        orphans.remove(orphans.set_aside(node.files, folder, now_ms))
+
+    def done(error: Exception | None) -> None:
+        if error is not None:  # maintenance removes it
             log.error(
-                "messages of a deleted vhost not removed, maintenance tries again vhost=%s folder=%s error=%s",
-                vhost_name,
+                "messages of a deleted vhost not removed vhost=%s folder=%s error=%s",
+                name,
                 folder,
                 error,
             )
+        if node.removals.get(name) is removed:
+            del node.removals[name]
+        removed.set_result(None)
 
-    try:
-        background.start(node.gil_yielding, loop, "leveret-remove", remove, done.set_result)
-    except OSError as error:  # maintenance removes it
-        log.error("messages of a deleted vhost not removed vhost=%s error=%s", vhost_name, error)
-        return
-    await asyncio.shield(done)
+    def begin(_: object = None) -> None:
+        try:
+            background.start(node.gil_yielding, loop, "leveret-remove", remove, done, daemon=True)
+        except OSError as error:
+            done(error)
+
+    if vhost.store.when_free(begin):
+        begin()
+    await asyncio.wait([removed], timeout=REMOVED_WITHIN_S)
 
 
 def store_folder(data_dir: Path, vhost_name: str) -> Path:

@@ -16,7 +16,7 @@
     │   │ ├ msg_store          permanent                the vhost's messages on disk
     │   │ └ queues           simple_one_for_one 10/10 transient
     │   │   └ queue:NAME     one_for_all 5/10         temporary; see broker/queue/supervisor.py
-    │   └ recovery           permanent                starts the vhost's queues
+    │   └ recovery           permanent                starts the queues when the store is open
     ├ vhost_starter          temporary                starts the vhosts, then ends
     └ listeners              one_for_all 10/10
       ├ readers              simple_one_for_one 0/1
@@ -47,7 +47,7 @@ from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import STOP_S, StoreServer
-from leveret.broker.node.vhost_keeper import VhostKeeper, tell_keeper
+from leveret.broker.node.vhost_keeper import VhostKeeper, vhost_ended
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.metadata_server import MetadataServer
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
@@ -131,7 +131,7 @@ class _OfVhost(Supervisor):
     _vhost: VHost
 
     def log_report(self, report: Report) -> None:
-        if self._vhost.store_error is None:
+        if self._vhost.store.error is None:
             super().log_report(report)
 
 
@@ -139,15 +139,18 @@ class VhostSup(_OfVhost):
     """One vhost: its queues, and the actor that starts them."""
 
     def init(self, node: Node, vhost: VHost) -> object:
-        """Start the store and the queues; IGNORE where somebody else has started them meanwhile."""
-        if vhost.has_supervisor:
+        """Begin to start the store and the queues, which nobody above waits for.
+
+        IGNORE where somebody else has started them meanwhile, or the vhost has been deleted.
+        """
+        if vhost.has_supervisor or node.vhosts.get(vhost.name) is not vhost:
             return IGNORE
         self._node, self._vhost = node, vhost
         vhost.supervisor = self.ref
-        self.runtime.watch(self.ref, lambda _: tell_keeper(node, vhost))
+        self.runtime.watch(self.ref, lambda _: vhost_ended(node, vhost))
         children = (
             ChildSpec("queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"),
-            ChildSpec("recovery", QueueStarter, (vhost,)),
+            ChildSpec("recovery", QueueStarter, (node, vhost)),
         )
         return SupervisorSpec("one_for_all", 2, 300.0, children)
 

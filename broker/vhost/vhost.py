@@ -9,7 +9,7 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -28,6 +28,7 @@ from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
+from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
 from leveret.core.log import logger
 from leveret.core.log_floods import SOURCE
@@ -38,15 +39,11 @@ from leveret.routing.topology import Removal, Removed, Topology
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
-    import asyncio
-
     from leveret.actors.runtime.runtime import Runtime
     from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
     from leveret.amqp.tables import Table
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.metadata_writer import MetadataWriter
-    from leveret.msg_store.format.journal_frames import DurablePosition
-    from leveret.msg_store.store import MsgStore
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 log = logger(__name__)
@@ -73,11 +70,8 @@ class VHost:
         policies: its policies; every exchange and queue of the topology has what applies to it.
         supervisor: of all its actors; None before the first start.
         queues_sup: the supervisor its queues are started under; None before the first start.
-        msg_store: where its persistent messages are; None as long as it is not open, and on a node
-            without a data directory.
-        store_end: done when a killed store has closed its files.
-        store_error: the error of disk, descriptors or memory by which the store failed last; None while it is open.
-        durable_at_failure: the store's durable position when it failed: the next start reads nothing behind it.
+        store: the state of its message store.
+        is_recovered: its queues have been started since its actors were.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
@@ -100,10 +94,9 @@ class VHost:
         self.policies = Policies()
         self.supervisor: Ref | None = None
         self.queues_sup: Ref | None = None
-        self.msg_store: MsgStore | None = None
-        self.store_end: asyncio.Future[None] | None = None
-        self.store_error: Exception | None = None
-        self.durable_at_failure: DurablePosition | None = None
+        self.store = StoreState()
+        self.is_recovered = False
+        self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
         self.is_closing = False
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
@@ -118,7 +111,32 @@ class VHost:
 
     @property
     def is_up(self) -> bool:
-        return self.queues_sup is not None and self.queues_sup.is_alive
+        """Whether its store is open and its queues run, or are being started."""
+        return self.store.is_open and self.queues_sup is not None and self.queues_sup.is_alive
+
+    # -- starts --------------------------------------------------------------------------------
+
+    def when_started(self, then: Callable[[], object]) -> None:
+        """Call when its queues have been started (``is_recovered``), or its supervisor has ended."""
+        if self.is_recovered or not self.has_supervisor:
+            then()
+        else:
+            self._waiting.append(then)
+
+    def recovered(self) -> None:
+        """Note that its queues have been started."""
+        self.is_recovered = True
+        self._tell_waiting()
+
+    def ended(self) -> None:
+        """Note that its supervisor has ended."""
+        self.is_recovered = False
+        self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
     # -- look-ups ------------------------------------------------------------------------------
 
@@ -370,8 +388,11 @@ class VHost:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
 
     def start_queue(self, entry: QueueEntry) -> Steps:
-        """Start a registered queue's actors, unless they run; InternalError: they did not start."""
-        assert self.queues_sup is not None
+        """Start a registered queue's actors, unless they run.
+
+        Raises:
+            InternalError: they did not start, or the vhost is down.
+        """
         old = entry.supervisor
         if old is not None and old.is_alive:
             if old.cell.parent is self.queues_sup:
@@ -379,12 +400,13 @@ class VHost:
             yield Until(lambda resume: self._runtime.watch(old, resume))
         if entry.state == "deleted":
             return
-        metadata = self._metadata.store
-        if self.msg_store is not None:
+        if not self.is_up:  # without its store a queue would keep its messages in memory
+            raise InternalError()
+        assert self.queues_sup is not None
+        metadata, store = self._metadata.store, self.store.msg_store
+        if store is not None:
             number_transient(metadata, entry)
-        make_backing = backing_of(
-            entry, self.msg_store, self._runtime.clock, self._memory, metadata
-        )
+        make_backing = backing_of(entry, store, self._runtime.clock, self._memory, metadata)
         answer = yield Ask(self.queues_sup, StartChild((entry, make_backing)))
         if isinstance(answer, CallFailed) or answer[0] != "ok":
             log.error(
@@ -402,7 +424,7 @@ class VHost:
 
     def _delete(self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False) -> Steps:
         if entry.state in GONE:
-            forget_messages(entry, self.msg_store)
+            forget_messages(entry, self.store.msg_store)
             entry.deleted()
             count = 0
         else:

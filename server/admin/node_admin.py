@@ -158,8 +158,13 @@ class NodeAdmin:
             return []
         now_s = runtime.clock.monotonic_s()
         found = [rows.actor(node, now_s) async for node in sliced(walk(runtime, root))]
+        outages = self._node.outages.by_vhost
+        down = {row["name"]: row for row in map(rows.down, outages.items())}
+        for row in found:
+            if row["name"] in down:  # it is being started
+                row["state"] = down.pop(row["name"])["state"]
         at = next(number for number, row in enumerate(found, 1) if row["name"] == VHOSTS)
-        found[at:at] = map(rows.down, self._node.outages.by_vhost.items())
+        found[at:at] = down.values()
         return found
 
     async def list_connections(self) -> list[Row]:

@@ -224,9 +224,9 @@ def outages(node: Node) -> list[Row]:
 def stores(vhosts: Iterable[VHost]) -> list[Row]:
     """Return the figures of the open message stores, a row for each vhost that has one."""
     return [
-        {"vhost": vhost.name, **_store(vhost.msg_store.figures())}
+        {"vhost": vhost.name, **_store(store.figures())}
         for vhost in vhosts
-        if vhost.msg_store is not None
+        if (store := vhost.store.msg_store) is not None
     ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallExit
 from leveret.broker.connection.connections import vhost_of
 from leveret.broker.node import bootstrap
@@ -21,8 +20,7 @@ from leveret.server.admin.queue_figures import queue_rows
 from leveret.server.audit_log import audit
 from leveret.server.errors import RefusedError
 from leveret.server.output.json_text import Row
-from leveret.supervisors.requests import TerminateChild, WhichChildren
-from leveret.supervisors.supervisor import label_of
+from leveret.supervisors.requests import TerminateChild
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,15 +46,15 @@ class VhostAdmin:
             row = VhostRow(name)
             await node.metadata.write([row])
             node.settings_rows.put(row)
-            node.vhosts[name] = node.new_vhost(name)
-            try:
-                await bootstrap.start_vhost(node, name)
-            except (CallExit, StartFailedError) as error:
-                del node.vhosts[name]
-                node.outages.end(name)
-                node.settings_rows.remove([row])
-                await node.metadata.write([], [row])
-                raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
+            vhost = node.vhosts[name] = node.new_vhost(name)
+            await _begin_to_start(node, name)
+        try:
+            await bootstrap.vhost_started(vhost)
+        except StartFailedError as error:
+            async with node.admin_turn:
+                if node.vhosts.get(name) is vhost:
+                    await self._delete(vhost)
+            raise RefusedError(str(error)) from error
         audit("vhost added vhost=%s by=%s", name)
 
     async def check_virtual_hosts(self) -> list[Row]:
@@ -64,41 +62,48 @@ class VhostAdmin:
         return rows.outages(self._node)
 
     async def restart_vhost(self, vhost: str) -> bool:
-        """Start a vhost that is down; return whether it was."""
+        """Start a vhost that is down; return False if it serves or is being started."""
         node = self._node
         async with node.admin_turn:
-            if vhost_named(node, vhost).has_supervisor:
+            found = vhost_named(node, vhost)
+            if found.has_supervisor:
                 return False
-            try:
-                await bootstrap.start_vhost(node, vhost)
-            except (CallExit, StartFailedError) as error:
-                raise RefusedError(f"vhost '{vhost}' did not start: {error.reason}") from error
-            return True
+            await _begin_to_start(node, vhost)
+        try:
+            await bootstrap.vhost_started(found)
+        except StartFailedError as error:
+            raise RefusedError(str(error)) from error
+        return True
 
     async def delete_vhost(self, name: str) -> None:
-        """Delete a vhost: first its rows, then its connections and its actors."""
-        node = self._node
-        async with node.admin_turn:
-            vhost = vhost_named(self._node, name)
-            settings = node.settings_rows.rows_of_vhost(name) + node.access.rows_of_vhost(name)
-            vhost.is_closing = True
-            try:
-                await self._hand_over_writes()
-                doomed = [VhostRow(name), *settings, *await _topology_rows(vhost)]
-                await node.metadata.write([], doomed)
-            except BaseException:
-                vhost.is_closing = False
-                raise
-            del node.vhosts[name]
-            node.outages.end(name)
-            node.access.remove(settings)
-            node.settings_rows.remove([VhostRow(name), *settings])
-            node.connections.close_where(
-                lambda each: vhost_of(each) is vhost, f"vhost '{name}' is deleted"
-            )
-            await self._stop_vhost(name)
-            await remove_store(node, name)
+        """Delete a vhost: first its rows, then its connections and its actors, last its messages.
+
+        No disk is waited for but that of the metadata.
+        """
+        async with self._node.admin_turn:
+            await self._delete(vhost_named(self._node, name))
         audit("vhost deleted vhost=%s by=%s", name)
+
+    async def _delete(self, vhost: VHost) -> None:
+        node, name = self._node, vhost.name
+        settings = node.settings_rows.rows_of_vhost(name) + node.access.rows_of_vhost(name)
+        vhost.is_closing = True
+        try:
+            await self._hand_over_writes()
+            doomed = [VhostRow(name), *settings, *await _topology_rows(vhost)]
+            await node.metadata.write([], doomed)
+        except BaseException:
+            vhost.is_closing = False
+            raise
+        del node.vhosts[name]
+        node.outages.forget(name)
+        node.access.remove(settings)
+        node.settings_rows.remove([VhostRow(name), *settings])
+        node.connections.close_where(
+            lambda each: vhost_of(each) is vhost, f"vhost '{name}' is deleted"
+        )
+        await self._stop(vhost)
+        await remove_store(node, vhost)
 
     async def _hand_over_writes(self) -> None:
         """Wait until the rows that clients have declared so far are submitted: the deletions must follow them."""
@@ -149,16 +154,23 @@ class VhostAdmin:
     async def binding_rows(self, vhost: str) -> AsyncIterator[Row]:
         return _binding_rows(vhost_named(self._node, vhost))
 
-    async def _stop_vhost(self, name: str) -> None:
-        runtime = self._node.runtime
+    async def _stop(self, vhost: VHost) -> None:
+        """Stop a vhost's actors, if they run; a start that is under way meanwhile is ignored by ``VhostSup``."""
+        runtime, child = self._node.runtime, vhost.supervisor
         supervisor = runtime.whereis(VHOSTS)
-        assert supervisor is not None
+        if supervisor is None or child is None or not child.is_alive:
+            return
         try:
-            for _, ref, _ in await runtime.call(supervisor, WhichChildren()):
-                if isinstance(ref, Ref) and label_of(ref.cell.actor) == f"vhost:{name}":
-                    await runtime.call(supervisor, TerminateChild(ref), None)
+            await runtime.call(supervisor, TerminateChild(child), None)
         except CallExit as error:
-            raise RefusedError(f"vhost '{name}' did not stop: {error.reason}") from error
+            raise RefusedError(f"vhost '{vhost.name}' did not stop: {error.reason}") from error
+
+
+async def _begin_to_start(node: Node, name: str) -> None:
+    try:
+        await bootstrap.start_vhost(node, name)
+    except CallExit as error:
+        raise RefusedError(f"vhost '{name}' did not start: {error.reason}") from error
 
 
 async def _binding_rows(vhost: VHost) -> AsyncIterator[Row]:

@@ -365,7 +365,7 @@ def _check_vhosts(_command: Command, options: Options, ask: Ask) -> str | None:
 def _restart_vhost(command: Command, options: Options, ask: Ask) -> str:
     if _plain(command, options, ask):
         return f"Successfully restarted vhost '{options.vhost}'"
-    return f"Vhost '{options.vhost}' is already running"
+    return f"Vhost '{options.vhost}' is already running, or being started"
 
 
 def _export(_command: Command, options: Options, ask: Ask) -> str | None:

@@ -52,6 +52,7 @@ log = logger(__name__)
 
 NOTICES_MAX: Final = 50
 QUEUES_AT_ONCE: Final = 50
+START_WAIT_S: Final = 10.0  # for new vhosts, while other operators wait
 
 
 class NodeDefinitions:
@@ -155,11 +156,20 @@ class NodeDefinitions:
         return True
 
     async def _start_vhosts(self, plan: Plan) -> None:
-        for name in plan.new_vhosts:
+        """Start new vhosts; the queues of those that take long are started when their stores are open."""
+        try:
+            begun = [await bootstrap.start_vhost(self._node, name) for name in plan.new_vhosts]
+        except CallExit as error:
+            plan.notices.append(f"the vhosts did not start: {error.reason}")
+            return
+        now_s = asyncio.get_running_loop().time
+        deadline_s = now_s() + START_WAIT_S
+        for vhost in begun:
             try:
-                await bootstrap.start_vhost(self._node, name)
-            except (CallExit, bootstrap.StartFailedError) as error:
-                plan.notices.append(f"vhost '{name}' did not start: {error.reason}")
+                if not await bootstrap.vhost_started(vhost, max(0.0, deadline_s - now_s())):
+                    plan.notices.append(f"vhost '{vhost.name}' is still being started")
+            except bootstrap.StartFailedError as error:
+                plan.notices.append(str(error))
 
     async def _add_queue(self, row: QueueRow, starts: bool, plan: Plan) -> bool:
         vhost = self._node.vhosts[row.vhost]
@@ -175,7 +185,9 @@ class NodeDefinitions:
             queue_no=row.queue_no,
         )
         vhost.register(entry)
-        if starts:
+        if starts and (
+            vhost.is_up or not vhost.has_supervisor
+        ):  # else it is started with the vhost
             try:
                 await self._run(vhost.start_queue(entry))
             except InternalError:

@@ -101,7 +101,7 @@ async def test_a_disk_that_stalls_stops_publishers_and_nobody_else(rig: Rig) -> 
     count = 60_000
     channel, other = await publisher(rig), await rig.channel()
     node = rig.broker.node
-    store = node.vhosts["/"].msg_store
+    store = node.vhosts["/"].store.msg_store
     assert store is not None
     rig.disk.stall()
 
@@ -131,7 +131,7 @@ async def test_a_channel_that_ends_while_the_disk_stalls_takes_its_connection_al
     rig: Rig,
 ) -> None:
     channel = await publisher(rig)
-    store = rig.broker.node.vhosts["/"].msg_store
+    store = rig.broker.node.vhosts["/"].store.msg_store
     assert store is not None
     rig.disk.stall()
     flood = Flood(channel, 60_000)
@@ -164,7 +164,7 @@ async def test_a_shortage_blocks_publishers_until_it_has_passed(
 ) -> None:
     channel = await publisher(rig)
     node = rig.broker.node
-    store = node.vhosts["/"].msg_store
+    store = node.vhosts["/"].store.msg_store
     assert store is not None
     pattern = "rdq" if point == "fsync_dir" else "*.rdq"
     rig.disk.fail(point, OSError(code, os.strerror(code)), pattern, times=1 << 30)
@@ -184,12 +184,12 @@ async def test_a_shortage_blocks_publishers_until_it_has_passed(
     answer = await asyncio.to_thread(channel.read)
     assert (answer.name, answer.delivery_tag) == ("basic.ack", 2)
     assert node.resources.alarms.raised == ()
-    assert node.vhosts["/"].msg_store is store, "it failed, and was opened anew"
+    assert node.vhosts["/"].store.msg_store is store, "it failed, and was opened anew"
 
 
 async def test_confirms_come_also_where_nobody_waited_for_the_ones_before(rig: Rig) -> None:
     without, channel = await rig.channel(), await publisher(rig)
-    store = rig.broker.node.vhosts["/"].msg_store
+    store = rig.broker.node.vhosts["/"].store.msg_store
     assert store is not None
 
     await asyncio.to_thread(without.publish, "q", b"1", delivery_mode=2)

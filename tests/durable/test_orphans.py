@@ -52,7 +52,7 @@ class Node:
         self.chaos = Chaos(broker, clock)
 
     def store(self, vhost: str = "/") -> MsgStore:
-        store = self.broker.node.vhosts[vhost].msg_store
+        store = self.broker.node.vhosts[vhost].store.msg_store
         assert store is not None
         return store
 

@@ -164,10 +164,10 @@ async def test_a_store_that_dies_amid_a_sync_that_hangs_holds_up_nobody_else(
     answer = await in_thread(connection.open)
     assert answer.name == "connection.close", "the vhost is not up"
     assert disk.waiting
-    assert vhost.msg_store is None
+    assert vhost.store.msg_store is None
     disk.speed_up()
 
-    await eventually(lambda: vhost.msg_store is not None)
+    await eventually(lambda: vhost.store.msg_store is not None)
     queue = vhost.topology.queues["q0"]
     await eventually(lambda: queue.is_running)
     assert await in_thread(channel.ready, "q0") <= COUNT

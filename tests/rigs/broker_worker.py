@@ -133,9 +133,10 @@ async def main(data: Path, rng: random.Random, disk: FaultyDisk | None) -> None:
 def undefined_queues(broker: Broker) -> set[int]:
     """Return the queues that only the store knows."""
     vhost = broker.node.vhosts["/"]
-    assert vhost.msg_store is not None
+    store = vhost.store.msg_store
+    assert store is not None
     defined = {no for each in vhost.topology.queues.values() for no in queue_nos_of(each)}
-    counts, leaving = vhost.msg_store.message_counts(), vhost.msg_store.leaving()
+    counts, leaving = store.message_counts(), store.leaving()
     return {no for no, count in counts.items() if count or no not in leaving} - defined
 
 

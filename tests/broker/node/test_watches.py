@@ -22,6 +22,7 @@ from leveret.broker.node.memory_watch import (
 )
 from leveret.broker.node.memory_watch import interval_s as memory_interval_s
 from leveret.broker.node.node import Node
+from leveret.broker.vhost.store_state import StoreState
 from leveret.core.machine import Machine
 from leveret.core.settings import BrokerSettings
 from leveret.core.sizes import SizeLimit
@@ -134,7 +135,8 @@ class FakeStore:
 
 class FakeVhost:
     def __init__(self) -> None:
-        self.msg_store = FakeStore()
+        self.store = StoreState()
+        self.store.msg_store = FakeStore()  # type: ignore[assignment]
 
 
 class Watched:
@@ -404,12 +406,12 @@ def test_a_store_that_finds_the_disk_full_raises_the_alarm_at_once(tmp_path: Pat
     vhost = FakeVhost()
     watched.node.vhosts["/"] = vhost  # type: ignore[assignment]
 
-    vhost.msg_store.is_short = True
+    vhost.store.msg_store.is_short = True
     watched.node.resources.shortage_changed()
     watched.clock.jump(0)
     assert watched.raised == ("disk",)
 
-    vhost.msg_store.is_short = False
+    vhost.store.msg_store.is_short = False
     watched.node.resources.shortage_changed()
     watched.clock.jump(0)
     assert watched.raised == ()

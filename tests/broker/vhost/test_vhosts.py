@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
+from leveret.actors.gen_server import GenServer
+from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
+from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER
+from leveret.supervisors.requests import StartChild
 from rigs.broker_rig import Client, FullDisk, Rig, durable, stored
 
 
@@ -179,6 +183,29 @@ def test_a_restarted_vhost_runs_the_queues_it_had(rig: Rig, client: Client) -> N
     again.send(1, m.BasicGet("q", True))
 
     assert b"after" in again.take()
+
+
+class Caller(GenServer):
+    """Calls a server and keeps the answer."""
+
+    def init(self, to: Ref, request: object, answers: list[object]) -> None:
+        self.call(to, request, answers.append)
+
+
+def test_the_start_of_a_vhost_that_was_deleted_meanwhile_is_ignored(rig: Rig) -> None:
+    vhosts = rig.runtime.whereis(VHOSTS)
+    assert vhosts is not None
+    vhost = rig.node.new_vhost("gone")
+    rig.node.vhosts["gone"] = vhost
+    rig.runtime.suspend(vhosts)
+    answers: list[object] = []
+    rig.runtime.spawn(Caller, vhosts, StartChild((vhost,)), answers)
+    del rig.node.vhosts["gone"]
+    rig.runtime.resume(vhosts)
+    rig.settle()
+
+    assert answers == [("ok", None)]
+    assert not vhost.has_supervisor
 
 
 def test_a_vhosts_queue_limit_counts(rig: Rig, client: Client) -> None:

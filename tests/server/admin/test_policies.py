@@ -217,7 +217,7 @@ async def test_a_policy_makes_a_queue_lazy_that_is_not_durable_and_has_messages(
 
         await admin.policies.set_policy("/", "p", "", LAZY, 0, "queues")
 
-        store = broker.node.vhosts["/"].msg_store
+        store = broker.node.vhosts["/"].store.msg_store
         assert store is not None
         await eventually(lambda: store.figures().transients.live >= 1_197)
         (row,) = await admin.vhosts.list_queues("/")
@@ -244,7 +244,7 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
                     await channel.default_exchange.publish(body, name)
             rows = {row["name"]: row for row in await admin.vhosts.list_queues("/")}
             assert [rows[name]["messages_ram"] for name in rows] == [0, 0]
-            store = broker.node.vhosts["/"].msg_store
+            store = broker.node.vhosts["/"].store.msg_store
             assert store is not None
             await eventually(lambda: store.figures().transients.live == 100)
             await channel.queue_delete("deleted")
@@ -253,7 +253,7 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
 
     async with Broker(config(tmp_path)) as broker:
         assert broker.node.vhosts["/"].topology.queues == {}
-        store = broker.node.vhosts["/"].msg_store
+        store = broker.node.vhosts["/"].store.msg_store
         assert store is not None
         assert (store.figures().messages, any(store.message_counts().values())) == (0, False)
 

@@ -272,9 +272,9 @@ def _no_room(*_: object) -> None:
 async def test_a_vhost_that_is_down_is_told(run: Run, data: Path) -> None:
     async with broker_on(data) as broker:
         vhost = broker.node.vhosts["/"]
-        store, vhost.msg_store = vhost.msg_store, None
+        store, vhost.store.msg_store = vhost.store.msg_store, None
         code, _, err = await run("create", "one")
-        vhost.msg_store = store
+        vhost.store.msg_store = store
 
     assert (code, err) == (70, "leveret: snapshot 'one' not made: vhost '/' is down\n")
     assert left(data) == set()

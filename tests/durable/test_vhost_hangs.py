@@ -1,0 +1,179 @@
+"""A vhost whose store is being opened on a disk that hangs holds up no other vhost, and can be deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.raw import error_of
+from leveret.actors.runtime.signals import KILL
+from leveret.broker.node import store_server
+from leveret.broker.node.bootstrap import OTHERS_WAIT_S
+from leveret.broker.node.outages import OPENING
+from leveret.broker.node.vhost_keeper import PAUSE_S, SLOW_S
+from leveret.core.files import Files
+from leveret.server.broker import Broker
+from leveret.server.config.config import Address, Config
+from leveret.testing.manual_clock import ManualClock
+from rigs.failing_vhost import VHOST, Disk, Rig, running
+from rigs.waiting import eventually
+
+WITHIN_S = 10.0
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def disk(data: Path) -> Disk:
+    return Disk(data)
+
+
+def filled(channel: Any, queue: str = "q") -> None:
+    channel.ok("queue.declare", queue=queue, durable=True)
+    channel.ok("confirm.select")
+    channel.publish(queue, b"kept", delivery_mode=2)
+    channel.read_confirms({1})
+
+
+async def hangs(rig: Rig) -> None:
+    """Let the vhost's store die and be opened again, which does not end."""
+    rig.disk.hang("open")
+    rig.kill(rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store"))
+    await eventually(lambda: rig.disk.hanging)
+
+
+async def test_a_store_that_hangs_as_it_is_opened_holds_up_no_other_vhost(
+    data: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await hangs(rig)
+        admin = rig.admin.vhosts
+
+        await asyncio.wait_for(admin.add_vhost("w"), WITHIN_S)
+        rig.kill(rig.find("vhost:w", "queues_and_stores"))
+        await eventually(lambda: rig.broker.node.vhosts["w"].is_up)
+        await asyncio.wait_for(admin.delete_vhost("w"), WITHIN_S)
+
+        assert rig.broker.degraded == {VHOST: OPENING}
+        assert (await rig.refusal(VHOST))[1] == 541
+        (row,) = await admin.check_virtual_hosts()
+        assert (row["tries"], row["is_retried"], row["next_try_in_s"]) == (0, True, None)
+        (shown,) = [each for each in await rig.admin.tree() if each["name"] == f"vhost:{VHOST}"]
+        assert shown["state"] == f"down ({OPENING})"
+        assert not await admin.restart_vhost(VHOST), "it is being started"
+        for _ in range(int(SLOW_S / PAUSE_S) + 1):
+            await rig.clock.advance(PAUSE_S)
+        assert caplog.text.count(f"vhost is down vhost={VHOST}") == 1
+
+        disk.heal()
+        await asyncio.wait_for(rig.broker.wait_serving(), WITHIN_S)
+        channel = await rig.on(VHOST)
+        assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
+    assert caplog.text.count(f"vhost serves again vhost={VHOST}") == 1
+
+
+async def test_a_vhost_whose_store_hangs_can_be_deleted_and_added_again(
+    data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await hangs(rig)
+        admin = rig.admin.vhosts
+
+        await asyncio.wait_for(admin.delete_vhost(VHOST), WITHIN_S)
+        assert VHOST not in rig.broker.node.vhosts
+        assert rig.broker.degraded == {}
+        assert not [each for each in rig.nodes() if f"vhost:{VHOST}" in each.labels]
+
+        adding = asyncio.create_task(admin.add_vhost(VHOST))
+        await asyncio.wait_for(admin.add_vhost("w"), WITHIN_S)
+        assert not adding.done(), "its folder is still used by the thread that hangs"
+        disk.heal()
+        await asyncio.wait_for(adding, WITHIN_S)
+        await rig.admin.users.set_permissions(VHOST, "guest", ".*", ".*", ".*")
+        channel = await rig.on(VHOST)
+        await asyncio.to_thread(channel.ok, "queue.declare", queue="q", durable=True)
+        assert await asyncio.to_thread(channel.ready, "q") == 0, "the messages are gone"
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "write"])
+async def test_a_vhost_whose_open_store_hangs_can_be_deleted(
+    data: Path, disk: Disk, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
+    async with running(data, disk) as rig:
+        channel = await rig.on(VHOST)
+        await asyncio.to_thread(filled, channel)
+        disk.hang(call)
+        await asyncio.to_thread(channel.publish, "q", b"x" * 5000, delivery_mode=2)
+        await eventually(lambda: disk.hanging)
+
+        await asyncio.wait_for(rig.admin.vhosts.delete_vhost(VHOST), WITHIN_S)
+        await asyncio.wait_for(rig.admin.vhosts.add_vhost("w"), WITHIN_S)
+        assert not [each for each in rig.nodes() if f"vhost:{VHOST}" in each.labels]
+
+
+async def test_other_vhosts_serve_soon_where_one_hangs_at_the_start(
+    data: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await asyncio.to_thread(filled, await rig.on("/"))
+    disk.hang("open")
+
+    clock = ManualClock(asyncio.get_running_loop())
+    clock.hold()
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=data)
+    broker = Broker(config, clock, Files(disk))
+    starting = asyncio.create_task(broker.start())
+    try:
+        await eventually(lambda: disk.hanging and broker.node.vhosts["/"].is_recovered)
+        assert not starting.done(), "it may be over soon"
+        await clock.advance(OTHERS_WAIT_S)
+        await asyncio.wait_for(starting, WITHIN_S)
+        rig = Rig(broker, clock)
+        assert broker.degraded == {VHOST: OPENING}
+        channel = await rig.on("/")
+        assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
+        assert error_of(await asyncio.to_thread((await rig.dial()).open, vhost=VHOST))[1] == 541
+
+        disk.heal()
+        await asyncio.wait_for(broker.wait_serving(), WITHIN_S)
+        channel = await rig.on(VHOST)
+        assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
+        rig.close()
+    finally:
+        disk.heal()
+        await broker.stop()
+
+
+async def test_a_broker_stops_while_a_store_hangs(data: Path, disk: Disk) -> None:
+    async with running(data, disk) as rig:
+        await hangs(rig)
+        await asyncio.wait_for(rig.broker.stop(), WITHIN_S)
+
+
+async def test_a_killed_store_server_waits_for_the_thread_that_opens_its_files(
+    data: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await hangs(rig)
+        server = rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store")
+        rig.runtime.exit(server, KILL)
+        await eventually(lambda: not server.is_alive)
+        disk.heal()
+        await asyncio.wait_for(rig.broker.wait_serving(), WITHIN_S)
+        channel = await rig.on(VHOST)
+        assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
+    assert "not opened" not in caplog.text
