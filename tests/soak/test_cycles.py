@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import socket
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -92,12 +91,11 @@ def open_and_close(address: tuple[str, int], count: int) -> None:
 def misbehave(address: tuple[str, int]) -> None:
     """End connections in ways in which none should end."""
     channel = connected(address)
-    channel.send("queue.declare", queue="nowhere", passive=True)
-    time.sleep(0.05)  # channel.close comes
+    assert channel.call("queue.declare", queue="nowhere", passive=True).name == "channel.close"
     channel.connection.drop()
     connection = connected(address).connection
     connection.send_bytes(b"these bytes are no frame")
-    time.sleep(0.05)  # connection.close comes
+    assert connection.read().name == "connection.close"
     connection.drop()
     for data in (b"GET / HTTP/1.0\r\n\r\n", b"AMQP\0\0\x09\x01"):
         with socket.create_connection(address) as client:
@@ -105,17 +103,21 @@ def misbehave(address: tuple[str, int]) -> None:
             client.recv(1_000)
 
 
+async def all_have_gone(broker: Broker) -> None:
+    """Wait until the broker has seen the end of all clients and queues."""
+    node = broker.node
+    topology = node.vhosts["/"].topology
+    await eventually(
+        lambda: not (node.sockets.accepted or node.connections.readers or topology.queues)
+    )
+
+
 async def cycle(broker: Broker, queues: int, connections: int, *, collect: bool = True) -> int:
     """Run one cycle; return the resident memory after it."""
     address = tuple(broker.addresses[0])
     await asyncio.to_thread(declare_and_delete, address, queues)
     await asyncio.to_thread(open_and_close, address, connections)
-    topology = broker.node.vhosts["/"].topology
-    await eventually(
-        lambda: (
-            not (broker.node.sockets.accepted or broker.node.connections.readers or topology.queues)
-        )
-    )
+    await all_have_gone(broker)
     if collect:
         gc.collect()
     return resident_bytes()
@@ -145,7 +147,7 @@ async def test_nothing_needs_the_cyclic_collector(tmp_path: Path) -> None:
             await cycle(broker, 200, 20, collect=False)
             await asyncio.to_thread(misbehave, tuple(broker.addresses[0]))
             await asyncio.to_thread(ask, tmp_path, "status", {}, 10.0)
-            await asyncio.sleep(0.2)  # the broker sees the end of these clients
+            await all_have_gone(broker)
             found = garbage()
         finally:
             gc.enable()
