@@ -339,6 +339,11 @@ class MsgStore:
             return
         if self._writing.note(shortage):
             self.is_short = shortage is not None
+            if not self.is_short:
+                self._collecting.resume()
+            self.is_short = shortage is not None
+            if not self.is_short:
+                self._collecting.resume()
             if self._shortage_changed is not None:
                 self._shortage_changed()
 

@@ -160,9 +160,9 @@ def total_len_at(data: bytes, offset: int = 0) -> int:
     return _header(data, offset)[1]
 
 
-def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Record:
-    """Read the record at ``offset``; ``Corrupt`` if it is torn or its checksum is wrong."""
-    crc, total_len, msg_no, ts_ms, meta_len, _, flags, _ = _header(data, offset)
+def check_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> None:
+    """Check the record at ``offset``; ``Corrupt`` if it is torn or its checksum is wrong."""
+    crc, total_len, msg_no, *_ = _header(data, offset)
     end = offset + total_len
     if end > len(data):
         raise Corrupt(f"the file ends inside a record of {total_len} bytes")
@@ -170,8 +170,14 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
         seed = extend(seed, data[begin : min(begin + _PIECE_BYTES, end)])
     if seed != crc:
         raise Corrupt(f"checksum of record {msg_no:#x} is wrong")
+
+
+def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Record:
+    """Read the record at ``offset``; ``Corrupt`` as ``check_record``."""
+    check_record(data, extend, seed, offset)
+    _, total_len, msg_no, ts_ms, meta_len, _, flags, _ = _header(data, offset)
     meta_at = offset + HEADER_BYTES
-    body_at = meta_at + meta_len
+    body_at, end = meta_at + meta_len, offset + total_len
     return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
 
 

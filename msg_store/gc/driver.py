@@ -29,7 +29,7 @@ class Pace:
     look_s: float = 0.1  # from a ``wake`` until it looks; a little more with very many segments
     pause_s: float = 0.01  # between two turns of a job
     grace_s: float = 1.0  # before the sources of a merge are unlinked
-    retry_s: float = 10.0  # after a shortage
+    retry_s: float = 10.0  # after a shortage, unless ``resume`` is called
 
 
 LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some milliseconds
@@ -67,6 +67,7 @@ class CollectorDriver:
         self._tasks: set[Task] = set()
         self._jobs: dict[Task, Steps[None]] = {}
         self._timer: TimerHandle | None = None
+        self._retries: dict[Task, TimerHandle] = {}  # tasks that a shortage holds up
         self._is_closed = False
         commit.index_listeners.append(self.wake)
         self.wake()
@@ -77,6 +78,12 @@ class CollectorDriver:
             look_s = self._pace.look_s + len(self._memtables.files) * LOOK_PER_FILE_S
             self._timer = self._loop.call_later(look_s, self._look)
 
+    def resume(self) -> None:
+        """Go on with tasks that a shortage holds up: it may have ended."""
+        for task, timer in list(self._retries.items()):
+            timer.cancel()
+            self._retry(task)
+
     @property
     def is_idle(self) -> bool:
         return self._timer is None and not self._tasks
@@ -86,6 +93,8 @@ class CollectorDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for timer in self._retries.values():
+            timer.cancel()
 
     def close(self) -> None:
         """End, the thread as well. Blocks for the turn of a job that is running.
@@ -102,6 +111,7 @@ class CollectorDriver:
             task.close()
         self._jobs.clear()
         self._tasks.clear()
+        self._retries.clear()
 
     # On the loop.
 
@@ -133,10 +143,15 @@ class CollectorDriver:
             self._give(task)
         elif isinstance(wait, Moving):
             wait.when_done(lambda: self._loop.call_soon(self._advance, task))
+        elif wait is Wait.RETRY:
+            self._retries[task] = self._loop.call_later(self._pace.retry_s, self._retry, task)
         else:
-            pace = self._pace
-            delays_s = {Wait.TURN: 0.0, Wait.GRACE: pace.grace_s, Wait.RETRY: pace.retry_s}
-            self._loop.call_later(delays_s[wait], self._advance, task)
+            delay_s = self._pace.grace_s if wait is Wait.GRACE else 0.0
+            self._loop.call_later(delay_s, self._advance, task)
+
+    def _retry(self, task: Task) -> None:
+        del self._retries[task]
+        self._advance(task)
 
     def _give(self, task: Task) -> None:
         """Have the thread do a turn of the task's job."""

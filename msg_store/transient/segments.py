@@ -11,11 +11,10 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leveret.core.files import File
+from leveret.core.files import Buffer, File
 from leveret.core.log import logger
-from leveret.core.shortage import is_disk_full
+from leveret.core.shortage import ShortageLog, is_disk_full
 from leveret.msg_store.format import file_header
-from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.transient.index import Limits, Place
@@ -53,6 +52,7 @@ class TransientSegments:
         self.now_ms = now_ms
         self._file: File | None = None
         self._file_no = 0  # the last one; no number is used twice
+        self._unlinking = ShortageLog("removing transient segments", paths.rdq)
         self._dead: set[int] = set()  # have no live records; the segment in use may be among them
 
     def open(self, file_no: int) -> File:
@@ -75,7 +75,7 @@ class TransientSegments:
         if self._files.free_bytes(self._paths.rdq) < self._room_bytes:
             raise OSError(errno.ENOSPC, "the last of the disk is not for transients")
 
-    def append(self, buffers: Sequence[bytes]) -> tuple[int, int]:
+    def append(self, buffers: Sequence[Buffer]) -> tuple[int, int]:
         """Append a batch to one segment.
 
         Returns:
@@ -91,7 +91,7 @@ class TransientSegments:
         offset = usage.size_bytes
         assert self._file is not None, "a segment has been begun"
         try:
-            self._file.append(joined(list(buffers)))
+            self._file.append(buffers)
         except OSError as error:
             self.truncate(offset)
             if not is_disk_full(error):
@@ -155,15 +155,20 @@ class TransientSegments:
     def unlink_dead(self) -> None:
         """Unlink the segments without live records, but for the one in use."""
         for file_no in self._dead - {self.current}:
-            self._dead.discard(file_no)
             if self.usage[file_no].live:
+                self._dead.discard(file_no)
                 continue  # it was the one in use, and used again
-            self._resize(self.usage.pop(file_no), 0)
-            self.unlinked.append(file_no)
             try:
                 self._files.unlink(self._paths.rdq_path(file_no))
-            except OSError as error:  # the next start removes it
-                log.warning("a transient segment stays file_no=%08x error=%s", file_no, error)
+            except FileNotFoundError:
+                log.warning("a transient segment was gone already file_no=%08x", file_no)
+            except OSError as error:  # the next job tries again, or the next start
+                self._unlinking.note(error)
+                continue
+            self._unlinking.note(None)
+            self._dead.discard(file_no)
+            self._resize(self.usage.pop(file_no), 0)
+            self.unlinked.append(file_no)
 
     def close(self) -> None:
         """Close the segment in use; the next one begins anew."""

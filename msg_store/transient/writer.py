@@ -23,13 +23,15 @@ from itertools import accumulate
 from typing import Final
 
 from leveret.core.entry import MESSAGE, SEQ, Entry
+from leveret.core.files import Buffer
 from leveret.core.log import logger
+from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.record import HEADER_BYTES as RECORD_HEADER_BYTES
 from leveret.msg_store.format.record import (
-    decode_record,
+    check_record,
     encode_run,
     header_at,
     total_len_at,
@@ -100,7 +102,7 @@ class TransientWriter:
         self.segments.check_room()
         buffers, lengths = self._encoded(contents)
         index = partial(self.index.write, contents)
-        yield from self._append(buffers, lengths, "contents written", index)
+        yield from self._append(joined(buffers), lengths, "contents written", index)
         yield "keys written"
 
     def _encoded(self, contents: Sequence[tuple[int, Entry]]) -> tuple[list[bytes], list[int]]:
@@ -112,7 +114,7 @@ class TransientWriter:
 
     def _append(
         self,
-        buffers: Sequence[bytes],
+        buffers: Sequence[Buffer],
         lengths: Sequence[int],
         point: str,
         index: Callable[[list[Place]], None],
@@ -165,7 +167,7 @@ class TransientWriter:
         shares = [
             (usage.live_bytes / usage.size_bytes, file_no)
             for file_no, usage in segments.usage.items()
-            if file_no != segments.current and file_no not in self._damaged
+            if usage.live and file_no != segments.current and file_no not in self._damaged
         ]
         share, file_no = min(shares, default=(1.0, 0))
         return file_no if share < 0.5 else 0
@@ -215,7 +217,7 @@ class TransientWriter:
             at += length
         if not at:
             raise Corrupt(f"no record at offset {offset}")
-        return data[:at], records
+        return data if at == len(data) else data[:at], records
 
     def _live(
         self, data: bytes, offset: int, records: list[tuple[Key, Place]]
@@ -224,12 +226,14 @@ class TransientWriter:
         places = self.index.places([key for key, _ in records])
         live = [each for each, place in zip(records, places, strict=True) if each[1] == place]
         for _, (_, at, _) in live:
-            decode_record(data, self._extend, self._seed, at - offset)
+            check_record(data, self._extend, self._seed, at - offset)
         return live
 
     def _copy(self, data: bytes, offset: int, live: list[tuple[Key, Place]]) -> Steps[None]:
         keys, before = [key for key, _ in live], [place for _, place in live]
-        buffers = [data[at - offset : at - offset + length] for _, at, length in before]
+        view = memoryview(data)  # a copy of a large record would keep the interpreter's lock
+        records = [view[at - offset : at - offset + length] for _, at, length in before]
+        buffers = records if len(records) == 1 else [b"".join(records)]
         lengths = [length for _, _, length in before]
         yield from self._append(buffers, lengths, "copied", partial(self.index.move, keys))
         self.segments.remove(before)

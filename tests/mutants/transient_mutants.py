@@ -113,4 +113,9 @@ MUTANTS = {
     "old segments are left": Mutant(
         "transient/segments.py", 'if name.endswith(".rdq"):', "if False:"
     ),
+    "a segment that cannot be unlinked is forgotten": Mutant(
+        "transient/segments.py",
+        "                self._unlinking.note(error)\n                continue\n",
+        "                self._unlinking.note(error)\n",
+    ),
 }  # fmt: skip

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +20,7 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.driver import Pace
 from leveret.testing.faulty_files import FaultyCalls
-from rigs.store.collector_running import Running, drawn
+from rigs.store.collector_running import QUICK, Running, drawn
 
 OFTEN = CheckpointLimits(rows=500)
 
@@ -97,6 +98,26 @@ async def test_what_was_collected_is_there_after_a_stop_and_a_start(
     assert [message and message[BODY] for message in await again.read(msg_nos)] == [
         store.bodies[no] for no in msg_nos
     ]
+
+
+async def test_a_merge_that_a_shortage_holds_up_goes_on_when_writing_does(
+    opened: Open, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.msg_store.wal.group_commit.SHORTAGE_RETRY_S", 0.01)
+    calls = FaultyCalls(OsCalls(), rng)
+    store = opened(checkpoint=OFTEN, calls=calls, pace=replace(QUICK, retry_s=600.0))
+    calls.fail("open", OSError(errno.ENOSPC, "injected"), "*.rdt")
+    while not store.collector.collected.given_up:
+        store.publish(400, 500)
+        await store.all_safe()
+        store.ack(drawn(rng, store.rows, 0.8))
+        await store.all_safe()
+
+    calls.fail("writev", OSError(errno.ENOSPC, "injected"), times=2)
+    store.publish(1, 500)
+    await store.all_safe()
+
+    await store.until(lambda: store.collector.collected.merges > 0)
 
 
 async def test_the_disk_runs_full_and_has_room_again(opened: Open, rng: random.Random) -> None:

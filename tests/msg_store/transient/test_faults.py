@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from leveret.core.files import Buffer
 from leveret.msg_store.transient.index import IndexLost
 from rigs.store.transient_rig import (
     FOLDER,
@@ -82,6 +83,55 @@ def test_a_full_disk_loses_nothing_and_stops_credit(
     assert warnings_of(caplog) == [
         "transients cannot be written and stay in memory: [Errno 28] full"
     ]
+
+
+def test_a_segment_that_cannot_be_unlinked_goes_with_the_next_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with TransientRig(limits=SMALL) as rig:
+        entries = []
+        for n in range(15):
+            entries += rig.page(1, n, size=100)
+            rig.run()
+        before = rig.store.figures()
+        assert before.segments > 1
+        rig.disk.fail("unlink", EIO, "*.rdq", times=100)
+        rig.store.ack(1, entries)
+        rig.settle()
+        assert rig.store.figures().disk_bytes == before.disk_bytes
+
+        rig.disk.heal()
+        rig.page(1, 20)
+        rig.settle()
+
+        assert rig.store.figures().segments < before.segments
+        assert len(rig.files.names(FOLDER)) == rig.store.figures().segments
+        rig.check_usage()
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_a_large_record_is_copied_forward_without_a_copy_of_it_in_memory() -> None:
+    size = 2 << 20
+    limits = LARGE._replace(file_bytes=2 * size)
+    with TransientRig(limits=limits) as rig:
+        rig.page(1, 0, size=size)
+        ends = rig.page(1, 1, size=3 * size)
+        rig.run()
+        rig.page(1, 2, size=size)
+        rig.run()
+        appended: list[object] = []
+        append = rig.store._writer.segments.append
+
+        def noted(buffers: Sequence[Buffer]) -> tuple[int, int]:
+            appended.extend(buffers)
+            return append(buffers)
+
+        rig.store._writer.segments.append = noted
+        rig.store.ack(1, ends)
+        rig.settle()
+
+        assert [type(each) for each in appended] == [memoryview]
+        assert rig.read(1, 0, 2) == {n: message(f"m{n}", size) for n in (0, 2)}
 
 
 def test_a_disk_that_is_full_takes_acks_and_they_make_room() -> None:
