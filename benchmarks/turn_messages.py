@@ -518,6 +518,18 @@ def _(rig: Rig) -> None:
     consumer.wait(spec.BASIC_DELIVER, 5 * len(names))
 
 
+@operation("basic.publish and deliver", "20 x 64 KiB to 1,000 queues and consumers of one socket")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    names = named(rig.scaled(1_000))
+    declare(peer, names, exclusive=True)
+    peer.calls(1, [QueueBind(name, "amq.fanout") for name in names])
+    peer.calls(1, [BasicConsume(name, no_ack=True) for name in names])
+    rig.measure()
+    peer.raw(message(1, b"", bytes(1 << 16), b"amq.fanout") * 20)
+    peer.wait(spec.BASIC_DELIVER, 20 * len(names))
+
+
 def _held_up(channels: int, no_ack: bool) -> None:
     size = f"5 x 64 KiB to 1,000 queues, {channels} channels of a socket read late"
 

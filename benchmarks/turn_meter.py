@@ -51,11 +51,13 @@ class Meter:
         took_s = time.thread_time() - self._since_s
         iteration_s, collection_s, count = FIGURES.unpack(self._map)
         FIGURES.pack_into(self._map, 0, max(iteration_s, took_s), collection_s, count + 1)
-        if took_s > STACKS_S:
-            lines = [f"  {seen:4} {stack}" for stack, seen in self._samples.most_common(8)]
-            print(f"{took_s * 1000:.1f} ms", *lines, "", sep="\n", file=self._stacks, flush=True)
         if self._samples:
-            self._samples.clear()
+            samples, self._samples = self._samples, Counter()  # a signal may add one at any moment
+            if took_s > STACKS_S:
+                lines = [f"  {seen:4} {stack}" for stack, seen in samples.most_common(8)]
+                print(
+                    f"{took_s * 1000:.1f} ms", *lines, "", sep="\n", file=self._stacks, flush=True
+                )
 
     def polled(self) -> None:
         """An iteration begins."""

@@ -23,21 +23,28 @@ class GateQueue(Protocol):
     def rejoin(self, gate: DeliveryGate, queue: Ref) -> None:
         """A queue was resumed, but the gate was closed again before its turn."""
 
+    def deliveries_wait(self, size_bytes: int) -> None:
+        """A delivery waits in the mailbox of its channel."""
+
+    def deliveries_written(self, size_bytes: int) -> None:
+        """Deliveries that waited have been written, or have ended with their channel."""
+
 
 class DeliveryGate:
     """Whether the connection takes more, and which queues wait until it does.
 
     Attributes:
-        is_open: False while the transport's buffer is above its high-water mark or the channel
-            is closing.
+        is_open: False while the transport's buffer is above its high-water mark, too many bytes wait
+            in the mailboxes of the connection's channels, or the channel is closing.
         channel: that it belongs to; None until it has started.
         waiting: queues to send ``Resume`` to when it opens, the first come first; made on first use.
     """
 
-    __slots__ = ("_gates", "channel", "is_open", "waiting")
+    __slots__ = ("_gates", "_waiting_bytes", "channel", "is_open", "waiting")
 
     def __init__(self, gates: GateQueue | None = None) -> None:
         self._gates = gates
+        self._waiting_bytes = 0  # of deliveries in the channel's mailbox
         self.channel: Ref | None = None
         self.is_open = True
         self.waiting: OrderedDict[Ref, None] | None = None
@@ -61,6 +68,24 @@ class DeliveryGate:
         had_some = self.waiting is not None
         self.waiting = None
         return had_some
+
+    def delivery_waits(self, size_bytes: int) -> None:
+        """A delivery waits in the mailbox of the channel."""
+        if self._gates is not None:
+            self._waiting_bytes += size_bytes
+            self._gates.deliveries_wait(size_bytes)
+
+    def delivery_written(self, size_bytes: int) -> None:
+        """The channel has written a delivery that waited."""
+        if self._gates is not None:
+            self._waiting_bytes -= size_bytes
+            self._gates.deliveries_written(size_bytes)
+
+    def channel_ended(self) -> None:
+        """Deliveries that waited have ended with the channel."""
+        gates, self._gates = self._gates, None
+        if gates is not None and self._waiting_bytes:
+            gates.deliveries_written(self._waiting_bytes)
 
     def take_one(self) -> Ref | None:
         """Return the queue that has waited longest, and forget it."""

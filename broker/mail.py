@@ -144,9 +144,10 @@ class Deliver:
         messages: in queue order; the list may be that of a Publish, so it must not be changed.
         seqs: the queue's ack tag per message; None for a no-ack consumer.
         redelivered: how many of the first messages have been delivered before.
+        waiting_bytes: of its messages, while it waits in the channel's mailbox.
     """
 
-    __slots__ = ("consumer", "messages", "queue", "redelivered", "seqs")
+    __slots__ = ("consumer", "messages", "queue", "redelivered", "seqs", "waiting_bytes")
 
     def __init__(
         self,
@@ -161,6 +162,12 @@ class Deliver:
         self.messages = messages
         self.seqs = seqs
         self.redelivered = redelivered
+        self.waiting_bytes = 0
+
+    def wait_at(self, gate: DeliveryGate) -> None:
+        """The channel is busy, so the delivery waits in its mailbox."""
+        self.waiting_bytes = sum([len(head) + len(body) for _, head, body in self.messages])
+        gate.delivery_waits(self.waiting_bytes)
 
 
 class Confirm(Struct, eq=False):

@@ -117,8 +117,8 @@ class Turns:
             if not self.scheduler.is_awake:
                 self.scheduler.wake()
 
-    def send_now(self, to: Ref, message: Any, sender: Ref | None = None) -> None:
-        """Send, and let the receiver handle it at once when it has nothing else to do.
+    def send_now(self, to: Ref, message: Any, sender: Ref | None = None) -> bool:
+        """Send, and let the receiver handle it at once when it has nothing else to do; return whether it did.
 
         That is the schedule in which its turn comes next. It saves the way through the run queue where
         nothing is gained by letting mail gather: from a reader to its channels, from queues to channels.
@@ -127,18 +127,19 @@ class Turns:
         cell = to.cell
         if cell.state or cell.inbox or cell.kind:
             self.send(to, message, sender)
-            return
+            return False
         self.scheduler.mails += 1
         cell.state = ACTIVE
         try:
             cell.actor.handle_mail(message, sender)
         except BaseException as error:  # noqa: BLE001  # any exception ends the receiver
             self._failed(cell, error)
-            return
+            return True
         if cell.state == ACTIVE and not cell.inbox:
             cell.state = IDLE
         else:
             self.leave(cell)
+        return True
 
     def send_bulk(self, to: Ref, message: Any, sender: Ref | None = None) -> None:
         """Send one of a great number of mails: a receiver that is idle waits in the bulk queue."""

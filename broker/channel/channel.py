@@ -37,6 +37,7 @@ from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, me
 from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
+from leveret.broker.channel.routes import WORK_S
 from leveret.broker.channel.session import END_OF_RUNS, Block, Session
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.delivery_gate import DeliveryGate
@@ -226,9 +227,13 @@ class Channel(GenServer):
         handler = HANDLERS.get(ids)
         if handler is None:
             raise unimplemented()
+        clock = self.runtime.clock
+        since_s = clock.monotonic_s()
         steps = handler(self, method)
         if steps is not None:
             self.run_script(steps, self._method_done)
+        # What they remove or search may be much, and the arguments do not tell.
+        self.publisher.work_left -= int((clock.monotonic_s() - since_s) / WORK_S)
 
     def _method_while_ending(self, ids: int, arguments: bytes) -> None:
         """After an error: answer channel.close, end on close-ok, discard all else."""
@@ -346,6 +351,8 @@ class Channel(GenServer):
 
     def on_deliver(self, mail: Deliver) -> None:
         self.deliveries.deliver(mail)
+        if mail.waiting_bytes:
+            self.deliveries.gate.delivery_written(mail.waiting_bytes)
 
     def on_confirm(self, mail: Confirm) -> None:
         confirms = self.publisher.confirms

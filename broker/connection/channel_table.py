@@ -136,7 +136,7 @@ class ChannelTable:
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
         self._slots: dict[int, _Slot] = {}
-        self._resume_queue = ResumeQueue(reader.runtime)
+        self._resume_queue = ResumeQueue(reader.runtime, self)
         self._numbers: dict[Ref, int] = {}  # of the actors
         self.is_closing = False
         self._unhandled: set[int] = set()  # channels that have not come to the close yet
@@ -233,7 +233,7 @@ class ChannelTable:
             return
         assert reader.channels_sup is not None
         slot = self._slots[number] = _Slot(batch[1:], self._resume_queue)
-        slot.gate.is_open = not reader.writing_is_paused
+        slot.gate.is_open = self._resume_queue.is_open
 
         def started(answer: Any) -> None:
             self._started(number, slot, answer)
@@ -328,16 +328,18 @@ class ChannelTable:
                 self._reader.post(slot.ref, PEER_ENDED)
 
     def close_gates(self) -> None:
-        """The transport is full: queues stop delivering."""
+        """The connection takes no more: queues stop delivering."""
         self._resume_queue.close()
         for slot in self._slots.values():
             slot.gate.is_open = False
 
     def open_gates(self) -> None:
-        """The transport takes more: the queues that waited go on, and so do channels.
+        """The connection takes more, if nothing else holds it up: the queues that waited go on, and so do channels.
 
         The gate of a channel that ends stays closed, but its last method may wait for this.
         """
+        if self._resume_queue.is_overfull or self._reader.writing_is_paused:
+            return
         for slot in self._slots.values():
             if slot.ref is None:
                 slot.gate.is_open = True

@@ -1,5 +1,8 @@
 """The queues that wait until a connection takes more: a few at a time are resumed, in turn.
 
+A connection takes no more while its transport is full, and while ``WAITING_BYTES_MAX`` wait in the mailboxes of its
+channels: a channel that is busy publishing would write what a thousand queues have sent it meanwhile in one turn.
+
 A connection takes a few hundred KiB before its transport is full again, often no more than a few queues
 have at hand. So when it takes more, ``RESUMES`` queues are resumed, others when these have had their turn, as long
 as there is room. Channels take turns, and so do the queues of a channel. A queue that finds the connection
@@ -10,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from leveret.broker.mail import Resume
 
@@ -20,6 +23,14 @@ if TYPE_CHECKING:
     from leveret.broker.delivery_gate import DeliveryGate
 
 RESUMES: Final = 8  # per round of the run queue
+WAITING_BYTES_MAX: Final = 1024 * 1024
+
+
+class Gates(Protocol):
+    """The gates of a connection (``channel_table.py``)."""
+
+    def close_gates(self) -> None: ...
+    def open_gates(self) -> None: ...
 
 
 class ResumeQueue:
@@ -27,24 +38,29 @@ class ResumeQueue:
 
     Attributes:
         is_open: the connection takes more.
+        is_overfull: too many bytes wait in the mailboxes of the channels.
     """
 
-    __slots__ = ("_gates", "_is_due", "_resumed_for_nothing", "_runtime", "is_open")
+    __slots__ = ("_all_gates", "_gates", "_is_due", "_resumed_for_nothing", "_runtime", "_waiting_bytes", "is_open",
+        "is_overfull")  # fmt: skip
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, all_gates: Gates) -> None:
         self._runtime = runtime
+        self._all_gates = all_gates
+        self._waiting_bytes = 0
+        self.is_overfull = False
         self._gates: deque[DeliveryGate] | None = None  # made on first use: most wait for nothing
         self._resumed_for_nothing: dict[tuple[DeliveryGate, Ref], None] = {}
         self._is_due = False
         self.is_open = True
 
     def open(self) -> None:
-        """The transport has room: resume those that have waited longest."""
+        """The connection takes more: resume those that have waited longest."""
         self.is_open = True
         self._resume()
 
     def close(self) -> None:
-        """The transport is full."""
+        """The connection takes no more."""
         self.is_open = False
 
     def join(self, gate: DeliveryGate) -> None:
@@ -62,6 +78,19 @@ class ResumeQueue:
         """The channel of a gate has ended."""
         if gate.forget_waiting() and self._gates is not None:
             self._gates.remove(gate)
+        gate.channel_ended()
+
+    def deliveries_wait(self, size_bytes: int) -> None:
+        self._waiting_bytes += size_bytes
+        if self._waiting_bytes > WAITING_BYTES_MAX and not self.is_overfull:
+            self.is_overfull = True
+            self._all_gates.close_gates()
+
+    def deliveries_written(self, size_bytes: int) -> None:
+        self._waiting_bytes -= size_bytes
+        if self.is_overfull and not self._waiting_bytes:
+            self.is_overfull = False
+            self._all_gates.open_gates()
 
     def _resume(self) -> None:
         for gate, queue in self._take():

@@ -133,7 +133,8 @@ def deliver(
             consumer.owe(own)
         again = allotment.count_below(redelivered) if redelivered else 0
         messages = batch if len(allotment.picks[0]) == len(batch) else allotment.of(batch)
-        runtime.send_now(
-            consumer.spec.channel, mail.Deliver(queue, consumer.spec.tag, messages, own, again)
-        )
+        spec = consumer.spec
+        delivery = mail.Deliver(queue, spec.tag, messages, own, again)
+        if not runtime.send_now(spec.channel, delivery):
+            delivery.wait_at(spec.gate)
     return done

@@ -272,7 +272,9 @@ class AmqQueue(GenServer):
             seqs = list(range(base, base + count))
             consumer.dealt(count)
             consumer.owe(seqs)
-        self.runtime.send_now(spec.channel, mail.Deliver(self.ref, spec.tag, messages, seqs, 0))
+        delivery = mail.Deliver(self.ref, spec.tag, messages, seqs, 0)
+        if not self.runtime.send_now(spec.channel, delivery):
+            delivery.wait_at(spec.gate)
         publishers.published(publish, count if safe else 0, base)
         return True
 

@@ -9,8 +9,10 @@ import pytest
 
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp import methods as m
+from leveret.amqp.kernel import Run
 from leveret.amqp.tables import Table
 from leveret.broker.channel import channel, unacked
+from leveret.broker.channel.routes import WORK_S
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Client, Rig
@@ -357,3 +359,23 @@ def test_methods_with_large_arguments_are_handled_one_a_turn(rig: Rig) -> None:
 
     assert drains(rig) - before >= len(methods)
     assert [each.queue for each in client.take()] == [each.queue for each in methods]
+
+
+def test_methods_count_by_the_time_they_take(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deletion of an exchange with bindings may take a millisecond, which its arguments do not tell."""
+    client, count = rig.session(), 60
+    for number in range(count):
+        client.ask(1, m.ExchangeDeclare(f"x{number}", "fanout"))
+    turns, go_on_later = [0], channel.Channel._go_on_later
+
+    def counted(self: channel.Channel, runs: list[Run]) -> None:
+        turns[0] += 1
+        go_on_later(self, runs)
+
+    monkeypatch.setattr(channel.Channel, "_go_on_later", counted)
+    rig.runtime.clock = SlowTurns()
+    client.send(1, *[m.ExchangeDelete(f"x{number}") for number in range(count)])
+
+    turn_s = channel.PUBLISH_TURN_WORK * WORK_S
+    assert turns[0] >= count * SlowTurns.turn_s / turn_s - 1
+    assert client.take() == [m.ExchangeDeleteOk()] * count

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods as m
-from leveret.broker.connection.resume_queue import RESUMES, ResumeQueue
+from leveret.broker.connection.resume_queue import RESUMES, WAITING_BYTES_MAX, ResumeQueue
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import Resume
 from rigs.broker_rig import Rig
@@ -41,13 +41,13 @@ class Connection:
 
     def __init__(self, channels: list[list[str]], room: int) -> None:
         self.runtime = Runtime()
-        self.resume_queue = ResumeQueue(self.runtime)  # type: ignore[arg-type]
+        self.resume_queue = ResumeQueue(self.runtime, self)  # type: ignore[arg-type]
         self.room = room
         self.served: Counter[str] = Counter()
         self.gates: dict[Any, DeliveryGate] = {}
         self.most_sent = 0
         self.active: deque[tuple[Any, DeliveryGate]] = deque()
-        self.close()
+        self.close_gates()
         for number, queues in enumerate(channels):
             gate = self.gates[number] = DeliveryGate(self.resume_queue)
             gate.channel = number  # type: ignore[assignment]
@@ -55,12 +55,12 @@ class Connection:
             for queue in queues:
                 gate.wait(queue)  # type: ignore[arg-type]
 
-    def close(self) -> None:
+    def close_gates(self) -> None:
         self.resume_queue.close()
         for gate in self.gates.values():
             gate.is_open = False
 
-    def open(self) -> None:
+    def open_gates(self) -> None:
         """Take ``room`` messages, then be full."""
         self.left = self.room
         for gate in self.gates.values():
@@ -88,7 +88,7 @@ class Connection:
             self.left -= 1
             self.active.append((queue, gate))
             if not self.left:
-                self.close()
+                self.close_gates()
         else:
             gate.wait(queue)
 
@@ -103,7 +103,7 @@ def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) 
     queues = [queue for names in channels for queue in names]
     connection = Connection(channels, room)
     for _ in range(openings):
-        connection.open()
+        connection.open_gates()
 
     assert connection.most_sent <= RESUMES
     assert sum(connection.served.values()) == openings * room
@@ -120,7 +120,7 @@ def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) 
 
 def test_channels_take_turns() -> None:
     connection = Connection([[f"a{number}" for number in range(100)], ["b"], ["c"]], room=3)
-    connection.open()
+    connection.open_gates()
 
     assert set(connection.served) == {"a0", "b", "c"}
 
@@ -129,7 +129,7 @@ def test_a_channel_that_has_ended_has_no_place() -> None:
     connection = Connection([["a"], ["b"]], room=5)
     connection.resume_queue.leave(connection.gates[0])
     connection.resume_queue.leave(connection.gates[0])
-    connection.open()
+    connection.open_gates()
 
     assert connection.served == {"b": 5}
 
@@ -180,3 +180,33 @@ def test_a_connection_that_is_full_again_has_resumed_few_queues(
     rig.settle()
     assert sorted(consumer.bodies()) == [b"a"] * 200 + [b"b"] * 200
     assert len(resumed) == 200 + RESUMES
+
+
+def test_a_connection_takes_no_more_while_too_many_bytes_wait_in_mailboxes() -> None:
+    connection = Connection([[], []], room=5)
+    connection.open_gates()
+    first, second = connection.gates.values()
+    some, many = 1_000, WAITING_BYTES_MAX
+    first.delivery_waits(some)
+    assert connection.resume_queue.is_open
+    second.delivery_waits(many)
+    assert not connection.resume_queue.is_open
+
+    second.delivery_written(many)
+    assert not connection.resume_queue.is_open, "there is more to write"
+    first.delivery_written(some)
+    assert connection.resume_queue.is_open
+
+
+def test_what_waits_for_a_channel_that_has_ended_holds_nobody_up() -> None:
+    connection = Connection([[], []], room=5)
+    connection.open_gates()
+    first, second = connection.gates.values()
+    second.delivery_waits(WAITING_BYTES_MAX + 1)
+    connection.resume_queue.leave(second)
+    assert connection.resume_queue.is_open
+
+    second.delivery_waits(WAITING_BYTES_MAX + 1)  # of a queue that does not know yet
+    connection.resume_queue.leave(second)
+    assert connection.resume_queue.is_open
+    assert first.is_open

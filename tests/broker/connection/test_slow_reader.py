@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
+from leveret.broker.channel import channel
+from leveret.broker.connection import resume_queue
+from leveret.broker.mail import Deliver
 from rigs.broker_rig import Client, Rig
 
 
@@ -76,3 +84,67 @@ def test_replies_that_nobody_reads_stop_the_reading(rig: Rig) -> None:
     client.rig.settle()
 
     assert client.wire.is_reading
+
+
+WIDE = 100
+BODIES: list[Any] = [("amq.fanout", f"{number}", bytes(1_000), {}) for number in range(20)]
+
+
+def wide(rig: Rig, channels: int) -> Client:
+    """A client that consumes from many queues of its own, and fans messages out to them."""
+    client = rig.session(channels=channels + 1)
+    for number in range(WIDE):
+        client.ask(1, m.QueueDeclare(f"q{number}", exclusive=True))
+        client.ask(1, m.QueueBind(f"q{number}", "amq.fanout", ""))
+        client.ask(number % channels + 1, m.BasicConsume(f"q{number}", no_ack=number % 2 == 0))
+    client.protocol.data_received(client.contents(1, *BODIES))
+    return client
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_busy_channel_has_few_deliveries_in_its_mailbox(
+    rig: Rig, channels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would write them all in one turn, and what the socket does not take waits in the transport."""
+    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 2_000)
+    monkeypatch.setattr(scheduler, "DRAIN_MAILS", 50)
+    monkeypatch.setattr(resume_queue, "WAITING_BYTES_MAX", 20_000)
+    found = list[int]()
+    client = wide(rig, channels)
+    slots = rig.node.connections.readers[client.reader].channels._slots
+    while not rig.runtime.is_idle:
+        rig.runtime.drain()
+        waiting = [
+            message
+            for slot in slots.values()
+            for message, _ in slot.ref.cell.inbox or ()
+            if type(message) is Deliver
+        ]
+        found.append(sum(len(each[2]) for mail in waiting for each in mail.messages))
+    rig.settle()
+
+    assert max(found) <= 20_000 + len(BODIES) * 1_000, "one delivery more"
+    assert len(client.bodies()) == len(BODIES) * WIDE
+
+
+def test_a_transport_that_is_full_stays_closed_when_the_mailboxes_are_empty(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 2_000)
+    monkeypatch.setattr(scheduler, "DRAIN_MAILS", 50)
+    monkeypatch.setattr(resume_queue, "WAITING_BYTES_MAX", 20_000)
+    client = wide(rig, 1)
+    line = rig.node.connections.readers[client.reader].channels._resume_queue
+    while not line.is_overfull:
+        rig.runtime.drain()
+    client.protocol.pause_writing()
+    rig.settle()
+    assert not line.is_overfull
+    assert not line.is_open
+    assert len(client.bodies()) < len(BODIES) * WIDE
+
+    client.protocol.resume_writing()
+    rig.settle()
+    assert line.is_open
+    client.send(1, m.QueueDeclare("q0", passive=True))
+    assert client.take()[-1] == m.QueueDeclareOk("q0", 0, 1)
