@@ -139,51 +139,75 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def probe(node: BrokerUnderTest) -> None:
-    """Be served as a new client: a durable queue, a confirm, the message."""
-    began_s = time.monotonic()
-    step = "open"
-    connection = Connection((node.host, node.port))
-    try:
+class Probe:
+    """A new client that is served: a durable queue, a confirm, the message.
+
+    Attributes:
+        took_s: by step, how long those steps took that ended.
+    """
+
+    def __init__(self, node: BrokerUnderTest) -> None:
+        self._node = node
+        self._step = ""
+        self._began_s = time.monotonic()
+        self.took_s: dict[str, float] = {}
+
+    def run(self) -> None:
+        self._begins("connect")
+        connection = Connection((self._node.host, self._node.port))
+        try:
+            self._work(connection)
+        except (AssertionError, OSError) as error:
+            self._begins("")
+            raise AssertionError(f"{self}: {error!r}") from error
+        finally:
+            connection.drop()
+
+    def _work(self, connection: Connection) -> None:
+        self._begins("open")
         assert connection.open().name == "connection.open-ok"
         channel = connection.channel()
-        step = "declare"
+        self._begins("declare")
         channel.ok("queue.declare", queue="probe", durable=True)
+        self._begins("confirm")
         channel.ok("confirm.select")
-        step = "confirm"
         channel.publish("probe", b"x", delivery_mode=2)
         while (answer := channel.read()).name in {"connection.blocked", "connection.unblocked"}:
             continue
         assert answer.name == "basic.ack", answer
-        step = "get"
+        self._begins("get")
         assert channel.get("probe").name == "basic.get-ok"
-    except (AssertionError, OSError) as error:
-        took_s = time.monotonic() - began_s
-        raise AssertionError(f"{step}, for {took_s:.1f} s: {error!r}") from error
-    finally:
-        connection.drop()
+        self._begins("")
+
+    def _begins(self, step: str) -> None:
+        now_s = time.monotonic()
+        if self._step:
+            self.took_s[self._step] = now_s - self._began_s
+        self._step, self._began_s = step, now_s
+
+    def __str__(self) -> str:
+        return ",".join(f"{step}:{took_s:.2f}" for step, took_s in self.took_s.items())
 
 
-def serves_again(node: BrokerUnderTest, flood: Flood) -> float:
-    """Wait until a new client is served and both halves of the flood go on; return the seconds."""
+def serves_again(node: BrokerUnderTest, flood: Flood) -> str:
+    """Wait until a new client is served and both halves of the flood go on; tell how long that took."""
     began_s = time.monotonic()
     confirmed, delivered = flood.confirmed, flood.delivered
-    is_served = False
     problem: Any = ""
-    while time.monotonic() < began_s + SERVES_S:
+    served_s, tries = 0.0, 0
+    while (now_s := time.monotonic() - began_s) < SERVES_S:
         assert not flood.error, flood.error
-        if not is_served:
+        if not served_s:
+            probe = Probe(node)
+            tries += 1
             try:
-                probe(node)
-                is_served = True
-                problem = (
-                    f"a new client was served after {time.monotonic() - began_s:.1f} s,"
-                    f" the flood stands still at {flood.confirmed} confirmed, {flood.delivered} delivered"
-                )
+                probe.run()
+                served_s = time.monotonic() - began_s
+                problem = f"a new client was served after {served_s:.2f} s ({probe}), the flood stands still"
             except (AssertionError, OSError) as error:
                 problem = error
         elif flood.confirmed > confirmed and flood.delivered > delivered:
-            return time.monotonic() - began_s
+            return f"served_s={now_s:.2f} tries={tries} probe={probe}"
         time.sleep(0.05)
     raise AssertionError(f"not served within {SERVES_S} s: {problem}")
 
@@ -220,12 +244,12 @@ def test_a_lack_of_anything_ends_nothing(disk: Path, tmp_path: Path, rng: random
             for each in reversed(chosen):
                 each.end()
             try:
-                took_s = serves_again(node, flood)
+                took = serves_again(node, flood)
             except AssertionError as error:
                 raise AssertionError(f"after {names}: {error}") from error
             memory.append(anonymous_bytes(node))
             sys.stdout.write(
-                f"{names} served_s={took_s:.2f} confirmed={flood.confirmed}"
+                f"{names} {took} confirmed={flood.confirmed}"
                 f" delivered={flood.delivered} memory_mib={memory[-1] >> 20}\n"
             )
             sys.stdout.flush()
