@@ -34,7 +34,13 @@ class LineHandler(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = f"{self.format(record)}\n".encode("utf-8", "backslashreplace")
+        try:
+            text = self.format(record)
+        except Exception as error:  # noqa: BLE001 - a line of the log never fails its caller
+            text = (
+                f"log line not formatted logger={record.name} text={record.msg!r} error={error!r}"
+            )
+        line = f"{text}\n".encode("utf-8", "backslashreplace")
         with self._mutex:
             self._is_full |= self._waiting_bytes + len(line) > WAITING_BYTES_MAX
             if self._is_full:

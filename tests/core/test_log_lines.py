@@ -100,6 +100,16 @@ def test_lines_that_the_disk_refuses_are_counted(
     assert told.endswith(" count=2")
 
 
+def test_a_line_that_cannot_be_formatted_fails_no_caller(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    made = handler(os.open(path, os.O_WRONLY | os.O_CREAT))
+
+    made.handle(logging.LogRecord("leveret.x", logging.INFO, "", 0, "count=%d", ("many",), None))
+    made.close()
+
+    assert "not formatted logger=leveret.x text='count=%d' error=TypeError" in path.read_text()
+
+
 def test_an_end_does_not_wait_for_a_pipe_that_is_not_read(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
