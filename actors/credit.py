@@ -103,7 +103,8 @@ class CreditReceiver:
     def was_idle(self) -> bool:
         """Return whether nothing was counted since the last call.
 
-        A grant can bring the count back to the figure of the last call; then the account closes early, which does no harm.
+        A grant can bring the count back to the figure of the last call; then the account closes early, which does no
+        harm.
 
         It compares counts, so that ``received`` need not note anything.
         """

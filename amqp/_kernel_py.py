@@ -13,8 +13,8 @@ two of them, for a read that is one message or one ack):
 * *Acks.* Frames of 21 bytes that differ in their tag alone. A stretch of them is checked column by
   column (the bytes 21 apart must be equal) and its tags unpacked together.
 
-A fast path stops at any other frame, and ``FrameScanner`` continues frame by frame. Only ``FrameScanner`` handles errors
-(except malformed properties), contents in several frames or reads, and interleaved channels.
+A fast path stops at any other frame, and ``FrameScanner`` continues frame by frame. Only ``FrameScanner`` handles
+errors (except malformed properties), contents in several frames or reads, and interleaved channels.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 
     python benchmarks/turn_meter.py FOLDER serve ...
 
-An *iteration* is the work of the loop's thread between two polls of the selector: nobody else is served before it ends. It
-is measured in CPU time of that thread, so other processes of the machine do not count; the interpreter's garbage
-collections do. The longest iteration and the longest collection are in ``FOLDER/meter``, a mapped file of three doubles:
-their seconds, and the iterations so far. The reader zeroes them to begin again. With LEVERET_TURNS_STACKS ``FOLDER/stacks``
-gets a paragraph for each iteration over ``STACKS_S``: the stacks that a sample per 2 ms found.
+An *iteration* is the work of the loop's thread between two polls of the selector: nobody else is served before it
+ends. It is measured in CPU time of that thread, so other processes of the machine do not count; the interpreter's
+garbage collections do. The longest iteration and the longest collection are in ``FOLDER/meter``, a mapped file of
+three doubles: their seconds, and the iterations so far. The reader zeroes them to begin again. With
+LEVERET_TURNS_STACKS ``FOLDER/stacks`` gets a paragraph for each iteration over ``STACKS_S``: the stacks that a sample
+per 2 ms found.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The operations of ``turns.py``: what a peer can send, at a size that the broker's defaults allow.
 
-What the files of operations share. An operation is a function: it prepares, calls ``rig.measure()``, and attacks. ``@operation(name, size)`` puts it into the table. Numbers of
-queues and bindings have no limit, so theirs are large; other sizes are at the limit (names, tables, bodies, channels).
-Behind ``measure`` nothing needs to be waited for but answers: the table's figure includes the work that the broker does later.
+What the files of operations share. An operation is a function: it prepares, calls ``rig.measure()``, and attacks.
+``@operation(name, size)`` puts it into the table. Numbers of queues and bindings have no limit, so theirs are large;
+other sizes are at the limit (names, tables, bodies, channels). Behind ``measure`` nothing needs to be waited for but
+answers: the table's figure includes the work that the broker does later.
 """
 
 from __future__ import annotations

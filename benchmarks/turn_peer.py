@@ -1,7 +1,7 @@
 """The attacker of ``turns.py``: an AMQP client that writes anything, waits for nothing it was not told to, and counts.
 
-A thread reads the socket and counts methods by their ids; the last payload of each is kept. ``call`` waits for the answer of
-one method, ``calls`` writes many in one go and waits for all answers.
+A thread reads the socket and counts methods by their ids; the last payload of each is kept. ``call`` waits for the
+answer of one method, ``calls`` writes many in one go and waits for all answers.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@
     python benchmarks/turns.py --stacks --only purge    # and where the long iterations were
     python benchmarks/turns.py --check                  # exit 1 when one is over 50 ms
 
-Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real sockets by this
-process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage collection, in
-milliseconds of CPU time, from the operation's beginning until the broker is idle again. ``turn_topology.py``,
-``turn_messages.py``, ``turn_ends.py`` and ``turn_operators.py`` have the operations, a function each.
+Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real
+sockets by this process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage
+collection, in milliseconds of CPU time, from the operation's beginning until the broker is idle again.
+``turn_topology.py``, ``turn_messages.py``, ``turn_ends.py`` and ``turn_operators.py`` have the operations, a function
+each.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ SOURCE_LINES_MAX: Final = 20  # of these for one source
 EVENTS_MAX: Final = 1_000
 
 SOURCE: Final = "source"
-"""The attribute of a record (``extra``) that tells on whose account a line is written."""
+"""The attribute of a record (``extra``) that names the source of a line."""
 _REPEATED: Final = "repeated"
 _END_S: Final = 1.0  # for a thread that has nothing more to do
 

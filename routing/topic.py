@@ -124,7 +124,7 @@ class _State:
 
 
 _NO_WAYS: Final[dict[bytes, _State]] = {}
-# Where a match ends up that is too much work for a plain call, whatever words follow.
+# The state of a match that exceeds its work; every word leads back to it.
 _BEYOND: Final = _State(frozenset())
 _BEYOND.always = _BEYOND
 _BEYOND.targets = {}

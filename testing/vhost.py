@@ -53,7 +53,7 @@ class FreshVhost:
 
     @property
     def clock(self) -> ManualClock:
-        """The broker's clock; it belongs to the broker's thread. Tests set the time with the fixture ``virtual_clock``."""
+        """The broker's clock, of the broker's thread. Tests set the time with the fixture ``virtual_clock``."""
         return self.thread.clock
 
     @property

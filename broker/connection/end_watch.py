@@ -5,10 +5,10 @@ disk. So the node looks at sockets that have been paused for a while, by ``poll`
 counts as paused when nobody has blocked or unblocked it between two looks, so the short pauses of the message path
 are not looked at. What came before the peer's end can still be read.
 
-An end in this sense is the end of the peer's stream (FIN), also of a peer that still reads, or a reset. The end
-of a client that has filled both sockets' buffers waits behind them in its own system, and only a reset tells; it
-comes when something is sent there. So while an alarm is raised, when the bytes of a paused connection are dropped if
-it ends, it is sent a heartbeat at each look. Otherwise it is not: the reset would destroy the messages in those buffers.
+An end in this sense is the end of the peer's stream (FIN), also of a peer that still reads, or a reset. The end of a
+client that has filled both sockets' buffers waits behind them in its own system, and only a reset tells; it comes when
+something is sent there. So while an alarm is raised, when the bytes of a paused connection are dropped if it ends, it
+is sent a heartbeat at each look. Otherwise it is not: the reset would destroy the messages in those buffers.
 
 A peer that vanished without either, because a cable was cut, leaves what is sent to it unacknowledged
 (``is_unreachable``).

@@ -15,11 +15,10 @@ COALESCING     its acks come one by one                        a delivery to it,
 ENDING         the connection ends, or its client closes it    its channels have ended
 =============  =============================================  ===========================================
 
-A connection whose last block has gone, and one whose read was full, waits for its turn to be read again;
-only acks that were left together are read at once. Its parts decide: ``Throttle`` which runs of a read pass
-while an alarm is raised, ``AckCoalescing`` when acks may wait, ``read_sizes`` how much is read,
-``ReadingTurns`` in which order the connections of the node are read again, and ``EndWatch`` finds the ends of connections
-that are not read.
+A connection whose last block has gone, and one whose read was full, waits for its turn to be read again; only acks
+that were left together are read at once. Its parts decide: ``Throttle`` which runs of a read pass while an alarm is
+raised, ``AckCoalescing`` when acks may wait, ``read_sizes`` how much is read, ``ReadingTurns`` in which order the
+connections of the node are read again, and ``EndWatch`` finds the ends of connections that are not read.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ A connection is *blocked* from the first content on whose header has come; the r
 nothing more is read, so no method behind a publish is answered either. It is told with connection.blocked,
 once, if it said that it understands that. Source: ``rabbit_reader``.
 
-Definitions and consumers take memory as messages do. A consumer must be able to come and to drain queues while memory is
-short, so its methods pass; but a connection is blocked as well when, while the memory alarm is raised, it sends a
+Definitions and consumers take memory as messages do. A consumer must be able to come and to drain queues while memory
+is short, so its methods pass; but a connection is blocked as well when, while the memory alarm is raised, it sends a
 method with large arguments, or thousands of methods that make queues, exchanges, bindings or consumers. The count of
 these leaks away with time, for most of what is made in a loop is deleted or cancelled in it, or was there already.
-Passive declares make nothing, and channels are bounded by what was negotiated, so neither is counted.
-Differs from RabbitMQ, which lets all of them pass.
+Passive declares make nothing, and channels are bounded by what was negotiated, so neither is counted. Differs from
+RabbitMQ, which lets all of them pass.
 """
 
 from __future__ import annotations

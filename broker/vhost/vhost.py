@@ -54,7 +54,7 @@ class Client(Struct, eq=False):
 
     Attributes:
         name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
-        source: the peer's address, on whose account log lines are counted in a flood.
+        source: the peer's address; lines of the log are limited per address in a flood.
     """
 
     user: User

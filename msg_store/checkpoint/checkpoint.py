@@ -9,11 +9,11 @@ There are two kinds of jobs, for two threads (``checkpoint.driver``) or for a te
 Between two writes there may be a **snapshot** (``snapshot``): a memtable is frozen for it, and when
 that memtable is in the index, and no later one, the index is copied.
 
-A memtable is frozen when it has many rows, or its journal is long (a start has to replay it, 100,000 records in
-half a second, also those of messages that are gone), or when nothing happens for a while. Flushes wait for this rotation, and the rotation for missing reference counts: one
-short read. A memtable is one transaction with its own checkpoint, so the index is always the log up to some
-LSN. Its journal files stay until the *next* memtable is in the index: should the newest transaction
-turn out to be lost, the one before and the journals make up for it.
+A memtable is frozen when it has many rows, or its journal is long (a start has to replay it, 100,000 records in half a
+second, also those of messages that are gone), or when nothing happens for a while. Flushes wait for this rotation, and
+the rotation for missing reference counts: one short read. A memtable is one transaction with its own checkpoint, so
+the index is always the log up to some LSN. Its journal files stay until the *next* memtable is in the index: should
+the newest transaction turn out to be lost, the one before and the journals make up for it.
 
 After a shortage (``core/shortage.py``), a full disk above all, the memtable stays frozen, its journals stay
 too, and it is tried again; so is a read. Journals that cannot be unlinked go with a later checkpoint. An index

@@ -1,13 +1,13 @@
 """Gives memory back that a burst of work has left behind; ``leveret serve`` only.
 
-Freed objects are not free memory yet. The interpreter keeps small objects in arenas of 1 MiB, and an arena that holds one
-of them is kept whole: garbage that nobody has collected, or one of the ten thousand tuples, lists and dicts that the
-interpreter's free lists keep for their next use. A burst of a gigabyte leaves hundreds of MiB so. A collection of all
-generations frees both, and the allocator of large blocks (glibc) has to be asked.
+Freed objects are not free memory yet. The interpreter keeps small objects in arenas of 1 MiB, and an arena that holds
+one of them is kept whole: garbage that nobody has collected, or one of the ten thousand tuples, lists and dicts that
+the interpreter's free lists keep for their next use. A burst of a gigabyte leaves hundreds of MiB so. A collection of
+all generations frees both, and the allocator of large blocks (glibc) has to be asked.
 
-Both stop the event loop: some 0.1 ms per MiB that goes back to the system, and a collection looks at every container. So
-they run in the idle process only, in different seconds, less and less often while they gain nothing, and where there are
-many objects the collection frees the free lists only: it passes over *frozen* containers.
+Both stop the event loop: some 0.1 ms per MiB that goes back to the system, and a collection looks at every container.
+So they run in the idle process only, in different seconds, less and less often while they gain nothing, and where
+there are many objects the collection frees the free lists only: it passes over *frozen* containers.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -P broker_worker.py DATA SEED DISK
 
-Segments and journals are small, so that files roll, memtables end and garbage is collected all the
-time; the RAM targets of queues go up and down, so that messages are paged out; a channel sends to three queues in a turn. ``DISK`` is ``real``, or
-``faulty``: then writes come short and calls are interrupted, and unsynced data can be lost. It
-prints ``ready PORT``, and takes one line: ``stop`` ends it in order, ``cut`` cuts the power.
+Segments and journals are small, so that files roll, memtables end and garbage is collected all the time; the RAM
+targets of queues go up and down, so that messages are paged out; a channel sends to three queues in a turn. ``DISK``
+is ``real``, or ``faulty``: then writes come short and calls are interrupted, and unsynced data can be lost. It prints
+``ready PORT``, and takes one line: ``stop`` ends it in order, ``cut`` cuts the power.
 """
 
 from __future__ import annotations

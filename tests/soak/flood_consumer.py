@@ -1,13 +1,13 @@
 """A consumer of a flood: one of a group, for all queues, which checks each delivery against the board.
 
-AMQP does not answer acks. So the consumer asks for something on the same channel from time to time
-(channel.flow): when that is answered, the broker has read the acks before, and its queues have them in their
-mail. Then it asks the queues, one after the other (a passive declare): the answer was sent after
-those acks were handled, so the store has them. They are written with the flush after the current one, or within
-0.2 s if nothing else is written. So an ack counts as on the disk when messages have been confirmed to all queues that were
-published after its queue's answer, and ``ON_DISK_S`` later, provided that the broker was alive then. (The time is for
-messages that are confirmed without having been written, because they were acked at once.) Where the store may fail
-and the broker stays, no ack counts as on the disk.
+AMQP does not answer acks. So the consumer asks for something on the same channel from time to time (channel.flow):
+when that is answered, the broker has read the acks before, and its queues have them in their mail. Then it asks the
+queues, one after the other (a passive declare): the answer was sent after those acks were handled, so the store has
+them. They are written with the flush after the current one, or within 0.2 s if nothing else is written. So an ack
+counts as on the disk when messages have been confirmed to all queues that were published after its queue's answer, and
+``ON_DISK_S`` later, provided that the broker was alive then. (The time is for messages that are confirmed without
+having been written, because they were acked at once.) Where the store may fail and the broker stays, no ack counts as
+on the disk.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The table of rules, played on each base; a rule that no scenario can show has a test by its number.
 
-Where children are processes, the first case of each rule is always played on TCP, all are on TCP and UDP with ``--slow``.
+Where children are processes, the first case of each rule is always played on TCP, all are on TCP and UDP with
+``--slow``.
 """
 
 from __future__ import annotations
