@@ -149,6 +149,7 @@ class MetadataStore:
         try:
             while group := self._take():
                 self._commit(group)
+                del group  # a waiting thread must not keep the rows of the last writes
         except BaseException as failure:
             with self._condition:
                 self._failure = failure

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import resource
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -211,6 +213,21 @@ def test_close_commits_what_is_waiting_and_leaves_no_thread(opened, owner: Owner
     with pytest.raises(StoreError, match="is closed"):
         store.write([], [], owner.note("late"))
     assert len(opened().load().vhosts) == 50
+
+
+def test_a_waiting_writer_keeps_nothing_of_the_last_group(opened, owner: Owner) -> None:
+    store = opened()
+
+    then = owner.note("ok")
+    kept = weakref.ref(then)
+    store.write([VhostRow("v")], [], then)
+    del then
+    owner.run(1)
+
+    until_s = time.monotonic() + 10
+    while kept() is not None and time.monotonic() < until_s:
+        time.sleep(0.001)  # its thread goes back to wait
+    assert kept() is None
 
 
 def test_a_writer_that_died_is_noticed(
