@@ -34,6 +34,8 @@ class CreditSender:
 
     Attributes:
         is_blocked: nothing is left; the source must wait for a grant, or for the receiver's end.
+
+    It counts up, what has been sent and not granted: small integers cost no memory.
     """
 
     __slots__ = ("_bytes", "_bytes_initial", "_messages", "_messages_initial", "is_blocked")
@@ -43,24 +45,29 @@ class CreditSender:
         messages: tuple[int, int] = CREDIT_MESSAGES,
         size_bytes: tuple[int, int] = CREDIT_BYTES,
     ) -> None:
-        self._messages = self._messages_initial = messages[0]
-        self._bytes = self._bytes_initial = size_bytes[0]
+        self._messages_initial = messages[0]
+        self._bytes_initial = size_bytes[0]
+        self._messages = self._bytes = 0
         self.is_blocked = False
 
     def spend(self, messages: int, size_bytes: int) -> bool:
         """Spend credit; return whether that has blocked the sender."""
-        self._messages -= messages
-        self._bytes -= size_bytes
-        if (self._messages > 0 and self._bytes > 0) or self.is_blocked:
+        self._messages += messages
+        self._bytes += size_bytes
+        if (
+            self._messages < self._messages_initial and self._bytes < self._bytes_initial
+        ) or self.is_blocked:
             return False
         self.is_blocked = True
         return True
 
     def grant(self, messages: int, size_bytes: int) -> bool:
         """Take a grant; return whether the sender was blocked and is free now."""
-        self._messages += messages
-        self._bytes += size_bytes
-        if not self.is_blocked or self._messages <= 0 or self._bytes <= 0:
+        self._messages -= messages
+        self._bytes -= size_bytes
+        if not self.is_blocked:
+            return False
+        if self._messages >= self._messages_initial or self._bytes >= self._bytes_initial:
             return False
         self.is_blocked = False
         return True
@@ -68,7 +75,7 @@ class CreditSender:
     @property
     def is_whole(self) -> bool:
         """Whether all that was spent has been granted."""
-        return self._messages == self._messages_initial and self._bytes == self._bytes_initial
+        return not self._messages and not self._bytes
 
 
 class CreditReceiver:

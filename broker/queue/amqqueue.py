@@ -51,7 +51,7 @@ from leveret.broker.queue.mailbox import (
     Finish,
     MaybeExpire,
 )
-from leveret.broker.queue.publishers import IDLE_S, Publishers
+from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
@@ -74,7 +74,6 @@ _FINISH: Final = Finish()
 _CHECK_RETURNED: Final = CheckReturned()
 _MAYBE_EXPIRE: Final = MaybeExpire()
 _CLOSE_ACCOUNTS: Final = CloseAccounts()
-_SOON_S: Final = 0.1  # when a turn had not enough time for all
 
 
 class AmqQueue(GenServer):
@@ -195,13 +194,12 @@ class AmqQueue(GenServer):
 
     def _publish(self, publish: mail.Publish) -> None:
         if self._is_deleted:
-            Publishers(self.runtime, self.ref).confirm_all(publish)
+            self._new_publishers().confirm_all(publish)
             return
         consumers = self._consumers
         publishers = self._publishers
         if publishers is None:
-            publishers = self._publishers = Publishers(self.runtime, self.ref)
-            self.start_bulk_timer(IDLE_S, _CLOSE_ACCOUNTS)
+            publishers = self._publishers = self._new_publishers()
         nothing_waits = not self._ready and not self._requeueing
         if (
             nothing_waits
@@ -317,15 +315,15 @@ class AmqQueue(GenServer):
         if self._publishers is not None:
             self._publishers.confirm(refused.runs, ok=False)
 
+    def _new_publishers(self) -> Publishers:
+        return Publishers(self.runtime, self.ref, self._look_at_accounts_in)
+
+    def _look_at_accounts_in(self, delay_s: float) -> Timer:
+        return self.start_bulk_timer(delay_s, _CLOSE_ACCOUNTS)
+
     def _close_accounts(self) -> None:
-        """Close the accounts of channels that publish no more; look again while some are left."""
-        publishers = self._publishers
-        if publishers is None:
-            return
-        has_more = publishers.close_idle()
-        if publishers.is_owing:
-            self.start_bulk_timer(_SOON_S if has_more else IDLE_S, _CLOSE_ACCOUNTS)
-        else:
+        """Close the accounts of channels that publish no more."""
+        if self._publishers is not None and not self._publishers.close_idle():
             self._publishers = None
 
     # Delivering.

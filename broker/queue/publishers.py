@@ -2,8 +2,10 @@
 
 Credit goes to the channels that publish, counted per channel by ``actors.credit``. The account of a
 channel that has not published for ``IDLE_S`` is closed: the channel is granted the rest, and both
-forget it. Accounts of channels that have ended are dropped at the same time, and when the table has
-doubled, so that publishing costs no monitor.
+forget it. An account costs both ends some 500 bytes, so a queue that has many closes them after ``CROWDED_S``:
+a client with hundreds of channels could publish once from each of them to each of thousands of queues. Accounts
+of channels that have ended are dropped at the same time, and when the table has doubled, so that publishing costs
+no monitor.
 
 A confirm is due when the message is safe: mostly at once, and then nothing is noted here. Messages that
 are not safe yet are noted as intervals of ``seq``, which the backing queue confirms in any pieces and
@@ -20,28 +22,39 @@ from leveret.actors.credit import CreditReceiver, Grant
 from leveret.broker import mail
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.timers import Timer
 
 Ranges: TypeAlias = "dict[Ref, list[tuple[int, int]]]"  # channel -> (first_seqno, count)
 Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno
 
-IDLE_S: Final = (
-    10.0  # between two looks at the accounts; one that was not used in between is closed
-)
+# Between two looks at the accounts; one that was not used in between is closed.
+IDLE_S: Final = 10.0
+CROWDED_S: Final = 1.0
+CROWD: Final = 16  # accounts
+_SOON_S: Final = 0.1  # when a look had not enough time for all
 CLOSED_AT_ONCE: Final = 1_000
 _PRUNE_AT: Final = 64
 _seq_of: Final = itemgetter(0)
 
 
 class Publishers:
-    """The publishers of one queue, which is the sender of the mails to them."""
+    """The publishers of one queue, which is the sender of the mails to them.
 
-    __slots__ = ("_credit", "_prune_at", "_queue", "_runtime", "_unconfirmed")
+    Args:
+        look_in: has ``close_idle`` called after so many seconds.
+    """
 
-    def __init__(self, runtime: Runtime, queue: Ref) -> None:
+    __slots__ = ("_credit", "_look_in", "_prune_at", "_queue", "_runtime", "_timer", "_unconfirmed")
+
+    def __init__(self, runtime: Runtime, queue: Ref, look_in: Callable[[float], Timer]) -> None:
         self._runtime = runtime
         self._queue = queue
+        self._look_in = look_in
+        self._timer: Timer | None = None
         self._credit: dict[Ref, CreditReceiver] = {}
         self._prune_at = _PRUNE_AT
         self._unconfirmed: list[Interval] | None = None  # sorted by seq
@@ -90,42 +103,58 @@ class Publishers:
         """Count messages of a channel; return the credit to grant it, if it is time."""
         receiver = self._credit.get(channel)
         if receiver is None:
-            if len(self._credit) >= self._prune_at:
-                self._prune()
+            self._make_room()
             receiver = self._credit[channel] = CreditReceiver()
         return receiver.received(count, size_bytes)
+
+    def _make_room(self) -> None:
+        """Before an account is opened, time the look at it; drop those of channels that have ended."""
+        count = len(self._credit)
+        if not count:
+            self._look(IDLE_S)
+        elif count == CROWD:
+            self._look(CROWDED_S)
+        elif count >= self._prune_at:
+            self._credit = {ref: credit for ref, credit in self._credit.items() if ref.is_alive}
+            self._prune_at = max(_PRUNE_AT, 2 * len(self._credit))
+
+    def _look(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._look_in(delay_s)
 
     def __len__(self) -> int:
         """Return how many channels have an account."""
         return len(self._credit)
 
-    @property
-    def is_owing(self) -> bool:
-        """Whether a channel has an account or waits for confirms."""
-        return bool(self._credit or self._unconfirmed)
-
     def close_idle(self) -> bool:
-        """Close accounts without use since the last call, a turn's worth; return whether some are left."""
+        """Close accounts without use since the last call, a turn's worth; return whether the queue owes anybody.
+
+        It is called again while that is so.
+        """
         waiting = set(self.waiting_channels())
-        closed: set[Ref] = set()
+        closed: list[Ref] = []
         for channel, receiver in self._credit.items():
             if not channel.is_alive:
-                closed.add(channel)
+                closed.append(channel)
             elif receiver.was_idle() and channel not in waiting:
-                closed.add(channel)
+                closed.append(channel)
                 rest = receiver.grant_rest()
                 last = mail.CreditGrant(self._queue, rest.messages, rest.size_bytes, True)
                 self._runtime.send_bulk(channel, last, self._queue)
             if len(closed) == CLOSED_AT_ONCE:
                 break
-        if closed:  # a dict keeps the room of keys that were deleted, so a new one is made
-            left = {ref: credit for ref, credit in self._credit.items() if ref not in closed}
-            self._credit = left
-        return len(closed) == CLOSED_AT_ONCE
-
-    def _prune(self) -> None:
-        self._credit = {ref: credit for ref, credit in self._credit.items() if ref.is_alive}
-        self._prune_at = max(_PRUNE_AT, 2 * len(self._credit))
+        for channel in closed:
+            del self._credit[channel]
+        if len(closed) > len(self._credit):  # a dict keeps the room of keys that were deleted
+            self._credit = dict(self._credit)
+        if not self._credit and not self._unconfirmed:
+            return False
+        if len(closed) == CLOSED_AT_ONCE:
+            self._look(_SOON_S)
+        else:
+            self._look(IDLE_S if len(self._credit) < CROWD else CROWDED_S)
+        return True
 
     # Confirms.
 

@@ -9,7 +9,7 @@ import pytest
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.mail import CreditGrant
-from leveret.broker.queue.publishers import IDLE_S
+from leveret.broker.queue.publishers import CROWD, CROWDED_S, IDLE_S
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
 from rigs.broker_rig import Client, Rig
@@ -169,6 +169,21 @@ def test_an_account_in_use_stays_and_one_beside_it_is_closed(rig: Rig, client: C
     assert accounts(rig, "q") == [1]
     assert publisher_of(rig, client, 1).publisher._credits
     assert not publisher_of(rig, client, 2).publisher._credits
+
+
+def test_a_queue_with_many_accounts_closes_them_soon(rig: Rig) -> None:
+    client = rig.session(channels=200)
+    client.ask(1, m.QueueDeclare("q"))
+    most = 0
+    for number in range(1, 201):
+        client.publish(number, "q", b"x")
+        rig.jump(0.1)
+        most = max(most, *accounts(rig, "q"))
+
+    assert most <= CROWD + 2 * CROWDED_S / 0.1 + 1
+    rig.jump(2 * IDLE_S + 2 * CROWDED_S)
+    assert accounts(rig, "q") == [0]
+    assert not any(publisher_of(rig, client, n)._watched for n in range(1, 201))
 
 
 def test_what_was_under_way_when_an_account_was_closed_still_counts(
