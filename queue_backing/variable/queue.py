@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.variable.release import Release
 
 AHEAD: Final = 256  # entries made of columns at once, so that small fetches cost no more
+FEW: Final = 32  # messages that come one by one get entries up to so many; columns cost as much
 _DIRECT: Final = 8  # from so many messages on a fetch takes them from the columns, not through Q4
 _FAST: Final = 1_024  # messages a fetch may take from Q4 in one go
 _UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # messages that came in and went out at once
@@ -193,7 +194,7 @@ class VariableQueue:
         first, count = self.next_seq, len(messages)
         paged = self.paged
         is_alone = not paged.q3 and paged.delta is BLANK
-        is_long = count > 1 or self.columns.messages or len(self.q4) > AHEAD
+        is_long = count > 1 or self.columns.messages or len(self.q4) > FEW
         if is_alone and is_long and self.uses_columns:
             return self._publish_columns(messages, persistent, expiries, size_bytes, delivered)
         entries, size_bytes = entries_of(

@@ -17,7 +17,7 @@ from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import DEFAULT_LIMITS, Limits
 from leveret.queue_backing.variable.paging import PAGED_BYTES_MIN
-from leveret.queue_backing.variable.queue import AHEAD, VariableQueue
+from leveret.queue_backing.variable.queue import FEW, VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
@@ -267,10 +267,10 @@ def test_a_purge_that_is_freed_in_slices_goes_on_when_it_begins_to_page() -> Non
 def test_single_messages_of_a_short_queue_have_entries_and_those_of_a_long_one_columns() -> None:
     queue = VariableQueue()
 
-    for n in range(AHEAD + 50):
+    for n in range(FEW + 50):
         queue.publish([message(9, n)], False)
 
-    assert len(queue.q4) == AHEAD + 1
+    assert len(queue.q4) == FEW + 1
     assert len(queue.columns.messages) == 49
     check(queue)
-    assert queue.fetch(AHEAD + 50, UNBOUNDED, True).seqs == list(range(AHEAD + 50))
+    assert queue.fetch(FEW + 50, UNBOUNDED, True).seqs == list(range(FEW + 50))
