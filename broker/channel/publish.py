@@ -56,6 +56,7 @@ _RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 METHOD_WORK: Final = 100
 _RUN_WORK: Final = 30
 _MAIL_WORK: Final = 10
+_ACCOUNT_WORK: Final = 50  # of a queue that was not published to of late
 _EXAMINE_WORK: Final = 100  # and the bytes of the header
 _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
 _NOT_THERE: Final = ("starting", "deleted")
@@ -287,6 +288,7 @@ class Publisher:
             if credit is None:
                 channel.watch(ref)
                 credit = credits_[ref] = CreditSender()
+                self.work_left -= _ACCOUNT_WORK
             if credit.spend(count, size_bytes):
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0

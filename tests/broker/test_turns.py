@@ -190,6 +190,22 @@ def test_what_is_published_again_goes_a_known_way(rig: Rig) -> None:
     assert ready(client, "q0") == 2
 
 
+def test_queues_that_were_not_published_to_of_late_count_as_work(rig: Rig) -> None:
+    client = rig.session(channels=2)
+    names = [f"q{number}" for number in range(200)]
+    for name in names:
+        client.ask(1, m.QueueDeclare(name))
+    flood = client.contents(1, *[("", name, b"", {}) for name in names])
+    client.protocol.data_received(flood)
+    assert not client.wire.is_reading
+    rig.settle()
+
+    client.protocol.data_received(flood)
+    assert client.wire.is_reading
+    rig.settle()
+    assert {ready(client, name) for name in names} == {2}
+
+
 FLOODS = {
     "wide": [("amq.fanout", "", b"", {})] * 1_000,
     "many": [("", f"q{n % 50}", b"", {}) for n in range(1_000)],
