@@ -44,38 +44,27 @@ if TYPE_CHECKING:
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
-class Publish:
+class Publish(Struct, eq=False):
     """A run of messages for one queue, from one or (after a merge) several channels.
 
     Attributes:
         messages: in publish order.
         persistent: delivery-mode 2, the same for the whole run.
-        expirations: per-message TTL in ms or None for each message; None when no message has one.
         publishers: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
             the messages; ``size_bytes`` are those of the bodies, ``first_seqno`` is its confirm
             number of the first one, 0 = no confirm.
+        expirations: per-message TTL in ms or None for each message; None when no message has one.
         first_msg_no: the number of the first one's content in the message store, where the others
             follow it; 0 = they are not in the store.
+        own: a merge has copied ``messages``.
     """
 
-    __slots__ = ("expirations", "first_msg_no", "messages", "own", "persistent", "publishers")
-
-    def __init__(
-        self,
-        messages: list[Message],
-        persistent: bool,
-        channel: Ref,
-        size_bytes: int,
-        first_seqno: int = 0,
-        expirations: list[int | None] | None = None,
-        first_msg_no: int = 0,
-    ) -> None:
-        self.messages = messages
-        self.persistent = persistent
-        self.expirations = expirations
-        self.first_msg_no = first_msg_no
-        self.publishers = [(channel, len(messages), size_bytes, first_seqno)]
-        self.own = False
+    messages: list[Message]
+    persistent: bool
+    publishers: list[tuple[Ref, int, int, int]]
+    expirations: list[int | None] | None = None
+    first_msg_no: int = 0
+    own: bool = False
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
@@ -136,7 +125,7 @@ class Resume(Struct, eq=False):
     channel: Ref
 
 
-class Deliver:
+class Deliver(Struct, eq=False):
     """Messages for one consumer.
 
     Attributes:
@@ -147,22 +136,12 @@ class Deliver:
         waiting_bytes: of its messages, while it waits in the channel's mailbox.
     """
 
-    __slots__ = ("consumer", "messages", "queue", "redelivered", "seqs", "waiting_bytes")
-
-    def __init__(
-        self,
-        queue: Ref,
-        consumer: bytes,
-        messages: list[Message],
-        seqs: list[int] | None,
-        redelivered: int,
-    ) -> None:
-        self.queue = queue
-        self.consumer = consumer
-        self.messages = messages
-        self.seqs = seqs
-        self.redelivered = redelivered
-        self.waiting_bytes = 0
+    queue: Ref
+    consumer: bytes
+    messages: list[Message]
+    seqs: list[int] | None
+    redelivered: int
+    waiting_bytes: int = 0
 
     def wait_at(self, gate: DeliveryGate) -> None:
         """The channel is busy, so the delivery waits in its mailbox."""

@@ -33,7 +33,9 @@ log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
-WOKEN_MAX: Final = 64  # by a turn, event or callback, or all bulk turns of a drain
+# By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by itself: a
+# function for it would cost the message path more than the comparison.
+WOKEN_MAX: Final = 64
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 2  # handles that bring no mail
 
@@ -67,7 +69,7 @@ class Scheduler:
         self._bulk: Final[deque[Cell]] = deque()
         self._after: list[Callable[[], None]] = []
         self._is_draining = False
-        self._turns = 0  # given from the run queue
+        self._turns = 0  # given from the run queue while rounds were under way
         self._rounds: deque[tuple[int, Callable[[], None]]] = (
             deque()
         )  # (due at this turn, callback)
@@ -131,15 +133,15 @@ class Scheduler:
             while ready and mails < _FEW_MAILS:
                 mails += turn(ready.popleft())
                 turns += 1
-            if len(ready) > before + WOKEN_MAX:
-                self.limit_woken(before)
             self.mails += mails
             if ready:
+                if len(ready) > before + WOKEN_MAX:
+                    self.limit_woken(before + WOKEN_MAX)
                 turns += self._serve(ready, _FEW_MAILS)
-            self._turns += turns
             if bulk:
                 self._serve(bulk, 0, self.clock.monotonic_s() + DRAIN_S)
             if self._rounds:
+                self._turns += turns
                 self._end_rounds()
             if self._after:
                 self._run_after()
@@ -156,16 +158,16 @@ class Scheduler:
         turn, ready = self._turn, self.ready
         left, turns = DRAIN_MAILS, 0
         look_at = left - mails_per_look
-        before = len(ready)
+        longest = len(ready) + WOKEN_MAX
         while queue and left > 0:
             left -= turn(queue.popleft())
             turns += 1
-            if len(ready) > before + WOKEN_MAX:
-                self.limit_woken(before)
-            if queue is ready:
-                before = len(ready)
+            if len(ready) > longest:
+                self.limit_woken(longest)
             if left < look_at:
                 look_at = left - mails_per_look
+                if queue is ready:  # the next few turns may wake as many
+                    longest = len(ready) + WOKEN_MAX
                 now_s = self.clock.monotonic_s()
                 if until_s is None:
                     until_s = now_s + DRAIN_S
@@ -174,14 +176,13 @@ class Scheduler:
         self.mails += DRAIN_MAILS - left
         return turns
 
-    def limit_woken(self, before: int) -> None:
-        """Let all but the first actors that a turn has woken wait in the bulk queue.
+    def limit_woken(self, longest: int) -> None:
+        """Let actors that a turn has woken wait in the bulk queue, until the run queue has no more than ``longest``.
 
-        Else one client that sends to thousands of queues at once would make all others wait for these. ``before``:
-        the length of the run queue before the turn.
+        Else one client that sends to thousands of queues at once would make all others wait for these.
         """
         ready, bulk = self.ready, self._bulk
-        woken = [ready.pop() for _ in range(len(ready) - before - WOKEN_MAX)]
+        woken = [ready.pop() for _ in range(len(ready) - longest)]
         bulk.extend(reversed(woken))
 
     def _end_rounds(self) -> None:
@@ -220,12 +221,12 @@ class Scheduler:
         """Run a callback that another thread has put on the loop, and drain as after a socket event."""
         was_awake = self.is_awake
         self.is_awake = True
-        before = len(self.ready)
+        longest = len(self.ready) + WOKEN_MAX
         try:
             function(*args)
         finally:
-            if len(self.ready) > before + WOKEN_MAX:
-                self.limit_woken(before)
+            if len(self.ready) > longest:
+                self.limit_woken(longest)
             self.drain_if_last(was_awake)
 
     def drain_if_last(self, was_awake: bool) -> None:

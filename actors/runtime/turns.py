@@ -224,9 +224,15 @@ class Turns:
         inbox = cell.inbox
         left = TURN_MAILS
         if cell.state != QUEUED or cell.kind:
-            if cell.state != QUEUED or cell.kind != PRIORITY or not _is_unsorted(cell):
+            if (
+                cell.state != QUEUED
+                or cell.kind != PRIORITY
+                or not inbox
+                or cell.levels
+                or (len(inbox) > 1 and not _are_unsorted(inbox, cell.actor.unsorted))
+            ):
                 return self._odd_turn(cell)
-            left = min(TURN_MAILS, len(inbox or ()))
+            left = min(TURN_MAILS, len(inbox))
         if not inbox:
             cell.state = IDLE
             return 1
@@ -324,7 +330,7 @@ class Turns:
             return
         cell.state = state | ACTIVE
         ready = self._ready
-        before = len(ready)
+        longest = len(ready) + WOKEN_MAX
         try:
             function(*args)
         except BaseException as error:  # noqa: BLE001  # any exception ends this actor
@@ -334,8 +340,8 @@ class Turns:
                 cell.state = IDLE
             else:
                 self.leave(cell)
-        if len(ready) > before + WOKEN_MAX:
-            self.scheduler.limit_woken(before)
+        if len(ready) > longest:
+            self.scheduler.limit_woken(longest)
 
     def run_event(self, ref: Ref, function: Callable[..., object], *args: object) -> None:
         """Run a socket event as a turn of an actor (``run_as``), and drain when it is the last one."""
@@ -343,7 +349,7 @@ class Turns:
         was_awake = scheduler.is_awake
         scheduler.is_awake = True
         ready, cell = self._ready, ref.cell
-        before = len(ready)
+        longest = len(ready) + WOKEN_MAX
         if cell.state:
             self.run_as(ref, function, *args)
         else:  # the same, spelled out because it runs at every event
@@ -357,8 +363,8 @@ class Turns:
                     cell.state = IDLE
                 else:
                     self.leave(cell)
-        if len(ready) > before + WOKEN_MAX:
-            scheduler.limit_woken(before)
+        if len(ready) > longest:
+            scheduler.limit_woken(longest)
         scheduler.drain_if_last(was_awake)
 
     # Turns that last longer than a drain: coroutine handlers, and handlers in other threads.
@@ -470,18 +476,12 @@ class Turns:
             self.scheduler.report("callback of a start failed", error)
 
 
-def _is_unsorted(cell: Cell) -> bool:
-    """Whether the mail of an actor with priorities may be handled as it came.
+def _are_unsorted(inbox: deque[Mail], unsorted: frozenset[type]) -> bool:
+    """Whether several mails of an actor with priorities may be handled as they came.
 
-    That is so for a single mail, and for mails of the classes that the actor calls ``unsorted``. One look is at a
+    That is so for mails of the classes that the actor calls ``unsorted``, as for a single mail. One look is at a
     turn's worth.
     """
-    inbox = cell.inbox
-    if cell.levels or not inbox:
-        return False
-    if len(inbox) == 1:
-        return True
-    unsorted = cell.actor.unsorted
     some = inbox if len(inbox) <= TURN_MAILS else islice(inbox, TURN_MAILS)
     for mail in some:  # noqa: SIM110  # a generator costs more than the few mails there are
         if mail[0].__class__ not in unsorted:

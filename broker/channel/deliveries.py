@@ -153,9 +153,9 @@ class Deliveries:
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
         session, messages = self._session, mail.messages
-        origin, head, body = messages[-1]
-        is_large = len(body) > LARGE_BODY_BYTES  # more than a batch holds: no other message can be
-        if is_large:
+        large = None
+        if len(messages[-1][2]) > LARGE_BODY_BYTES:  # more than a batch holds: no other can be
+            origin, head, large = messages[-1]
             messages = [*messages[:-1], (origin, head, b"")]
         session.writer.write(
             deliveries(
@@ -167,8 +167,8 @@ class Deliveries:
                 messages,
             )
         )
-        if is_large:
-            session.writer.write_body(self._number, session.frame_max, body)
+        if large is not None:
+            session.writer.write_body(self._number, session.frame_max, large)
 
     def got(
         self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int

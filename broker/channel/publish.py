@@ -267,14 +267,13 @@ class Publisher:
     ) -> list[Ref]:
         """Store messages and send them to all of these queues that are there; return which."""
         count = len(messages)
-        store = self._session.vhost.store.msg_store if persistent else None
         first_msg_no = 0
-        if store is not None:
+        if persistent and (store := self._session.vhost.store.msg_store) is not None:
             first_msg_no = _stored(store, queues, messages, self.confirms is not None, size_bytes)
             if store.backpressure.is_on and self._backpressure is None:
                 self._wait_for(store.backpressure)
-        channel = self._channel
-        runtime = channel.runtime
+        publisher = (self._ref, count, size_bytes, first)
+        runtime = self._channel.runtime
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
         send = runtime.send_bulk if is_bulk else runtime.send
         credits_ = self._credits
@@ -286,16 +285,13 @@ class Publisher:
             reached.append(ref)
             credit = credits_.get(ref)
             if credit is None:
-                channel.watch(ref)
+                self._channel.watch(ref)
                 credit = credits_[ref] = CreditSender()
                 self.work_left -= _ACCOUNT_WORK
             if credit.spend(count, size_bytes):
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
-            send(
-                ref,
-                Publish(messages, persistent, self._ref, size_bytes, first, expirations, msg_no),
-            )
+            send(ref, Publish(messages, persistent, [publisher], expirations, msg_no))
         return reached
 
     def _fan_out(self, fan_out: FanOut) -> None:

@@ -69,7 +69,13 @@ class Channel:
         size_bytes = sum(map(len, bodies))
         first, self.rig.next_msg_no = self.rig.next_msg_no, self.rig.next_msg_no + len(bodies)
         self.send(
-            mail.Publish(messages, persistent, self.ref, size_bytes, seqno, expirations, first)
+            mail.Publish(
+                messages,
+                persistent,
+                [(self.ref, len(bodies), size_bytes, seqno)],
+                expirations,
+                first,
+            )
         )
 
     def consume(self, tag: bytes, **changes: Any) -> Any:

@@ -251,7 +251,7 @@ def test_a_queue_does_not_change_the_list_a_fan_out_shares() -> None:
     channel.consume(b"c", prefetch=1)
     shared = [(b"", b"", b"%d" % n) for n in range(3)]
 
-    channel.send(mail.Publish(shared, False, channel.ref, 3))
+    channel.send(mail.Publish(shared, False, [(channel.ref, len(shared), 3, 0)]))
 
     assert channel.bodies() == [b"0"]
     assert len(shared) == 3

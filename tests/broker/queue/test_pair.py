@@ -219,7 +219,7 @@ def test_deleting_frees_the_messages_without_the_collector() -> None:
     message: Message = (b"o", b"h", bytes(100))
     references = sys.getrefcount(message)
     channel.consume(b"c", prefetch=1)
-    channel.send(mail.Publish([message] * 3, False, channel.ref, 300))
+    channel.send(mail.Publish([message] * 3, False, [(channel.ref, 3, 300, 0)]))
     rig.settle()
     channel.box.clear()
     assert sys.getrefcount(message) > references
