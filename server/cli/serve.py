@@ -38,8 +38,8 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 # The event loop stops for a garbage collection: 8,000 objects, as many as the middle generation may have, take up to
 # 15 ms on a machine with slow memory. Nearly all of them are tuples, which a collection untracks for good. A full
-# collection takes a second with 100,000 queues, so none comes by itself: the broker makes no cycles of objects that live long
-# (docs/decisions/0025-no-full-collections.md).
+# collection takes a second with 100,000 queues, so none comes by itself: the broker makes no cycles of objects that
+# live long (docs/decisions/0025-no-full-collections.md).
 GC_THRESHOLDS: Final = (2_000, 2, 2**31 - 1)
 SWITCH_INTERVAL_S: Final = 0.0005  # a waiting store thread gets the GIL soon
 KEPT_BYTES: Final = 31 * 1024 * 1024
