@@ -22,6 +22,7 @@ the folder with its lock. The store can be opened again only after that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -49,7 +50,7 @@ from leveret.msg_store.reading.rows import ReadThread, RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Worker, as_steps
-from leveret.msg_store.threads.writers import SyncTimes
+from leveret.msg_store.threads.writers import SyncTimes, Writers
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.transient.store import TransientStore
 from leveret.msg_store.wal.backpressure import Backpressure
@@ -89,52 +90,47 @@ class MsgStore:
         limits: StoreLimits = DEFAULT_LIMITS,
         shortage_changed: Callable[[], None] | None = None,
     ) -> None:
-        self.core = opened.core  # group commit
-        self.memtables = opened.core.memtables
-        self._opened = opened
-        self._loop = loop
-        self._failed = failed
-        self.awaited_below = 0  # confirms are awaited of messages with lower numbers, if of any
-        self._clients: dict[int, QueueClient] = {}
-        self._unopened = {  # ended cleanly, and not opened in this start
-            no: CleanTerms(terms.next_seq, terms.next_deliver)
-            for no, terms in opened.recovered.queues.items()
-            if terms.is_clean
-        }
-        self._has_failed = self._is_closed = self.is_short = False
-        self._shortage_changed = shortage_changed
-        self._writing = ShortageLog("writing", opened.folder.path)
-        self._waiting: list[Callable[[], None]] | None = []  # for the end; None after it
-        self._reports = 0
-        self._make_worker = drivers.make_worker
-        self._syncs = SyncTimes(monotonic_s)
-        self._monotonic_s = monotonic_s
-        self._committed_at_s: float | None = None  # when the index was written last
-        self.backpressure = Backpressure(opened.core, limits.backpressure)
-        self.read_cache = ReadCache(limits.room_bytes)  # contents that were read and not taken
-        self.pins = Pins()  # segments that must stay, for snapshots
-        workers = _Workers(drivers.make_worker)
-        try:
+        with ExitStack() as made:  # an error ends the parts made so far, the last one first
+            made.callback(opened.close)
+            self.core = opened.core  # group commit
+            self.memtables = opened.core.memtables
+            self._opened = opened
+            self._loop = loop
+            self._failed = failed
+            self.awaited_below = 0  # confirms are awaited of messages with lower numbers, if of any
+            self._clients: dict[int, QueueClient] = {}
+            self._unopened = {  # ended cleanly, and not opened in this start
+                no: CleanTerms(terms.next_seq, terms.next_deliver)
+                for no, terms in opened.recovered.queues.items()
+                if terms.is_clean
+            }
+            self._has_failed = self._is_closed = self.is_short = False
+            self._shortage_changed = shortage_changed
+            self._writing = ShortageLog("writing", opened.folder.path)
+            self._waiting: list[Callable[[], None]] | None = []  # for the end; None after it
+            self._reports = 0
+            self._make_worker = drivers.make_worker
+            self._syncs = SyncTimes(monotonic_s)
+            self._monotonic_s = monotonic_s
+            self._committed_at_s: float | None = None  # when the index was written last
+            self.backpressure = Backpressure(opened.core, limits.backpressure)
+            self.read_cache = ReadCache(limits.room_bytes)  # contents that were read and not taken
+            self.pins = Pins()  # segments that must stay, for snapshots
+            workers = _Workers(drivers.make_worker)
+            made.callback(workers.close)
             self._make_transients(workers, drivers, limits)
+            made.callback(self.transients.end)
             self._make_readers(workers)
-            self._make_writers(workers, drivers, limits)
+            made.callback(self._reader.end)
+            writers = drivers.make_writers(loop, self._syncs)
+            made.callback(writers.close)
+            made.callback(writers.end)
+            self._make_flusher(writers)
+            made.callback(self._flusher.end)
+            self._make_checkpointer(workers, drivers, limits)
+            made.callback(self._index_threads.close)
             self._make_collector(limits)
-        except BaseException:
-            self._unmake(workers)
-            raise
-
-    def _unmake(self, workers: _Workers) -> None:
-        """End the parts that have been made, and close the opened store."""
-        self.core.wake = None
-        self.core.index_listeners.clear()
-        for name in ("transients", "_reader", "_flusher"):
-            if (part := getattr(self, name, None)) is not None:
-                part.end()
-        for name in ("_index_threads", "_flusher"):
-            if (part := getattr(self, name, None)) is not None:
-                part.close()
-        workers.close()
-        self._opened.close()
+            made.pop_all()
 
     def _make_transients(self, workers: _Workers, drivers: Drivers, limits: StoreLimits) -> None:
         opened = self._opened
@@ -171,17 +167,20 @@ class MsgStore:
         )
         self.rows = RowReader(self.core, index, self._reader)
 
-    def _make_writers(self, workers: _Workers, drivers: Drivers, limits: StoreLimits) -> None:
+    def _make_flusher(self, writers: Writers) -> None:
         opened = self._opened
         self._flusher = FlushDriver(
             self.core,
             opened.rdq_log,
             opened.journal_log,
             self._loop,
-            drivers.make_writers(self._loop, self._syncs),
+            writers,
             self._deliver,
             self._progressed,
         )
+
+    def _make_checkpointer(self, workers: _Workers, drivers: Drivers, limits: StoreLimits) -> None:
+        opened = self._opened
         self._checkpointer = Checkpointer(self.core, opened.index_files, limits.checkpoint)
         self._index_threads = CheckpointDriver(
             self.core,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,12 @@ async def test_a_vhost_that_cannot_be_opened_is_tried_until_it_can(
 
 
 @pytest.mark.parametrize("error", [MemoryError(), StoreError("of the test")])
+@pytest.mark.parametrize(
+    "part",
+    ["Backpressure", "TransientStore", "RowReader", "FlushDriver", "CheckpointDriver", "Collector"],
+)
 async def test_a_store_that_cannot_be_made_of_its_files_is_tried_until_it_can(
-    data: Path, disk: Disk, error: Exception, monkeypatch: pytest.MonkeyPatch
+    data: Path, disk: Disk, part: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(data, disk) as rig:
         await asyncio.to_thread(filled, await rig.on(VHOST))
@@ -106,12 +111,16 @@ async def test_a_store_that_cannot_be_made_of_its_files_is_tried_until_it_can(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.MsgStore, "_make_collector", fail)
+        patched.setattr(store, part, fail)
         async with running(data, disk) as rig:
             assert set(rig.broker.degraded) == {"/", VHOST}
-            await rig.tried(10)
+            await rig.tried(5)
             outages = rig.broker.node.outages.by_vhost
             assert all(outage.is_retried for outage in outages.values())
+            descriptors, threads = open_descriptors(), threading.active_count()
+            await rig.tried(5)
+            assert open_descriptors() <= descriptors
+            assert threading.active_count() <= threads
             patched.undo()
             await rig.tried(1)
             channel = await rig.on(VHOST)
