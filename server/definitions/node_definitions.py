@@ -37,7 +37,7 @@ from leveret.metadata.definitions import (
 )
 from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
-from leveret.routing.bindings import QUEUE
+from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.server.audit_log import audit
 from leveret.server.definitions.plan import ORDER, Plan, described
 from leveret.server.errors import RefusedError
@@ -150,7 +150,8 @@ class NodeDefinitions:
 
     def _add_exchange(self, row: ExchangeRow, exchange: Exchange) -> bool:
         vhost = self._node.vhosts[row.vhost]
-        if row.name in vhost.topology.exchanges:
+        topology = vhost.topology
+        if row.name in topology.exchanges or topology.is_leaving(EXCHANGE, row.name):
             return False
         vhost.add_exchange(exchange)
         return True
@@ -173,7 +174,8 @@ class NodeDefinitions:
 
     async def _add_queue(self, row: QueueRow, starts: bool, plan: Plan) -> bool:
         vhost = self._node.vhosts[row.vhost]
-        if row.name in vhost.topology.queues:
+        topology = vhost.topology
+        if row.name in topology.queues or topology.is_leaving(QUEUE, row.name):
             return False
         entry = QueueEntry(
             row.vhost,

@@ -15,7 +15,10 @@ import pytest
 
 from conformance.raw import Connection
 from conformance.wire import Typed
+from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.vhost.deletions import BINDINGS_PER_TURN
 from leveret.core.errors import ConfigError
+from leveret.routing.exchange import Exchange
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
@@ -450,3 +453,41 @@ async def test_arguments_of_every_type_are_imported_as_they_were_declared(tmp_pa
 
         assert len(broker.node.vhosts["/"].topology.bindings()) == 2
         assert await admin.definitions.export_definitions() == exported
+
+
+@pytest.mark.parametrize("kind", ["queue", "exchange"])
+async def test_what_a_client_declares_and_deletes_meanwhile_is_not_imported(
+    broker: Broker, admin: NodeAdmin, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    node = broker.node
+    vhost, write = node.vhosts["/"], node.metadata.write
+    topology = vhost.topology
+
+    async def write_then_delete(*rows: Any) -> None:
+        await write(*rows)
+        monkeypatch.undo()
+        exchange = Exchange("n", "fanout")
+        entry = QueueEntry("/", "n", durable=False, on_deleted=vhost.queue_deleted)
+        if kind == "queue":
+            vhost.register(entry)
+        else:
+            vhost.add_exchange(exchange)
+        for number in range(3 * BINDINGS_PER_TURN):
+            topology.bind("amq.topic", kind, "n", b"%d" % number, {})
+        if kind == "queue":
+            entry.deleted()
+        else:
+            vhost.deletions.begin(exchange, topology.remove_exchange("n"))
+        assert topology.is_leaving(kind, "n")
+
+    monkeypatch.setattr(node.metadata, "write", write_then_delete)
+    named = {"vhost": "/", "name": "n", "durable": True}
+    named |= {"type": "fanout"} if kind == "exchange" else {}
+    await admin.definitions.import_definitions({f"{kind}s": [named]})
+    await admin.definitions.import_definitions({})  # until the deletion is complete
+
+    assert not topology.queues
+    assert "n" not in topology.exchanges
+    contents = node.metadata.store.load()
+    assert not contents.queues
+    assert not [each for each in contents.exchanges if each.name == "n"]
