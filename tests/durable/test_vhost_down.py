@@ -19,6 +19,7 @@ from leveret.msg_store import store
 from leveret.msg_store.recovery import recovery
 from leveret.server.errors import RefusedError
 from rigs.failing_vhost import VHOST, Disk, running
+from rigs.waiting import eventually
 
 
 @pytest.fixture
@@ -96,10 +97,16 @@ async def test_a_vhost_that_cannot_be_opened_is_tried_until_it_can(
     assert "Traceback" not in caplog.text
 
 
-@pytest.mark.parametrize("error", [MemoryError(), StoreError("of the test")])
 @pytest.mark.parametrize(
-    "part",
-    ["Backpressure", "TransientStore", "RowReader", "FlushDriver", "CheckpointDriver", "Collector"],
+    ("part", "error"),
+    [
+        ("Backpressure", MemoryError()),
+        ("TransientStore", MemoryError()),
+        ("RowReader", MemoryError()),
+        ("FlushDriver", MemoryError()),
+        ("CheckpointDriver", MemoryError()),
+        ("Collector", StoreError("of the test")),
+    ],
 )
 async def test_a_store_that_cannot_be_made_of_its_files_is_tried_until_it_can(
     data: Path, disk: Disk, part: str, error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -114,13 +121,15 @@ async def test_a_store_that_cannot_be_made_of_its_files_is_tried_until_it_can(
         patched.setattr(store, part, fail)
         async with running(data, disk) as rig:
             assert set(rig.broker.degraded) == {"/", VHOST}
-            await rig.tried(5)
+            await rig.tried(2)
             outages = rig.broker.node.outages.by_vhost
             assert all(outage.is_retried for outage in outages.values())
+            vhosts = rig.broker.node.vhosts.values()
+            await eventually(lambda: not any(each.has_supervisor for each in vhosts))
             descriptors, threads = open_descriptors(), threading.active_count()
-            await rig.tried(5)
-            assert open_descriptors() <= descriptors
-            assert threading.active_count() <= threads
+            await rig.tried(2)
+            await eventually(lambda: open_descriptors() <= descriptors)
+            await eventually(lambda: threading.active_count() <= threads)
             patched.undo()
             await rig.tried(1)
             channel = await rig.on(VHOST)
