@@ -170,7 +170,7 @@ class Environment:
             for key, value in changes:
                 if value is None:
                     transaction.delete(key)
-                else:
+                elif key != QUEUE_KEY or _is_higher(value, transaction.get(key)):
                     transaction.put(key, value)
 
     def copy_to(self, directory: Path) -> None:
@@ -229,6 +229,11 @@ def _opened(directory: Path, **options: Any) -> Any:
             return lmdb.open(path, **options)  # bindings for the 0.9 format only
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
+
+
+def _is_higher(number: bytes, before: bytes | None) -> bool:
+    """Whether a counter goes up; two threads write it, and a delayed one must not take it back."""
+    return before is None or bool(unpacked(number) > unpacked(before))
 
 
 def _own(environment: Any, directory: Path, key: bytes) -> Any:

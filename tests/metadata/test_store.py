@@ -22,7 +22,7 @@ from leveret.metadata import environment
 from leveret.metadata.environment import packed
 from leveret.metadata.interface import Metadata
 from leveret.metadata.memory import MemoryStore
-from leveret.metadata.store import ENCODED_HERE, QUEUE_NOS, MetadataStore
+from leveret.metadata.store import ENCODED_HERE, QUEUE_NOS, TOLD_PER_TURN, MetadataStore
 from leveret.metadata.tables import (
     BindingRow,
     Contents,
@@ -230,6 +230,36 @@ def test_a_waiting_writer_keeps_nothing_of_the_last_group(opened, owner: Owner) 
     assert kept() is None
 
 
+def test_outcomes_of_a_group_come_in_order_and_a_few_a_turn(opened, owner: Owner) -> None:
+    store = opened()
+    count = 5 * TOLD_PER_TURN
+    with store._environment._lock:
+        for number in range(count):
+            store.write([VhostRow(f"v{number}")], [], owner.note(number))
+    turns = []
+    while len(owner.outcomes) < count:
+        before = len(owner.outcomes)
+        owner.calls.get(timeout=10)()
+        turns.append(len(owner.outcomes) - before)
+
+    assert owner.outcomes == list(range(count))
+    assert max(turns) <= TOLD_PER_TURN
+
+
+def test_an_outcome_that_raises_does_not_hold_the_others_back(opened, owner: Owner) -> None:
+    def fails(_: object) -> None:
+        raise RuntimeError("one of them")
+
+    store = opened()
+    with store._environment._lock:
+        store.write([VhostRow("first")], [], fails)
+        store.write([VhostRow("second")], [], owner.note("second"))
+    with pytest.raises(RuntimeError, match="one of them"):
+        owner.run(1)
+
+    assert owner.run(1) == ["second"]
+
+
 def test_a_writer_that_died_is_noticed(
     opened, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +334,53 @@ def test_queue_numbers_never_come_again_even_without_a_row(opened) -> None:
 
     assert seen == sorted(set(seen))
     assert seen[0] == 1
+
+
+def test_the_thread_reserves_queue_numbers_ahead(
+    opened, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    store.next_boot_epoch()
+    here, commit = list[object](), environment.Environment.commit
+
+    def noted(self: environment.Environment, changes: list[environment.Change]) -> None:
+        if threading.current_thread() is threading.main_thread():
+            here.append(changes)
+        commit(self, changes)
+
+    monkeypatch.setattr(environment.Environment, "commit", noted)
+    for _ in range(3):
+        for _ in range(QUEUE_NOS // 2):
+            store.next_queue_no()
+        store.next_queue_no()
+        owner.calls.get(timeout=10)()
+        for _ in range(QUEUE_NOS // 2 - 1):
+            store.next_queue_no()
+
+    assert here == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_reservation_that_comes_late_takes_no_number_back(
+    opened, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """The thread hangs while a caller uses up more than the block that it was to reserve."""
+    store = opened()
+    store.next_boot_epoch()
+    goes_on, commit = threading.Event(), environment.Environment.commit
+
+    def held(self: environment.Environment, changes: list[environment.Change]) -> None:
+        if threading.current_thread() is not threading.main_thread() and late:
+            assert goes_on.wait(10)
+        commit(self, changes)
+
+    monkeypatch.setattr(environment.Environment, "commit", held)
+    seen = [store.next_queue_no() for _ in range(2 * QUEUE_NOS + 1)]
+    goes_on.set()
+    store.close()
+
+    assert seen == list(range(1, len(seen) + 1))
+    assert opened().next_queue_no() > seen[-1]
 
 
 def test_queue_numbers_are_safe_without_a_boot_epoch_too(opened) -> None:
