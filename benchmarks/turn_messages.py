@@ -192,6 +192,18 @@ def _(rig: Rig) -> None:
     time.sleep(15)
 
 
+@operation("messages expire", "every second of 500,000, purged, and again, deleted")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    rig.measure()
+    two = message(1, b"q", bytes(100), properties=b"\x01\x00\x03100") + message(1, b"q", bytes(100))
+    for method in (QueuePurge("q"), QueueDelete("q")):
+        for _ in range(rig.scaled(2_500)):
+            peer.raw(two * 100)
+        peer.call(1, method)
+
+
 @operation("priorities", "255, 255,000 messages, then purged")
 def _(rig: Rig) -> None:
     peer = rig.peer()

@@ -10,7 +10,9 @@ broker an amqqueue calls its backing actor in this way (``InlineTurn``) and noth
 ``CallExit``, which ends it, too.
 
 The callee's waiting mail is handled first. If more than ``INLINE_MAILS`` wait, the request
-overtakes the rest. A suspended callee is run: it is the caller's turn that is being spent.
+overtakes the rest. A suspended callee is run: it is the caller's turn that is being spent. An ``InlineTurn`` overtakes
+mail that the callee has sent itself, if no other waits: that is long work left for later turns, a step in each, and a
+caller with many calls would have all the steps done in its own turn.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class InlineTurn(Generic[A]):
     def __enter__(self) -> A:
         cell = self._to.cell
         if cell.state or cell.inbox or cell.kind:
-            _make_ready(self._turns, self._to, cell)
+            _make_ready(self._turns, self._to, cell, _has_only_own_mail(cell, self._to))
         cell.state |= ACTIVE
         actor: A = cell.actor
         return actor
@@ -104,8 +106,12 @@ class InlineTurn(Generic[A]):
             self._turns.leave(cell)
 
 
-def _make_ready(turns: Turns, to: Ref, cell: Cell) -> None:
-    """Let the callee handle its waiting mail, or end, before the request."""
+def _has_only_own_mail(cell: Cell, to: Ref) -> bool:
+    return not cell.levels and all(sender is to for _, sender in cell.inbox or ())
+
+
+def _make_ready(turns: Turns, to: Ref, cell: Cell, may_overtake: bool = False) -> None:
+    """Let the callee handle its waiting mail, unless the request may overtake it, or end."""
     if cell.state & ACTIVE:
         raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
     if cell.kind & COROUTINES:
@@ -115,7 +121,7 @@ def _make_ready(turns: Turns, to: Ref, cell: Cell) -> None:
     suspended = cell.state & SUSPENDED
     cell.state &= ~SUSPENDED
     waiting = min(cell.mail_count(), INLINE_MAILS)
-    if waiting and not cell.state & DOOMED:
+    if waiting and not may_overtake and not cell.state & DOOMED:
         turns.handle_waiting(cell, waiting)
     elif cell.state & DOOMED:
         turns.end_doomed(cell)

@@ -242,6 +242,27 @@ def test_a_suspended_callee_answers_and_stays_suspended(runtime: Runtime) -> Non
     assert seen[2:] == ["waits"]
 
 
+def test_work_that_the_callee_has_left_for_later_stays_there(runtime: Runtime) -> None:
+    seen: list[Any] = []
+    backing = runtime.spawn(Backing, seen)
+
+    def works(actor: Backing) -> None:
+        actor.runtime.again(actor.ref, "rest")
+
+    turn = InlineTurn[Backing](runtime.turns, backing)
+    with turn as actor:
+        works(actor)
+    for number in range(3):
+        with turn as actor:
+            assert actor.double(number) == 2 * number
+    assert seen == []
+    runtime.send(backing, "mail")
+    with turn as actor:
+        assert actor.seen == ["rest", "mail"]
+    runtime.run_until_idle()
+    assert seen == ["rest", "mail"]
+
+
 def test_a_callee_with_priorities_handles_its_mail_by_level(runtime: Runtime) -> None:
     class Sorted(Backing):
         def prioritise(self, message: Any) -> int:
