@@ -36,6 +36,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.actor import IGNORE
+from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.broker.channel.channel import Channel
 from leveret.broker.connection.connections import CONNECTIONS, vhost_of
 from leveret.broker.connection.listener import Listener
@@ -55,6 +56,7 @@ from leveret.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.signals import Exit
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.supervisors.reports import Report
@@ -147,12 +149,24 @@ class VhostSup(_OfVhost):
             return IGNORE
         self._node, self._vhost = node, vhost
         vhost.supervisor = self.ref
+        vhost.store.was_open = False
         self.runtime.watch(self.ref, lambda _: vhost_ended(node, vhost))
         children = (
             ChildSpec("queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"),
             ChildSpec("recovery", QueueStarter, (node, vhost)),
         )
         return SupervisorSpec("one_for_all", 2, 300.0, children)
+
+    def _handle_exit(self, message: Exit) -> None:
+        """End with a store that could not be opened at all: the keeper tries again after a pause.
+
+        One that was open is opened again at once, so that clients stay connected.
+        """
+        store = self._vhost.store
+        if store.error is not None and not store.was_open:
+            self._stop_children_and_end(SHUTDOWN)
+        else:
+            super()._handle_exit(message)
 
     def terminate(self, reason: object) -> None:
         """Close the vhost's connections, as RabbitMQ does; it is down, so none is opened meanwhile."""

@@ -1,10 +1,10 @@
 """The keeper of the vhosts: a vhost that the machine has taken down is started again, for ever.
 
-A supervisor gives up on a vhost that fails a third time in five minutes. That is right for bugs. A disk that is full
-or has errors, or descriptors and memory that are used up, get better by themselves or by an operator, and nobody
-should have to start the node again for it. So a vhost whose store failed for such a reason (``StoreState.error``)
-is started again, at most ``PAUSE_S`` after each failure, whatever the other vhosts do. Meanwhile its clients are
-refused, and the other vhosts serve.
+A supervisor gives up on a vhost that fails a third time in five minutes, or whose store cannot be opened. That is
+right for bugs. A disk that is full or has errors, or descriptors and memory that are used up, get better by
+themselves or by an operator, and nobody should have to start the node again for it. So a vhost whose store failed
+for such a reason (``StoreState.error``) is started again, at most ``PAUSE_S`` after each failure, whatever the other
+vhosts do. Meanwhile its clients are refused, and the other vhosts serve.
 
 One line in the log says that a vhost is down, one per minute that it still is and how often it was tried, and
 one that it serves again. A start that takes less than ``SLOW_S`` has none of them.

@@ -28,6 +28,7 @@ class StoreState:
         msg_store: the open store; None on a node without a data directory.
         is_open: queues can be started on it; without a data directory as soon as the vhost runs.
         error: of disk, descriptors or memory, by which the store failed last; None while it is open.
+        was_open: it has been open since the vhost was started.
         durable_at_failure: its durable position when it failed: the next start reads nothing behind it.
         in_use: done when no thread has the files of a store that is not open; None if none ever had.
     """
@@ -36,6 +37,7 @@ class StoreState:
         self.msg_store: MsgStore | None = None
         self.is_open = False
         self.error: Exception | None = None
+        self.was_open = False
         self.durable_at_failure: DurablePosition | None = None
         self.in_use: asyncio.Future[None] | None = None
         self._waiting: list[Callable[[None], object]] = []
@@ -50,7 +52,7 @@ class StoreState:
     def opened(self, msg_store: MsgStore | None) -> None:
         """Note that the store is open, and tell those who wait for it."""
         self.msg_store = msg_store
-        self.is_open = True
+        self.is_open = self.was_open = True
         self.error = self.durable_at_failure = None
         waiting, self._waiting = self._waiting, []
         for then in waiting:

@@ -13,10 +13,12 @@ import pytest
 
 from conformance.raw import error_of
 from leveret.broker.node.node import VHOST_KEEPER
+from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S
 from leveret.core.errors import StoreError
 from leveret.msg_store import store
 from leveret.msg_store.recovery import recovery
+from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.server.errors import RefusedError
 from rigs.failing_vhost import VHOST, Disk, running
 from rigs.waiting import eventually
@@ -59,13 +61,27 @@ DOWN = f"access to vhost '{VHOST}' refused for user 'guest': vhost '{VHOST}' is 
     ],
 )
 async def test_a_vhost_that_cannot_be_opened_is_tried_until_it_can(
-    data: Path, disk: Disk, code: int, call: str, caplog: pytest.LogCaptureFixture
+    data: Path,
+    disk: Disk,
+    code: int,
+    call: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running(data, disk) as rig:
         await asyncio.to_thread(filled, await rig.on(VHOST))
     disk.fail(code, call)
-
     caplog.set_level(logging.INFO)
+    begun: list[Path] = []
+
+    def tried_to_open() -> int:
+        return begun.count(store_folder(data, VHOST))
+
+    def noted(where: StoreFiles, *args: Any) -> Any:
+        begun.append(where.path)
+        return open_store(where, *args)
+
+    monkeypatch.setattr(recovery, "open_store", noted)
     async with running(data, disk) as rig:
         assert list(rig.broker.degraded) == [VHOST]
         assert "of the test" in rig.broker.degraded[VHOST]
@@ -74,8 +90,9 @@ async def test_a_vhost_that_cannot_be_opened_is_tried_until_it_can(
         )  # fmt: skip
         await asyncio.to_thread(filled, await rig.on("/"))
         await rig.tried(20)
-        descriptors = open_descriptors()
+        descriptors, opened = open_descriptors(), tried_to_open()
         await rig.tried(20)
+        assert tried_to_open() == opened + 20, "once in each try"
         assert open_descriptors() <= descriptors
         assert rig.broker.node.epochs.current <= 4, "epochs are not used up"
         (row,) = await rig.admin.vhosts.check_virtual_hosts()

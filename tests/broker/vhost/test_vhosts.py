@@ -171,6 +171,24 @@ def test_a_vhost_that_is_down_takes_no_new_queues(rig: Rig, client: Client) -> N
     assert "q" not in rig.queues
 
 
+def test_a_queue_is_not_started_without_the_store_that_is_to_keep_its_messages(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store ends while the row of the declaration is written, and is being opened again."""
+    vhost = rig.node.vhosts["/"]
+    told: list[Any] = []
+    monkeypatch.setattr(rig.store, "_deliver", told.append)
+    client.send(1, durable("q"))
+    assert client.take() == []
+
+    vhost.store.closed()
+    told.pop()()
+    rig.settle()
+    (closed,) = client.take()
+    assert closed.reply_code == 541
+    assert "q" not in rig.queues
+
+
 def test_a_restarted_vhost_runs_the_queues_it_had(rig: Rig, client: Client) -> None:
     client.ask(1, durable("q"))
     client.ask(1, m.QueueBind("q", "amq.direct", "k"))
