@@ -14,6 +14,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.disk_watch import interval_s as disk_interval_s
 from leveret.broker.node.memory_watch import (
+    COLLECT_AFTER_S,
     COLLECT_S,
     QUEUES_PER_TURN,
     READ_BYTES_MIN,
@@ -303,22 +304,36 @@ def test_queues_in_use_report_and_are_told_what_they_may_keep() -> None:
     assert told.duration_s == pytest.approx((8.0 + 1.0 + 1.0) / 2 / 0.75)
 
 
-def test_garbage_is_collected_before_the_alarm_and_rarely() -> None:
+def test_garbage_is_collected_under_an_alarm_that_lasts_and_rarely() -> None:
     watched = Watched(MemoryWatch)
     watched.clock.jump(COLLECT_S)
     assert watched.machine.collections == 0
 
     watched.machine.used, watched.machine.garbage = 5 * GB, 2 * GB
-    watched.clock.jump(2.0)
+    watched.clock.jump(COLLECT_AFTER_S - 5.0)
+    assert watched.machine.collections == 0
+    assert watched.raised == ("memory",)
+    watched.clock.jump(10.0)
     assert watched.machine.used == 3 * GB
     assert watched.raised == ()
 
     watched.machine.used = 5 * GB
-    watched.clock.jump(COLLECT_S - 10.0)
+    watched.clock.jump(COLLECT_S - 15.0)
     assert watched.machine.collections == 1
     assert watched.raised == ("memory",)
     watched.clock.jump(20.0)
     assert watched.machine.collections == 2
+
+
+def test_a_short_alarm_costs_no_collection() -> None:
+    watched = Watched(MemoryWatch)
+    for _ in range(20):
+        watched.machine.used = 5 * GB
+        watched.clock.jump(COLLECT_AFTER_S / 2)
+        watched.machine.used = 1 * GB
+        watched.clock.jump(COLLECT_AFTER_S)
+
+    assert watched.machine.collections == 0
 
 
 def test_many_queues_are_sent_mail_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
