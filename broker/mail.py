@@ -262,6 +262,6 @@ class Delete(Struct):
 
 
 class Info(Struct):
-    """Answered a dict of figures for status and list_queues (``AmqQueue._info``)."""
+    """Answered a dict of figures for status and list_queues (``broker/queue/figures.py``)."""
 
     items: tuple[str, ...] = ()

@@ -101,6 +101,7 @@ class Runtime:
         self.send_now = turns.send_now
         self.send_bulk = turns.send_bulk
         self.again = turns.again
+        self.end_turn = turns.end_turn
         self.suspend = turns.suspend
         self.resume = turns.resume
         self.run_as = turns.run_as

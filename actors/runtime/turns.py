@@ -170,6 +170,12 @@ class Turns:
         else:
             self.send_bulk(ref, message, ref)
 
+    def end_turn(self, ref: Ref) -> None:
+        """Have an actor's turn end behind the handler under way; its other mail waits in the bulk queue."""
+        cell = ref.cell
+        if cell.state & ACTIVE and cell.has_mail():
+            cell.state |= YIELDED
+
     def put(self, cell: Cell, mail: Mail) -> None:
         """Put a mail into a live actor's mailbox as it is."""
         if cell.inbox is None:

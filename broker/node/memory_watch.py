@@ -16,8 +16,8 @@ So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the oth
 them, so none is confirmed.
 
 ``leveret serve`` lets the interpreter make no full garbage collection, as it stops everything for up to seconds. Should
-there be such garbage after all, the watch has it collected when the use has been above the limit for ``COLLECT_AFTER_S``,
-at most once in ``COLLECT_S``.
+there be such garbage after all, the watch has it collected when the alarm has lasted for ``COLLECT_AFTER_S``, at most
+once in ``COLLECT_S``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,13 @@ RELIEF_SHARE: Final = 0.8  # of the limit; with more in use contents are given u
 RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
 CONTENTS_SHARE: Final = 0.25  # of the limit, for contents that no channel has got
 CONTENTS_BYTES_MIN: Final = 16 * 1024 * 1024  # so much may wait below any limit
-GIVE_BACK_S: Final = 1.0  # between two times that free memory is given back; more of it would take longer at once
+GIVE_BACK_S: Final = (
+    1.0  # between two times that free memory is given back; more of it would take longer at once
+)
 COLLECT_S: Final = 600.0  # between two full garbage collections
-COLLECT_AFTER_S: Final = 60.0  # above the limit; what queues page out and clients take mostly ends it before
+COLLECT_AFTER_S: Final = (
+    60.0  # above the limit; what queues page out and clients take mostly ends it before
+)
 GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
 
 _LOOK: Final = "look"

@@ -40,6 +40,7 @@ from leveret.broker.queue.arguments import locked
 from leveret.broker.queue.consumer import ChannelRecord, Consumer
 from leveret.broker.queue.consumers import Consumers
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, alive_at
+from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.mailbox import (
     INFO_LEVEL,
     LEVELS,
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
 
 _Got: TypeAlias = "tuple[Ref, Message, int | None, bool, int]"
 
-
 _CONTINUE: Final = Continue()
 _DROP_EXPIRED: Final = DropExpired()
 _FINISH: Final = Finish()
@@ -80,7 +80,7 @@ class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
     __slots__ = ("_backing", "_consumers", "_continues", "_entry", "_expiry", "_is_deleted",
-        "_publishers", "_ready", "_requeueing", "_returning", "_unused_timer",
+        "_messages_left", "_publishers", "_ready", "_requeueing", "_returning", "_unused_timer",
         "_waiting_calls")  # fmt: skip
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
@@ -97,6 +97,7 @@ class AmqQueue(GenServer):
         self._expiry = MessageExpiry(recovered=bool(self._ready))
         self._unused_timer: UnusedTimer | None = None
         self._continues = self._is_deleted = False
+        self._messages_left = TURN_MESSAGES
         self._requeueing: Requeueing | None = None  # None: no message is on its way back
         self._waiting_calls: list[tuple[Any, From]] | None = None
         self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
@@ -209,6 +210,7 @@ class AmqQueue(GenServer):
         ):
             return
         messages, count = publish.messages, len(publish.messages)
+        self._charge(count)
         persistent = publish.persistent and self._entry.durable
         size_bytes = sum([each[2] for each in publish.publishers])
         expiries = self._expiry.deadlines(publish.expirations, self.runtime.clock, count)
@@ -328,6 +330,13 @@ class AmqQueue(GenServer):
 
     # Delivering.
 
+    def _charge(self, count: int) -> None:
+        """Count messages that a mail took; a turn ends when they are a turn's worth."""
+        self._messages_left -= count
+        if self._messages_left <= 0:
+            self._messages_left = TURN_MESSAGES
+            self.runtime.end_turn(self.ref)
+
     def _continue(self) -> None:
         if not self._continues:
             self._continues = True
@@ -393,6 +402,7 @@ class AmqQueue(GenServer):
         # The backing queue drops messages that are damaged on the disk: count again.
         self._ready = self._ready - count if count == room else self._backing.len()
         if count:
+            self._charge(count)
             seqs = fetched.seqs if ack_required else None
             allotments = consumers.deal(count)
             done = deliver(
@@ -420,6 +430,7 @@ class AmqQueue(GenServer):
             ack.channel, ack.consumer, seqs
         )
         self._backing.ack(seqs)
+        self._charge(len(seqs))
         if unblocked:
             self._go_on()
 
@@ -431,6 +442,7 @@ class AmqQueue(GenServer):
         if len(seqs) > TURN_MESSAGES:
             self._requeue_later().refuse(requeue)
             return
+        self._charge(len(seqs))
         consumers.settle(requeue.channel, requeue.consumer, seqs)
         self._ready += self._backing.requeue(seqs)
         self._go_on()
@@ -460,6 +472,7 @@ class AmqQueue(GenServer):
         """Drop a turn's worth of expired messages from the head; return whether those were all."""
         dropped = self._expiry.drop_expired(self._backing, self._now_ms(), self._time_head)
         self._ready -= dropped.count
+        self._charge(dropped.count)
         if dropped.count == TURN_MESSAGES and dropped.head is not None:
             self._continue()
             return False
@@ -613,17 +626,7 @@ class AmqQueue(GenServer):
         """Answer figures by RabbitMQ's names; those asked for, or all."""
         if self._requeueing:
             return NOREPLY
-        consumers = self._consumers
-        figures: dict[str, Any] = {
-            "state": self._entry.state,
-            "consumers": self._consumer_count(),
-            "active_consumers": consumers.active if consumers is not None else 0,
-            "exclusive_consumer": consumers is not None and consumers.exclusive,
-            **self._backing.info(),
-        }
-        if not self._consumer_count():  # else it would have to be measured all the time
-            figures["consumer_capacity"] = figures["consumer_utilisation"] = 0
-        return {name: figures[name] for name in info.items or figures if name in figures}
+        return figures_of(self._entry, self._consumers, self._backing, info.items)
 
     # The end.
 

@@ -166,3 +166,51 @@ def test_requeues_of_two_channels_at_once_restore_the_order() -> None:
     heir.consume(b"h")
 
     assert heir.bodies() == [b"%d" % n for n in range(4 * TURN_MESSAGES)]
+
+
+@pytest.mark.parametrize("kind", ["publish", "ack", "requeue"])
+def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> None:
+    rig = Rig(arguments=longs(x_message_ttl=10_000))
+    channel, other = rig.channel(), rig.channel()
+    batch, count = TURN_MESSAGES // 10, 50
+    channel.consume(b"c")
+    for _ in range(count):
+        channel.publish(*[b"x"] * batch)
+        rig.settle()
+    deliveries = [seqs for each in channel.take(mail.Deliver) if (seqs := each.seqs)]
+
+    handled: list[int] = []
+    backing = rig.entry.backing
+    assert backing is not None
+    queue = backing.cell.actor.queue
+
+    class Noting(VariableQueue):
+        __slots__ = ()
+
+        def publish_delivered(self, messages: list[Any], *more: Any) -> tuple[int, bool]:
+            handled.append(len(messages))
+            return super().publish_delivered(messages, *more)
+
+        def ack(self, seqs: list[int]) -> int:
+            handled.append(len(seqs))
+            return super().ack(seqs)
+
+        def requeue(self, seqs: list[int]) -> int:
+            handled.append(len(seqs))
+            return super().requeue(seqs)
+
+    queue.__class__ = Noting
+    for number, seqs in enumerate(deliveries):
+        if kind == "publish":
+            channel.publish(*[b"x"] * len(seqs), expirations=[number + 10_000] * len(seqs))
+        else:
+            make = mail.Ack if kind == "ack" else mail.Requeue
+            tag = (b"c", None)[number % 2]  # neighbours of one consumer would be merged
+            channel.send(make(channel.ref, tag, seqs))
+    rig.runtime.send(other.ref, "mail")
+    seen: list[int] = []
+    other.ref.cell.actor.handle_mail = lambda *_: seen.append(sum(handled))
+    rig.settle()
+
+    assert sum(handled) >= batch * count
+    assert seen[0] <= TURN_MESSAGES + batch

@@ -1,0 +1,31 @@
+"""Figures of a queue, by RabbitMQ's names, for status and list_queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.consumers import Consumers
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.queue_backing.api import QueueOperations
+
+
+def figures_of(
+    entry: QueueEntry,
+    consumers: Consumers | None,
+    backing: QueueOperations,
+    items: Sequence[str],
+) -> dict[str, Any]:
+    """Return the figures with these names, or all; ``consumers`` is None when there never were any."""
+    count = consumers.count if consumers is not None else 0
+    figures: dict[str, Any] = {
+        "state": entry.state,
+        "consumers": count,
+        "active_consumers": consumers.active if consumers is not None else 0,
+        "exclusive_consumer": consumers is not None and consumers.exclusive,
+        **backing.info(),
+    }
+    if not count:  # else it would have to be measured all the time
+        figures["consumer_capacity"] = figures["consumer_utilisation"] = 0
+    return {name: figures[name] for name in items or figures if name in figures}
