@@ -144,7 +144,7 @@ class FlushDriver:
         finally:  # an error of the receiver is the loop's, and does not hold the store up
             if is_over:
                 self._end()
-            elif self._core.pending_ops or self._on_stopped is not None:
+            elif self._core.has_work or self._on_stopped is not None:
                 self._wake()
 
     def _end(self) -> None:

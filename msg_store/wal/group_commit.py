@@ -356,7 +356,7 @@ class GroupCommit:
         """
         if self._flush is not None or self.error is not None or self.is_rotating:
             return None
-        if not self.pending_ops and self.shortage is None:
+        if not self.has_work:
             return None
         if self.is_short:
             return SHORTAGE_RETRY_S
@@ -365,6 +365,11 @@ class GroupCommit:
             if not self.pending_ops or self._is_urgent or self.pending_ops >= SLICE_OPS
             else LINGER_S
         )
+
+    @property
+    def has_work(self) -> bool:
+        """Something is to be written, if only a frame that shows that a shortage is over."""
+        return bool(self.pending_ops) or self.shortage is not None
 
     @property
     def is_idle(self) -> bool:

@@ -22,8 +22,8 @@ MUTANTS = {
     ),
     "publishers wait for ever when all that found no room is cancelled": Mutant(
         "wal/group_commit.py",
-        "if not self.pending_ops and self.shortage is None:",
-        "if not self.pending_ops:",
+        "return bool(self.pending_ops) or self.shortage is not None",
+        "return bool(self.pending_ops)",
     ),
     "a file that a failed call has made stays": Mutant(
         "format/append_log.py",

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from leveret.msg_store.wal.flush import Flush
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
 from rigs.store.flush_rig import Running
+from rigs.waiting import eventually
 
 
 @pytest.fixture
@@ -135,6 +137,31 @@ async def test_a_full_disk_is_tried_again(store: Running) -> None:
     assert await store.report() == Report(nacked=[(1, 1, 1)])
     store.core.resume()  # as the timer does after a second
     assert await store.report() == Report(safe=[(1, 1, 1)])
+
+
+async def test_a_shortage_ends_also_when_all_that_waited_has_been_acked(
+    store: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody may publish meanwhile, so nobody but the store itself tries again."""
+    monkeypatch.setattr("leveret.msg_store.wal.group_commit.SHORTAGE_RETRY_S", 0.01)
+    store.calls.fail("pwrite", OSError(errno.ENOSPC, "full"), "*.jnl", times=100)
+    msg_no = store.publish(1)
+    await store.report()
+    assert store.core.shortage is not None
+    flushes = 0
+    start = store.core.start
+
+    def counted() -> Flush:
+        nonlocal flushes
+        flushes += not store.core.pending_ops
+        return start()
+
+    monkeypatch.setattr(store.core, "start", counted)
+    store.core.ack(1, [(1, msg_no)])
+    await eventually(lambda: flushes > 2, within_s=5)
+    store.calls.heal()
+
+    await eventually(lambda: store.core.shortage is None, within_s=5)
 
 
 async def test_stopping_on_a_full_disk_gives_up_after_a_try(store: Running) -> None:
