@@ -33,16 +33,21 @@ if TYPE_CHECKING:
     from leveret.queue_backing.variable.queue import VariableQueue
 
 
-PAGED_BYTES_MIN: Final = 64 * 1024  # of bodies; paging out fewer is not worth an index
+# Paging out fewer is not worth an index. A small message costs 120 bytes in RAM, as much as its position alone.
+PAGED_BYTES_MIN: Final = 64 * 1024  # of bodies
+PAGED_MESSAGES_MIN: Final = 16 * 1024
 
 
 def aim_at(queue: VariableQueue, duration_s: float) -> bool:
     """Set the target, and page nothing yet; return whether messages may have to be paged out.
 
-    A queue without an index gets one when there is a target and its messages are large enough to matter.
+    A queue without an index gets one when there is a target and its messages are large or many enough to matter.
     """
     if not queue.can_page:
-        is_large = queue.ready_bytes + queue.pending.size_bytes >= PAGED_BYTES_MIN
+        is_large = (
+            queue.ready_bytes + queue.pending.size_bytes >= PAGED_BYTES_MIN
+            or queue.count + len(queue.pending.in_ram) >= PAGED_MESSAGES_MIN
+        )
         if duration_s == INFINITE or not is_large or not queue.begin_paging():
             return False
     is_lower = queue.ram.aim_at(duration_s)

@@ -16,7 +16,7 @@ from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import DEFAULT_LIMITS, Limits
-from leveret.queue_backing.variable.paging import PAGED_BYTES_MIN
+from leveret.queue_backing.variable.paging import PAGED_BYTES_MIN, PAGED_MESSAGES_MIN
 from leveret.queue_backing.variable.queue import FEW, VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
@@ -177,6 +177,20 @@ def test_memory_pressure_pages_what_is_worth_it(size: int, openings: int) -> Non
     assert pair.queue.ram_count == (0 if openings else 10)
     assert pair.proxy.info()["messages_paged_out"] == (10 if openings else 0)
     assert drained(pair) == list(range(10))
+
+
+def test_very_many_messages_are_worth_paging_however_small_they_are() -> None:
+    pair = Pair()
+    pair.publish(0, PAGED_MESSAGES_MIN, 0)
+
+    for _ in range(2):
+        pair.runtime.send(pair.ref, SetRamDurationTarget(0.0))
+        pair.idle()
+
+    assert pair.openings == 1
+    info = pair.proxy.info()
+    assert (pair.queue.ram_count, info["messages_paged_out"]) == (0, PAGED_MESSAGES_MIN)
+    assert len(pair.queue.paged.q3) <= DEFAULT_LIMITS.segment + DEFAULT_LIMITS.io_batch
 
 
 def test_without_an_index_it_stays_in_ram_and_tries_again() -> None:
