@@ -458,7 +458,7 @@ class Reader(GenServer):
         elif type(message) is GiveUpContents:
             free_contents(self.runtime.clock, self.scanner)
             self.read_control.throttle.drop_held()
-            self.fail(ResourceError("message given up, low on memory", 0))
+            self.fail(ResourceError("message dropped: memory is short", 0))
         else:
             super().handle_cast(message)
 

@@ -152,7 +152,7 @@ class MemoryWatch(GenServer):
         given_up = self._connections.give_up_contents(kept_bytes)
         if given_up:
             log.warning(
-                "messages given up, low on memory: their connections are closed connections=%d",
+                "unfinished messages dropped, memory is short: connections closed connections=%d",
                 given_up,
             )
 

@@ -52,7 +52,7 @@ def test_the_largest_incomplete_contents_are_given_up_until_few_bytes_are_held(r
     closes: list[list[Any]] = [client.take() for client in clients]
     assert [len(each) for each in closes] == [1, 0, 1, 0]
     assert closes[0][0] == m.ConnectionClose(
-        506, "RESOURCE_ERROR - message given up, low on memory", 0, 0
+        506, "RESOURCE_ERROR - message dropped: memory is short", 0, 0
     )
     assert rig.node.connections.give_up_contents(2 * MB) == 0
 
