@@ -23,8 +23,9 @@ def test_it_is_free_when_both_are_above_zero_again() -> None:
     sender = CreditSender(*LIMITS)
     sender.spend(12, 1200)
 
-    assert sender.grant(2, 400) is False  # no message left
-    assert sender.grant(4, 0) is True
+    assert sender.grant(2, 200) is False  # no message left, and no byte
+    assert sender.grant(4, 0) is False  # no byte left
+    assert sender.grant(0, 1) is True
     assert not sender.is_blocked
     assert sender.grant(4, 0) is False
 

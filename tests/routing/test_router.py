@@ -73,6 +73,17 @@ def test_a_cycle_of_three_with_two_ways_gives_one_copy() -> None:
     assert routed(topology, "a", b"k") == ["q"]
 
 
+def test_a_deleted_queue_whose_bindings_are_not_dropped_yet_gets_nothing() -> None:
+    topology = build({"a": "fanout", "b": "fanout"}, ["q", "r"])
+    topology.bind("a", EXCHANGE, "b", b"", {})
+    for name in ("q", "r"):
+        topology.bind("b", QUEUE, name, b"", {})
+
+    topology.remove_queue("q")
+
+    assert routed(topology, "a", b"k") == routed(topology, "b", b"k") == ["r"]
+
+
 def test_an_exchange_bound_to_itself_is_visited_once() -> None:
     topology = build({"a": "fanout"}, ["q"])
     topology.bind("a", EXCHANGE, "a", b"", {})

@@ -247,6 +247,16 @@ def test_patterns_made_to_keep_many_nodes_live_are_walked_in_slices_and_counted(
     assert set(found) == {0}
 
 
+def test_a_walk_looks_at_a_node_once_for_each_word() -> None:
+    matcher, live = TopicMatcher(), set[topic._Node]()
+    matcher.add(binding(b"#.a.#.b", "q"))
+    topic._enter(matcher._root, live)
+
+    work = sum(topic._walk_nodes(live, [b"a"] * 100, {}))
+
+    assert work <= (100 + 1) * 4 * topic._NODE_WORK
+
+
 def test_a_target_bound_twice_to_one_pattern_stays_until_both_are_gone() -> None:
     matcher = TopicMatcher()
     first, second = binding(b"a.#", "q"), binding(b"a.#", "q")

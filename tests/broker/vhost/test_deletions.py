@@ -113,6 +113,19 @@ def test_an_exchange_of_a_deleted_exchanges_name_waits_for_the_last_step() -> No
     assert stored(rig.store) == {"queue q", "exchange x"}
 
 
+def test_a_deletion_is_answered_behind_its_last_step() -> None:
+    rig = Rig()
+    client = bound(rig, is_durable=False)
+
+    topology = begun(rig, client, m.QueueDelete("q"))
+    while topology.leaving:
+        assert client.take() == []
+        rig.runtime.drain()
+    rig.settle()
+
+    assert client.take() == [m.QueueDeleteOk(0)]
+
+
 def test_an_exchange_whose_only_bindings_are_those_of_a_deleted_queue_is_unused() -> None:
     rig = Rig()
     client, other = bound(rig), rig.session()
