@@ -33,7 +33,9 @@ PAUSE_S: Final = 1.0  # between two looks at the vhosts that are down, each of w
 SLOW_S: Final = 5.0  # a start that takes longer is logged as an outage
 REMINDER_S: Final = 60.0  # between two lines about a vhost that is still down
 
-STAYS_DOWN: Final = "restart limit reached, see the errors in the log; leveret ctl restart_vhost starts it"
+STAYS_DOWN: Final = (
+    "restart limit reached, see the errors in the log; leveret ctl restart_vhost starts it"
+)
 _LOOK: Final = "look"
 
 
