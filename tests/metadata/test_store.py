@@ -603,7 +603,7 @@ def test_the_last_room_of_a_disk_is_for_counters_and_deletions(
     with pytest.raises(StoreError, match="No space left on device"):
         opened.commit([(b"\x01l", bytes(600_000))])
     opened.commit([(b"\x01k", None)])
-    opened.commit([(b"\x00boot_epoch", bytes(100_000))], may_use_reserve=True)
+    opened.commit([(b"\x00boot_epoch", bytes(300_000))], may_use_reserve=True)
     assert opened.rows() == []
     opened.close()
 

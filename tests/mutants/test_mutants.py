@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from mutants import (
+    broker_mutants,
     collector_mutants,
     fan_out_mutants,
+    routing_mutants,
     snapshot_mutants,
     step_mutants,
     store_mutants,
@@ -125,6 +127,27 @@ PARTS = {
         fan_out_mutants.MUTANTS,
         suite("broker", "channel/confirms", "channel/fan_out"),
         Mutant("channel/fan_out.py", "Invariants:", "Invariants:"),
+    ),
+    "queues": Faults(
+        "",
+        broker_mutants.QUEUES,
+        suite("actors", "credit")
+        + suite(
+            "broker", "queue/consumers", "queue/requeueing", "queue/amqqueue", "channel/publish"
+        ),
+        Mutant("broker/queue/consumers.py", "_gone: set", "_gone: set"),
+    ),
+    "definitions": Faults(
+        "",
+        broker_mutants.DEFINITIONS,
+        suite("broker", "vhost/deletions", "node/bootstrap") + suite("metadata", "store"),
+        Mutant("broker/vhost/deletions.py", "_under_way: deque", "_under_way: deque"),
+    ),
+    "routing": Faults(
+        "routing",
+        routing_mutants.MUTANTS,
+        suite("routing", "router", "topology", "headers", "topic"),
+        Mutant("work.py", "EXCHANGE_WORK", "EXCHANGE_WORK"),
     ),
 }
 

@@ -1,0 +1,90 @@
+"""Faults to plant in queues, credit, deletions and the definitions of a node."""
+
+from __future__ import annotations
+
+from mutants.planted import Mutant
+
+_CONSUMERS, _PUBLISHERS = "broker/queue/consumers.py", "broker/queue/publishers.py"
+_REQUEUEING, _CREDIT = "broker/queue/requeueing.py", "actors/credit.py"
+_VHOST, _DELETIONS = "broker/vhost/vhost.py", "broker/vhost/deletions.py"
+_ENVIRONMENT = "metadata/environment.py"
+
+QUEUES = {
+    "consumers of ended channels stay in their rings": Mutant(
+        _CONSUMERS,
+        "            if len(self._gone) > self.active:\n                self._tidy()\n",
+        "",
+    ),
+    "only one ring forgets them": Mutant(
+        _CONSUMERS,
+        "for priority in {each.spec.priority for each in gone}:",
+        "for priority in {max(each.spec.priority for each in gone)}:",
+    ),
+    "they still count as active": Mutant(
+        _CONSUMERS, "        self.active -= not consumer.blocked\n        if", "        if"
+    ),
+    "an account is closed without its rest": Mutant(
+        _PUBLISHERS, "rest = receiver.grant_rest()", "rest = Grant(0, 0)"
+    ),
+    "an account is whole although credit is out": Mutant(
+        _CREDIT,
+        "return not self._messages and not self._bytes",
+        "return True",
+    ),
+    "a sender is free with messages and without bytes": Mutant(
+        _CREDIT,
+        "if self._messages >= self._messages_initial or self._bytes >= self._bytes_initial:",
+        "if self._messages >= self._messages_initial:",
+    ),
+    "bytes are not granted": Mutant(_CREDIT, " and self._bytes < self._bytes_more_after:", ":"),
+    "the oldest are requeued first": Mutant(
+        _REQUEUEING, "self._buckets.pop(self._keys.pop())", "self._buckets.pop(self._keys.pop(0))"
+    ),
+    "what an ended channel refused is requeued twice": Mutant(
+        _REQUEUEING,
+        "deque(each for each in self._refused if each.channel is not channel)",
+        "self._refused",
+    ),
+}
+
+DEFINITIONS = {
+    "a queue's row goes with the last of its bindings": Mutant(
+        _VHOST,
+        "        if entry.durable:\n            deletes.append(self._queue_row(entry))\n        if deletes:",
+        "        if entry.durable and not self.topology.is_leaving(QUEUE, entry.name):\n"
+        "            deletes.append(self._queue_row(entry))\n        if deletes:",
+    ),
+    "a queue takes a name whose bindings are not dropped": Mutant(
+        _VHOST, "yield from self.deletions.name_free(QUEUE, name)", "yield from ()"
+    ),
+    "an exchange takes a name whose bindings are not dropped": Mutant(
+        _VHOST, "yield from self.deletions.name_free(EXCHANGE, name)", "yield from ()"
+    ),
+    "the answer does not wait for the last bindings": Mutant(
+        _VHOST,
+        "        yield from self.deletions.ended(entry)\n        if entry.durable:",
+        "        if entry.durable:",
+    ),
+    "rows of dropped bindings stay": Mutant(
+        _DELETIONS,
+        "            self._metadata.delete_later(rows)\n        self._tell",
+        "            pass\n        self._tell",
+    ),
+    "bindings that a crash has left stay": Mutant(
+        "broker/node/bootstrap.py", "            vhost.forget_bindings(rows)", "            pass"
+    ),
+    "deletions find no room on a full disk": Mutant(
+        _ENVIRONMENT,
+        "if puts_bytes and not may_use_reserve:",
+        "if not may_use_reserve and changes:",
+    ),
+    "the reserve is not for those who may use it": Mutant(
+        _ENVIRONMENT, "if puts_bytes and not may_use_reserve:", "if puts_bytes:"
+    ),
+    "an environment without its map is used": Mutant(
+        _ENVIRONMENT, "self._is_lost = isinstance(error, lmdb.Error)", "self._is_lost = False"
+    ),
+    "an environment that failed is used": Mutant(
+        _ENVIRONMENT, "                    self._is_lost = True\n", "                    pass\n"
+    ),
+}

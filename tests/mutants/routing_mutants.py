@@ -1,0 +1,50 @@
+"""Faults to plant in routing."""
+
+from __future__ import annotations
+
+from mutants.planted import Mutant
+
+MUTANTS = {
+    "a deleted queue still gets messages": Mutant(
+        "router.py", "    if topology.leaving:\n        topology.drop_leaving(found)\n", ""
+    ),
+    "a walk finds deleted queues": Mutant(
+        "router.py", "        topology.drop_leaving(found)\n        for", "        for"
+    ),
+    "a name is never free again": Mutant(
+        "topology.py", "del self.leaving[target], self._places[place]", "del self.leaving[target]"
+    ),
+    "a step drops all bindings": Mutant(
+        "topology.py", "                work -= binding.weight\n", "                pass\n"
+    ),
+    "an exchange's own bindings stay at their targets": Mutant(
+        "topology.py", "            self._forget_at_target(outgoing)\n", ""
+    ),
+    "nodes are entered again by each word": Mutant(
+        "topic.py",
+        "if any_words is not None and any_words not in entered:",
+        "if any_words is not None:",
+    ),
+    "a # is entered once and forgotten": Mutant("topic.py", "        stay += stay_too\n", ""),
+    "a cached state outlives a word": Mutant(
+        "topic.py",
+        "            if not any(node.children for node in state.nodes):\n                state.always = following",
+        "            state.always = following",
+    ),
+    "work of a topic walk is not counted": Mutant(
+        "topic.py", "            yield _NODE_WORK * len(each)", "            yield 0"
+    ),
+    "a headers rule stays in the index": Mutant(
+        "headers.py",
+        "            if there is rule or not there:\n                del self._places[place]\n",
+        "",
+    ),
+    "the last of several rules is lost": Mutant(
+        "headers.py", "            if there is rule or not there:", "            if True:"
+    ),
+    "one pair is sufficient for all": Mutant(
+        "headers.py",
+        "self.needs_one = not self.all_of or len(self.pairs) == 1",
+        "self.needs_one = True",
+    ),
+}
