@@ -126,7 +126,7 @@ class ChannelLimiter:
             self.waiting = set()
         self.waiting.add(queue)
 
-    def take_waiting(self) -> list[Ref]:
+    def take_waiting(self, count_max: int) -> list[Ref]:
         """Return the queues to resume and forget them.
 
         The first of them may take all the room, so they take turns in being the first.
@@ -136,4 +136,7 @@ class ChannelLimiter:
             return queues
         queues.sort(key=id)  # the same order every time, whichever it is
         self._turn = (self._turn + 1) % len(queues)
-        return queues[self._turn :] + queues[: self._turn]
+        queues = queues[self._turn :] + queues[: self._turn]
+        if len(queues) > count_max:
+            self.waiting = set(queues[count_max:])
+        return queues[:count_max]

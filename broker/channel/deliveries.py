@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.queue.registry import QueueEntry
 
+RESUMES_MAX: Final = 1_000  # in a turn, of the queues that wait for room
 _GET_OK: Final = struct.Struct(">HHQB")
 
 
@@ -68,6 +69,7 @@ class Deliveries:
         "_channel",
         "_number",
         "_rest",
+        "_resumes_later",
         "_session",
         "_source",
         "gate",
@@ -83,6 +85,7 @@ class Deliveries:
         self._number = channel.number
         self._source: Source | None = None  # of the latest basic.get
         self._rest: tuple[type[Ack | Requeue | Reject], int] | None = None  # kind, last tag
+        self._resumes_later = False
         self.subscriptions: dict[bytes, Subscription] = {}
         self._by_queue: dict[QueueEntry, small_set.SmallSet] = {}
         self.unacked = Unacked()
@@ -286,15 +289,20 @@ class Deliveries:
         Queues that waited hear first, in the limiter's order: the first to hear may take all the room.
         """
         channel = self._channel.ref
-        turns = self._made_room(settled) if self.limiter.limit else []
-        for queue in turns:
-            for source, seqs in settled:
-                if source.queue is queue:
-                    self._post(queue, kind(channel, source.consumer, seqs))
-            self._post(queue, Resume(channel))
+        if self.limiter.limit:
+            self._count_off(settled)
+            queues = self._to_resume()
+            if queues:
+                by_queue: dict[Ref, list[tuple[Source, list[int]]]] = {}
+                for each in settled:
+                    by_queue.setdefault(each[0].queue, []).append(each)
+                for queue in queues:
+                    for source, seqs in by_queue.pop(queue, ()):
+                        self._post(queue, kind(channel, source.consumer, seqs))
+                    self._post(queue, Resume(channel))
+                settled = [each for several in by_queue.values() for each in several]
         for source, seqs in settled:
-            if source.queue not in turns:
-                self._post(source.queue, kind(channel, source.consumer, seqs))
+            self._post(source.queue, kind(channel, source.consumer, seqs))
 
     def set_limit(self, limit: int) -> None:
         """Start, change or (0) end the channel-wide limit; deliveries that are unacked now count."""
@@ -303,22 +311,34 @@ class Deliveries:
             limiter.in_flight = self.unacked.count_of_consumers()
         limiter.limit = limit
         self._session.read_control.limit_coalescing(limit)
-        for queue in self._waiting():
-            self._post(queue, Resume(self._channel.ref))
+        self._resume()
 
-    def _made_room(self, settled: Settled) -> list[Ref]:
-        """Count settled deliveries of consumers off the channel-wide limit; return the queues that waited."""
+    def _count_off(self, settled: Settled) -> None:
+        """Count settled deliveries of consumers off the channel-wide limit."""
         limiter = self.limiter
         for source, seqs in settled:
             if source.consumer is not None:
                 limiter.in_flight -= len(seqs)
         limiter.in_flight = max(0, limiter.in_flight)
-        return self._waiting()
 
-    def _waiting(self) -> list[Ref]:
-        """Return the queues that the channel-wide limit held back, if it does not any more."""
+    def _resume(self) -> None:
+        for queue in self._to_resume():
+            self._post(queue, Resume(self._channel.ref))
+
+    def _to_resume(self) -> list[Ref]:
+        """Return queues that the channel-wide limit held back; others go on in a later turn if there is room still."""
         limiter = self.limiter
-        return limiter.take_waiting() if limiter.waiting and limiter.room() else []
+        if not limiter.waiting or not limiter.room():
+            return []
+        queues = limiter.take_waiting(RESUMES_MAX)
+        if limiter.waiting and not self._resumes_later:
+            self._resumes_later = True
+            self._channel.next_turn(self._resume_more)
+        return queues
+
+    def _resume_more(self, _: object) -> None:
+        self._resumes_later = False
+        self._resume()
 
     def _post(self, queue: Ref, mail: object) -> None:
         self._channel.runtime.send(queue, mail)

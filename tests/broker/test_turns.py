@@ -11,8 +11,9 @@ from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Run
 from leveret.amqp.tables import Table
-from leveret.broker.channel import channel, unacked
+from leveret.broker.channel import channel, deliveries, unacked
 from leveret.broker.channel.routes import WORK_S
+from leveret.broker.mail import Resume
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Client, Rig
@@ -395,3 +396,75 @@ def test_methods_count_by_the_time_they_take(rig: Rig, monkeypatch: pytest.Monke
     turn_s = channel.PUBLISH_TURN_WORK * WORK_S
     assert turns[0] >= count * SlowTurns.turn_s / turn_s - 1
     assert client.take() == [m.ExchangeDeleteOk()] * count
+
+
+def with_waiting(rig: Rig, taken: int, waiting: int) -> Client:
+    """A client with a shared prefetch that some queues have used up; others wait for room."""
+    client = rig.session(channels=2)
+    client.ask(1, m.BasicQos(0, taken, global_=True))
+    for number in range(taken + waiting):
+        client.ask(1, m.QueueDeclare(f"q{number}"))
+        client.ask(1, m.BasicConsume(f"q{number}", f"c{number}"))
+    for number in range(taken + waiting):
+        client.publish(2, f"q{number}", b"%d" % number)
+    assert len(client.bodies()) == taken
+    return client
+
+
+class CountedList(list[Any]):
+    """A list that counts how often somebody goes through it."""
+
+    walks = 0
+
+    def __iter__(self) -> Any:
+        type(self).walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("method", [m.BasicAck(0, True), m.BasicNack(0, True, False)])
+def test_a_settlement_looks_once_at_each_delivery_however_many_queues_wait(
+    rig: Rig, method: m.Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = with_waiting(rig, 20, 40)
+    take_to = unacked.Unacked.take_to
+
+    def counted(self: unacked.Unacked, last: int) -> unacked.Settled:
+        return CountedList(take_to(self, last))
+
+    monkeypatch.setattr(unacked.Unacked, "take_to", counted)
+    CountedList.walks = 0
+    client.send(1, method)
+
+    assert CountedList.walks <= 4
+    assert len(client.bodies()) == 20
+
+
+def test_few_of_the_queues_that_wait_for_room_are_resumed_in_a_turn(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "RESUMES_MAX", 5)
+    client = with_waiting(rig, 2, 40)
+    resumed, send = list[object](), rig.runtime.send
+
+    def counted(to: Any, message: Any, *rest: Any) -> None:
+        if type(message) is Resume:
+            resumed.append(to)
+        send(to, message, *rest)
+
+    monkeypatch.setattr(rig.runtime, "send", counted)
+    client.send(1, m.BasicAck(0, multiple=True))
+    assert len(client.bodies()) == 2
+    assert len(resumed) == 5, "two of them have used up the room"
+
+    turns, next_turn = [1], channel.Channel.next_turn
+
+    def noted(self: channel.Channel, callback: Callable[[Any], None]) -> None:
+        turns[0] += 1
+        next_turn(self, callback)
+
+    monkeypatch.setattr(channel.Channel, "next_turn", noted)
+    resumed.clear()
+    client.send(1, m.BasicQos(0, 0, global_=True))
+    assert len(client.bodies()) == 38
+    assert len(resumed) == 38
+    assert turns[0] == 8

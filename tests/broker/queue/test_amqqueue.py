@@ -147,7 +147,7 @@ def test_a_channels_limit_counts_deliveries_of_all_queues() -> None:
     assert channel.bodies() == [b"0"]
 
     channel.limiter.in_flight -= 2
-    assert channel.limiter.take_waiting() == [rig.queue]
+    assert channel.limiter.take_waiting(1_000) == [rig.queue]
     channel.send(mail.Resume(channel.ref))
     assert channel.bodies() == [b"1"]
 

@@ -218,7 +218,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         """As the channel does: refused queues are told when there is room."""
         gate, limiter = peer.channel.gate, peer.channel.limiter
         waiting = set(iter(gate.take_one, None)) if gate.is_open else set()
-        waiting |= set(limiter.take_waiting()) if limiter.room() else set()
+        waiting |= set(limiter.take_waiting(1_000)) if limiter.room() else set()
         if waiting:
             peer.channel.send(mail.Resume(peer.channel.ref))
 

@@ -74,7 +74,7 @@ def test_the_limit_of_a_channel_is_shared_by_its_consumers() -> None:
 
     assert dealt(consumers, 10) == "aba"
     assert limiter.in_flight == 3
-    assert limiter.take_waiting() == [QUEUE]
+    assert limiter.take_waiting(10) == [QUEUE]
 
     limiter.in_flight -= 2
     assert consumers.resume("ch")
@@ -158,7 +158,7 @@ def test_no_ack_waits_while_its_channel_has_no_room() -> None:
     consumers.add(consume("ch", b"a", limiter=limiter))
 
     assert dealt(consumers, 9) == "nana"
-    assert limiter.take_waiting() == [QUEUE]
+    assert limiter.take_waiting(10) == [QUEUE]
 
     limiter.in_flight -= 1
     assert consumers.resume("ch")
@@ -172,7 +172,7 @@ def test_queues_that_wait_for_a_channel_take_turns_in_being_first() -> None:
     for _ in range(6):
         for queue in ("a", "b", "c"):
             limiter.wait(queue)
-        queues = limiter.take_waiting()
+        queues = limiter.take_waiting(1_000)
         assert sorted(queues) == ["a", "b", "c"]
         first.append(queues[0])
 
@@ -466,7 +466,7 @@ class ConsumersMachine(RuleBasedStateMachine):
         for channel in CHANNELS:
             gate, limiter = self.outlets[channel], self.limiters[channel]
             waits = gate.is_open and list(iter(gate.take_one, None))
-            waits = (limiter.room() and limiter.take_waiting()) or waits
+            waits = (limiter.room() and limiter.take_waiting(1_000)) or waits
             if waits:
                 self.real.resume(channel)
                 self.model.resume(channel)
