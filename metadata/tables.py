@@ -8,6 +8,7 @@ that rows of an older format can be read.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 from msgspec import Struct, field
@@ -143,7 +144,7 @@ class QueueRow(Row):
     user: str = ""
 
 
-class BindingRow(Row):
+class BindingRow(Row, dict=True):
     """A binding; ``kind`` is what ``destination`` names, ``"queue"`` or ``"exchange"``."""
 
     TABLE: ClassVar[int] = 7
@@ -155,9 +156,12 @@ class BindingRow(Row):
     routing_key: bytes = b""
     arguments: Table = field(default_factory=dict)
 
-    @property
+    @cached_property
     def key(self) -> Key:
-        """All fields: the arguments are part of a binding's identity, their order is not."""
+        """All fields: the arguments are part of a binding's identity, their order is not.
+
+        It is asked for several times while the row is written, and arguments may be large.
+        """
         arguments = encode_table(dict(sorted(self.arguments.items())))
         return (
             self.vhost, self.source, self.kind, self.destination, self.routing_key, arguments,

@@ -243,7 +243,7 @@ class VHost:
             assert there is not None
             yield from self._wait_for(self._binding_row(there))
         elif new.is_durable:
-            row = self._binding_row(new)
+            row = self._binding_row(new, dict(sorted(arguments.items())))
             try:
                 yield from self.commit([row], [])
             except InternalError:
@@ -527,12 +527,13 @@ class VHost:
         no, arguments = entry.queue_no, entry.arguments
         return QueueRow(self.name, entry.name, True, entry.auto_delete, arguments, no, user_name)
 
-    def _binding_row(self, binding: Binding) -> BindingRow:
+    def _binding_row(self, binding: Binding, arguments: Table | None = None) -> BindingRow:
+        """Return the row of a binding; its arguments need not be decoded if they are given, sorted by name."""
         return BindingRow(
             self.name,
             binding.source,
             binding.kind,
             binding.destination,
             binding.key,
-            binding.arguments,
+            binding.arguments if arguments is None else arguments,
         )

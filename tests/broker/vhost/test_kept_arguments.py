@@ -9,6 +9,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp.tables import Table
+from leveret.metadata import tables
 from rigs.broker_rig import Rig
 
 FIELDS = 2_000
@@ -58,3 +59,30 @@ def test_large_arguments_take_hardly_more_memory_than_they_had_on_the_wire(
         tracemalloc.stop()
 
     assert kept_bytes < 2 * sent_bytes  # decoded it would be 15 times as much
+
+
+@pytest.mark.parametrize("what", ["bound", "unbound"])
+def test_the_arguments_of_a_durable_binding_are_encoded_once_for_its_row(
+    rig: Rig, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not each time somebody asks for the row's key: a table may have 20,000 fields."""
+    client = rig.session()
+    client.ask(1, m.ExchangeDeclare("x", "headers", durable=True))
+    client.ask(1, m.QueueDeclare("q", durable=True))
+    arguments: Table = {"a": ("l", 1), "b": ("l", 2)}
+    encoded = [0]
+    encode = tables.encode_table
+
+    def counted(table: Table) -> bytes:
+        encoded[0] += 1
+        return encode(table)
+
+    if what == "unbound":
+        client.ask(1, m.QueueBind("q", "x", "", arguments=arguments))
+    monkeypatch.setattr(tables, "encode_table", counted)
+    if what == "bound":
+        client.ask(1, m.QueueBind("q", "x", "", arguments=arguments))
+    else:
+        client.ask(1, m.QueueUnbind("q", "x", "", arguments=arguments))
+
+    assert encoded[0] <= (what == "bound")
