@@ -9,7 +9,7 @@ PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONSAFEPATH := 1
 
-.PHONY: run test slow check format bench clean
+.PHONY: run test slow check format bench turns clean
 
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/leveret serve $(ARGS)
@@ -33,6 +33,9 @@ format: $(VENV)/.installed-dev
 
 bench: $(VENV)/.installed
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
+
+turns: $(VENV)/.installed
+	$(VENV)/bin/python benchmarks/turns.py --out benchmarks/results --table docs/reference/turns.md $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from turn_operations import Operations, consumers, declare, exchange, gone, named, open_channels
@@ -16,15 +17,18 @@ from leveret.amqp.methods import (
     BasicNack,
     BasicQos,
     ChannelClose,
+    ConnectionStartOk,
     QueueBind,
     QueueDeclare,
     QueueDelete,
+    TxSelect,
 )
 
 if TYPE_CHECKING:
     from turns import Rig
 
     from leveret.amqp.fields import Method
+    from leveret.amqp.tables import Table
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add
@@ -41,6 +45,30 @@ def _(rig: Rig) -> None:
     rig.measure()
     consumers(peer, [1], count, "q")
     peer.calls(1, [BasicCancel(f"c{number}") for number in range(count)])
+
+
+@operation("basic.cancel", "10,000 consumers of a queue, in one write")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    count = rig.scaled(10_000)
+    consumers(peer, [1], count, "q")
+    rig.measure()
+    peer.calls(1, [BasicCancel(f"c{number}") for number in range(count)])
+
+
+@operation("basic.consume", "10,000 tags of 255 octets, 10^5 messages, channel closed")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    rig.measure()
+    tags = [f"{number:0255}" for number in range(rig.scaled(10_000))]
+    peer.calls(1, [BasicConsume("q", tag) for tag in tags])
+    fast = message(1, b"q") * 10_000
+    for _ in range(10):
+        peer.raw(fast)
+    peer.wait(spec.BASIC_DELIVER, 100_000)
+    peer.call(1, ChannelClose(200, "", 0, 0))
 
 
 @operation("basic.consume", "10,000 priorities on a queue, channel closed")
@@ -105,26 +133,42 @@ def _(rig: Rig) -> None:
     peer.call(1, QueueDelete("q"))
 
 
-@operation("socket dropped", "2,000 channels, 10,000 consumers, 10^5 unacked")
-def _(rig: Rig) -> None:
+def both_ends(
+    size: str, exclusive: str = ""
+) -> Callable[[Callable[[Rig], Peer]], Callable[[Rig], Peer]]:
+    """Put the ends of the connection that a function prepares into the table: connection.close and a reset.
+
+    ``exclusive``: a queue that must be gone then.
+    """
+
+    def register(prepare: Callable[[Rig], Peer]) -> Callable[[Rig], Peer]:
+        @operation("connection.close", size)
+        def close(rig: Rig) -> None:
+            peer = prepare(rig)
+            rig.measure()
+            peer.close()
+            if exclusive:
+                gone(rig, exclusive)
+
+        @operation("socket dropped", size)
+        def drop(rig: Rig) -> None:
+            peer = prepare(rig)
+            rig.measure()
+            peer.drop()
+
+        return prepare
+
+    return register
+
+
+@both_ends("2,000 channels, 10,000 consumers, 10^5 unacked")
+def _(rig: Rig) -> Peer:
     peer, consumer = _many_consumers(rig)
     fill_fast = message(1, b"q") * 10_000
     for _ in range(10):
         peer.raw(fill_fast)
     consumer.wait(spec.BASIC_DELIVER, 100_000)
-    rig.measure()
-    consumer.drop()
-
-
-@operation("connection.close", "2,000 channels, 10,000 consumers, 10^5 unacked")
-def _(rig: Rig) -> None:
-    peer, consumer = _many_consumers(rig)
-    fill_fast = message(1, b"q") * 10_000
-    for _ in range(10):
-        peer.raw(fill_fast)
-    consumer.wait(spec.BASIC_DELIVER, 100_000)
-    rig.measure()
-    consumer.close()
+    return consumer
 
 
 def _consumed_queues(rig: Rig, count: int, messages: int, **options: Any) -> Peer:
@@ -153,6 +197,52 @@ def _(rig: Rig) -> None:
     rig.measure()
     peer.send(1, BasicNack(0, multiple=True, requeue=True))
     peer.call(1, QueueDeclare("q0", passive=True))
+
+
+@operation("basic.ack", "100 times, 20,000 queues wait for room of a global prefetch of 1")
+def _(rig: Rig) -> None:
+    peer, publisher = rig.peer(), rig.peer()
+    peer.call(1, BasicQos(0, 1, global_=True))
+    names = named(rig.scaled(20_000))
+    declare(peer, names)
+    peer.calls(1, [BasicConsume(name, name) for name in names])
+    publisher.raw(b"".join([message(1, name.encode()) * 2 for name in names]))
+    publisher.call(1, QueueDeclare("q0", passive=True))
+    rig.measure()
+    for number in range(1, 101):
+        peer.wait(spec.BASIC_DELIVER, number)
+        peer.send(1, BasicAck(0, multiple=True))
+
+
+@operation(
+    "basic.ack multiple", "5,000 of as many queues, 20,000 wait for room of a global prefetch"
+)
+def _(rig: Rig) -> None:
+    peer, publisher = rig.peer(), rig.peer()
+    names = named(rig.scaled(25_000))
+    peer.call(1, BasicQos(0, len(names) // 5, global_=True))
+    declare(peer, names)
+    peer.calls(1, [BasicConsume(name, name) for name in names])
+    publisher.raw(b"".join([message(1, name.encode()) for name in names]))
+    publisher.call(1, QueueDeclare("q0", passive=True))
+    peer.wait(spec.BASIC_DELIVER, len(names) // 5)
+    rig.measure()
+    peer.send(1, BasicAck(0, multiple=True))
+    peer.wait(spec.BASIC_DELIVER, 2 * len(names) // 5)
+
+
+@operation("basic.deliver", "20,000 queues wait for a socket that is read late")
+def _(rig: Rig) -> None:
+    consumer, publisher = rig.peer(), rig.peer()
+    names = named(rig.scaled(20_000))
+    declare(publisher, names)
+    consumer.calls(1, [BasicConsume(name, name, no_ack=True) for name in names])
+    several = b"".join([message(1, name.encode(), bytes(2_000)) for name in names])
+    rig.measure()
+    with consumer.not_reading():
+        publisher.raw(several)
+        publisher.call(1, QueueDeclare("q0", passive=True))
+    consumer.wait(spec.BASIC_DELIVER, len(names))
 
 
 @operation("basic.qos global", "changed 100 times, 20,000 consumers")
@@ -184,44 +274,21 @@ def _(rig: Rig) -> None:
     peer.drop()
 
 
-@operation("connection.close", "15,000 exclusive queues")
-def _(rig: Rig) -> None:
+@both_ends("15,000 exclusive queues", exclusive="q0")
+def _(rig: Rig) -> Peer:
     peer = rig.peer()
     declare(peer, named(rig.scaled(15_000)), exclusive=True)
-    rig.measure()
-    peer.close()
-    gone(rig, "q0")
+    return peer
 
 
-@operation("socket dropped", "15,000 exclusive queues")
-def _(rig: Rig) -> None:
-    peer = rig.peer()
-    declare(peer, named(rig.scaled(15_000)), exclusive=True)
-    rig.measure()
-    peer.drop()
-
-
-@operation("connection.close", "15,000 exclusive queues, 105,000 bindings to them")
-def _(rig: Rig) -> None:
+@both_ends("15,000 exclusive queues, 105,000 bindings to them", exclusive="q0")
+def _(rig: Rig) -> Peer:
     peer = rig.peer()
     exchange(peer, "direct")
     names = named(rig.scaled(15_000))
     declare(peer, names, exclusive=True)
     peer.calls(1, [QueueBind(name, "x", f"k{key}") for name in names for key in range(7)])
-    rig.measure()
-    peer.close()
-    gone(rig, "q0")
-
-
-@operation("socket dropped", "15,000 exclusive queues, 105,000 bindings to them")
-def _(rig: Rig) -> None:
-    peer = rig.peer()
-    exchange(peer, "direct")
-    names = named(rig.scaled(15_000))
-    declare(peer, names, exclusive=True)
-    peer.calls(1, [QueueBind(name, "x", f"k{key}") for name in names for key in range(7)])
-    rig.measure()
-    peer.drop()
+    return peer
 
 
 @operation("connection.open", "500 in a row, all dropped at once")
@@ -230,6 +297,49 @@ def _(rig: Rig) -> None:
     peers = [rig.peer() for _ in range(rig.scaled(500))]
     for peer in peers:
         peer.drop()
+
+
+def _start_ok(size: int) -> bytes:
+    properties: Table = {"padding": ("S", bytes(size))}
+    return spec.PROTOCOL_HEADER + frames(
+        0, [ConnectionStartOk(properties, "PLAIN", b"\0guest\0guest")]
+    )
+
+
+@operation(
+    "connection.start-ok", "500 x properties of 100 KB", note="refused: a frame of 4 KiB at most"
+)
+def _(rig: Rig) -> None:
+    rig.measure()
+    for _ in range(rig.scaled(500)):
+        rig.send(_start_ok(100_000))
+
+
+@operation("connection.start-ok", "500 x properties of 3.9 KB, all at once")
+def _(rig: Rig) -> None:
+    rig.measure()
+    sockets = [rig.send(_start_ok(3_900)) for _ in range(rig.scaled(500))]
+    for each in sockets:
+        each.close()
+
+
+@operation("tx.select", "", note="refused with 540: transactions are not supported")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    rig.measure()
+    peer.send(1, TxSelect())
+    peer.wait(spec.CONNECTION_CLOSE)
+
+
+@operation("queue.declare", "5,000 held while memory is short, then handled")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    rig.control("set_vm_memory_high_watermark", size_bytes=1, share=None)
+    peer.raw(message(1, b"q") + frames(1, [QueueDeclare(name) for name in named(5_000)]))
+    rig.measure()
+    rig.control("set_vm_memory_high_watermark", size_bytes=1 << 40, share=None)
+    peer.wait(spec.QUEUE_DECLARE_OK, 5_000)
 
 
 @operation("queues unused", "20,000 x-expires at once")

@@ -215,6 +215,18 @@ def _(rig: Rig) -> None:
     peer.call(1, QueuePurge("q"))
 
 
+@operation("queue.purge", "255 priorities, 1,000 messages of each")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"], arguments={"x-max-priority": ("l", 255)})
+    block = b"".join([message(1, b"q", properties=b"\x08\x00%c" % level) for level in range(255)])
+    for _ in range(rig.scaled(1_000)):
+        peer.raw(block)
+    peer.call(1, QueueDeclare("q", passive=True))
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
+
+
 # Bodies and headers.
 
 
@@ -257,46 +269,38 @@ def _(rig: Rig) -> None:
     take(peer, "q", 4)
 
 
-def _large_in(queue: str) -> Callable[[Rig], Peer]:
-    def filled_with_large(rig: Rig) -> Peer:
-        peer = rig.peer()
-        declare(peer, [queue])
-        fill(peer, queue, 8, body=bytes(rig.scaled(1 << 27)))
-        return peer
-
-    return filled_with_large
+def _large(rig: Rig) -> Peer:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    fill(peer, "q", 8, body=bytes(rig.scaled(1 << 27)))
+    return peer
 
 
 @operation("basic.nack requeue", "8 x 128 MiB, delivered twice")
 def _(rig: Rig) -> None:
-    peer = _large_in("q")(rig)
+    peer = _large(rig)
     rig.measure()
     take(peer, "q", 8)
     peer.send(1, BasicNack(0, True, True))
     peer.wait(spec.BASIC_DELIVER, 16)
 
 
-@operation("queue.purge", "8 x 128 MiB")
-def _(rig: Rig) -> None:
-    peer = _large_in("q")(rig)
-    rig.measure()
-    peer.call(1, QueuePurge("q"))
+def _of_large(name: str, attack: Callable[[Peer], object], is_taken: bool = False) -> None:
+    @operation(name, "8 x 128 MiB")
+    def run(rig: Rig) -> None:
+        peer = _large(rig)
+        if is_taken:
+            take(peer, "q", 8)
+        rig.measure()
+        attack(peer)
+        rig.peer().call(1, QueueDeclare("other"))
 
 
-@operation("queue.delete", "8 x 128 MiB")
-def _(rig: Rig) -> None:
-    peer = _large_in("q")(rig)
-    rig.measure()
-    peer.call(1, QueueDelete("q"))
-
-
-@operation("basic.ack multiple", "8 x 128 MiB")
-def _(rig: Rig) -> None:
-    peer = _large_in("q")(rig)
-    take(peer, "q", 8)
-    rig.measure()
-    peer.send(1, BasicAck(0, multiple=True))
-    peer.call(1, QueueDeclare("q", passive=True))
+_of_large("queue.purge", lambda peer: peer.call(1, QueuePurge("q")))
+_of_large("queue.delete", lambda peer: peer.call(1, QueueDelete("q")))
+_of_large(
+    "basic.ack multiple", lambda peer: peer.send(1, BasicAck(0, multiple=True)), is_taken=True
+)
 
 
 @operation("socket dropped", "8 contents of 128 MiB, all but their last frame sent")
@@ -310,23 +314,37 @@ def _(rig: Rig) -> None:
     peer.drop()
 
 
-@operation("basic.deliver", "1,000 x 1 MiB")
-def _(rig: Rig) -> None:
+def _filled(rig: Rig, count: int, **content: bytes) -> Peer:
     peer = rig.peer()
     declare(peer, ["q"])
-    fill(peer, "q", rig.scaled(1_000), body=bytes(1 << 20))
+    fill(peer, "q", rig.scaled(count), **content)
+    return peer
+
+
+@operation("basic.deliver", "1,000 x 1 MiB")
+def _(rig: Rig) -> None:
+    peer = _filled(rig, 1_000, body=bytes(1 << 20))
     rig.measure()
     take(peer, "q", rig.scaled(1_000))
 
 
 @operation("basic.get", "1,000 x 1 MiB in one write")
 def _(rig: Rig) -> None:
-    peer = rig.peer()
-    declare(peer, ["q"])
-    fill(peer, "q", rig.scaled(1_000), body=bytes(1 << 20))
+    peer = _filled(rig, 1_000, body=bytes(1 << 20))
     rig.measure()
     peer.raw(frames(1, [BasicGet("q")]) * rig.scaled(1_000))
     peer.wait(spec.BASIC_GET_OK, rig.scaled(1_000))
+
+
+@operation("basic.publish and deliver", "5,000 x headers of 100 KB, no body")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    one = message(1, b"q", properties=headers_property(wide()))
+    rig.measure()
+    for _ in range(rig.scaled(5_000)):
+        peer.raw(one)
+    take(peer, "q", rig.scaled(5_000))
 
 
 @operation("basic.return", "4 x 128 MiB, unroutable")

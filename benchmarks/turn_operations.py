@@ -37,11 +37,16 @@ CHANNELS = 2_047
 
 
 class Operation(NamedTuple):
-    """A row of the table."""
+    """A row of the table.
+
+    Attributes:
+        note: what the table says of it.
+    """
 
     name: str
     size: str
     run: Callable[[Rig], None]
+    note: str = ""
 
 
 Run = Callable[["Rig"], None]
@@ -50,11 +55,11 @@ Run = Callable[["Rig"], None]
 class Operations(list[Operation]):
     """The rows of one file."""
 
-    def add(self, name: str, size: str) -> Callable[[Run], Run]:
+    def add(self, name: str, size: str, note: str = "") -> Callable[[Run], Run]:
         """Put a function into the table."""
 
         def register(run: Run) -> Run:
-            self.append(Operation(name, size, run))
+            self.append(Operation(name, size, run, note))
             return run
 
         return register

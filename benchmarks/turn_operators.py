@@ -6,9 +6,19 @@ import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from turn_operations import CHANNELS, MANY, Operations, declare, exchange, named, open_channels
+from turn_operations import (
+    CHANNELS,
+    MANY,
+    Operations,
+    consumers,
+    declare,
+    exchange,
+    named,
+    open_channels,
+)
 from turn_peer import frames, message
 
+from leveret.amqp import spec
 from leveret.amqp.methods import QueueDeclare
 
 if TYPE_CHECKING:
@@ -21,22 +31,47 @@ COSTLY = "^(a+)+[xy]"
 """An expression that is stopped at its bound in the names below."""
 
 
-@operation("import, list, export users", "100,000 users with permissions of their own")
-def _(rig: Rig) -> None:
+def _users(rig: Rig) -> dict[str, Any]:
+    """Return definitions of users with permissions."""
     names = named(rig.scaled(MANY), "u")
     secret = b64encode(bytes(36)).decode()
-    document = {
+    return {
         "users": [{"name": name, "password_hash": secret, "tags": []} for name in names],
         "permissions": [
             {"user": name, "vhost": "/", "configure": f"^{name}", "write": f"^{name}", "read": ".*"}
             for name in names
         ],
     }
+
+
+@operation("import, list, export users", "100,000 users with permissions of their own")
+def _(rig: Rig) -> None:
+    document = _users(rig)
     rig.measure()
     rig.control("import_definitions", document=document)
     rig.control("list_users")
     rig.control("list_permissions", vhost="/")
     rig.control("export_definitions")
+
+
+@operation("import_definitions", "100,000 users with permissions, again")
+def _(rig: Rig) -> None:
+    document = _users(rig)
+    rig.control("import_definitions", document=document)
+    rig.measure()
+    rig.control("import_definitions", document=document)
+
+
+@operation("close_all_connections", "500 connections of 4 channels, each with a consumer")
+def _(rig: Rig) -> None:
+    peers = [rig.peer() for _ in range(rig.scaled(500))]
+    declare(peers[0], ["q"])
+    for each in peers:
+        consumers(each, open_channels(each, 4), 1, "q")
+    rig.measure()
+    rig.control("close_all_connections", vhost=None, reason="maintenance")
+    for each in peers:
+        each.wait(spec.CONNECTION_CLOSE)
 
 
 def _policies(count: int, pattern: str) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from leveret.amqp.methods import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
+    ExchangeUnbind,
     QueueBind,
     QueueDeclare,
     QueueDelete,
@@ -38,6 +39,7 @@ from leveret.amqp.methods import (
 if TYPE_CHECKING:
     from turns import Rig
 
+    from leveret.amqp.tables import Table
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add
@@ -62,20 +64,24 @@ def _(rig: Rig) -> None:
     declare(peer, names, durable=True)
 
 
-@operation("queue.declare", "200 x arguments of 100 KB, in one write")
-def _(rig: Rig) -> None:
-    peer = rig.peer()
-    arguments = wide()
-    rig.measure()
-    declare(peer, named(rig.scaled(200)), arguments=arguments)
+def _arguments(size: str, arguments: Table) -> None:
+    @operation("queue.declare", size)
+    def run(rig: Rig) -> None:
+        peer = rig.peer()
+        rig.measure()
+        declare(peer, named(rig.scaled(200)), arguments=arguments)
 
 
-@operation("queue.declare", "200 x arguments 120 levels deep")
+_arguments("200 x arguments of 100 KB, in one write", wide())
+_arguments("200 x arguments 120 levels deep", deep())
+
+
+@operation("exchange.declare durable", "100,000 in one write")
 def _(rig: Rig) -> None:
     peer = rig.peer()
-    arguments = deep()
+    names = named(rig.scaled(MANY), "x")
     rig.measure()
-    declare(peer, named(rig.scaled(200)), arguments=arguments)
+    peer.calls(1, [ExchangeDeclare(name, durable=True) for name in names])
 
 
 @operation("queue.declare again", "200 x arguments of 100 KB, durable")
@@ -190,6 +196,42 @@ def _(rig: Rig) -> None:
     declare(peer, names)
     rig.measure()
     peer.calls(1, [QueueBind(name, "x") for name in names])
+
+
+def _between_exchanges(rig: Rig) -> tuple[Peer, list[str]]:
+    peer = rig.peer()
+    exchange(peer, "direct")
+    exchange(peer, "direct", "y")
+    keys = named(rig.scaled(MANY), "k")
+    peer.calls(1, [ExchangeBind("y", "x", key) for key in keys])
+    return peer, keys
+
+
+@operation("exchange.unbind", "100,000 bindings of two exchanges, in one write")
+def _(rig: Rig) -> None:
+    peer, keys = _between_exchanges(rig)
+    rig.measure()
+    peer.calls(1, [ExchangeUnbind("y", "x", key) for key in keys])
+
+
+@operation("exchange.delete", "target of 100,000 bindings of another exchange")
+def _(rig: Rig) -> None:
+    peer, _ = _between_exchanges(rig)
+    rig.measure()
+    peer.call(1, ExchangeDelete("y"))
+    exchange(peer, "direct", "y")
+
+
+@operation("exchange.delete", "400 in one write, each with 900 bindings")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    names = named(rig.scaled(400), "x")
+    declare(peer, ["q"])
+    for name in names:
+        exchange(peer, "direct", name)
+        peer.calls(1, [QueueBind("q", name, f"k{key}") for key in range(900)])
+    rig.measure()
+    peer.calls(1, [ExchangeDelete(name) for name in names])
 
 
 @operation("exchange.delete fanout", "bound to 100,000 queues")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """The longest iteration of the event loop, for each operation that a peer can make large.
 
-    python benchmarks/turns.py                          # all operations: some 20 minutes
-    python benchmarks/turns.py --only delete,purge      # those with one of these words in their names
+    python benchmarks/turns.py                          # all operations: half an hour
+    python benchmarks/turns.py --only delete,purge      # those with one of these words in operation or size
     python benchmarks/turns.py --scale 0.1              # a tenth of each size
     python benchmarks/turns.py --stacks --only purge    # and where the long iterations were
     python benchmarks/turns.py --check                  # exit 1 when one is over 50 ms
+    python benchmarks/turns.py --out benchmarks/results --table docs/reference/turns.md
 
 Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real
 sockets by this process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage
@@ -36,6 +37,7 @@ import results
 import turn_ends
 import turn_messages
 import turn_operators
+import turn_table
 import turn_topology
 from turn_meter import FIGURES
 from turn_operations import Operation
@@ -50,7 +52,7 @@ QUIET_S = 0.006  # of CPU time between two looks
 QUIET_LOOKS = 4
 IDLE_S = 180.0
 SHOWN = 2  # iterations of an operation, with their stacks
-KERNEL = "c"
+KERNEL, LOOP = "c", "asyncio"
 OPERATIONS: list[Operation] = [
     *turn_topology.OPERATIONS,
     *turn_messages.OPERATIONS,
@@ -77,6 +79,13 @@ class Rig:
     def peer(self, **options: Any) -> Peer:
         """Open a connection with channel 1."""
         return Peer((self.broker.host, self.broker.port), **options)
+
+    def send(self, data: bytes) -> socket.socket:
+        """Send bytes on a connection of their own, as far as the broker takes them."""
+        client = socket.create_connection((self.broker.host, self.broker.port), 60)
+        with suppress(ConnectionError):
+            client.sendall(data)
+        return client
 
     def control(self, verb: str, **arguments: Any) -> Any:
         """Ask the broker as an operator does."""
@@ -142,12 +151,12 @@ def rig(scale: float, stacks: str = "", settings: str = "") -> Iterator[Rig]:
         (folder / "stacks").touch()
         (folder / "leveret.toml").write_text(settings)
         command = [sys.executable, str(Path(__file__).parent / "turn_meter.py"), name, "serve"]
-        command += ["--listen", "127.0.0.1:0", "--data", f"{name}/data", "--log-level", "error"]
+        command += ["--listen", "127.0.0.1:0", "--data", f"{name}/data", "--log-level", "critical"]
         command += ["--config", f"{name}/leveret.toml"]
         process = subprocess.Popen(
             command,
             env=brokers.environment(
-                LEVERET_KERNEL=KERNEL, LEVERET_LOOP="asyncio", LEVERET_TURNS_STACKS=stacks
+                LEVERET_KERNEL=KERNEL, LEVERET_LOOP=LOOP, LEVERET_TURNS_STACKS=stacks
             ),
             cwd=folder,
             stdout=subprocess.PIPE,
@@ -184,7 +193,12 @@ def main() -> int:
                 each.settle()
             except Exception as error:  # noqa: BLE001  # the other operations go on
                 problem = f"{type(error).__name__}: {error}"
-            row = {"operation": operation.name, "size": operation.size, **each.found()}
+            row = {
+                "operation": operation.name,
+                "size": operation.size,
+                "note": operation.note,
+                **{name: round(figure, 1) for name, figure in each.found().items()},
+            }
             mark = "!" if row["iteration_ms"] > options.limit or problem else ""
             print(
                 f"{operation.name:44} {operation.size:52} {row['iteration_ms']:8.1f}"
@@ -194,15 +208,22 @@ def main() -> int:
             if options.stacks:
                 print(each.stacks(), flush=True)
             found.append({**row, "problem": problem})
-    if options.out is not None:
-        about = {"commit": results.commit(), "machine": results.machine(), "scale": options.scale}
-        options.out.write_text(json.dumps({**about, "operations": found}, indent=1) + "\n")
-    late = [
-        row
-        for row in found
-        if row["problem"] or max(row["iteration_ms"], row["collection_ms"]) > options.limit
-    ]
-    print(f"{len(found)} operations, {len(late)} over {options.limit:g} ms or not carried out")
+    about = {
+        "commit": results.commit(),
+        "machine": results.machine(),
+        "versions": results.versions(with_rabbitmq=False),
+        "kernel": KERNEL,
+        "loop": LOOP,
+        "scale": options.scale,
+        "limit_ms": options.limit,
+    }
+    if options.out is not None or options.table is not None:
+        with tempfile.TemporaryDirectory() as name:
+            file = results.write(options.out or Path(name), "turns", {"operations": found}, about)
+            if options.table is not None:
+                options.table.write_text(turn_table.page(json.loads(file.read_text())))
+    late = sum(turn_table.is_late(row, options.limit) for row in found)
+    print(f"{len(found)} operations, {late} over {options.limit:g} ms or not carried out")
     return 1 if options.check and late else 0
 
 
@@ -215,7 +236,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=float, default=LIMIT_MS, help="in milliseconds")
     parser.add_argument("--check", action="store_true", help="exit 1 when one is over the limit")
     parser.add_argument("--stacks", action="store_true", help="show where long iterations were")
-    parser.add_argument("--out", type=Path, help="file for the figures as JSON")
+    parser.add_argument("--out", type=Path, help="folder for the figures as JSON")
+    parser.add_argument("--table", type=Path, help="file for the figures as a page of docs/")
     return parser
 
 
