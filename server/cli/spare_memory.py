@@ -6,7 +6,8 @@ the interpreter's free lists keep for their next use. A burst of a gigabyte leav
 all generations frees both, and the allocator of large blocks (glibc) has to be asked.
 
 Both stop the event loop: some 0.1 ms per MiB that goes back to the system, and a collection looks at every container.
-So they run in the idle process only, in different seconds, less and less often while they gain nothing, and where
+And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
+slower. So they run in the idle process only, when memory was spare for a while, in different seconds, less and less often while they gain nothing, and where
 there are many objects the collection frees the free lists only: it passes over *frozen* containers.
 """
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 1.0
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
+SPARE_S: Final = (
+    10.0  # memory is spare for so long before the first round: bursts follow one another
+)
 GAIN_BYTES: Final = 8 * 1024 * 1024  # of a round that is soon followed by another
 PAUSE_S_MAX: Final = 16.0
 IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memory
@@ -49,6 +53,7 @@ class SpareMemory:
         self._took_s = 0.0
         self._pause_s = LOOK_S
         self._from_s = 0.0
+        self._is_spare = False
         self._looked_s = self._worked_s = 0.0
 
     async def run(self) -> None:
@@ -68,9 +73,12 @@ class SpareMemory:
         if used_bytes is None or not is_idle:
             return
         self._least_bytes = min(self._least_bytes, used_bytes)
+        was_spare, self._is_spare = self._is_spare, used_bytes > self._least_bytes + SPARE_BYTES
+        if self._is_spare and not was_spare:
+            self._from_s = max(self._from_s, now_s + SPARE_S)
         if self._before_bytes is not None:
             self._finish(now_s, self._before_bytes)
-        elif now_s >= self._from_s and used_bytes > self._least_bytes + SPARE_BYTES:
+        elif self._is_spare and now_s >= self._from_s:
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
 
