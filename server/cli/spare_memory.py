@@ -7,8 +7,9 @@ all generations frees both, and the allocator of large blocks (glibc) has to be 
 
 Both stop the event loop: some 0.1 ms per MiB that goes back to the system, and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
-slower. So they run in the idle process only, when memory was spare for a while, in different seconds, less and less often while they gain nothing, and where
-there are many objects the collection frees the free lists only: it passes over *frozen* containers.
+slower. So they run in the idle process only, when memory was spare for a while, in different seconds, less and less
+often while they gain nothing, and where there are many objects the collection frees the free lists only: it passes
+over *frozen* containers.
 """
 
 from __future__ import annotations
