@@ -133,7 +133,7 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
         self.runtime.link(self.ref, ref)
 
     def unlink(self, ref: Ref) -> None:
-        links.unlink(self.ref.cell, ref.cell)
+        links.unlink(self.ref, ref)
 
     def monitor(self, ref: Ref) -> MonitorRef:
         """Ask for a ``Down`` when the other ends; at once, reason ``noproc``, if it is dead."""

@@ -34,6 +34,11 @@ def discard(from_: SmallSet, item: object) -> SmallSet:
     return from_
 
 
+def contains(of: SmallSet, item: object) -> bool:
+    """Whether ``item`` is in the set."""
+    return of is item or (type(of) is dict and item in of)
+
+
 def items(of: SmallSet) -> tuple[Any, ...]:
     """Return the items, oldest first."""
     if of is None:

@@ -218,7 +218,7 @@ class NodeLink(asyncio.Protocol):
             number, reason, sender = values
             ref = self._mine(number)
             if op == LINK_EXIT:
-                links.unlink(ref.cell, sender.cell)
+                links.unlink(ref, sender)
             self._runtime.exit(ref, reason, sender)
         elif op == DOWN:
             self._down(*values)
@@ -283,7 +283,7 @@ class NodeLink(asyncio.Protocol):
         if number == NOBODY or is_over:
             return self._nobody(number)
         ref = self._runtime.start_link(self._owner, Proxy, (), lambda _: None, f"remote:{number}")
-        links.unlink(ref.cell, self._owner.cell)  # it stays its parent, and hears nothing of it
+        links.unlink(ref, self._owner)  # it stays its parent, and hears nothing of it
         self.adopt(ref, RemoteInbox(self, number))
         self._runtime.watch(ref, partial(self._proxy_ended, number))
         return ref

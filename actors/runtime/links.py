@@ -68,6 +68,10 @@ class Watch(MonitorRef):
         if callback is not None:
             callback(reason)
 
+    def forget_told(self) -> None:
+        """Drop the callback, which the target's end may be about to call."""
+        self._callback = None
+
 
 def link(one: Cell, other: Cell) -> None:
     """Link two live actors; a second link changes nothing."""
@@ -75,10 +79,10 @@ def link(one: Cell, other: Cell) -> None:
     other.links = small_set.add(other.links, one.ref)
 
 
-def unlink(one: Cell, other: Cell) -> None:
+def unlink(one: Ref, other: Ref) -> None:
     """Undo the link, if there is one."""
-    one.links = small_set.discard(one.links, other.ref)
-    other.links = small_set.discard(other.links, one.ref)
+    one.cell.links = small_set.discard(one.cell.links, other)
+    other.cell.links = small_set.discard(other.cell.links, one)
 
 
 def watch(monitor: MonitorRef) -> None:
@@ -103,29 +107,26 @@ def unwatch(monitor: MonitorRef) -> None:
     monitor.forget_told()
 
 
-def leave_links(cell: Cell) -> tuple[Ref, ...]:
-    """Cut all links of a dying actor and return the linked actors, oldest link first."""
-    linked = small_set.items(cell.links)
-    cell.links = None
-    for other in linked:
-        other.cell.links = small_set.discard(other.cell.links, cell.ref)
-    return linked
+def leave_link(one: Cell, dead: Ref) -> bool:
+    """Cut the link with an actor that has ended; return whether there was one still."""
+    if not small_set.contains(one.links, dead):
+        return False
+    one.links = small_set.discard(one.links, dead)
+    return True
 
 
-def leave_monitors(cell: Cell) -> None:
-    """Take back every monitor that a dying actor holds."""
-    for monitor in small_set.items(cell.monitors):
-        target = monitor.target.cell
-        target.watchers = small_set.discard(target.watchers, monitor)
-    cell.monitors = None
+def leave_watcher(monitor: MonitorRef) -> bool:
+    """Forget a monitor on an actor that has ended; return whether it was in force still."""
+    if monitor.watcher is None:
+        return True
+    watcher = monitor.watcher.cell
+    if not small_set.contains(watcher.monitors, monitor):
+        return False
+    watcher.monitors = small_set.discard(watcher.monitors, monitor)
+    return True
 
 
-def leave_watchers(cell: Cell) -> tuple[MonitorRef, ...]:
-    """Return the monitors on a dying actor and forget them on both sides."""
-    watchers = small_set.items(cell.watchers)
-    cell.watchers = None
-    for monitor in watchers:
-        if monitor.watcher is not None:
-            watcher = monitor.watcher.cell
-            watcher.monitors = small_set.discard(watcher.monitors, monitor)
-    return watchers
+def leave_monitor(monitor: MonitorRef) -> None:
+    """Take back a monitor of an actor that has ended."""
+    target = monitor.target.cell
+    target.watchers = small_set.discard(target.watchers, monitor)

@@ -45,6 +45,7 @@ from leveret.actors.runtime.signals import (
 from leveret.actors.runtime.tasks import Tasks
 from leveret.actors.runtime.thespian_host import ThespianHost
 from leveret.actors.runtime.turns import UNTRAPPABLE, Turns, reason_of
+from leveret.core import small_set
 from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError
 
@@ -225,7 +226,7 @@ class Runtime:
         parent, then = cell.parent, cell.starting
         cell.starting = None
         if parent is not None:
-            links.unlink(cell, parent.cell)
+            links.unlink(cell.ref, parent)
         self.turns.end(cell, NORMAL, is_graceful=False)
         if then is not None:
             self.turns.tell_starter(parent, then, Ignored())
@@ -260,7 +261,8 @@ class Runtime:
             if one is not other:
                 links.link(one.cell, other.cell)
         elif one.is_alive:
-            self.turns.signal(one.cell, NOPROC, other, may_ignore=True)
+            if not small_set.contains(one.cell.links, other):  # else its exit is on its way
+                self.turns.signal(one.cell, NOPROC, other, may_ignore=True)
         elif other.is_alive:
             self.turns.signal(other.cell, NOPROC, one, may_ignore=True)
 

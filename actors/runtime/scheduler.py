@@ -17,7 +17,7 @@ A scheduler without a loop is driven by hand: nothing runs until ``run_until_idl
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.actors.runtime.cell import QUEUED, Cell
 from leveret.core.errors import ActorError
@@ -38,6 +38,8 @@ DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 WOKEN_MAX: Final = 64
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 2  # handles that bring no mail
+
+_Rounds: TypeAlias = "deque[tuple[int, Callable[[], None]]]"  # due at this turn, callback
 
 
 class Scheduler:
@@ -70,9 +72,9 @@ class Scheduler:
         self._after: list[Callable[[], None]] = []
         self._is_draining = False
         self._turns = 0  # given from the run queue while rounds were under way
-        self._rounds: deque[tuple[int, Callable[[], None]]] = (
-            deque()
-        )  # (due at this turn, callback)
+        self._rounds: _Rounds = deque()
+        self._bulk_turns = 0
+        self._bulk_rounds: _Rounds = deque()
         self._coming: asyncio.Handle | None = None
         # asyncio's own loops: the handles left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
@@ -115,6 +117,13 @@ class Scheduler:
         else:
             self.after_drain(callback)
 
+    def after_bulk_round(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, after the drain by which all in the bulk queue have had a turn that wait now."""
+        if self._bulk:
+            self._bulk_rounds.append((self._bulk_turns + len(self._bulk), callback))
+        else:
+            self.after_drain(callback)
+
     # Drains.
 
     def drain(self) -> None:
@@ -139,10 +148,11 @@ class Scheduler:
                     self.limit_woken(before + WOKEN_MAX)
                 turns += self._serve(ready, _FEW_MAILS)
             if bulk:
-                self._serve(bulk, 0, self.clock.monotonic_s() + DRAIN_S)
+                self._bulk_turns += self._serve(bulk, 0, self.clock.monotonic_s() + DRAIN_S)
+                self._end_rounds(self._bulk_rounds, self._bulk_turns, bulk)
             if self._rounds:
                 self._turns += turns
-                self._end_rounds()
+                self._end_rounds(self._rounds, self._turns, ready)
             if self._after:
                 self._run_after()
         finally:
@@ -185,9 +195,8 @@ class Scheduler:
         woken = [ready.pop() for _ in range(len(ready) - longest)]
         bulk.extend(reversed(woken))
 
-    def _end_rounds(self) -> None:
-        rounds, turns, ready = self._rounds, self._turns, self.ready
-        while rounds and (rounds[0][0] <= turns or not ready):
+    def _end_rounds(self, rounds: _Rounds, turns: int, queue: deque[Cell]) -> None:
+        while rounds and (rounds[0][0] <= turns or not queue):
             self._after.append(rounds.popleft()[1])
 
     def _run_after(self) -> None:

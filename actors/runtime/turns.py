@@ -8,10 +8,10 @@ Order: mails of one sender to one receiver are handled in the order sent (for cl
 ``prioritise``: within a level). An exit signal acts before any waiting mail, after the handler
 under way.
 
-An actor's end, in this order: ``terminate`` runs (not after a kill); names are freed, timers and
-monitors cancelled; waiting mail becomes dead letters; the instance's attributes are dropped, so
-that no cycle keeps messages alive; links and monitors are told; a start that was not acknowledged
-has failed. Nothing here recurses along links: an actor that dies of a signal does so in its own turn.
+An actor's end, in this order: ``terminate`` runs (not after a kill); names are freed, timers
+cancelled; waiting mail becomes dead letters; the instance's attributes are dropped, so
+that no cycle keeps messages alive; links and monitors are told (``end_signals``); a start that was not
+acknowledged has failed. Nothing here recurses along links: an actor that dies of a signal does so in its own turn.
 
 Differs from OTP: ``terminate`` also runs when an actor that does not trap exits dies of a signal.
 """
@@ -38,6 +38,7 @@ from leveret.actors.runtime.cell import (
     Cell,
     Mail,
 )
+from leveret.actors.runtime.end_signals import EndSignals
 from leveret.actors.runtime.inbox import PLAIN_MAILS, Levels, absorbs
 from leveret.actors.runtime.scheduler import WOKEN_MAX, Scheduler
 from leveret.actors.runtime.signals import (
@@ -87,6 +88,7 @@ class Turns:
         self.dead_letters = 0
         self.on_dead_letter: Callable[[object, Ref | None], None] | None = None
         self._ready: Final = self.scheduler.ready
+        self._end_signals: Final = EndSignals(self.scheduler, self.signal)
         self._table = table
         self._tasks = tasks
 
@@ -423,24 +425,16 @@ class Turns:
         if is_graceful:
             reason = self._terminate(cell, reason)
         cell.state, cell.doom = DEAD, reason
-        ref, parent, then = cell.ref, cell.parent, cell.starting
+        parent, then = cell.parent, cell.starting
         if then is not None and parent is not None:
-            links.unlink(cell, parent.cell)
-        ref.cell = DEAD_CELL
+            links.unlink(cell.ref, parent)
+        cell.ref.cell = DEAD_CELL
         table = self._table
         table.remove(cell)
         if cell.timers is not None:
             timers.cancel_all(cell)
-        if cell.monitors is not None:
-            links.leave_monitors(cell)
-        linked = () if cell.links is None else links.leave_links(cell)
-        watchers = () if cell.watchers is None else links.leave_watchers(cell)
         self._empty(cell)
-        for other in linked:
-            if other.is_alive:
-                self.signal(other.cell, reason, ref, may_ignore=True)
-        for watcher in watchers:
-            watcher.tell(reason)
+        self._end_signals.send(cell, reason)
         if then is not None:
             self.tell_starter(parent, then, StartFailed(reason))
         if not table.live and table.on_empty is not None:

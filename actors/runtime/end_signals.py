@@ -1,0 +1,81 @@
+"""The signals of an actor's end: exits to linked actors, ``Down`` to those that monitor it.
+
+Thousands may be linked with one actor or monitor it, and it may monitor thousands. The turn of its end sends
+``SIGNALS_MAX`` signals; as many follow after each round of the bulk queue, of the ends under way in their order. So the
+actors that are told get done with it a few hundred at a time, and not all at once with the mails and timers of each in
+memory. Until its signal is sent the other side holds the link or monitor and can take it back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from leveret.actors.runtime import links
+from leveret.actors.runtime.scheduler import WOKEN_MAX
+from leveret.core import small_set
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leveret.actors.runtime.cell import Cell
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.scheduler import Scheduler
+
+SIGNALS_MAX: Final = 200
+
+
+class EndSignals:
+    """Sends the signals of actors that have ended.
+
+    Args:
+        scheduler: tells when a round of the bulk queue is over.
+        send_exit: sends a live actor an exit signal.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, send_exit: Callable[[Cell, object, Ref | None, bool], None]
+    ) -> None:
+        self._scheduler = scheduler
+        self._send_exit = send_exit
+        self._ends: deque[Iterator[bool]] = deque()
+
+    def send(self, cell: Cell, reason: object) -> None:
+        """Send the signals of an actor that has just ended, or begin to."""
+        signals = self._signals(cell, reason)
+        if next(islice(signals, SIGNALS_MAX - 1, None), False):
+            self._ends.append(signals)
+            if len(self._ends) == 1:
+                self._scheduler.after_bulk_round(self._go_on)
+
+    def _go_on(self) -> None:
+        scheduler, ends, left = self._scheduler, self._ends, SIGNALS_MAX
+        longest = len(scheduler.ready) + WOKEN_MAX
+        try:
+            while ends and left:
+                left -= sum(1 for _ in islice(ends[0], left))
+                if left:
+                    ends.popleft()
+        finally:  # also when a callback from outside has failed
+            if len(scheduler.ready) > longest:
+                scheduler.limit_woken(longest)
+            if ends:
+                scheduler.after_bulk_round(self._go_on)
+
+    def _signals(self, cell: Cell, reason: object) -> Iterator[bool]:
+        ref = cell.ref
+        linked, cell.links = small_set.items(cell.links), None
+        watchers, cell.watchers = small_set.items(cell.watchers), None
+        monitors, cell.monitors = small_set.items(cell.monitors), None
+        for other in linked:
+            if links.leave_link(other.cell, ref):
+                self._send_exit(other.cell, reason, ref, True)
+            yield True
+        for monitor in watchers:
+            if links.leave_watcher(monitor):
+                monitor.tell(reason)
+            yield True
+        for monitor in monitors:
+            links.leave_monitor(monitor)
+            yield True
