@@ -65,6 +65,11 @@ CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)
 DISK_FREE_LIMIT: Final = SizeLimit(50_000_000)
 MEMORY_PAGING_RATIO: Final = 0.5  # RabbitMQ's vm_memory_high_watermark_paging_ratio
+# Unfinished contents: the largest are dropped, with their connections, when so much of the limit is in use and they
+# take more than both others.
+CONTENTS_RELIEF_SHARE: Final = 0.8
+CONTENTS_SHARE: Final = 0.25
+CONTENTS_BYTES_MIN: Final = 16 * 1024 * 1024
 # What passes on a connection while the memory alarm is raised; RabbitMQ lets all pass but publishes.
 ALARMED_ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method
 ALARMED_DEFINITIONS_MAX: Final = (

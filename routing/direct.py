@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from leveret.routing.work import FEW_KEYS, TOO_LONG, WALK_STEP_WORK
+from leveret.routing.work import FEW_KEYS, NEEDS_WALK, WALK_STEP_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class DirectMatcher:
 
     def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
         if len(keys) > FEW_KEYS:
-            return TOO_LONG
+            return NEEDS_WALK
         for key in keys:
             targets = self._targets.get(key)
             if targets:

@@ -41,7 +41,7 @@ class Matcher(Protocol):
         """Put the ``target`` of every matching binding into ``found`` as a key.
 
         Returns:
-            What was looked at besides the targets, or ``TOO_LONG``: then ``walk`` does the work, and
+            What was looked at besides the targets, or ``NEEDS_WALK``: then ``walk`` does the work, and
             may find targets again that are in ``found`` already.
         """
 

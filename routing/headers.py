@@ -22,7 +22,7 @@ from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.tables import type_name
 from leveret.routing.direct import forget
 from leveret.routing.erlang_terms import term
-from leveret.routing.work import TOO_LONG
+from leveret.routing.work import NEEDS_WALK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -120,7 +120,7 @@ class HeadersMatcher:
         if not rule.pairs and rule.all_of:
             self._always[rule.target] = self._always.get(rule.target, 0) + 1
         elif not rule.needs_one:
-            rule.place = self._lonely(rule.pairs)
+            rule.place = self._rarest_place(rule.pairs)
         for place in rule.places:
             there = self._places.get(place)
             if there is None:
@@ -147,11 +147,11 @@ class HeadersMatcher:
         if not headers:
             return 1
         if len(headers) > _SLICE_HEADERS:
-            return TOO_LONG
+            return NEEDS_WALK
         values: dict[str, Any] = {}
         rules: list[_Rule] = []
         looked = self._look_up(headers.items(), values, rules)
-        return looked + _try(rules, values, found) if len(rules) <= _SLICE_RULES else TOO_LONG
+        return looked + _try(rules, values, found) if len(rules) <= _SLICE_RULES else NEEDS_WALK
 
     def walk(
         self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
@@ -185,7 +185,7 @@ class HeadersMatcher:
                     rules.append(there)
         return looked
 
-    def _lonely(self, pairs: list[Pair]) -> Place:
+    def _rarest_place(self, pairs: list[Pair]) -> Place:
         """Return the place at which the fewest rules stand."""
         fewest, best = sys.maxsize, _place(pairs[0])
         for place in map(_place, pairs):

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.core.limits import TOPIC_STATES_MAX
 from leveret.routing.direct import forget
-from leveret.routing.work import FEW_KEYS, TOO_LONG, WALK_STEP_WORK
+from leveret.routing.work import FEW_KEYS, NEEDS_WALK, WALK_STEP_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -205,7 +205,7 @@ class TopicMatcher:
     def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
         """Put the targets of all patterns that match any of the keys into ``found``."""
         if len(keys) > FEW_KEYS:
-            return TOO_LONG
+            return NEEDS_WALK
         self._looked = 0
         for key in keys:
             words = words_of(key)
@@ -214,7 +214,7 @@ class TopicMatcher:
             for word in words:
                 state = state.ways.get(word) or state.always or self._way(state, word)
             if state is _BEYOND:
-                return TOO_LONG
+                return NEEDS_WALK
             targets = state.targets
             if targets is None:
                 targets = self._merge(state)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-TOO_LONG: Final = -1  # instead of the work of a match: it takes a walk
+NEEDS_WALK: Final = -1  # instead of the work of a match: it takes a walk
 FEW_KEYS: Final = 8  # of a message, that a match looks up at once
 WALK_STEP_WORK: Final = 2_000  # work between two yields of a walk
 EXCHANGE_WORK: Final = 10  # to visit an exchange

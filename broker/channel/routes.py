@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 MANDATORY = 1
 IMMEDIATE = 2
 
-FIND_WORK: Final = 10_000  # that a publish of a new route is given at once
+FIRST_ROUTE_WORK: Final = 10_000  # that a publish of a new route is given at once
 WORK_S: Final = 1e-7  # a unit of work
 _EXCHANGE_BYTES: Final = 300
 _ROUTE_BYTES: Final = 400  # and three times the bytes of the method
@@ -192,7 +192,7 @@ class Routes:
             searched_s = self._access.check_topic(
                 self._user, vhost.name, exchange.name, routing_key, "write"
             )
-        routed = route(vhost.topology, exchange, [routing_key], None, FIND_WORK)
+        routed = route(vhost.topology, exchange, [routing_key], None, FIRST_ROUTE_WORK)
         return Route(
             origin,
             exchange,

@@ -11,7 +11,7 @@ where memory is short; how often depends on how many they are, so that asking th
 are sent in several turns.
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
-So from ``RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than
+So from ``CONTENTS_RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than
 ``CONTENTS_SHARE`` of it (or ``CONTENTS_BYTES_MIN``), and their connections are closed. No channel has got any of
 them, so none is confirmed.
 
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import MEMORY
 from leveret.broker.node.resources import MEMORY_WATCH, LookAgain, Resources
+from leveret.core.limits import CONTENTS_BYTES_MIN, CONTENTS_RELIEF_SHARE, CONTENTS_SHARE
 from leveret.core.log import logger
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 
@@ -49,10 +50,7 @@ QUEUES_PER_S: Final = 50_000  # that are looked at
 QUEUES_PER_TURN: Final = 1_000  # that are sent mail
 READ_SHARE: Final = 4  # of the room below the limit is read before the next look
 READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
-RELIEF_SHARE: Final = 0.8  # of the limit; with more in use contents are given up
 RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
-CONTENTS_SHARE: Final = 0.25  # of the limit, for contents that no channel has got
-CONTENTS_BYTES_MIN: Final = 16 * 1024 * 1024  # so much may wait below any limit
 GIVE_BACK_S: Final = (
     1.0  # between two times that free memory is given back; more of it would take longer at once
 )
@@ -135,7 +133,7 @@ class MemoryWatch(GenServer):
         alarms, used_bytes = self._resources.alarms, self._used_bytes(limit_bytes)
         is_short = used_bytes > limit_bytes
         alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
-        if used_bytes > RELIEF_SHARE * limit_bytes:
+        if used_bytes > CONTENTS_RELIEF_SHARE * limit_bytes:
             self._relieve(limit_bytes)
         if not is_short:
             room_bytes = (limit_bytes - used_bytes) // READ_SHARE

@@ -114,7 +114,7 @@ class Consumers:
                 if not consumer.blocked:
                     self._gone.add(consumer)
             if len(self._gone) > self.active:
-                self._tidy()
+                self._drop_gone()
         return len(record.consumers), record.unacked()
 
     def _leave(self, consumer: Consumer) -> None:
@@ -127,7 +127,7 @@ class Consumers:
             del self._by_priority[priority]
             del self._rings[bisect_left(self._rings, -priority, key=_level_of)]
 
-    def _tidy(self) -> None:
+    def _drop_gone(self) -> None:
         """Take the consumers of ended channels out of their rings, with one walk over each."""
         gone, self._gone = self._gone, set()
         for priority in {each.spec.priority for each in gone}:
@@ -184,7 +184,7 @@ class Consumers:
     def block_all(self) -> None:
         """Block all consumers: there is a message, and none of them has room."""
         if self._gone:
-            self._tidy()
+            self._drop_gone()
         for _, ring in self._rings:
             while ring:
                 self._block(ring.popleft())
@@ -232,7 +232,7 @@ class Consumers:
     def room_for(self, wanted: int) -> int:
         """Return how many of ``wanted`` messages the consumers will take, at most all."""
         if self._gone:
-            self._tidy()
+            self._drop_gone()
         if self.active == 1:
             return min(wanted, self.only().room())
         room = 0
@@ -275,7 +275,7 @@ class Consumers:
     def deal(self, count: int) -> list[Allotment]:
         """Allot the messages 0 to ``count`` - 1; ``room_for`` has said that there is room."""
         if self._gone:
-            self._tidy()
+            self._drop_gone()
         allotments: dict[Consumer, Allotment] = {}
         if self.active == 1:
             allot(allotments, self.only(), range(count))
@@ -292,7 +292,7 @@ class Consumers:
     def only(self) -> Consumer:
         """Return the one consumer that is in a ring."""
         if self._gone:
-            self._tidy()
+            self._drop_gone()
         for _, ring in self._rings:
             if ring:
                 return ring[0]

@@ -10,7 +10,7 @@ import pytest
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
 from leveret.broker.channel.publish import Publisher
-from leveret.broker.channel.routes import FIND_WORK, Routes
+from leveret.broker.channel.routes import FIRST_ROUTE_WORK, Routes
 from leveret.core.limits import (
     PUBLISH_TURN_WORK,
     ROUTE_BYTES_PER_CONNECTION,
@@ -126,8 +126,8 @@ def test_a_long_route_is_found_in_turns_and_order_stays(
 
     assert len(turns.spent) > 2
     head_bytes = 131_072  # are examined in one piece
-    assert max(turns.spent) < PUBLISH_TURN_WORK + FIND_WORK + 5 * WALK_STEP_WORK + head_bytes
-    assert sorted(turns.spent)[-2] < PUBLISH_TURN_WORK + FIND_WORK + 5 * WALK_STEP_WORK
+    assert max(turns.spent) < PUBLISH_TURN_WORK + FIRST_ROUTE_WORK + 5 * WALK_STEP_WORK + head_bytes
+    assert sorted(turns.spent)[-2] < PUBLISH_TURN_WORK + FIRST_ROUTE_WORK + 5 * WALK_STEP_WORK
     acks = [each for each in client.take() if type(each) is m.BasicAck]
     assert acks[-1].delivery_tag == 2
     client.send(2, m.BasicConsume("q", "c", no_ack=True))

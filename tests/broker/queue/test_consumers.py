@@ -294,13 +294,13 @@ def test_consumers_that_come_and_go_leave_nothing_in_a_queue_without_messages() 
 def test_channels_that_end_together_leave_their_rings_in_few_walks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    walks, tidy = [0], Consumers._tidy
+    walks, tidy = [0], Consumers._drop_gone
 
     def counted(self: Consumers) -> None:
         walks[0] += 1
         tidy(self)
 
-    monkeypatch.setattr(Consumers, "_tidy", counted)
+    monkeypatch.setattr(Consumers, "_drop_gone", counted)
     consumers = Consumers(QUEUE)
     for number in range(200):
         consumers.add(consume(f"ch{number}", b"%d" % number, priority=number % 2))
