@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 BACKLOG_MAILS: Final = 200  # handled per turn
-STOPS: Final = 500  # children told to stop per turn
+STOPS: Final = 200  # children told to stop per turn
 TICK_S: Final = 1e-6  # less than this before its time is in time
 
 PENDING: Final = Constant("PENDING")  # an operation has to wait
@@ -418,7 +418,7 @@ class Supervisor(OtpActor):
             links.watch(StopMonitor(self.ref, ref))
             self.exit(ref, suspension.signal)
         if not suspension.is_single and refs:
-            self.post(self.ref, GO_ON)
+            self.runtime.again(self.ref, GO_ON)
 
     def _concerns(self, suspension: Suspension, message: Any) -> bool:
         """Handle mail that a suspended operation waits for; return whether it was such mail."""

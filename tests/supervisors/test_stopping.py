@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from leveret.actors.runtime import scheduler
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import Crash
 from leveret.supervisors.requests import StartChild, TerminateChild
 from leveret.supervisors.spec import ChildSpec
-from leveret.supervisors.supervisor import Supervisor
+from leveret.supervisors.supervisor import STOPS, Supervisor
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import SIMPLE, Late, Slow, Worker, child_refs, crash, one
 from rigs.supervision.runtime_base import send_request
@@ -179,6 +180,30 @@ def test_a_stop_of_very_many_children_is_cut_into_turns(runtime: Runtime, start:
 
     assert sorted(end[0] for end in ends) == list(range(1_234))
     assert runtime.actor_count == 1
+
+
+def test_very_many_children_are_told_to_stop_between_the_turns_of_others(
+    runtime: Runtime, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
+    told: list[Any] = []
+    send_exit = Runtime.exit
+    ref, _ = start(one(ChildSpec("a", Worker, ([],)), strategy=SIMPLE))
+    for number in range(5 * STOPS):
+        runtime.call_inline(ref, StartChild((number,)))
+
+    def counted(of: Runtime, to: Any, reason: object, sender: Any = None) -> None:
+        told.append(to)
+        send_exit(of, to, reason, sender)
+
+    runtime.exit(ref, "shutdown", ref.cell.parent)
+    monkeypatch.setattr(Runtime, "exit", counted)
+    while not runtime.is_idle:
+        before = len(told)
+        runtime.drain()
+        assert len(told) - before <= 2 * STOPS
+
+    assert len(told) == 5 * STOPS
 
 
 def test_42_a_supervisor_that_fails_itself_stops_its_children_in_order_first(
