@@ -19,6 +19,17 @@ MUTANTS = {
     "no descriptor left is damage": Mutant(
         "msg_store/reading/segments.py", "elif number in PASSING:", "elif False:"
     ),
+    "one bad sector holds up its neighbours": Mutant(
+        "msg_store/reading/segments.py", "if number == errno.EIO and len(left) > 1:", "if False:"
+    ),
+    "rows are not read again after a shortage": Mutant(
+        "msg_store/reading/rows.py",
+        "self._loop.call_later(RETRY_S, self.submit, work, then)",
+        "pass",
+    ),
+    "an index without its map is read": Mutant(
+        "msg_store/index/lmdb_index.py", "self._has_map = is_shortage(error)", "pass"
+    ),
     "what moved is lost": Mutant("msg_store/reading/contents.py", "if tries < TRIES_MAX:", "if False:"),
     "a lost message is requested again": Mutant(
         "msg_store/reading/contents.py", "self._lost[msg_no] = why", "pass"

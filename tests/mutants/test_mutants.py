@@ -49,7 +49,7 @@ PARTS = {
     "queue over a store": Faults(
         "",
         stored_mutants.MUTANTS,
-        suite("msg_store", "reading/contents")
+        suite("msg_store", "reading/read_thread", "reading/contents", "index/lmdb_index")
         + suite(
             "queue_backing",
             "index/row_window",

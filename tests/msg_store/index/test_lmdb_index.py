@@ -345,6 +345,24 @@ def test_a_shortage_that_lmdb_meets_is_no_damage(error: lmdb.Error, number: int)
     assert is_shortage(meant)
 
 
+@pytest.mark.parametrize(("number", "is_lost"), [(errno.EIO, True), (errno.ENOMEM, False)])
+def test_an_index_that_has_lost_its_map_is_not_read(
+    lmdb_index: LmdbIndex, monkeypatch: pytest.MonkeyPatch, number: int, *, is_lost: bool
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(number, "injected")
+
+    monkeypatch.setattr("leveret.msg_store.index.lmdb_index.grow", fails)
+    with pytest.raises(OSError, match="injected"):
+        lmdb_index._grow()
+
+    if is_lost:
+        with pytest.raises(OSError, match="the map of the index is lost"):
+            lmdb_index.rows(1, 0, MAX, 10)
+    else:
+        assert lmdb_index.rows(1, 0, MAX, 10) == []
+
+
 LITTLE_MEMORY = """
 import resource, sys
 from pathlib import Path
