@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 1.0
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
-SPARE_S: Final = (
-    10.0  # memory is spare for so long before the first round: bursts follow one another
-)
-GAIN_BYTES: Final = 8 * 1024 * 1024  # of a round that is soon followed by another
+SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
+GAIN_BYTES: Final = 8 * 1024 * 1024  # of a round that is followed by another after ``SPARE_S``
 PAUSE_S_MAX: Final = 16.0
 IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memory
 ROUND_SHARE: Final = 0.02  # of the time
@@ -52,7 +50,7 @@ class SpareMemory:
         self._least_bytes = sys.maxsize
         self._before_bytes: int | None = None  # of the round under way
         self._took_s = 0.0
-        self._pause_s = LOOK_S
+        self._pause_s = SPARE_S
         self._from_s = 0.0
         self._is_spare = False
         self._looked_s = self._worked_s = 0.0
@@ -88,7 +86,7 @@ class SpareMemory:
         self._took_s += timed(self._machine.give_back)
         self.rounds += 1
         has_gained = before_bytes - (self._machine.used_bytes() or 0) >= GAIN_BYTES
-        self._pause_s = LOOK_S if has_gained else min(PAUSE_S_MAX, 2 * self._pause_s)
+        self._pause_s = SPARE_S if has_gained else min(PAUSE_S_MAX, 2 * self._pause_s)
         self._from_s = now_s + max(self._pause_s, self._took_s / ROUND_SHARE)
 
     def collect(self) -> None:

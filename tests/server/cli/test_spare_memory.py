@@ -66,12 +66,15 @@ def test_what_a_burst_leaves_behind_is_given_back_within_seconds(process: Proces
     assert process.machine.asked == 1
 
 
-def test_bursts_that_follow_one_another_keep_their_memory(process: Process) -> None:
+@pytest.mark.parametrize("kept_bytes", [0, 2 * spare_memory.SPARE_BYTES])
+def test_bursts_that_follow_one_another_keep_their_memory(
+    process: Process, kept_bytes: int
+) -> None:
     """What goes back has to be taken anew, page by page: two of three bursts find it."""
     bursts = 12
     for _ in range(bursts):
         process.machine.bytes = BURST_BYTES
-        process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+        process.machine.spare_bytes = BURST_BYTES - BASE_BYTES - kept_bytes
         process.passes(3)
 
     assert 0 < process.spare.rounds <= bursts / 3
