@@ -322,7 +322,7 @@ REFUSALS = [
     hard(541, "none", "INTERNAL_ERROR", kill_channel),
     hard(541, "none", "INTERNAL_ERROR", kill_channels_supervisor),
     hard(320, "none", "CONNECTION_FORCED - maintenance", operator_closes),
-    hard(506, "none", "RESOURCE_ERROR - message given up", memory_is_short),
+    hard(506, "none", "RESOURCE_ERROR - message dropped", memory_is_short),
 ]  # fmt: skip
 
 
