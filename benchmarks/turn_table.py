@@ -29,7 +29,7 @@ The figures are milliseconds of CPU time of the loop's thread; those above {limi
 | Python | {python} |
 | protocol kernel | {kernel} |
 | loop | {loop} |
-| operations | {count}, of which {late} above {limit:g} ms |
+| operations | {count} of {known} measured, of which {late} above {limit:g} ms |
 
 | operation | size | longest iteration, ms | longest collection, ms |
 |---|---|--:|--:|
@@ -51,6 +51,7 @@ def page(found: dict[str, Any]) -> str:
         kernel=found["kernel"],
         loop=found["loop"],
         count=len(rows),
+        known=found["known"],
         late=sum(is_late(row, limit) for row in rows),
     )
     return head + "".join(_row(row, limit) for row in rows)

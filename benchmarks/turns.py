@@ -216,6 +216,7 @@ def main() -> int:
         "loop": LOOP,
         "scale": options.scale,
         "limit_ms": options.limit,
+        "known": len(OPERATIONS),
     }
     if options.out is not None or options.table is not None:
         with tempfile.TemporaryDirectory() as name:
