@@ -327,6 +327,12 @@ class ChannelTable:
             if slot.ref is not None:
                 self._reader.post(slot.ref, PEER_ENDED)
 
+    def connection_ended(self) -> None:
+        """Nothing is left to resume, whenever the channels end."""
+        self._resume_queue.connection_ended()
+        for slot in self._slots.values():
+            self._resume_queue.leave(slot.gate)
+
     def close_gates(self) -> None:
         """The connection takes no more: queues stop delivering."""
         self._resume_queue.close()

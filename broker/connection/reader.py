@@ -645,6 +645,7 @@ class Reader(GenServer):
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.read_control.close()
+        self.channels.connection_ended()
         free_contents(self.runtime.clock, self.scanner)
         self.protocol.ended()
         self.connections.closed(self.ref)

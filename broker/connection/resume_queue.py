@@ -46,7 +46,7 @@ class ResumeQueue:
 
     def __init__(self, runtime: Runtime, all_gates: Gates) -> None:
         self._runtime = runtime
-        self._all_gates = all_gates
+        self._all_gates: Gates | None = all_gates
         self._waiting_bytes = 0
         self.is_overfull = False
         self._gates: deque[DeliveryGate] | None = None  # made on first use: most wait for nothing
@@ -62,6 +62,11 @@ class ResumeQueue:
     def close(self) -> None:
         """The connection takes no more."""
         self.is_open = False
+
+    def connection_ended(self) -> None:
+        """Forget the gates, which know this queue: they would be garbage that only a full collection finds."""
+        self._all_gates = self._gates = None
+        self._resumed_for_nothing.clear()
 
     def join(self, gate: DeliveryGate) -> None:
         if self._gates is None:
@@ -84,13 +89,15 @@ class ResumeQueue:
         self._waiting_bytes += size_bytes
         if self._waiting_bytes > WAITING_BYTES_MAX and not self.is_overfull:
             self.is_overfull = True
-            self._all_gates.close_gates()
+            if self._all_gates is not None:
+                self._all_gates.close_gates()
 
     def deliveries_written(self, size_bytes: int) -> None:
         self._waiting_bytes -= size_bytes
         if self.is_overfull and not self._waiting_bytes:
             self.is_overfull = False
-            self._all_gates.open_gates()
+            if self._all_gates is not None:
+                self._all_gates.open_gates()
 
     def _resume(self) -> None:
         for gate, queue in self._take():

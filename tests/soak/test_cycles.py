@@ -90,6 +90,7 @@ def open_and_close(address: tuple[str, int], count: int) -> None:
 
 def misbehave(address: tuple[str, int]) -> None:
     """End connections in ways in which none should end."""
+    leave_unread(address)
     channel = connected(address)
     assert channel.call("queue.declare", queue="nowhere", passive=True).name == "channel.close"
     channel.connection.drop()
@@ -101,6 +102,23 @@ def misbehave(address: tuple[str, int]) -> None:
         with socket.create_connection(address) as client:
             client.sendall(data)
             client.recv(1_000)
+
+
+def leave_unread(address: tuple[str, int]) -> None:
+    """End a connection that reads nothing while queues wait to deliver to each of its channels."""
+    publisher, reader = connected(address), connected(address).connection
+    for number in range(6):
+        queue = f"unread{number}"
+        publisher.ok("queue.declare", queue=queue, auto_delete=True)
+        for _ in range(40):
+            publisher.publish(queue, bytes(100_000))
+        publisher.settle(queue)
+        channel = reader.channel()
+        channel.ok("basic.consume", queue=queue, no_ack=True)
+        channel.publish("nowhere")
+    publisher.ok("channel.flow", active=True)
+    reader.drop()
+    assert publisher.connection.close().name == "connection.close-ok"
 
 
 async def all_have_gone(broker: Broker) -> None:
