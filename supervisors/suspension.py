@@ -99,9 +99,9 @@ class Suspension:
             self.start_timer = None
 
     def next_to_tell(self, count: int) -> list[Ref]:
-        """Return up to ``count`` children that have to get the signal now."""
+        """Return ``count`` children that have to get the signal now; fewer are the last."""
         stopping = self.stopping or ()
-        return [ref for ref in islice(self.untold or (), count) if ref in stopping]
+        return list(islice((ref for ref in self.untold or () if ref in stopping), count))
 
     def take_answer(self) -> Any:
         """Return the answer of the stop, once all are dead."""

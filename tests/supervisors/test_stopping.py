@@ -206,6 +206,22 @@ def test_very_many_children_are_told_to_stop_between_the_turns_of_others(
     assert len(told) == 5 * STOPS
 
 
+def test_children_that_end_before_they_are_told_keep_no_others_from_being_told(
+    runtime: Runtime, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
+    ref, _ = start(one(ChildSpec("a", Worker, ([],)), strategy=SIMPLE))
+    children = [runtime.call_inline(ref, StartChild((n,)))[1] for n in range(5 * STOPS)]
+
+    runtime.exit(ref, "shutdown", ref.cell.parent)
+    runtime.drain()
+    for child in children[STOPS : 2 * STOPS]:  # the latest are told first
+        runtime.run_as(child, child.cell.actor.stop)
+    runtime.run_until_idle()
+
+    assert runtime.actor_count == 1
+
+
 def test_42_a_supervisor_that_fails_itself_stops_its_children_in_order_first(
     runtime: Runtime, clock: VirtualClock, start: Any
 ) -> None:
