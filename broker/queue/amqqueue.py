@@ -6,7 +6,7 @@ The backing queue is called inline (``_backing``), so that a batch costs no turn
 Publish: when no message is ready and consumers wait, messages go straight to them. Those for consumers
 that do not acknowledge are only discarded in the backing queue; the others are ``publish_delivered``.
 The rest is published, and ``_go_on`` delivers it as soon as a consumer has room. A turn delivers at most
-one batch; then the actor sends itself a ``Continue`` at low priority. Invariant at the end of a turn:
+one batch; then the actor sends itself a ``Continue``. Invariant at the end of a turn:
 when messages are ready and a consumer is in its ring, a ``Continue`` is under way, or the backing queue
 owes a ``FetchReady``.
 

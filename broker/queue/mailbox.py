@@ -12,7 +12,10 @@ from leveret.queue_backing.api import Confirmed, FetchReady
 
 
 class Continue:
-    """To itself: go on where the budget of the last turn ended."""
+    """To itself: go on where the budget of the last turn ended.
+
+    It comes behind the mail that waits now, not behind all: publishers may refill the mailbox as fast as it is handled.
+    """
 
 
 class DropExpired:
@@ -44,8 +47,7 @@ LEVELS: Final[dict[type, int]] = {
     mail.Requeue: 4,
     mail.Resume: 4,
     FetchReady: 3,
-    Continue: -1,
-    Finish: -2,
+    Finish: -1,
 }
 INFO_LEVEL: Final = 9
 OWNER_LEVEL: Final = 8  # the end of the connection that owns an exclusive queue

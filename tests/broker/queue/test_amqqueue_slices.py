@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from leveret.actors.actor import OtpActor
+from leveret.actors.runtime import scheduler
+from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail
-from leveret.core.limits import TURN_MESSAGES
+from leveret.core.limits import CREDIT_MESSAGES, TURN_MESSAGES
 from leveret.queue_backing.variable.queue import VariableQueue
 from rigs.queue_rig import Channel, Rig, longs
 
@@ -53,6 +56,41 @@ def test_a_call_waits_for_all_requeued_messages_and_blocks_no_other_actor(
     confirm, answer = marks(other)
     assert type(confirm) is mail.Confirm
     assert answer == expected or (isinstance(expected, type) and type(answer) is expected)
+
+
+class Flood(OtpActor):
+    """Publishes as much as it is granted credit."""
+
+    def init(self, queue: Ref) -> None:
+        self.queue = queue
+        self.publish(CREDIT_MESSAGES[0])
+
+    def handle_mail(self, message: mail.CreditGrant, sender: Ref | None) -> None:
+        self.publish(message.messages)
+
+    def publish(self, count: int) -> None:
+        messages = [(b"origin", b"head", b"x")] * count
+        self.post(self.queue, mail.Publish(messages, False, [(self.ref, count, count, 0)]))
+
+
+def test_a_requeue_ends_while_publishers_fill_the_mailbox_as_fast_as_it_is_handled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
+    rig = Rig()
+    channel, other = rig.channel(), rig.channel()
+    unacked(rig, channel)
+    seqs = [seq for _, seq, _ in channel.deliveries()]
+    for _ in range(3 * TURN_MESSAGES // CREDIT_MESSAGES[0]):
+        rig.runtime.spawn(Flood, rig.queue)
+
+    channel.send(mail.Requeue(channel.ref, b"c", seqs))
+    other.start_asking(mail.Stat())
+    drains = 0
+    while not other.box:
+        rig.runtime.drain()
+        drains += 1
+        assert drains < 100
 
 
 def test_gets_during_a_requeue_are_answered_in_order() -> None:
