@@ -3,7 +3,8 @@
 Thousands may be linked with one actor or monitor it, and it may monitor thousands. The turn of its end sends
 ``SIGNALS_MAX`` signals; as many follow after each round of the bulk queue, of the ends under way in their order. So the
 actors that are told get done with it a few hundred at a time, and not all at once with the mails and timers of each in
-memory. Until its signal is sent the other side holds the link or monitor and can take it back.
+memory. Until its signal is sent the other side holds the link or monitor and can take it back. The parent hears last:
+what it does then, such as a restart or the answer to a stop, comes behind all other signals.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.runtime import links
+from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.scheduler import WOKEN_MAX
 from leveret.core import small_set
 
@@ -41,9 +43,9 @@ class EndSignals:
         self._send_exit = send_exit
         self._ends: deque[Iterator[bool]] = deque()
 
-    def send(self, cell: Cell, reason: object) -> None:
+    def send(self, cell: Cell, reason: object, parent: Ref | None) -> None:
         """Send the signals of an actor that has just ended, or begin to."""
-        signals = self._signals(cell, reason)
+        signals = self._signals(cell, reason, parent)
         if next(islice(signals, SIGNALS_MAX - 1, None), False):
             self._ends.append(signals)
             if len(self._ends) == 1:
@@ -63,19 +65,25 @@ class EndSignals:
             if ends:
                 scheduler.after_bulk_round(self._go_on)
 
-    def _signals(self, cell: Cell, reason: object) -> Iterator[bool]:
+    def _signals(self, cell: Cell, reason: object, parent: Ref | None) -> Iterator[bool]:
         ref = cell.ref
-        linked, cell.links = small_set.items(cell.links), None
-        watchers, cell.watchers = small_set.items(cell.watchers), None
-        monitors, cell.monitors = small_set.items(cell.monitors), None
-        for other in linked:
-            if links.leave_link(other.cell, ref):
-                self._send_exit(other.cell, reason, ref, True)
-            yield True
-        for monitor in watchers:
-            if links.leave_watcher(monitor):
-                monitor.tell(reason)
+        told: list[Ref | MonitorRef]
+        told = [*small_set.items(cell.links), *small_set.items(cell.watchers)]
+        monitors = small_set.items(cell.monitors)
+        cell.links = cell.watchers = cell.monitors = None
+        if len(told) > SIGNALS_MAX and parent is not None:  # else all are told in this turn
+            told.sort(key=lambda each: _hearer(each) is parent)
+        for each in told:
+            if isinstance(each, MonitorRef):
+                if links.leave_watcher(each):
+                    each.tell(reason)
+            elif links.leave_link(each.cell, ref):
+                self._send_exit(each.cell, reason, ref, True)
             yield True
         for monitor in monitors:
             links.leave_monitor(monitor)
             yield True
+
+
+def _hearer(signal: Ref | MonitorRef) -> Ref | None:
+    return signal.watcher if isinstance(signal, MonitorRef) else signal

@@ -257,14 +257,14 @@ class Runtime:
 
     def link(self, one: Ref, other: Ref) -> None:
         """Link two actors; if one is dead the other gets its exit signal ``noproc``."""
-        if one.is_alive and other.is_alive:
-            if one is not other:
-                links.link(one.cell, other.cell)
-        elif one.is_alive:
-            if not small_set.contains(one.cell.links, other):  # else its exit is on its way
-                self.turns.signal(one.cell, NOPROC, other, may_ignore=True)
-        elif other.is_alive:
-            self.turns.signal(other.cell, NOPROC, one, may_ignore=True)
+        if not one.is_alive:
+            one, other = other, one
+        if not one.is_alive or one is other:
+            return
+        if other.is_alive:
+            links.link(one.cell, other.cell)
+        elif not small_set.contains(one.cell.links, other):  # else its exit is on its way
+            self.turns.signal(one.cell, NOPROC, other, may_ignore=True)
 
     def monitor(self, watcher: Ref, target: Ref) -> MonitorRef:
         """Let ``watcher`` get one ``Down`` when ``target`` ends."""

@@ -434,7 +434,7 @@ class Turns:
         if cell.timers is not None:
             timers.cancel_all(cell)
         self._empty(cell)
-        self._end_signals.send(cell, reason)
+        self._end_signals.send(cell, reason, parent)
         if then is not None:
             self.tell_starter(parent, then, StartFailed(reason))
         if not table.live and table.on_empty is not None:

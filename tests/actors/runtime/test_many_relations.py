@@ -153,8 +153,32 @@ def test_mail_that_was_sent_before_the_end_comes_before_its_down(
     assert all(before < after for before, after in zip(places.values(), downs, strict=True))
 
 
-def test_a_link_with_a_dead_actor_whose_exit_is_on_its_way_brings_that_exit_only(
+def test_the_parent_hears_last(
     runtime: Runtime, log_class: Any, several: tuple[list[Any], list[Ref]]
+) -> None:
+    """So what it does then, such as a restart, comes behind all other signals."""
+    seen, watchers = several
+    parent = runtime.spawn(log_class, heard := list[Any]())
+    target = runtime.start_link(parent, log_class, ([],), lambda _: None)
+    for watcher in (parent, *watchers):
+        runtime.monitor(watcher, target)
+
+    runtime.exit(target, "kill")
+    while not heard:
+        runtime.drain()
+
+    assert not any(watcher.cell.monitors for watcher in watchers)
+    runtime.run_until_idle()
+    assert [type(each) for each in heard] == [Exit, Down]
+    assert len(seen) == MANY
+
+
+@pytest.mark.parametrize("is_target_first", [False, True])
+def test_a_link_with_a_dead_actor_whose_exit_is_on_its_way_brings_that_exit_only(
+    runtime: Runtime,
+    log_class: Any,
+    several: tuple[list[Any], list[Ref]],
+    is_target_first: bool,
 ) -> None:
     seen, others = several
     target = runtime.spawn(log_class, [])
@@ -163,7 +187,7 @@ def test_a_link_with_a_dead_actor_whose_exit_is_on_its_way_brings_that_exit_only
 
     runtime.exit(target, "kill")
     runtime.drain()
-    runtime.link(others[-1], target)
+    runtime.link(*((target, others[-1]) if is_target_first else (others[-1], target)))
     runtime.run_until_idle()
 
     assert seen == [Exit(target, "killed")] * MANY

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.actors.runtime import scheduler
+from leveret.actors.runtime.end_signals import SIGNALS_MAX
 from leveret.amqp import methods as m
 from leveret.broker.channel import unacked
 from leveret.broker.channel.session import Block
@@ -154,3 +156,23 @@ def test_a_client_that_ends_meanwhile(rig: Rig, consumer: Client) -> None:
     consumer.hang_up()
 
     assert not consumer.reader.is_alive
+
+
+def test_the_answer_comes_when_the_queues_of_very_many_consumers_have_been_told(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = rig.session(), rig.session()
+    names = [f"q{number}" for number in range(2 * SIGNALS_MAX)]
+    for name in names:
+        client.send(1, m.QueueDeclare(name), m.BasicConsume(name, exclusive=True))
+        client.publish(1, name, b"x")
+    client.take()
+    monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
+
+    client.protocol.data_received(CLOSE)
+    while not client.wire.out:
+        rig.runtime.drain()
+
+    assert client.take() == [m.ConnectionCloseOk()]
+    other.send(1, m.BasicConsume(names[-1], "c", exclusive=True))
+    assert other.take()[::2] == [m.BasicConsumeOk("c"), b"x"]
