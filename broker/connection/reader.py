@@ -444,7 +444,7 @@ class Reader(GenServer):
             self._dispatch_all(message.runs)
             self.read_control.unblock(Block.LONG_READ)
         elif type(message) is AlarmsOver:
-            self._alarms_over()
+            self._alarms_over(message)
         elif type(message) is ChannelStays:
             self.channels.stays(message.number)
         elif type(message) is AllHandled:
@@ -487,11 +487,13 @@ class Reader(GenServer):
             self.log.knows(self.handshake.user_name, self.handshake.client_properties)
         self.log.refused(reason, method, code)
 
-    def _alarms_over(self) -> None:
-        throttle = self.read_control.throttle
-        if throttle.is_blocked and self.state is _RUNNING:
+    def _alarms_over(self, message: AlarmsOver) -> None:
+        throttle, read_control = self.read_control.throttle, self.read_control
+        if Block.LONG_READ in read_control.blocks:  # what was read before comes first
+            self.runtime.again(self.ref, message)
+        elif throttle.is_blocked and self.state is _RUNNING:
             self._handle_later(throttle.over())
-            self.read_control.unblock(Block.ALARM)
+            read_control.unblock(Block.ALARM)
 
     def _tell_throttled(self, method: Method) -> None:
         if self.opened is not None and self.opened.blocked_notify:

@@ -10,6 +10,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.amqp import spec
 from leveret.broker.connection import throttle
+from leveret.broker.connection.channel_table import CHANNELS_PER_TURN
 from leveret.core import limits
 from rigs.broker_rig import BODY, HEADER, Client, Rig
 
@@ -53,6 +54,23 @@ def test_what_comes_before_the_publish_in_one_read_is_done_and_what_follows_is_h
     assert client.wire.is_reading
     assert set(rig.queues) == {"q", "before", "after"}
     assert depth(rig) == 1
+
+
+def test_what_is_held_stays_behind_a_long_read_that_is_not_handled_when_the_alarm_is_over(
+    rig: Rig,
+) -> None:
+    last = 5 * CHANNELS_PER_TURN
+    client = rig.session(channels=last)
+    raised(rig)
+
+    sent = [(number, m.BasicQos(0, 1, False)) for number in range(1, last)]
+    sent.append((last, m.QueueDeclare("q", nowait=True)))
+    methods = b"".join(m.method_frame(number, m.encode(each)) for number, each in sent)
+    client.protocol.data_received(methods + client.contents(last, ("", "q", b"body", {})))
+    cleared(rig)
+
+    assert depth(rig) == 1
+    assert client.wire.is_reading
 
 
 def test_one_channel_that_publishes_blocks_all_of_its_connection(rig: Rig) -> None:
