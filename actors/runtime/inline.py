@@ -120,11 +120,11 @@ def _make_ready(turns: Turns, to: Ref, cell: Cell, may_overtake: bool = False) -
         raise CallExit(to, NOPROC)
     suspended = cell.state & SUSPENDED
     cell.state &= ~SUSPENDED
-    waiting = min(cell.mail_count(), INLINE_MAILS)
-    if waiting and not may_overtake and not cell.state & DOOMED:
-        turns.handle_waiting(cell, waiting)
-    elif cell.state & DOOMED:
+    if cell.state & DOOMED:
         turns.end_doomed(cell)
+    waiting = 0 if may_overtake else min(cell.mail_count(), INLINE_MAILS)
+    while waiting > 0 and cell.has_mail() and not cell.state & (DEAD | SUSPENDED):
+        waiting -= turns.handle_waiting(cell, waiting) - 1  # fewer, if one leaves work for later
     if cell.state & DEAD:
         raise CallExit(to, cell.doom)
     cell.state |= suspended

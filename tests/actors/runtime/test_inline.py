@@ -263,6 +263,23 @@ def test_work_that_the_callee_has_left_for_later_stays_there(runtime: Runtime) -
     assert seen == ["rest", "mail"]
 
 
+def test_mail_behind_long_work_comes_before_the_call(runtime: Runtime) -> None:
+    seen: list[Any] = []
+    backing = runtime.spawn(Backing, seen)
+
+    def works(actor: Backing) -> None:
+        actor.runtime.again(actor.ref, "rest")
+
+    runtime.send(backing, works)
+    runtime.send(backing, works)
+    runtime.send(backing, "mail")
+
+    with InlineTurn[Backing](runtime.turns, backing) as actor:
+        assert actor.seen == [works, works, "mail"]
+    runtime.run_until_idle()
+    assert seen[3:] == ["rest", "rest"]
+
+
 def test_a_callee_with_priorities_handles_its_mail_by_level(runtime: Runtime) -> None:
     class Sorted(Backing):
         def prioritise(self, message: Any) -> int:
