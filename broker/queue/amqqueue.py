@@ -197,6 +197,7 @@ class AmqQueue(GenServer):
         if self._is_deleted:
             self._new_publishers().confirm_all(publish)
             return
+        self._charge(len(publish.messages))
         consumers = self._consumers
         publishers = self._publishers
         if publishers is None:
@@ -210,7 +211,6 @@ class AmqQueue(GenServer):
         ):
             return
         messages, count = publish.messages, len(publish.messages)
-        self._charge(count)
         persistent = publish.persistent and self._entry.durable
         size_bytes = sum([each[2] for each in publish.publishers])
         expiries = self._expiry.deadlines(publish.expirations, self.runtime.clock, count)

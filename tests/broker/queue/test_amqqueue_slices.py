@@ -206,9 +206,9 @@ def test_requeues_of_two_channels_at_once_restore_the_order() -> None:
     assert heir.bodies() == [b"%d" % n for n in range(4 * TURN_MESSAGES)]
 
 
-@pytest.mark.parametrize("kind", ["publish", "ack", "requeue"])
+@pytest.mark.parametrize("kind", ["publish", "straight", "ack", "requeue"])
 def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> None:
-    rig = Rig(arguments=longs(x_message_ttl=10_000))
+    rig = Rig(arguments=longs(x_message_ttl=10_000) if kind == "publish" else {})
     channel, other = rig.channel(), rig.channel()
     batch, count = TURN_MESSAGES // 10, 50
     channel.consume(b"c")
@@ -241,6 +241,8 @@ def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> Non
     for number, seqs in enumerate(deliveries):
         if kind == "publish":
             channel.publish(*[b"x"] * len(seqs), expirations=[number + 10_000] * len(seqs))
+        elif kind == "straight":  # those that agree in persistence would be merged
+            channel.publish(*[b"x"] * len(seqs), persistent=bool(number % 2))
         else:
             make = mail.Ack if kind == "ack" else mail.Requeue
             tag = (b"c", None)[number % 2]  # neighbours of one consumer would be merged
