@@ -143,7 +143,7 @@ class Connections(Generic[ReaderT]):
             raise NotAllowed(f"vhost {name} not found")
         self._check_connection_limits(user, vhost)
         self.access.check_vhost(user, name)
-        if not vhost.is_up:
+        if not vhost.serves:
             raise InternalError(
                 f"access to vhost '{name}' refused for user '{user.name}': vhost '{name}' is down"
             )

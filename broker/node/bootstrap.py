@@ -172,14 +172,14 @@ class VhostStarter(GenServer):
 
     def init(self, node: Node) -> object:
         self._node = node
-        self._is_late = False
+        self._have_begun = self._is_late = False
         self.post(self.ref, _BEGIN)
         return LATER
 
     def handle_cast(self, message: object) -> None:
         assert message == _BEGIN
         self.start_timer(OTHERS_WAIT_S, _LATE)
-        Script(self, self._steps(), self._look).resume()
+        Script(self, self._steps(), self._begun).resume()
 
     def handle_info(self, message: object) -> None:
         assert message == _LATE
@@ -193,12 +193,16 @@ class VhostStarter(GenServer):
             yield Ask(supervisor, StartChild((vhost,)))
             vhost.when_started(self._started)
 
+    def _begun(self, _: object) -> None:
+        self._have_begun = True
+        self._look()
+
     def _started(self) -> None:
         if self.ref.is_alive:
             self.runtime.run_as(self.ref, self._look)
 
-    def _look(self, _: object = None) -> None:
-        if self._node.connections.is_stopping:
+    def _look(self) -> None:
+        if not self._have_begun or self._node.connections.is_stopping:
             return
         vhosts = self._node.vhosts.values()
         are_over = all(each.is_recovered or not each.has_supervisor for each in vhosts)

@@ -114,6 +114,11 @@ class VHost:
         """Whether its store is open and its queues run, or are being started."""
         return self.store.is_open and self.queues_sup is not None and self.queues_sup.is_alive
 
+    @property
+    def serves(self) -> bool:
+        """Whether clients are let in: all its queues have been started, so what is routed to one reaches it."""
+        return self.is_up and self.is_recovered
+
     # -- starts --------------------------------------------------------------------------------
 
     def when_started(self, then: Callable[[], object]) -> None:

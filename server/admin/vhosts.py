@@ -122,7 +122,7 @@ class VhostAdmin:
                 "tags": row.tags,
                 "tracing": False,
                 "default_queue_type": "",
-                "cluster_state": "running" if vhost.is_up else "stopped",
+                "cluster_state": "running" if vhost.serves else "stopped",
             }
             for vhost in self._node.vhosts.values()
         ]

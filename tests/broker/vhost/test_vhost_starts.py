@@ -1,0 +1,49 @@
+"""Starts of vhosts: each of them is started, and clients are let in when all queues run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.amqp import methods as m
+from leveret.broker.node.bootstrap import OTHERS_WAIT_S
+from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.script import Steps, Until
+from leveret.broker.vhost.vhost import VHost
+from leveret.metadata.tables import QueueRow, VhostRow
+from rigs.broker_rig import Rig, durable
+
+
+def test_all_vhosts_are_started_where_the_first_serves_at_once() -> None:
+    rig = Rig([VhostRow("v"), VhostRow("w")])
+
+    assert {name: vhost.is_recovered for name, vhost in rig.node.vhosts.items()} == {
+        "/": True, "v": True, "w": True,
+    }  # fmt: skip
+
+
+def test_a_vhost_lets_clients_in_when_all_its_queues_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message for a queue that has not been started yet would be confirmed, and be gone."""
+    waiting: list[Any] = []
+    start = VHost.start_queue
+
+    def started(vhost: VHost, entry: QueueEntry) -> Steps:
+        if entry.name == "late":
+            yield Until(waiting.append)
+        return (yield from start(vhost, entry))
+
+    monkeypatch.setattr(VHost, "start_queue", started)
+    rig = Rig([VhostRow("serves"), QueueRow("/", "late", queue_no=1)])
+    rig.jump(OTHERS_WAIT_S)
+    early = rig.client()
+    early.log_in()
+    closed = early.take()[-1]
+    assert (closed.reply_code, closed.reply_text) == (
+        541, "INTERNAL_ERROR - access to vhost '/' refused for user 'guest': vhost '/' is down"
+    )  # fmt: skip
+
+    waiting.pop()(None)
+    rig.settle()
+    client = rig.session()
+    assert client.ask(1, durable("late", passive=True)) == m.QueueDeclareOk("late", 0, 0)
