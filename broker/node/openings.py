@@ -25,6 +25,7 @@ class Openings:
         self._clock = clock
         self._under_way: dict[Callable[[], object], TimerHandle] = {}
         self._waiting: deque[Callable[[], object]] = deque()
+        self._is_beginning = False
 
     def enter(self, begin: Callable[[], object]) -> None:
         """Call ``begin`` when there is room for it; it is over with ``leave(begin)``."""
@@ -39,7 +40,13 @@ class Openings:
         self._next()
 
     def _next(self) -> None:
-        while self._waiting and len(self._under_way) < AT_ONCE:
-            begin = self._waiting.popleft()
-            self._under_way[begin] = self._clock.call_later(PATIENCE_S, self.leave, begin)
-            begin()
+        if self._is_beginning:
+            return  # one that leaves as it begins: the loop below goes on, so the stack does not grow
+        self._is_beginning = True
+        try:
+            while self._waiting and len(self._under_way) < AT_ONCE:
+                begin = self._waiting.popleft()
+                self._under_way[begin] = self._clock.call_later(PATIENCE_S, self.leave, begin)
+                begin()
+        finally:
+            self._is_beginning = False
