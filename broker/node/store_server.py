@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -275,7 +276,8 @@ async def remove_store(node: Node, vhost: VHost) -> None:
     now_ms = int(node.runtime.clock.wall_s() * 1000)
 
     def remove() -> None:
-        orphans.remove(orphans.set_aside(node.files, folder, now_ms))
+        with suppress(FileNotFoundError):  # it was never opened
+            orphans.remove(orphans.set_aside(node.files, folder, now_ms))
 
     def done(error: Exception | None) -> None:
         if error is not None:  # maintenance removes it
@@ -290,11 +292,17 @@ async def remove_store(node: Node, vhost: VHost) -> None:
         removed.set_result(None)
 
     def begin(_: object = None) -> None:
+        if (
+            node.connections.is_stopping
+        ):  # the next broker of this process may have a vhost of that name
+            done(None)
+            return
         try:
             background.start(node.gil_yielding, loop, "leveret-remove", remove, done, daemon=True)
         except OSError as error:
             done(error)
 
+    vhost.store.let_go(loop)  # of an actor that was killed last
     if vhost.store.when_free(begin):
         begin()
     await asyncio.wait([removed], timeout=REMOVED_WITHIN_S)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,62 @@ async def test_a_node_stops_while_a_vhost_is_down(data: Path, disk: Disk) -> Non
     disk.fail(errno.EIO, "open")
     async with running(data, disk) as rig:
         await rig.tried(1)
+
+
+async def test_a_vhost_that_finds_no_thread_as_the_node_starts_holds_up_no_other(
+    data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def started(thread: threading.Thread) -> None:
+        if thread.name == "leveret-open" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    async with running(data, disk) as rig:
+        await eventually(lambda: rig.vhost.is_recovered)
+        assert list(rig.broker.degraded) == ["/"]
+        await rig.clock.advance(PAUSE_S)
+        await rig.broker.wait_serving()
+    assert refused
+
+
+async def test_a_vhost_that_is_deleted_leaves_no_thread_of_a_store_whose_actor_was_killed(
+    data: Path, disk: Disk
+) -> None:
+    def threads() -> Counter[str]:
+        return Counter(each.name for each in threading.enumerate())
+
+    async with running(data, disk) as rig:
+        await rig.admin.vhosts.delete_vhost(VHOST)
+        before = threads()
+        await rig.admin.vhosts.add_vhost(VHOST)
+        while rig.vhost.has_supervisor:
+            await rig.broker.wait_serving()
+            server = rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store")
+            rig.kill(server)
+            await eventually(lambda server=server: not server.is_alive)
+
+        await rig.admin.vhosts.delete_vhost(VHOST)
+        await eventually(lambda: threads() <= before, threads)
+
+
+async def test_a_vhost_that_has_no_folder_yet_is_deleted_without_an_error(
+    data: Path, disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "leveret-open":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    start = threading.Thread.start
+    async with running(data, disk) as rig:
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RefusedError, match="did not start"):
+            await rig.admin.vhosts.add_vhost("w")
+    assert "not removed" not in caplog.text

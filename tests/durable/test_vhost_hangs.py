@@ -14,8 +14,10 @@ from leveret.actors.runtime.signals import KILL
 from leveret.broker.node import store_server
 from leveret.broker.node.bootstrap import OTHERS_WAIT_S
 from leveret.broker.node.outages import OPENING
+from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S, SLOW_S
 from leveret.core.files import Files
+from leveret.server import broker as broker_module
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.manual_clock import ManualClock
@@ -177,3 +179,21 @@ async def test_a_killed_store_server_waits_for_the_thread_that_opens_its_files(
         channel = await rig.on(VHOST)
         assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
     assert "not opened" not in caplog.text
+
+
+async def test_a_folder_that_hangs_is_not_removed_after_the_end_of_the_broker(
+    data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next broker in the process may have a vhost of that name."""
+    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
+    monkeypatch.setattr(broker_module, "CLOSE_S", 0.01)
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await hangs(rig)
+        await rig.admin.vhosts.delete_vhost(VHOST)
+        removed = rig.broker.node.removals[VHOST]
+        await rig.broker.stop()
+
+        disk.heal()
+        await asyncio.wait_for(removed, WITHIN_S)
+    assert store_folder(data, VHOST).is_dir()
