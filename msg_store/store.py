@@ -340,9 +340,6 @@ class MsgStore:
             self.is_short = shortage is not None
             if not self.is_short:
                 self._collecting.resume()
-            self.is_short = shortage is not None
-            if not self.is_short:
-                self._collecting.resume()
             if self._shortage_changed is not None:
                 self._shortage_changed()
 
