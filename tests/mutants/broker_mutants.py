@@ -48,6 +48,12 @@ QUEUES = {
 }
 
 DEFINITIONS = {
+    "clients are let in before the queues are started": Mutant(
+        _VHOST, "return self.is_up and self.is_recovered", "return self.is_up"
+    ),
+    "the first vhost that serves ends the starts": Mutant(
+        "broker/node/bootstrap.py", "if not self._have_begun or self", "if self"
+    ),
     "a queue's row goes with the last of its bindings": Mutant(
         _VHOST,
         "        if entry.durable:\n            deletes.append(self._queue_row(entry))\n        if deletes:",

@@ -140,7 +140,8 @@ PARTS = {
     "definitions": Faults(
         "",
         broker_mutants.DEFINITIONS,
-        suite("broker", "vhost/deletions", "node/bootstrap") + suite("metadata", "store"),
+        suite("broker", "vhost/deletions", "vhost/vhost_starts", "node/bootstrap")
+        + suite("metadata", "store"),
         Mutant("broker/vhost/deletions.py", "_under_way: deque", "_under_way: deque"),
     ),
     "routing": Faults(
