@@ -37,17 +37,23 @@ class DeliveryGate:
         is_open: False while the transport's buffer is above its high-water mark, too many bytes wait
             in the mailboxes of the connection's channels, or the channel is closing.
         channel: that it belongs to; None until it has started.
+        is_closed: the channel is closing; it does not open any more.
         waiting: queues to send ``Resume`` to when it opens, the first come first; made on first use.
     """
 
-    __slots__ = ("_gates", "_waiting_bytes", "channel", "is_open", "waiting")
+    __slots__ = ("_gates", "_waiting_bytes", "channel", "is_closed", "is_open", "waiting")
 
     def __init__(self, gates: GateQueue | None = None) -> None:
         self._gates = gates
         self._waiting_bytes = 0  # of deliveries in the channel's mailbox
         self.channel: Ref | None = None
         self.is_open = True
+        self.is_closed = False
         self.waiting: OrderedDict[Ref, None] | None = None
+
+    def close(self) -> None:
+        """The channel is closing: what it got now would go back to the queue, which would send it again."""
+        self.is_open, self.is_closed = False, True
 
     def wait(self, queue: Ref) -> None:
         if self.waiting is None:

@@ -124,7 +124,7 @@ class Deliveries:
 
     def end(self) -> Steps:
         """Take all consumers and deliveries out, in several turns; return the queues that must be told."""
-        self.gate.is_open = False
+        self.gate.close()
         queues = {entry.ref: None for entry in self.remove_all() if entry.ref is not None}
         unacked = self.unacked
         last = unacked.last_of(0)

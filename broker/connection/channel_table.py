@@ -347,8 +347,6 @@ class ChannelTable:
         if self._resume_queue.is_overfull or self._reader.writing_is_paused:
             return
         for slot in self._slots.values():
-            if slot.ref is None:
-                slot.gate.is_open = True
-                continue
-            slot.gate.is_open = slot.stash is None
+            is_ending = slot.gate.is_closed or (slot.ref is not None and slot.stash is not None)
+            slot.gate.is_open = not is_ending
         self._resume_queue.open()

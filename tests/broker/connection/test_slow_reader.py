@@ -8,7 +8,7 @@ import pytest
 
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
-from leveret.broker.channel import channel
+from leveret.broker.channel import channel, unacked
 from leveret.broker.connection import resume_queue
 from leveret.broker.mail import Deliver
 from rigs.broker_rig import Client, Rig
@@ -148,3 +148,26 @@ def test_a_transport_that_is_full_stays_closed_when_the_mailboxes_are_empty(
     assert line.is_open
     client.send(1, m.QueueDeclare("q0", passive=True))
     assert client.take()[-1] == m.QueueDeclareOk("q0", 0, 1)
+
+
+def test_the_gate_of_a_channel_that_ends_with_an_error_stays_closed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery would go back to its queue, and come again, as long as the channel ends."""
+    monkeypatch.setattr(unacked, "SETTLED_MAX", 1)
+    client, other = rig.session(), rig.session()
+    client.ask(1, m.QueueDeclare("q"))
+    client.send(1, m.BasicConsume("q", "c"))
+    client.publish(1, "q", b"1", b"2", b"3")
+    assert len(client.bodies()) == 3
+
+    client.protocol.data_received(m.method_frame(1, m.encode(m.BasicAck(99))))
+    client.protocol.pause_writing()
+    client.protocol.resume_writing()
+    (slot,) = rig.node.connections.readers[client.reader].channels._slots.values()
+    assert not slot.gate.is_open
+
+    other.publish(1, "q", b"4")
+    other.send(1, m.BasicConsume("q", "d"))
+    assert not [each for each in client.take() if type(each) is bytes]
+    assert other.bodies() == [b"1", b"2", b"3", b"4"]
