@@ -28,6 +28,7 @@ from turn_peer import PART, PERSISTENT, Peer, frames, message
 from leveret.amqp import spec
 from leveret.amqp.methods import (
     BasicAck,
+    BasicCancel,
     BasicConsume,
     BasicGet,
     BasicNack,
@@ -141,6 +142,17 @@ of_unacked("channel.close", lambda peer: peer.call(1, ChannelClose(200, "", 0, 0
 of_unacked("connection.close", lambda peer: peer.close())
 of_unacked("socket dropped", lambda peer: peer.drop())
 of_unacked("queue.delete", lambda peer: peer.call(1, QueueDelete("q")))
+
+
+@of_both_kinds("queue.purge", "1 message beside 10^6 {} unacked")
+def _(rig: Rig, kind: Kind) -> None:
+    peer = filled(rig, kind)
+    peer.call(1, BasicConsume("q", "c"))
+    peer.wait(spec.BASIC_DELIVER, rig.scaled(MILLION))
+    peer.call(1, BasicCancel("c"))
+    fill(peer, "q", 1, kind.properties)
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
 
 
 @operation("basic.ack", "every second of 200,000, then multiple")

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.runtime.signals import SHUTDOWN, is_orderly
+from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, is_orderly
 from leveret.core.errors import DependencyError
 from leveret.msg_store.client import QueueOwner
 from leveret.queue_backing.api import (
@@ -33,7 +33,6 @@ from leveret.queue_backing.api import (
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.core.clock import Clock
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 A = TypeVar("A")
@@ -201,8 +200,9 @@ class BackingActor(GenServer):
             self._end_queue()
         else:
             self.queue.abandon()
-        if self.queue.needs_timeout():
-            _release(self.runtime.clock, self.queue)
+        runtime = self.runtime
+        if self.queue.needs_timeout() and not runtime.is_closed:
+            runtime.send_bulk(runtime.spawn(Releaser, self.queue), _HOUSEKEEPING)
 
     def _end_queue(self) -> None:
         try:
@@ -211,7 +211,17 @@ class BackingActor(GenServer):
             self.queue.abandon()
 
 
-def _release(clock: Clock, queue: BackingQueue) -> None:
-    queue.timeout()
-    if queue.needs_timeout():
-        clock.call_later(0.0, _release, clock, queue)
+class Releaser(GenServer):
+    """Frees the memory of a queue that has ended, a slice a turn; many of them share the time of long work."""
+
+    __slots__ = ("_queue",)
+
+    def init(self, queue: BackingQueue) -> None:
+        self._queue = queue
+
+    def handle_cast(self, message: Any) -> None:
+        self._queue.timeout()
+        if self._queue.needs_timeout():
+            self.runtime.again(self.ref, _HOUSEKEEPING)
+        else:
+            self.stop(NORMAL)

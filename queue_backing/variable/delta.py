@@ -61,9 +61,9 @@ def window_start(start: int, seq: int, segment: int, read_max: int) -> int:
 
 
 def runs_between(low: int, high: int, seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the runs within ``[low, high)`` that are free of the given seqs, as half-open ranges."""
+    """Return the half-open runs within ``[low, high)`` that are free of seqs, which are within it and ascend."""
     runs = []
-    for seq in sorted([seq for seq in seqs if seq >= low]):
+    for seq in seqs:
         if low < seq:
             runs.append((low, seq))
         low = seq + 1

@@ -79,14 +79,26 @@ def purge(queue: VariableQueue) -> int:
     """Remove all ready messages."""
     count, head = queue.count, _head_seq(queue)
     if queue.has_stored and head is not None:
-        messages, size_bytes = queue.persistent()
-        unacked = queue.pending.persistent_sizes() if messages else []
-        runs = runs_between(head, queue.next_seq, queue.pending.seqs())
-        queue.index.ack_ranges(runs, messages - len(unacked), size_bytes - sum(unacked))
+        runs = runs_between(head, queue.next_seq, queue.pending.seqs_from(head))
+        queue.index.ack_ranges(runs, *_persistent_ready(queue))
     _release_ready(queue, CONTENTS if queue.has_stored else NOTHING_ON_DISK)
     queue.next_deliver = queue.next_seq
     queue.has_stored = queue.has_stored and queue.pending.count() > 0
     return count
+
+
+def _persistent_ready(queue: VariableQueue) -> tuple[int, int]:
+    """Return how many ready messages are persistent, and their bytes.
+
+    The unacked ones are looked at in a queue with transient messages only.
+    """
+    messages, size_bytes = queue.persistent()
+    pending = queue.pending
+    all_bytes = queue.ready_bytes + pending.size_bytes
+    if (messages, size_bytes) == (queue.count + pending.count(), all_bytes):
+        return queue.count, queue.ready_bytes
+    unacked = pending.persistent_sizes() if messages else []
+    return messages - len(unacked), size_bytes - sum(unacked)
 
 
 def _head_seq(queue: VariableQueue) -> int | None:
@@ -127,7 +139,8 @@ def _release_ready(queue: VariableQueue, what: str) -> None:
 
 def _release_unacked(queue: VariableQueue) -> None:
     pending = queue.pending
-    queue.paged.forget(pending.on_disk.values())
+    if pending.on_disk:
+        queue.paged.paged_bytes -= pending.size_on_disk()
     release(queue, pending.in_ram, NOTHING_ON_DISK)
     release(queue, pending.on_disk, NOTHING_ON_DISK)
     pending.clear()

@@ -167,7 +167,7 @@ class PagedParts:
     def clear(self) -> None:
         self.q2 = self.q3 = NOTHING
         self.delta = BLANK
-        self.paged_bytes = sum(map(size_of, self._pending.on_disk.values()))
+        self.paged_bytes = self._pending.size_on_disk()
         self.rows_awaited = self.loading_goes_on = self.keeps_q3_head = False
 
     # Delta comes back.

@@ -38,8 +38,17 @@ class PendingAcks:
     def count(self) -> int:
         return len(self.in_ram) + len(self.on_disk)
 
-    def seqs(self) -> Iterator[int]:
-        return chain(self.in_ram, self.on_disk)
+    def seqs_from(self, low: int) -> list[int]:
+        """Return the seqs that are not below ``low``, ascending."""
+        is_below = self.is_sorted and self.last_seq < low
+        seqs = self.on_disk if is_below else chain(self.in_ram, self.on_disk)
+        return sorted([seq for seq in seqs if seq >= low])
+
+    def size_on_disk(self) -> int:
+        """Return the bodies of the messages without content, from the smaller of the two dicts."""
+        if len(self.on_disk) <= len(self.in_ram):
+            return bytes_of(self.on_disk.values())
+        return self.size_bytes - bytes_of(self.in_ram.values())
 
     def entries(self) -> Iterator[Entry]:
         return chain(self.in_ram.values(), self.on_disk.values())

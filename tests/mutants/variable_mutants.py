@@ -1,6 +1,6 @@
 """Faults to plant in the variable queue.
 
-Eleven faults in the order and count of messages come first; the others can occur only in a queue that goes on
+Twelve faults in the order and count of messages come first; the others can occur only in a queue that goes on
 while its disk reads.
 """
 
@@ -19,6 +19,11 @@ MUTANTS = {
     ),
     "q2 does not join q3 when delta is empty": Mutant(
         "variable/paged.py", "self.q3.extend(self.q2)\n            self.q2 = NOTHING", "pass"
+    ),
+    "unacked count as persistent in a mixed queue": Mutant(
+        "variable/lifecycle.py",
+        "if (messages, size_bytes) == (queue.count + pending.count(), all_bytes):",
+        "if messages:",
     ),
     "unacked are loaded from delta": Mutant(
         "variable/paged.py",

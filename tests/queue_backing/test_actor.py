@@ -8,6 +8,8 @@ from typing import Any
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.scheduler import DRAIN_S
+from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.queue_backing.actor import (
     BackingActor,
     BackingOwner,
@@ -141,3 +143,40 @@ def test_a_queue_that_ends_is_removed_from_the_monitor() -> None:
     assert owner.memory.count == 0
     owner.report()
     assert owner.memory.count == 0
+
+
+class WorkClock(VirtualClock):
+    """A clock that goes on while work is done."""
+
+    worked_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.worked_s
+
+
+def test_queues_that_end_together_are_freed_within_the_budget_of_a_drain() -> None:
+    clock = WorkClock()
+    turns: list[int] = []
+
+    class Slow(VariableQueue):
+        """Frees a slice in twice the time that a drain gives to long work."""
+
+        __slots__ = ()
+
+        def timeout(self) -> None:
+            turns.append(runtime.turns.scheduler.drains)
+            super().timeout()
+            clock.worked_s += 2 * DRAIN_S
+
+    runtime = Runtime(clock=clock)
+    refs = [runtime.spawn(BackingActor, lambda _: Slow(), Entry()) for _ in range(10)]
+    for ref in refs:
+        BackingProxy(runtime.turns, ref).publish([(b"", b"", b"x")] * (2 * FREED_PER_TURN), False)
+    for ref in refs:
+        runtime.exit(ref, SHUTDOWN)
+    runtime.run_until_idle()
+    clock.jump(1.0)
+
+    assert len(turns) == 20
+    assert len(set(turns)) == 20
+    assert not list(runtime.cells())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -251,6 +252,45 @@ def test_a_large_purge_acks_ranges_and_frees_in_slices() -> None:
     assert turns == 2
     assert rig.queue.ack(unacked) == 2
     assert not rig.index.rows
+    check(rig.queue)
+
+
+def test_a_purge_of_persistent_messages_looks_at_no_unacked_one() -> None:
+    looked_at = 0
+
+    class Counted(dict[int, Any]):
+        def __iter__(self) -> Iterator[int]:
+            nonlocal looked_at
+            looked_at += len(self)
+            return super().__iter__()
+
+        def values(self) -> Any:
+            nonlocal looked_at
+            looked_at += len(self)
+            return super().values()
+
+    rig = VariableRig()
+    rig.publish_some(50, persistent=True)
+    rig.queue.fetch(40, UNBOUNDED, ack_required=True)
+    rig.queue.pending.in_ram = Counted(rig.queue.pending.in_ram)
+
+    assert rig.queue.purge() == 10
+    assert not looked_at
+    assert set(rig.index.rows) == set(range(40))
+    check(rig.queue)
+
+
+@pytest.mark.parametrize("unacked_are_persistent", [False, True])
+def test_a_purge_counts_the_persistent_messages_of_a_mixed_queue(
+    unacked_are_persistent: bool,
+) -> None:
+    rig = VariableRig()
+    rig.publish_some(4, persistent=unacked_are_persistent)
+    rig.publish_some(3, persistent=not unacked_are_persistent)
+    rig.queue.fetch(2, UNBOUNDED, ack_required=True)
+
+    assert rig.queue.purge() == 5
+    assert rig.queue.persistent()[0] == (2 if unacked_are_persistent else 0)
     check(rig.queue)
 
 
