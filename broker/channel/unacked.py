@@ -75,16 +75,12 @@ class Unacked:
 
         Returns the settled deliveries by source, and the unknown tag (-1: none).
         """
-        pop = self._records.pop
-        records = [pop(tag, None) for tag in tags]
-        if None not in records:
-            return _by_source(records), -1  # type: ignore[arg-type]
-        cut = records.index(None)
-        for tag, record in zip(tags[cut:], records[cut:], strict=True):
-            if record is not None:
-                self._records[tag] = record
-        self._records = dict(sorted(self._records.items()))
-        return _by_source(records[:cut]), tags[cut]  # type: ignore[arg-type]
+        records: list[tuple[Source, int]] = []
+        try:
+            records.extend(map(self._records.pop, tags))
+        except KeyError:  # the records before the unknown tag have been taken
+            return _by_source(records), tags[len(records)]
+        return _by_source(records), -1
 
     def last_of(self, tag: int) -> int:
         """Return the last tag that ``tag`` with multiple means; PreconditionFailed: it is unknown."""

@@ -141,3 +141,14 @@ def agrees_with_a_dict(steps: list, limit: int) -> None:  # type: ignore[type-ar
             assert unacked.take_single(argument) == [(A, [model.pop(argument)])]
         assert len(unacked) == len(model)
         assert unacked.oldest_tag() == min(model, default=None)
+
+
+def test_an_unknown_tag_among_acks_moves_no_other_delivery() -> None:
+    unacked = Unacked()
+    unacked.add(A, list(range(100)))
+    records = unacked._records
+
+    assert unacked.take([1, 200, 3]) == ([(A, [0])], 200)
+
+    assert unacked._records is records
+    assert unacked.oldest_tag() == 2
