@@ -51,12 +51,13 @@ class Publish(Struct, eq=False):
         messages: in publish order.
         persistent: delivery-mode 2, the same for the whole run.
         publishers: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
-            the messages; ``size_bytes`` are those of the bodies, ``first_seqno`` is its confirm
-            number of the first one, 0 = no confirm.
+            the messages; ``size_bytes`` are those of headers and bodies, ``first_seqno`` is its
+            confirm number of the first one, 0 = no confirm.
         expirations: per-message TTL in ms or None for each message; None when no message has one.
         first_msg_no: the number of the first one's content in the message store, where the others
             follow it; 0 = they are not in the store.
         own: a merge has copied ``messages``.
+        head_bytes: the headers' part of the publishers' ``size_bytes``.
     """
 
     messages: list[Message]
@@ -65,6 +66,7 @@ class Publish(Struct, eq=False):
     expirations: list[int | None] | None = None
     first_msg_no: int = 0
     own: bool = False
+    head_bytes: int = 0
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
@@ -86,6 +88,7 @@ class Publish(Struct, eq=False):
             self.own = True
         self.messages += later.messages
         self.publishers += later.publishers
+        self.head_bytes += later.head_bytes
         return True
 
 

@@ -47,7 +47,7 @@ class FanOut(Struct, eq=False):
 
     Attributes:
         queues: of its route.
-        size_bytes: of the bodies.
+        size_bytes: of the bodies, without the headers.
         expirations: as in ``mail.Publish``.
         first_seqno: its first confirm number; 0 = no confirms.
         sent: the first so many queues have had their slice.

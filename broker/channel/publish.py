@@ -272,6 +272,10 @@ class Publisher:
             first_msg_no = _stored(store, queues, messages, self.confirms is not None, size_bytes)
             if store.backpressure.is_on and self._backpressure is None:
                 self._wait_for(store.backpressure)
+        head_bytes = (
+            len(messages[0][1]) if count == 1 else sum([len(message[1]) for message in messages])
+        )
+        size_bytes += head_bytes
         publisher = (self._ref, count, size_bytes, first)
         runtime = self._channel.runtime
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
@@ -291,7 +295,8 @@ class Publisher:
             if credit.spend(count, size_bytes):
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
-            send(ref, Publish(messages, persistent, [publisher], expirations, msg_no))
+            run = Publish(messages, persistent, [publisher], expirations, msg_no, False, head_bytes)
+            send(ref, run)
         return reached
 
     def _fan_out(self, fan_out: FanOut) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from leveret.broker import mail
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
-from leveret.core.message import BODY
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -50,12 +49,16 @@ class Allotment:
         return sum(len(range(p.start, min(p.stop, position), p.step)) for p in self.picks)
 
 
-def batch_limit(active: int) -> int:
+def batch_limit(active: int, head_bytes: int = 0) -> int:
     """Return how many messages one turn deals out to so many consumers.
 
-    To many consumers fewer, where each message may well be a mail of its own.
+    To many consumers fewer, where each message may well be a mail of its own; fewer as well where their
+    headers, of ``head_bytes`` each, are more than a batch holds.
     """
-    return DELIVERY_BATCH_MESSAGES if active <= _FEW else DELIVERY_BATCH_MESSAGES // 5 or 1
+    limit = DELIVERY_BATCH_MESSAGES if active <= _FEW else DELIVERY_BATCH_MESSAGES // 5 or 1
+    if head_bytes * limit > DELIVERY_BATCH_BYTES:
+        return DELIVERY_BATCH_BYTES // head_bytes or 1
+    return limit
 
 
 def within_limit(messages: list[Message], size_bytes: int, limit: int) -> int:
@@ -63,7 +66,9 @@ def within_limit(messages: list[Message], size_bytes: int, limit: int) -> int:
     if len(messages) <= limit and size_bytes <= DELIVERY_BATCH_BYTES:
         return len(messages)
     batch = messages[:limit]
-    for position, reached in enumerate(accumulate(len(message[BODY]) for message in batch)):
+    for position, reached in enumerate(
+        accumulate(len(head) + len(body) for _, head, body in batch)
+    ):
         if reached > DELIVERY_BATCH_BYTES:
             return max(1, position)
     return len(batch)

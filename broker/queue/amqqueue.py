@@ -79,9 +79,9 @@ _CLOSE_ACCOUNTS: Final = CloseAccounts()
 class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_backing", "_consumers", "_continues", "_entry", "_expiry", "_is_deleted",
-        "_messages_left", "_publishers", "_ready", "_requeueing", "_returning", "_unused_timer",
-        "_waiting_calls")  # fmt: skip
+    __slots__ = ("_backing", "_consumers", "_continues", "_entry", "_expiry", "_head_bytes",
+        "_is_deleted", "_messages_left", "_publishers", "_ready", "_requeueing", "_returning",
+        "_unused_timer", "_waiting_calls")  # fmt: skip
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
@@ -98,6 +98,7 @@ class AmqQueue(GenServer):
         self._unused_timer: UnusedTimer | None = None
         self._continues = self._is_deleted = False
         self._messages_left = TURN_MESSAGES
+        self._head_bytes = 0  # the largest mean header of a run, since the backlog began
         self._requeueing: Requeueing | None = None  # None: no message is on its way back
         self._waiting_calls: list[tuple[Any, From]] | None = None
         self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
@@ -222,18 +223,18 @@ class AmqQueue(GenServer):
             taken, base, safe = self._deliver_straight(publish, limit, persistent, expiries)
         unsafe_from = count if safe else 0
         if taken < count:
+            self._head_bytes = max(self._ready and self._head_bytes, publish.head_bytes // count)
             first, safe = self._backing.publish(
                 messages[taken:] if taken else messages,
                 persistent,
                 expiries[taken:] if expiries else None,
-                None if taken else size_bytes,
+                None if taken else size_bytes - publish.head_bytes,
                 False,
                 publish.first_msg_no + taken,
             )
             self._ready += count - taken
             base = first - taken
-            if not safe:
-                unsafe_from = min(unsafe_from, taken)
+            unsafe_from = unsafe_from if safe else min(unsafe_from, taken)
         publishers.published(publish, unsafe_from, base)
         if taken and self._ready and consumers is not None and consumers.active:
             self._continue()
@@ -248,8 +249,7 @@ class AmqQueue(GenServer):
         Returns:
             Whether it was delivered. Most messages go this way, so it does no more than it must.
         """
-        messages, by_channel = publish.messages, publish.publishers
-        count = len(messages)
+        messages, by_channel, count = publish.messages, publish.publishers, len(publish.messages)
         size_bytes = (
             by_channel[0][2] if len(by_channel) == 1 else sum([each[2] for each in by_channel])
         )
@@ -267,7 +267,7 @@ class AmqQueue(GenServer):
             base, safe, seqs = -1, True, None
         else:
             base, safe = self._backing.publish_delivered(
-                messages, persistent, None, size_bytes, publish.first_msg_no
+                messages, persistent, None, size_bytes - publish.head_bytes, publish.first_msg_no
             )
             seqs = list(range(base, base + count))
             consumer.dealt(count)
@@ -380,7 +380,7 @@ class AmqQueue(GenServer):
         consumers = self._consumers
         if consumers is None or not consumers.active or not self._ready or self._requeueing:
             return
-        wanted = min(self._ready, batch_limit(consumers.active))
+        wanted = min(self._ready, batch_limit(consumers.active, self._head_bytes))
         room = consumers.room_for(wanted)
         dealt, pending = self._fetch_and_deal(consumers, room) if room else (0, False)
         if dealt == room < wanted:

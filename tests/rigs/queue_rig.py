@@ -64,9 +64,11 @@ class Channel:
         persistent: bool = False,
         seqno: int = 0,
         expirations: list[int | None] | None = None,
+        head: bytes = b"head",
     ) -> None:
-        messages = [(b"origin", b"head", body) for body in bodies]
-        size_bytes = sum(map(len, bodies))
+        messages = [(b"origin", head, body) for body in bodies]
+        head_bytes = len(head) * len(bodies)
+        size_bytes = sum(map(len, bodies)) + head_bytes
         first, self.rig.next_msg_no = self.rig.next_msg_no, self.rig.next_msg_no + len(bodies)
         self.send(
             mail.Publish(
@@ -75,6 +77,7 @@ class Channel:
                 [(self.ref, len(bodies), size_bytes, seqno)],
                 expirations,
                 first,
+                head_bytes=head_bytes,
             )
         )
 

@@ -56,6 +56,20 @@ def test_bytes_are_counted_as_messages_are(rig: Rig, client: Client) -> None:
     assert client.wire.is_reading
 
 
+def test_headers_count_as_bodies_do(rig: Rig, client: Client) -> None:
+    rig.runtime.suspend(queue(rig))
+    headers = {"wide": ("S", b"x" * 100_000)}
+    for _ in range(CREDIT_BYTES[0] // 100_100):
+        assert client.wire.is_reading
+        client.publish(1, "q", b"", headers=headers)
+    client.publish(1, "q", b"", headers=headers)
+    assert not client.wire.is_reading
+    rig.runtime.resume(queue(rig))
+    rig.settle()
+
+    assert client.wire.is_reading
+
+
 def test_every_queue_that_lags_must_catch_up(rig: Rig, client: Client) -> None:
     client.ask(1, m.QueueDeclare("other"))
     for name in ("q", "other"):

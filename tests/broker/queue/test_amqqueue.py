@@ -212,7 +212,7 @@ def test_a_straight_run_beyond_the_budget_is_cut_and_stays_in_order() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c", no_ack=True)
-    half = DELIVERY_BATCH_BYTES // 2
+    half = DELIVERY_BATCH_BYTES // 2 - len(b"head")
     bodies = [bytes([n]) * half for n in range(5)]
 
     channel.publish(*bodies)
@@ -221,6 +221,41 @@ def test_a_straight_run_beyond_the_budget_is_cut_and_stays_in_order() -> None:
     sizes = [len(m.messages) for m in channel.box if type(m) is mail.Deliver]
     assert sizes == [2, 2, 1]
     assert channel.bodies() == bodies
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("no_ack", [False, True])
+@pytest.mark.parametrize("count", [3, 40, 1_500])
+def test_a_delivery_is_cut_by_its_headers_as_by_its_bodies(
+    count: int, no_ack: bool, waits: bool
+) -> None:
+    rig = Rig()
+    channel = rig.channel()
+    wide = bytes(DELIVERY_BATCH_BYTES // 3)
+    bodies = [b"%d" % n for n in range(count)]
+    if waits:
+        channel.publish(*bodies, head=wide)
+        rig.settle()
+    channel.consume(b"c", no_ack=no_ack)
+
+    if not waits:
+        channel.publish(*bodies, head=wide)
+
+    rig.settle()
+    sizes = [len(m.messages) for m in channel.box if type(m) is mail.Deliver]
+    assert max(sizes) <= 3
+    assert channel.bodies() == bodies
+    assert rig.stat() == (0, 1)
+
+
+def test_headers_are_not_part_of_message_bytes() -> None:
+    rig = Rig()
+    channel = rig.channel()
+
+    channel.publish(b"one", b"two", head=bytes(1_000))
+    channel.publish(b"three", head=bytes(1_000))
+
+    assert rig.info()["message_bytes"] == 11
 
 
 def test_a_run_does_not_overtake_messages_that_the_budget_held_back() -> None:
@@ -419,7 +454,8 @@ def test_credit_is_granted_after_so_many_messages() -> None:
 
     channel.publish(b"x")
     grants = channel.take(mail.CreditGrant)
-    assert [(g.messages, g.size_bytes) for g in grants] == [(more_after, more_after)]
+    sizes = more_after * len(b"headx")
+    assert [(g.messages, g.size_bytes) for g in grants] == [(more_after, sizes)]
     assert other.take(mail.CreditGrant) == []
 
 
