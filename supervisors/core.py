@@ -32,6 +32,7 @@ delayed restart kinds) are always there; where the two answer differently for th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -194,7 +195,7 @@ class SupervisorCore(ABC):
         if decision != RESTART:
             return "not started again"
         spec, times_s = self.spec, self._restarts_s or ()
-        number = 1 + sum(at_s >= now_s - spec.period_s for at_s in times_s)
+        number = 1 + len(times_s) - bisect_left(times_s, now_s - spec.period_s)
         restart = f"restart {number} of {spec.intensity} in {spec.period_s:g} s"
         if number > spec.intensity:
             delay_s = child.spec.delay_s

@@ -249,3 +249,31 @@ def test_the_log_says_which_restart_follows_and_when(
         clock.jump(1.5)
 
     assert [each.next for each in reports if each.context == CHILD_TERMINATED] == expected
+
+
+class CountedTime(float):
+    """A time that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: float) -> bool:
+        CountedTime.compared += 1
+        return float(self) < other
+
+    def __ge__(self, other: float) -> bool:
+        CountedTime.compared += 1
+        return float(self) >= other
+
+
+def test_a_restart_looks_at_few_of_the_restarts_before_it(runtime: Runtime, start: Any) -> None:
+    ref, _ = start(one(ChildSpec("a", Worker), intensity=10**9))
+    runtime.send(child_refs(ref)["a"], crash)
+    runtime.run_until_idle()
+    CountedTime.compared = 0
+    ref.cell.actor.supervisor_core._restarts_s[:] = map(CountedTime, [0.0] * 10_000)
+
+    runtime.send(child_refs(ref)["a"], crash)
+    runtime.run_until_idle()
+
+    assert "a" in child_refs(ref)
+    assert CountedTime.compared < 50
