@@ -10,6 +10,9 @@ is looked at as well, since the limit of a control group can change. Queues in u
 where memory is short; how often depends on how many they are, so that asking them stays cheap. Mails to many queues
 are sent in several turns.
 
+Above the limit queues free gigabytes within a second, and the system takes 0.1 s to take a gigabyte back. So the watch
+gives free memory back as it comes, every ``GIVE_BACK_S`` while that gains anything; the alarm waits for the next look.
+
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``CONTENTS_RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than
 ``CONTENTS_SHARE`` of it (or ``CONTENTS_BYTES_MIN``), and their connections are closed. No channel has got any of
@@ -52,15 +55,19 @@ READ_SHARE: Final = 4  # of the room below the limit is read before the next loo
 READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
 RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
 GIVE_BACK_S: Final = (
-    1.0  # between two times that free memory is given back; more of it would take longer at once
+    0.02  # between two times that free memory is given back; each takes 0.1 s per GB freed since
 )
 COLLECT_S: Final = 600.0  # between two full garbage collections
 COLLECT_AFTER_S: Final = (
     60.0  # above the limit; what queues page out and clients take mostly ends it before
 )
-GIVE_BACK_SHARE: Final = 0.05  # of the time at most; a heap of 1 GB takes 0.1 s
+GIVE_BACK_SHARE: Final = (
+    0.02  # of the time at most for what gains less than ``GIVE_BACK_GAIN_BYTES``
+)
+GIVE_BACK_GAIN_BYTES: Final = 8 * 1024 * 1024
 
 _LOOK: Final = "look"
+_GIVE_BACK: Final = "give back"
 _TELL: Final = "tell"
 _REPORT: Final = ReportRamDuration()
 
@@ -88,7 +95,7 @@ class MemoryWatch(GenServer):
         self._connections = connections
         self._relieves_from_s = float("-inf")
         self._reported_s = float("-inf")
-        self._gives_back_from_s = float("-inf")
+        self._gives_back = False  # a timer runs
         self._collects_from_s = float("-inf")
         self._timer: Timer | None = None
         self._targets: deque[tuple[Ref, float]] = deque()  # to be sent
@@ -105,8 +112,12 @@ class MemoryWatch(GenServer):
             log.warning("memory is not watched: this system does not tell how much a process uses")
 
     def handle_info(self, message: object) -> None:
-        assert message == _LOOK
-        self._look()
+        if message == _GIVE_BACK:
+            self._gives_back = False
+            self._used_bytes(self._resources.memory_limit_bytes)
+        else:
+            assert message == _LOOK
+            self._look()
 
     def handle_cast(self, message: object) -> None:
         if isinstance(message, LookAgain):
@@ -161,20 +172,26 @@ class MemoryWatch(GenServer):
 
     def _used_bytes(self, limit_bytes: int) -> int:
         """Return the bytes in use; above the limit, after garbage and free memory have been given back."""
-        machine, clock = self._resources.machine, self.runtime.clock
-        used_bytes, now_s = self._measured(), clock.monotonic_s()
+        used_bytes, now_s = self._measured(), self.runtime.clock.monotonic_s()
         if used_bytes <= limit_bytes:
             self._collects_from_s = max(self._collects_from_s, now_s + COLLECT_AFTER_S)
             return used_bytes
-        if now_s < self._gives_back_from_s:
-            return used_bytes
+        return used_bytes if self._gives_back else self._give_back(used_bytes, now_s)
+
+    def _give_back(self, used_bytes: int, now_s: float) -> int:
+        """Give memory back, and again while more than the limit is in use; return the bytes in use."""
+        machine, clock = self._resources.machine, self.runtime.clock
         if now_s >= self._collects_from_s:
             self._collects_from_s = now_s + COLLECT_S
             machine.collect_garbage()
         machine.give_back()
-        done_s = clock.monotonic_s()
-        self._gives_back_from_s = done_s + max(GIVE_BACK_S, (done_s - now_s) / GIVE_BACK_SHARE)
-        return self._measured()
+        left_bytes = self._measured()
+        pause_s = GIVE_BACK_S
+        if used_bytes - left_bytes < GIVE_BACK_GAIN_BYTES:
+            pause_s = max(pause_s, (clock.monotonic_s() - now_s) / GIVE_BACK_SHARE)
+        self._gives_back = True
+        self.start_timer(pause_s, _GIVE_BACK)
+        return left_bytes
 
     def _measured(self) -> int:
         """Return the bytes in use; those of the last look when the system refuses to tell."""

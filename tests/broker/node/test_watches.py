@@ -250,6 +250,21 @@ def test_free_memory_is_given_back_before_the_alarm_is_raised() -> None:
     assert watched.machine.used == 3 * GB
 
 
+def test_what_queues_free_above_the_limit_is_given_back_as_it_comes() -> None:
+    watched = Watched(MemoryWatch)
+    machine = watched.machine
+    machine.used = 8 * GB
+    watched.clock.jump(1.0)
+    assert watched.raised == ("memory",)
+
+    for _ in range(9):
+        machine.free += 100 * MB
+        watched.clock.jump(0.1)
+        assert machine.free == 0
+
+    assert machine.used == 8 * GB - 900 * MB
+
+
 def test_another_watermark_holds_at_once() -> None:
     watched = Watched(MemoryWatch)
 
