@@ -56,8 +56,9 @@ class Publish(Struct, eq=False):
         expirations: per-message TTL in ms or None for each message; None when no message has one.
         first_msg_no: the number of the first one's content in the message store, where the others
             follow it; 0 = they are not in the store.
+        head_bytes: the headers' part of the publishers' ``size_bytes``; 0 where no header has a table
+            of its own, and all are small.
         own: a merge has copied ``messages``.
-        head_bytes: the headers' part of the publishers' ``size_bytes``.
     """
 
     messages: list[Message]
@@ -65,8 +66,8 @@ class Publish(Struct, eq=False):
     publishers: list[tuple[Ref, int, int, int]]
     expirations: list[int | None] | None = None
     first_msg_no: int = 0
-    own: bool = False
     head_bytes: int = 0
+    own: bool = False
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).

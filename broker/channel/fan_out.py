@@ -47,7 +47,8 @@ class FanOut(Struct, eq=False):
 
     Attributes:
         queues: of its route.
-        size_bytes: of the bodies, without the headers.
+        size_bytes: of the bodies.
+        head_bytes: of the headers, as in ``mail.Publish``.
         expirations: as in ``mail.Publish``.
         first_seqno: its first confirm number; 0 = no confirms.
         sent: the first so many queues have had their slice.
@@ -60,6 +61,7 @@ class FanOut(Struct, eq=False):
     messages: list[Message]
     persistent: bool
     size_bytes: int
+    head_bytes: int
     expirations: list[int | None] | None
     first_seqno: int
     sent: int = 0

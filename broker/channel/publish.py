@@ -223,7 +223,8 @@ class Publisher:
     def _flush(self, route: Route, batch: list[Message], key: _Key | None) -> None:
         if batch and key is not None:
             queues, persistent, expiration_ms = key
-            self._send(route, queues, batch, persistent, expiration_ms)
+            head_bytes = sum([len(head) for _, head, _ in batch])
+            self._send(route, queues, batch, persistent, expiration_ms, head_bytes)
 
     def _send(
         self,
@@ -232,7 +233,9 @@ class Publisher:
         messages: list[Message],
         persistent: bool,
         expiration_ms: int | None,
+        head_bytes: int = 0,
     ) -> None:
+        """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
         count = len(messages)
         confirms = self.confirms
         first = confirms.number(count) if confirms is not None else 0
@@ -247,10 +250,14 @@ class Publisher:
         )
         if len(queues) > FAN_OUT_QUEUES:
             self._fan_out(
-                FanOut(route, queues, messages, persistent, size_bytes, expirations, first)
+                FanOut(
+                    route, queues, messages, persistent, size_bytes, head_bytes, expirations, first
+                )
             )
             return
-        reached = self._reach(queues, messages, persistent, size_bytes, expirations, first)
+        reached = self._reach(
+            queues, messages, persistent, size_bytes, head_bytes, expirations, first
+        )
         if len(reached) < len(queues):
             self._missed(route, queues, reached, messages, first)
         elif confirms is not None:
@@ -262,6 +269,7 @@ class Publisher:
         messages: list[Message],
         persistent: bool,
         size_bytes: int,
+        head_bytes: int,
         expirations: list[int | None] | None,
         first: int,
     ) -> list[Ref]:
@@ -272,9 +280,6 @@ class Publisher:
             first_msg_no = _stored(store, queues, messages, self.confirms is not None, size_bytes)
             if store.backpressure.is_on and self._backpressure is None:
                 self._wait_for(store.backpressure)
-        head_bytes = (
-            len(messages[0][1]) if count == 1 else sum([len(message[1]) for message in messages])
-        )
         size_bytes += head_bytes
         publisher = (self._ref, count, size_bytes, first)
         runtime = self._channel.runtime
@@ -295,8 +300,7 @@ class Publisher:
             if credit.spend(count, size_bytes):
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
-            run = Publish(messages, persistent, [publisher], expirations, msg_no, False, head_bytes)
-            send(ref, run)
+            send(ref, Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes))
         return reached
 
     def _fan_out(self, fan_out: FanOut) -> None:
@@ -318,6 +322,7 @@ class Publisher:
             fan_out.messages,
             fan_out.persistent,
             fan_out.size_bytes,
+            fan_out.head_bytes,
             fan_out.expirations,
             fan_out.first_seqno,
         )

@@ -63,8 +63,8 @@ def batch_limit(active: int, head_bytes: int = 0) -> int:
 
 def within_limit(messages: list[Message], size_bytes: int, limit: int) -> int:
     """Return how many messages of a run one delivery batch may hold, at least one."""
-    if len(messages) <= limit and size_bytes <= DELIVERY_BATCH_BYTES:
-        return len(messages)
+    if size_bytes <= DELIVERY_BATCH_BYTES:
+        return min(len(messages), limit)
     batch = messages[:limit]
     for position, reached in enumerate(
         accumulate(len(head) + len(body) for _, head, body in batch)
