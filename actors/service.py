@@ -16,7 +16,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import TIMER, Ref
 from leveret.actors.runtime.signals import LATER, NORMAL, SHUTDOWN, Exit
 from leveret.core.errors import ActorError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     import asyncio

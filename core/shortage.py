@@ -13,7 +13,7 @@ import os
 import threading
 from typing import Final, TypeGuard
 
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 log = logger(__name__)
 

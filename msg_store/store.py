@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.core.errors import StoreError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.message import Message
 from leveret.core.shortage import ShortageLog, reason_of
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final
 
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 log = logger(__name__)
 

@@ -32,7 +32,7 @@ from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.files import Files
 from leveret.core.gil_yielding import NEVER, GilYielding
-from leveret.core.log import FLOODS, logger
+from leveret.core.log.loggers import FLOODS, logger
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server.config.config import Address, Config

@@ -34,7 +34,7 @@ from leveret.core.limits import (
     CONTROL_REQUEST_BYTES_MAX,
     CONTROL_STALLED_S,
 )
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.core.transports import let_go
 from leveret.server.audit_log import OPERATOR

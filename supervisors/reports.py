@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from leveret.supervisors.spec import ChildSpec

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import KILL, StartFailed, is_orderly
 from leveret.core.errors import ActorError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN, Report
 from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import SupervisorSpec

@@ -46,7 +46,7 @@ from leveret.actors.runtime.signals import (
     StartFailed,
 )
 from leveret.actors.runtime.turns import reason_of
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
 from leveret.supervisors.reports import Report, Restarted, emit

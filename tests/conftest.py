@@ -20,7 +20,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.core.log import FLOODS
+from leveret.core.log.loggers import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
 

@@ -24,7 +24,7 @@ from leveret.actors.processes import die_with_parent
 from leveret.actors.processes.os_process import OsProcess
 from leveret.actors.runtime.signals import KILLED, LATER, NORMAL, Exit
 from leveret.core.errors import ActorError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

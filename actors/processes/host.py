@@ -27,7 +27,7 @@ from leveret.actors.processes.os_process import OsProcess
 from leveret.actors.processes.target import target_of
 from leveret.actors.runtime.signals import LATER, NOCONNECTION, Exit
 from leveret.core.errors import ActorError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     import asyncio

@@ -33,7 +33,7 @@ from leveret.actors.runtime.calls import Answer, From
 from leveret.actors.runtime.cell import DEAD_CELL, SUSPENDED
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL, NOCONNECTION, Exit
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.cell import Mail

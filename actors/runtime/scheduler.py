@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.actors.runtime.cell import QUEUED, Cell
 from leveret.core.errors import ActorError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     import asyncio

@@ -53,7 +53,7 @@ from leveret.actors.runtime.signals import (
     StopActor,
 )
 from leveret.core.errors import DependencyError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     import asyncio

@@ -25,7 +25,7 @@ from thespian.system.utilis import withPossibleInitArgs
 
 from leveret.actors.runtime.signals import KILL, StopActor
 from leveret.core.errors import ActorError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -64,7 +64,7 @@ from leveret.actors.thespian.mail import (
 )
 from leveret.actors.thespian.port_runtime import PortRuntime
 from leveret.actors.thespian.wakeup_clock import WakeupClock
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 log = logger(__name__)
 

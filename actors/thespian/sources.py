@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from thespian.actors import LoadedSource, UnloadedSource, ValidatedSource, ValidateSource
 from thespian.system.sourceLoader import SourceHashFinder, loadModuleFromHashSource
 
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable

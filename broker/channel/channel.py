@@ -54,8 +54,8 @@ from leveret.broker.mail import (
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
 from leveret.core.limits import PUBLISH_TURN_WORK
-from leveret.core.log import logger
-from leveret.core.log_floods import SOURCE
+from leveret.core.log.floods import SOURCE
+from leveret.core.log.loggers import logger
 
 log = logger(__name__)
 

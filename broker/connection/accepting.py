@@ -13,7 +13,7 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final
 
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.shortage import DESCRIPTORS, MEMORY
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp import spec
 from leveret.broker.connection import address
-from leveret.core.log import logger
-from leveret.core.log_floods import SOURCE
+from leveret.core.log.floods import SOURCE
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from leveret.amqp.errors import ProtocolError

@@ -19,7 +19,7 @@ from leveret.broker.connection.accepting import Accepting
 from leveret.broker.connection.connections import registered
 from leveret.broker.connection.sockets import READERS, Accepted, Sockets
 from leveret.core.limits import LINGER_S
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.supervisors.requests import StartChild
 
 log = logger(__name__)

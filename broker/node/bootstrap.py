@@ -19,7 +19,7 @@ from leveret.broker.script import Ask, Script, Steps, Until
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange
 from leveret.core.errors import StoreError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.metadata import passwords
 from leveret.metadata.tables import PermissionRow, UserRow, VhostRow
 from leveret.routing.exchange import Exchange

@@ -32,7 +32,7 @@ from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import MEMORY
 from leveret.broker.node.resources import MEMORY_WATCH, LookAgain, Resources
 from leveret.core.limits import CONTENTS_BYTES_MIN, CONTENTS_RELIEF_SHARE, CONTENTS_SHARE
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 
 if TYPE_CHECKING:

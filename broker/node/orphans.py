@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 log = logger(__name__)
 

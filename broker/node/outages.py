@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from leveret.core.errors import StoreError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.msg_store.format.errors import StoreFailed
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from leveret.actors.gen_server import GenServer
 from leveret.broker.node.node import VHOST_KEEPER, VHOSTS
 from leveret.broker.node.outages import OPENING
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.amqp.properties import examine
 from leveret.broker.queue.queue_settings import settings_of
 from leveret.core.errors import StoreError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.message import HEAD
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.priority_queue import PriorityQueue

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
 from leveret.broker.vhost.patterns import PatternError, compile_pattern
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.metadata.passwords import hash_password, verify_password
 from leveret.metadata.tables import Contents, PermissionRow, Row, TopicPermissionRow, UserRow
 

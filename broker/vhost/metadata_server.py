@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Delete, MetadataWriter, Write
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from leveret.core.errors import StoreError

@@ -17,7 +17,7 @@ from leveret.amqp.errors import InternalError
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.pending_writes import PendingWrites
 from leveret.core.errors import StoreError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
 
 if TYPE_CHECKING:

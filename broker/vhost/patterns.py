@@ -24,7 +24,7 @@ import pcre2
 
 from leveret.core.errors import ConfigError
 from leveret.core.limits import PATTERN_STEPS_MAX
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 
 log = logger(__name__)
 

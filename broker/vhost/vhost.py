@@ -30,8 +30,8 @@ from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
-from leveret.core.log import logger
-from leveret.core.log_floods import SOURCE
+from leveret.core.log.floods import SOURCE
+from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
 from leveret.routing.bindings import EXCHANGE, QUEUE, Binding
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange

@@ -28,7 +28,7 @@ from typing import Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import File
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.shortage import is_shortage
 from leveret.msg_store.checkpoint.snapshot import Snapshot, disk_full
 from leveret.msg_store.format.ballast import Ballast

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.shortage import is_disk_full
 
 log = logger(__name__)

@@ -52,7 +52,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.shortage import ShortageLog, is_shortage
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder

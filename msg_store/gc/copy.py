@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import File
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.msg_store.format import record
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import (

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from leveret.core.clock import TimerHandle
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.msg_store.gc.collector import Collector, Job, Moving, Task, Wait
 from leveret.msg_store.gc.scan import TURN
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Steps, ThreadWorker, Worker

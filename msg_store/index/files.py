@@ -20,7 +20,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 from leveret.msg_store.index.lmdb_errors import free_bytes, sync
 from leveret.msg_store.index.lmdb_index import CONDEMNED, DATA, MAP_BYTES, LmdbIndex

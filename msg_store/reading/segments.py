@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS, LARGE_BODY_BYTES
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.message import Message, origin_of
 from leveret.core.shortage import SHORTAGES, THREADS, reason_no
 from leveret.msg_store.format.errors import Corrupt

@@ -41,7 +41,7 @@ from typing import TypeVar
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import EpochUsed

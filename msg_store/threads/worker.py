@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from leveret.core.clock import TimerLoop
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.shortage import as_os_error, start_thread
 
 log = logger(__name__)

@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Final, TypeAlias
 
 from leveret.core.entry import SEQ, SIZE, Entry
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.msg_store.transient.index import SEQ_END, IndexLost, Key, KeyRange
 from leveret.msg_store.transient.paged_queue import PagedQueue, size_of
 

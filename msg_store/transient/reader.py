@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from leveret.core.limits import DESCRIPTORS_OF_TRANSIENT_SEGMENTS
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StorePaths

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leveret.core.files import Buffer, File
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.shortage import ShortageLog, is_disk_full
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity

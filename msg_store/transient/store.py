@@ -45,7 +45,7 @@ from typing import NamedTuple, TypeAlias
 from leveret.core.clock import TimerHandle
 from leveret.core.entry import Entry
 from leveret.core.files import Files
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.message import Message
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity

@@ -24,7 +24,7 @@ from typing import Final
 
 from leveret.core.entry import MESSAGE, SEQ, Entry
 from leveret.core.files import Buffer
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import Corrupt

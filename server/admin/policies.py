@@ -15,7 +15,7 @@ import msgpack
 from leveret.broker.queue.arguments import without_effect
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_all
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.metadata.tables import PolicyRow
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.audit_log import audit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from leveret.broker.node.background import in_thread
 from leveret.broker.node.snapshots import take
 from leveret.core.errors import StoreError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory

@@ -20,8 +20,9 @@ from typing import Any, Final
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.core import descriptors
-from leveret.core import log as logs
 from leveret.core.errors import ConfigError, StoreError
+from leveret.core.log import output as log_output
+from leveret.core.log.loggers import logger
 from leveret.core.machine import Machine
 from leveret.core.printable import value
 from leveret.server.broker import Broker, BrokerFailedError
@@ -32,7 +33,7 @@ from leveret.server.event_loop import loop_factory, name_of
 from leveret.server.output.terminal import show
 from leveret.server.process import AddressUnavailableError
 
-log = logs.logger(__name__)
+log = logger(__name__)
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -55,13 +56,13 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
     Raises:
         ConfigError: the configuration or LEVERET_LOOP is invalid.
     """
-    early = logs.configure("warning")  # for warnings about the configuration itself
+    early = log_output.configure("warning")  # for warnings about the configuration itself
     try:
         config = conf_file.load(path, given)
     finally:
-        logs.release(early)
+        log_output.release(early)
     try:
-        handlers = logs.configure(config.log_level, config.log_file, config.log_file_level)
+        handlers = log_output.configure(config.log_level, config.log_file, config.log_file_level)
     except OSError as error:
         raise ConfigError(f"cannot write {config.log_file}: {error.strerror}") from error
     try:
@@ -74,7 +75,7 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
     except BrokerFailedError as error:
         return _fail(os.EX_SOFTWARE, error)
     finally:
-        logs.release(handlers)
+        log_output.release(handlers)
     return 0
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from leveret.core.errors import ConfigError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.sizes import SizeLimit
 from leveret.server.config.config import Address, Config, SettingError, parse_address
 from leveret.server.config.keys import (

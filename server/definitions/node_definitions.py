@@ -24,7 +24,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.errors import ConfigError
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.core.slices import sliced
 from leveret.metadata.definitions import (
     export_settings,

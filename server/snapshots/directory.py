@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
-from leveret.core.log import logger
+from leveret.core.log.loggers import logger
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import Manifest

@@ -79,7 +79,7 @@ def test_no_file_is_longer_than_agreed() -> None:
 
 
 def test_all_lines_of_the_log_are_counted_and_printable() -> None:
-    """``leveret.core.log.logger`` is the way to a logger: names of clients stand in log lines."""
+    """``leveret.core.log.loggers.logger`` is the way to a logger: names of clients stand in log lines."""
     own = {
         str(path.relative_to(ROOT))
         for folder in FOLDERS - {"examples"}

@@ -13,7 +13,7 @@ import pytest
 
 from conformance import wire
 from conformance.raw import CAPABILITIES, Connection
-from leveret.core.log_floods import SOURCE_LINES_MAX
+from leveret.core.log.floods import SOURCE_LINES_MAX
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from rigs.nodes import start_leveret, stop_leveret

@@ -12,8 +12,8 @@ import pytest
 from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
 from leveret.broker.connection.connections import CloseConnection
-from leveret.core.log import FLOODS
-from leveret.core.log_floods import SOURCE_LINES_MAX, WINDOW_S
+from leveret.core.log.floods import SOURCE_LINES_MAX, WINDOW_S
+from leveret.core.log.loggers import FLOODS
 from rigs.broker_rig import HEADER, Client, Rig
 
 NAME = '"127.0.0.1:40000 -> 127.0.0.1:5672"'

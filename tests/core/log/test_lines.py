@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.log import LineFormatter
-from leveret.core.log_lines import WAITING_BYTES_MAX, LineHandler
+from leveret.core.log.lines import WAITING_BYTES_MAX, LineHandler
+from leveret.core.log.output import LineFormatter
 from rigs.waiting import wait_until
 
 LOST = re.compile(r"lost, they could not be written count=(\d+)")
@@ -87,7 +87,7 @@ def test_lines_that_the_disk_refuses_are_counted(
             raise OSError(errno.ENOSPC, "full")
         return write(descriptor, data)
 
-    monkeypatch.setattr("leveret.core.log_lines.os.write", refusing)
+    monkeypatch.setattr("leveret.core.log.lines.os.write", refusing)
     path = tmp_path / "log"
     made = handler(os.open(path, os.O_WRONLY | os.O_CREAT))
     for text in ("before", "refused", "refused", "again"):
@@ -113,7 +113,7 @@ def test_a_line_that_cannot_be_formatted_fails_no_caller(tmp_path: Path) -> None
 def test_an_end_does_not_wait_for_a_pipe_that_is_not_read(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.core.log_lines.END_S", 0.01)
+    monkeypatch.setattr("leveret.core.log.lines.END_S", 0.01)
     made = handler(pipe[1])
     for _ in range(100):
         log(made, "x" * 1_000)

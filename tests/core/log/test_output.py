@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core import log as logs
+from leveret.core.log import output as log_output
+from leveret.core.log.loggers import logger
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (.*)")
 
@@ -31,13 +32,13 @@ def events(lines: list[str]) -> list[str]:
 
 
 def test_one_event_is_one_line(stderr: int) -> None:
-    handlers = logs.configure("info", stderr=stderr)
+    handlers = log_output.configure("info", stderr=stderr)
     try:
-        log = logs.logger("leveret.broker.connection.listener")
+        log = logger("leveret.broker.connection.listener")
         log.info("connection opened peer=%s", "a\r\nb")
         log.debug("not wanted")
     finally:
-        logs.release(handlers)
+        log_output.release(handlers)
 
     assert events(written(stderr)) == [
         r'info leveret.broker.connection.listener connection opened peer="a\r\nb"'
@@ -45,11 +46,11 @@ def test_one_event_is_one_line(stderr: int) -> None:
 
 
 def test_a_traceback_follows_indented(stderr: int) -> None:
-    handlers = logs.configure("info", stderr=stderr)
+    handlers = log_output.configure("info", stderr=stderr)
     try:
         logging.getLogger("leveret.x").error("broken", exc_info=ValueError("why"))
     finally:
-        logs.release(handlers)
+        log_output.release(handlers)
 
     assert written(stderr)[1:] == ["    ValueError: why"]
 
@@ -70,14 +71,14 @@ def test_file_and_stderr_have_levels_of_their_own(
     on_stderr: list[str],
     in_file: list[str],
 ) -> None:
-    handlers = logs.configure(level, tmp_path / "a.log", file_level, stderr)
+    handlers = log_output.configure(level, tmp_path / "a.log", file_level, stderr)
     try:
         log = logging.getLogger("leveret.x")
         log.error("e")
         log.info("i")
         log.debug("d")
     finally:
-        logs.release(handlers)
+        log_output.release(handlers)
 
     logged = (tmp_path / "a.log").read_text().splitlines()
     assert [line.split()[0] for line in events(written(stderr))] == on_stderr
@@ -88,17 +89,17 @@ def test_nothing_is_left_of_it(stderr: int) -> None:
     loggers = [logging.getLogger(name) for name in ("leveret", "asyncio")]
     before = [(list(each.handlers), each.level, each.propagate) for each in loggers]
 
-    logs.release(logs.configure("debug", stderr=stderr))
+    log_output.release(log_output.configure("debug", stderr=stderr))
 
     assert [(list(each.handlers), each.level, each.propagate) for each in loggers] == before
 
 
 def test_a_text_of_many_lines_follows_indented(stderr: int) -> None:
-    handlers = logs.configure("info", stderr=stderr)
+    handlers = log_output.configure("info", stderr=stderr)
     try:
-        logs.logger("leveret.x").error("crashed actor=%s\n%s", "a\nb", "Traceback:\n  x\x1b\n")
+        logger("leveret.x").error("crashed actor=%s\n%s", "a\nb", "Traceback:\n  x\x1b\n")
     finally:
-        logs.release(handlers)
+        log_output.release(handlers)
 
     first, *rest = written(stderr)
     assert first.endswith(r'error leveret.x crashed actor="a\nb"')
@@ -106,11 +107,11 @@ def test_a_text_of_many_lines_follows_indented(stderr: int) -> None:
 
 
 def test_errors_of_the_event_loop_are_lines_too(stderr: int) -> None:
-    handlers = logs.configure("error", stderr=stderr)
+    handlers = log_output.configure("error", stderr=stderr)
     try:
         logging.getLogger("asyncio").error("callback failed: %s", "a\x1b[2Jb\nc")
     finally:
-        logs.release(handlers)
+        log_output.release(handlers)
 
     assert events(written(stderr)) == [r"error asyncio callback failed: a\x1b[2Jb"]
     assert written(stderr)[-1] == "    c"

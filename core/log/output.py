@@ -1,13 +1,6 @@
-"""Logging: the loggers of all modules, and the setup of the process ``leveret serve``.
+"""The setup of the log in the process ``leveret serve``: levels, the format of a line, and where it goes.
 
-Modules log with ``%s`` arguments and write their ``key=value`` after the text themselves. ``logger`` returns
-their loggers with two filters, so that both rules hold under any handlers, also those of a service that embeds
-a broker and sets up logging itself:
-
-- equal lines in a flood are counted (``log_floods``);
-- values from outside are printable (``printable``): no name can forge a line or control a terminal.
-
-``leveret serve`` writes one event per line, on a thread (``log_lines``):
+One event per line, written by a thread (``lines``):
 ``2026-11-21T08:00:00.123Z info leveret.broker.connection.listener text key=value``.
 """
 
@@ -15,82 +8,19 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 import time
-from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from leveret.core.log_floods import Floods
-from leveret.core.log_lines import LineHandler
-from leveret.core.printable import printable, value
+from leveret.core.log.lines import LineHandler
+from leveret.core.log.loggers import FLOODS
+from leveret.core.printable import printable
 
 ROOT: Final = "leveret"
 SILENT: Final = logging.CRITICAL + 1
-FLOODS: Final = Floods()
 
 _DESTINED: Final = (ROOT, "asyncio")  # the event loop reports errors of callbacks itself
-_PLACEHOLDER: Final = re.compile(r"([=\n]?)%[-#0-9.+ ]*([a-zA-Z%])")
-_NUMBERS: Final = frozenset({int, float, bool, type(None)})
-
-
-def logger(name: str, *, is_counted: bool = True) -> logging.Logger:
-    """Return the logger of a module, to be used in place of ``logging.getLogger``.
-
-    Args:
-        name: of the module.
-        is_counted: equal lines in a flood are counted.
-    """
-    found = logging.getLogger(name)
-    if is_counted:
-        found.addFilter(FLOODS)  # a filter that is there already is not added again
-    found.addFilter(_PRINTABLE)
-    return found
-
-
-class _Shown(str):
-    """A text that ``%r`` leaves as it is."""
-
-    __slots__ = ()
-
-    __repr__ = str.__str__
-
-
-class _Printable(logging.Filter):
-    """Makes the arguments of a line printable, and quotes those behind ``key=`` where they need it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if isinstance(record.args, tuple) and isinstance(record.msg, str):
-            places = _places(record.msg)
-            if len(places) == len(record.args):
-                record.args = tuple(map(_shown, places, record.args))
-        return True
-
-
-@lru_cache(maxsize=1_024)
-def _places(text: str) -> tuple[tuple[str, str], ...]:
-    """Return for each argument of a text the character before it, and its conversion."""
-    found = _PLACEHOLDER.findall(text)
-    return tuple((before, letter) for before, letter in found if letter != "%")
-
-
-def _shown(place: tuple[str, str], argument: object) -> object:
-    before, letter = place
-    if type(argument) in _NUMBERS or letter not in "sr":
-        return argument
-    try:
-        text = repr(argument) if letter == "r" else str(argument)
-    except Exception:  # noqa: BLE001 - a line of the log never fails its caller
-        return argument
-    if before == "\n":  # a traceback
-        return _Shown("\n".join(map(printable, text.splitlines())))
-    if letter == "s":
-        return value(text) if before == "=" else printable(text)
-    return _Shown(printable(text))
-
-
-_PRINTABLE: Final = _Printable()
 
 
 def level_number(name: str) -> int:

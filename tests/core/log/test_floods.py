@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from leveret.core import log as logs
-from leveret.core.log_floods import EVENTS_MAX, LINES_MAX, SOURCE_LINES_MAX, WINDOW_S, Floods
+from leveret.core.log.floods import EVENTS_MAX, LINES_MAX, SOURCE_LINES_MAX, WINDOW_S, Floods
+from leveret.core.log.loggers import logger
 from leveret.core.printable import VALUE_CHARACTERS_MAX, printable, value
 
 
@@ -179,7 +179,7 @@ NASTY = 'a\x1b[2Jb\x85c\u202ed\r\ne\udcff\x00 f="g" \\'
 def test_values_are_printable_and_quoted_under_any_handler(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    log = logs.logger("leveret.test.nasty")
+    log = logger("leveret.test.nasty")
 
     log.warning("refused user=%s vhost=%s n=%d text %s", NASTY, "orders", 7, "plain words")
 
@@ -210,7 +210,7 @@ def test_printable_text_is_left_alone() -> None:
 
 
 def test_objects_are_shown_as_printable_text(caplog: pytest.LogCaptureFixture) -> None:
-    log = logs.logger("leveret.test.nasty")
+    log = logger("leveret.test.nasty")
 
     log.warning("failed error=%s reason=%r", ValueError("a\nb"), ValueError("c\x1b"))
 
@@ -224,7 +224,7 @@ def test_an_argument_that_cannot_be_shown_fails_no_caller(caplog: pytest.LogCapt
         def __str__(self) -> str:
             raise ValueError
 
-    log = logs.logger("leveret.test.nasty")
+    log = logger("leveret.test.nasty")
     log.disabled = False
     log.addFilter(swallow := logging.Filter("nobody"))
     try:

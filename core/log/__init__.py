@@ -1,0 +1,1 @@
+"""The log: loggers, counted floods, and the thread that writes the lines."""
