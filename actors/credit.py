@@ -35,7 +35,7 @@ class CreditSender:
     Attributes:
         is_blocked: nothing is left; the source must wait for a grant, or for the receiver's end.
 
-    It counts up, what has been sent and not granted: small integers cost no memory.
+    An account counts what has been sent and is not granted yet, from 0 upwards: the interpreter shares small integers.
     """
 
     __slots__ = ("_bytes", "_bytes_initial", "_messages", "_messages_initial", "is_blocked")

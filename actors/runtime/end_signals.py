@@ -1,10 +1,10 @@
-"""The signals of an actor's end: exits to linked actors, ``Down`` to those that monitor it.
+"""The signals of an actor's end: an exit to each linked actor, a ``Down`` to each actor that monitors it.
 
-Thousands may be linked with one actor or monitor it, and it may monitor thousands. The turn of its end sends
-``SIGNALS_MAX`` signals; as many follow after each round of the bulk queue, of the ends under way in their order. So the
-actors that are told get done with it a few hundred at a time, and not all at once with the mails and timers of each in
-memory. Until its signal is sent the other side holds the link or monitor and can take it back. The parent hears last:
-what it does then, such as a restart or the answer to a stop, comes behind all other signals.
+Thousands may be linked with one actor or monitor it, and it may monitor thousands. The turn in which it ends sends
+``SIGNALS_MAX`` signals. Each later round of the bulk queue sends as many again, first those of the actor that ended
+first. So a few hundred actors at a time handle their signal, and the mails and timers that this causes are never in
+memory for all of them. An actor whose signal is not sent yet still has its link or monitor, and can remove it. The
+parent's signal is the last: it restarts the actor, or answers who asked for the stop, after all others were told.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class Channel(GenServer):
         steps = handler(self, method)
         if steps is not None:
             self.run_script(steps, self._method_done)
-        # What they remove or search may be much, and the arguments do not tell.
+        # A method with short arguments may remove or search much: it is charged by its time, too.
         self.publisher.work_left -= int((clock.monotonic_s() - since_s) / WORK_S)
 
     def _method_while_ending(self, ids: int, arguments: bytes) -> None:
