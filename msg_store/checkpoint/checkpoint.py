@@ -11,7 +11,7 @@ that memtable is in the index, and no later one, the index is copied.
 
 A memtable is frozen when it has many rows, or its journal is long (a start has to replay it, 100,000 records in half a
 second, also those of messages that are gone), or when nothing happens for a while. Flushes wait for this rotation, and
-the rotation for missing reference counts: one short read. A memtable is one transaction with its own checkpoint, so
+the rotation for missing reference counts: some short reads. A memtable is one transaction with its own checkpoint, so
 the index is always the log up to some LSN. Its journal files stay until the *next* memtable is in the index: should
 the newest transaction turn out to be lost, the one before and the journals make up for it.
 
@@ -51,6 +51,7 @@ from leveret.msg_store.wal.journal import Journal
 log = logger(__name__)
 
 IDLE_S: Final = 1.0
+LOOKUPS_MAX: Final = 10_000  # of messages in one read; some 5 ms of work to apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +265,7 @@ class Checkpointer:
         if core.range_acks and core.pending_ops < SLICE_OPS and not self.is_stopping:
             asked = core.range_acks[0]
             asked.read_view = core.memtables.read_view()
-        msg_nos = core.memtables.unresolved()
+        msg_nos = core.memtables.unresolved(LOOKUPS_MAX)
         if asked is None and not msg_nos:
             return None
         self._read = ReadJob(msg_nos, asked)

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
@@ -317,9 +317,9 @@ class Memtables:
     def has_unresolved(self) -> bool:
         return bool(self._owed)
 
-    def unresolved(self) -> list[int]:
-        """Return the messages that must be looked up in the index for ``resolve``."""
-        return list(self._owed)
+    def unresolved(self, limit: int | None = None) -> list[int]:
+        """Return the messages, the first ``limit``, that must be looked up in the index for ``resolve``."""
+        return list(islice(self._owed, limit))
 
     def resolve(self, msg_nos: Iterable[int], found: Mapping[int, Location]) -> None:
         """Apply the changes that are owed to messages, given their places and counts in the index."""

@@ -107,6 +107,9 @@ MUTANTS = {
         "        if self._is_short(error):\n            return None",
         "        if self._is_short(error):\n            self._core.memtables.commit(job.memtable)\n            return None",
     ),
+    "all counts are looked up by one read": Mutant(
+        "checkpoint/checkpoint.py", "unresolved(LOOKUPS_MAX)", "unresolved()"
+    ),
     "counts that are owed are forgotten": Mutant(
         "memtable/memtables.py",
         "            for change in owed:\n                location",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
+from leveret.msg_store.checkpoint.checkpoint import LOOKUPS_MAX, CheckpointLimits
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import HEADER_BYTES, JOURNAL_MAGIC, decode_header
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull, QueueTerms
@@ -575,6 +575,29 @@ def test_rows_of_the_index_in_a_missing_segment_are_named_and_go(rng: random.Ran
 
     rig.crash(lambda disk: disk.kill())
     assert rig.recovered.report.lost == [], "reported twice"
+
+
+# Counts that only the index has.
+
+
+def test_acks_of_many_old_messages_are_looked_up_a_slice_at_a_time(rig: StoreRig) -> None:
+    """A million at once came faster than they were read, and one turn applied all that had come meanwhile."""
+    count = 2 * LOOKUPS_MAX + 5
+    rig.publish((1,), count, size=1)
+    rig.run()
+    rig.checkpoint()
+    rig.ack(*rig.held)
+    rig.run_flush()
+    rig.run_flush()
+
+    memtables, left = rig.core.memtables, {count: None}
+    while memtables.has_unresolved:
+        rig.step("read")
+        left[len(memtables.unresolved())] = None
+    assert list(left) == [count, count - LOOKUPS_MAX, 5, 0]
+    rig.checkpoint()
+    assert not any(rig.location.index.by_queue.values())
+    assert memtables.files[1].valid_bytes == 0
 
 
 # Ranges and queues that go.
