@@ -236,16 +236,19 @@ class StoreServer(GenServer):
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Stop the store in order, over several turns, when the supervisor says so.
 
-        A deleted vhost's is not written to its end: that may take long, and its messages go anyway.
+        A deleted vhost's is not written to its end: that may take long, and its messages go anyway. Neither is
+        one whose supervisor dies meanwhile: the successor waits for its files.
         """
         store = self._state.msg_store
         is_end = isinstance(message, Exit) and sender is self.parent
         if not is_end or store is None or self._vhost.is_closing:
             return super().handle_mail(message, sender)
-        if not self._is_stopping:
-            self._is_stopping = True
-            reason = message.reason
-            store.stop(lambda: self.runtime.run_as(self.ref, lambda: self._stopped(reason)))
+        if self._is_stopping:
+            self.stop(message.reason)
+        self._is_stopping = True
+        run_as, ref, reason = self.runtime.run_as, self.ref, message.reason
+        self._state.give_up = lambda: run_as(ref, self.stop, reason)
+        store.stop(lambda: run_as(ref, self._stopped, reason))
         return None
 
     def _stopped(self, reason: object) -> None:

@@ -31,6 +31,7 @@ class StoreState:
         was_open: it has been open since the vhost was started.
         durable_at_failure: its durable position when it failed: the next start reads nothing behind it.
         in_use: done when no thread has the files of a store that is not open; None if none ever had.
+        give_up: ends the actor that stops the store in order, for the vhost is deleted; None if none does.
     """
 
     def __init__(self) -> None:
@@ -40,6 +41,7 @@ class StoreState:
         self.was_open = False
         self.durable_at_failure: DurablePosition | None = None
         self.in_use: asyncio.Future[None] | None = None
+        self.give_up: Callable[[], object] | None = None
         self._waiting: list[Callable[[None], object]] = []
 
     def when_open(self, then: Callable[[None], object]) -> None:
@@ -60,7 +62,7 @@ class StoreState:
 
     def closed(self) -> None:
         """Note that the store is not open, and forget those who wait: its actor has ended."""
-        self.msg_store = None
+        self.msg_store = self.give_up = None
         self.is_open = False
         self._waiting = []
 

@@ -102,6 +102,8 @@ class VhostAdmin:
         node.connections.close_where(
             lambda each: vhost_of(each) is vhost, f"vhost '{name}' is deleted"
         )
+        if vhost.store.give_up is not None:
+            vhost.store.give_up()
         await self._stop(vhost)
         await remove_store(node, vhost)
 

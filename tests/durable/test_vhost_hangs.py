@@ -124,6 +124,55 @@ async def test_a_vhost_whose_open_store_hangs_can_be_deleted(
         assert not [each for each in rig.nodes() if f"vhost:{VHOST}" in each.labels]
 
 
+@pytest.mark.parametrize("hanging", ["flush", "closing frame", "checkpoint"])
+async def test_a_vhost_that_hangs_as_it_is_restarted_can_be_deleted(
+    data: Path, disk: Disk, hanging: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store was told to stop in order, which the disk does not let it do."""
+    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
+    async with running(data, disk) as rig:
+        channel = await rig.on(VHOST)
+        await asyncio.to_thread(filled, channel)
+        disk.hang("names" if hanging == "checkpoint" else "fdatasync")
+        if hanging == "flush":
+            await asyncio.to_thread(channel.publish, "q", b"x", delivery_mode=2)
+            await eventually(lambda: disk.hanging)
+        vhost, queues = rig.vhost, rig.find(f"vhost:{VHOST}", "queues_and_stores", "queues")
+        rig.kill(queues)
+        await eventually(lambda: not queues.is_alive and disk.hanging)
+
+        await asyncio.wait_for(rig.admin.vhosts.delete_vhost(VHOST), WITHIN_S)
+        assert not vhost.has_supervisor
+        await asyncio.wait_for(rig.admin.vhosts.add_vhost("w"), WITHIN_S)
+        assert VHOST in rig.broker.node.removals, (
+            "its folder is still used by the thread that hangs"
+        )
+
+        removed = rig.broker.node.removals[VHOST]
+        disk.heal()
+        await asyncio.wait_for(removed, WITHIN_S)
+        assert not store_folder(data, VHOST).exists()
+
+
+async def test_a_store_that_hangs_as_it_is_stopped_ends_with_its_supervisor(
+    data: Path, disk: Disk
+) -> None:
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+        stores = rig.find(f"vhost:{VHOST}", "queues_and_stores")
+        server = rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store")
+        disk.hang("fdatasync")
+        rig.kill(rig.find(f"vhost:{VHOST}", "queues_and_stores", "queues"))
+        await eventually(lambda: disk.hanging)
+        rig.kill(stores)
+        await eventually(lambda: not server.is_alive)
+
+        disk.heal()
+        await asyncio.wait_for(rig.broker.wait_serving(), WITHIN_S)
+        channel = await rig.on(VHOST)
+        assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
+
+
 async def test_other_vhosts_serve_soon_where_one_hangs_at_the_start(
     data: Path, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
