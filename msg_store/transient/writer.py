@@ -25,6 +25,7 @@ from typing import Final
 from leveret.core.entry import MESSAGE, SEQ, Entry
 from leveret.core.files import Buffer
 from leveret.core.log.loggers import logger
+from leveret.core.shortage import is_disk_full, is_shortage
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import Corrupt
@@ -134,9 +135,12 @@ class TransientWriter:
     def _delete(self, job: Delete) -> Steps[None]:
         try:
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
-        except OSError:
+        except OSError as error:
             yield "shortage"
-            if not self._ballast.release(makes_room=True):
+            may_be_full = is_disk_full(error) or not is_shortage(
+                error
+            )  # LMDB calls a full disk EIO
+            if not may_be_full or not self._ballast.release(makes_room=True):
                 raise
             places, job.left = self.index.delete(job.keys, job.ranges, DELETE_KEYS)
         self.segments.remove(places)

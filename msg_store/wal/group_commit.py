@@ -402,7 +402,8 @@ class GroupCommit:
         places = new | late if late else new
         rows = [(no, index_rows(some, places)) for no, some in batch.rows]
         records = journal_records(rows, batch, places, rdq)
-        journal = self.journal.job(records, self.durable, now_ms, makes_room=not rows)
+        makes_room = bool(records) and not rows  # acks or moves
+        journal = self.journal.job(records, self.durable, now_ms, makes_room)
         self._flush = Flush(batch, rows, new, late, rdq, journal, rdq_before, journal_before)
         return self._flush
 

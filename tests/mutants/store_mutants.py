@@ -13,7 +13,12 @@ MUTANTS = {
         "final = [error for error in failures if not is_shortage(error)]",
         'final = [error for error in failures if getattr(error, "errno", 0) != 28]',
     ),
-    "messages take the reserve": Mutant("wal/group_commit.py", "makes_room=not rows", "makes_room=True"),
+    "messages take the reserve": Mutant(
+        "wal/group_commit.py", "bool(records) and not rows", "bool(records)"
+    ),
+    "a flush of nothing takes the reserve": Mutant(
+        "wal/group_commit.py", "bool(records) and not rows", "not rows"
+    ),
     "acks wait behind messages that find no room": Mutant(
         "wal/group_commit.py", "is_of_acks=self._is_turn_of_acks", "is_of_acks=False"
     ),

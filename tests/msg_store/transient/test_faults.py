@@ -191,6 +191,20 @@ def test_the_ballast_is_for_deletes() -> None:
         rig.check_usage()
 
 
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE])
+def test_the_ballast_is_for_full_disks(number: int) -> None:
+    with TransientRig(ballast_bytes=1_000) as rig:
+        entries = rig.page(1, 1, 2)
+        rig.run()
+        rig.index.fail(OSError(number, "short"))
+        rig.store.ack(1, entries)
+        rig.settle()
+
+        assert "ballast" in rig.files.names(rig.ballast._folder)
+        assert rig.rows(1) == []
+        rig.check_usage()
+
+
 @pytest.mark.parametrize("point", ["open", "writev", "truncate"])
 @pytest.mark.parametrize("error", [EIO, OSError(errno.ENOSPC, "full")])
 @pytest.mark.parametrize("after", [0, 1])

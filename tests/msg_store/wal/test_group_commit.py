@@ -376,13 +376,37 @@ def test_a_shortage_ends_when_all_that_waited_is_cancelled(
     assert rig.core.delay_s() is None
 
 
-@pytest.mark.parametrize("is_of_acks", [True, False])
-def test_the_reserve_is_for_acks(rng: random.Random, is_of_acks: bool) -> None:
+def full_rig_with_reserve(rng: random.Random) -> tuple[StoreRig, Ballast]:
     rig = full_rig(rng, room=0)
     rig.ballast._reserve = reserve = Ballast(rig.files, STORE, 10_000, "reserve")
     rig.memory.size_bytes += 20_000
     assert reserve.restore()
     rig.memory.size_bytes -= rig.memory.free_bytes(STORE)
+    return rig, reserve
+
+
+def test_a_flush_of_nothing_leaves_the_reserve_to_acks(rng: random.Random) -> None:
+    rig, reserve = full_rig_with_reserve(rng)
+    rig.publish((1,), 1)
+    rig.run_flush()
+    rig.ack(rig.held[-1])
+    assert not rig.core.pending_ops
+
+    rig.core.resume()
+    rig.run_flush()
+    assert not reserve.is_given_up
+    assert rig.core.shortage is not None
+
+    rig.ack(rig.held[0])
+    rig.core.resume()
+    rig.run_flush()
+    assert reserve.is_given_up
+    assert rig.core.shortage is None
+
+
+@pytest.mark.parametrize("is_of_acks", [True, False])
+def test_the_reserve_is_for_acks(rng: random.Random, is_of_acks: bool) -> None:
+    rig, reserve = full_rig_with_reserve(rng)
     if is_of_acks:
         rig.ack(rig.held[0])
     else:
