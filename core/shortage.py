@@ -20,9 +20,8 @@ log = logger(__name__)
 DISK: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 MEMORY: Final = frozenset({errno.ENOMEM, errno.ENOBUFS})  # ENOBUFS: the kernel's, for a socket
-THREADS: Final = frozenset(
-    {errno.EAGAIN}
-)  # no member of SHORTAGES: for a file it is another process's lock
+THREADS: Final = {errno.EAGAIN: "raise the limit of processes and threads (ulimit -u)"}
+"""No member of SHORTAGES: for a file it is another process's lock."""
 
 SHORTAGES: Final = {
     errno.ENOSPC: "free some room on the disk",

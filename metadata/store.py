@@ -58,6 +58,7 @@ class MetadataStore:
 
     Raises:
         StoreError: not a metadata store, of a later version, damaged, or already open.
+        OSError: no thread is left.
     """
 
     def __init__(
@@ -82,12 +83,12 @@ class MetadataStore:
         try:
             self._boot_epoch: int = self._environment.own(BOOT_KEY)
             self._queue_no: int = self._environment.own(QUEUE_KEY)
+            self._queue_nos_end = self._queue_no  # on disk
+            self._is_reserving = False
+            start_thread(self._thread)
         except BaseException:
             self._environment.close()
             raise
-        self._queue_nos_end = self._queue_no  # on disk
-        self._is_reserving = False
-        start_thread(self._thread)
 
     def load(self) -> Contents:
         """Return all rows; StoreError: a record is damaged."""

@@ -133,6 +133,7 @@ class Broker:
             AddressUnavailableError: an address cannot be bound.
             ConfigError: the definitions file cannot be read, or one of its entries cannot be created.
             BrokerFailedError: the supervision tree did not start.
+            OSError: no descriptor, no memory or no thread is left.
         """
         try:
             await self._start()

@@ -15,15 +15,20 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final
 
+from leveret.core.shortage import start_thread
+
 WAITING_BYTES_MAX: Final = 1024 * 1024  # thousands of lines
 END_S: Final = 1.0  # for lines that wait when the process ends
 
 
 class LineHandler(logging.Handler):
-    """Writes each record as a line to a descriptor, which ``close`` closes if it is ``owned``."""
+    """Writes each record as a line to a descriptor, which ``close`` closes if it is ``owned``.
+
+    Raises:
+        OSError: no thread is left; an ``owned`` descriptor has been closed.
+    """
 
     def __init__(self, descriptor: int, *, owned: bool = False) -> None:
-        super().__init__()
         self._descriptor = descriptor
         self._is_owned = owned
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
@@ -31,7 +36,13 @@ class LineHandler(logging.Handler):
         self._waiting_bytes = self._lost = 0
         self._is_full = False
         self._thread = threading.Thread(target=self._run, name="leveret-log", daemon=True)
-        self._thread.start()
+        try:
+            start_thread(self._thread)
+        except OSError:
+            if owned:
+                os.close(descriptor)
+            raise
+        super().__init__()  # last: it has the process's end close this handler
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -66,18 +67,21 @@ def configure(
         The handlers, for ``release``.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened, or no thread is left.
     """
     handlers: list[logging.Handler] = []
-    if path is not None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        file = LineHandler(os.open(path, flags, 0o666), owned=True)
-        file.setLevel(level_number(path_level or level))
-        handlers.append(file)
-    if sys.__stderr__ is not None:  # else its descriptor was closed, and may be another file's
-        console = LineHandler(stderr)
-        console.setLevel(level_number(level))
-        handlers.append(console)
+    with ExitStack() as opened:  # an error closes the file again
+        if path is not None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            file = LineHandler(os.open(path, flags, 0o666), owned=True)
+            opened.callback(file.close)
+            file.setLevel(level_number(path_level or level))
+            handlers.append(file)
+        if sys.__stderr__ is not None:  # else its descriptor was closed, and may be another file's
+            console = LineHandler(stderr)
+            console.setLevel(level_number(level))
+            handlers.append(console)
+        opened.pop_all()
     logging.getLogger(ROOT).setLevel(min((each.level for each in handlers), default=SILENT))
     for each in map(logging.getLogger, _DESTINED):
         each.propagate = False

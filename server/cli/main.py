@@ -1,7 +1,8 @@
 """The command ``leveret``: serve, status, tree, ctl, store, snapshot, perf.
 
 Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 no broker, a port in use, or a health check
-that failed, 70 the broker failed, 78 configuration or data directory. Every failure is one line on stderr.
+that failed, 70 the broker failed, 71 no thread, descriptor or memory for its start, 78 configuration or data
+directory. Every failure is one line on stderr.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from leveret.core.log import output as log_output
 from leveret.core.log.loggers import logger
 from leveret.core.machine import Machine
 from leveret.core.printable import value
+from leveret.core.shortage import SHORTAGES, THREADS, reason_no
 from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.cli.spare_memory import SpareMemory
 from leveret.server.config import files as conf_file
@@ -50,12 +51,22 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
     """Run a broker until a signal stops it.
 
     Returns:
-        0 after a clean stop, 69 when a port is in use, 70 when the broker failed, 78 when the data
-        directory or the definitions file cannot be used.
+        0 after a clean stop, 69 when a port is in use, 70 when the broker failed, 71 when the system has no thread,
+        descriptor or memory left for the start, 78 when the data directory or the definitions file cannot be used.
 
     Raises:
         ConfigError: the configuration or LEVERET_LOOP is invalid.
     """
+    try:
+        return _run(path, given)
+    except OSError as error:
+        remedy = (SHORTAGES | THREADS).get(reason_no(error))
+        if remedy is None:
+            raise
+        return _fail(os.EX_OSERR, f"{error.strerror}; {remedy}")
+
+
+def _run(path: Path | None, given: dict[str, Any]) -> int:
     early = log_output.configure("warning")  # for warnings about the configuration itself
     try:
         config = conf_file.load(path, given)
@@ -64,6 +75,8 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
     try:
         handlers = log_output.configure(config.log_level, config.log_file, config.log_file_level)
     except OSError as error:
+        if error.errno in THREADS:
+            raise
         raise ConfigError(f"cannot write {config.log_file}: {error.strerror}") from error
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -154,6 +167,6 @@ def _tune_interpreter() -> None:
     bytes(KEPT_BYTES)
 
 
-def _fail(code: int, error: Exception) -> int:
+def _fail(code: int, error: object) -> int:
     show(f"leveret: {error}", file=sys.stderr)
     return code

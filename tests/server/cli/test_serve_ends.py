@@ -45,6 +45,44 @@ def test_a_dead_tree_ends_the_process_with_one_line(tmp_path: Path) -> None:
     assert said == ["leveret: the broker's supervision tree has ended: killed"]
 
 
+NO_THREAD = """
+import sys, threading
+from leveret.server.cli.main import main
+
+started = threading.Thread.start
+
+def start(thread):
+    if thread.name == sys.argv[1] and len(threading.enumerate()) > int(sys.argv[2]):
+        raise RuntimeError("can't start new thread")
+    started(thread)
+
+threading.Thread.start = start
+sys.exit(main(["serve", "--listen", "127.0.0.1:0", "--data", "data", *sys.argv[3:]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "arguments"),
+    [
+        ("leveret-log", 0, ()),  # the log of the configuration
+        ("leveret-log", 1, ("--config", "l.toml")),  # that of stderr beside the file's
+        ("leveret-metadata", 0, ()),
+    ],
+)
+def test_a_start_without_threads_exits_71_with_one_line(
+    tmp_path: Path, name: str, beside: int, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "l.toml").write_text('[log]\nfile = "l.log"\n')
+    command = [sys.executable, "-c", NO_THREAD, name, str(beside), *arguments]
+    done = ended(command, tmp_path)
+
+    assert done.returncode == 71, done.stderr
+    assert done.stderr.splitlines() == [
+        f"leveret: no thread for {name}: can't start new thread;"
+        " raise the limit of processes and threads (ulimit -u)"
+    ]
+
+
 def frame(channel: int, method: Any) -> bytes:
     return m.method_frame(channel, m.encode(method))
 
