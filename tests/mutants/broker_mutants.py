@@ -26,6 +26,9 @@ QUEUES = {
     "an account is closed without its rest": Mutant(
         _PUBLISHERS, "rest = receiver.grant_rest()", "rest = Grant(0, 0)"
     ),
+    "an account is closed while its channel waits for confirms": Mutant(
+        _PUBLISHERS, "receiver.was_idle() and channel not in waiting:", "receiver.was_idle():"
+    ),
     "an account is whole although credit is out": Mutant(
         _CREDIT,
         "return not self._messages and not self._bytes",

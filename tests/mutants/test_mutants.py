@@ -133,7 +133,12 @@ PARTS = {
         broker_mutants.QUEUES,
         suite("actors", "credit")
         + suite(
-            "broker", "queue/consumers", "queue/requeueing", "queue/amqqueue", "channel/publish"
+            "broker",
+            "queue/consumers",
+            "queue/requeueing",
+            "queue/amqqueue",
+            "queue/pair",
+            "channel/publish",
         ),
         Mutant("broker/queue/consumers.py", "_gone: set", "_gone: set"),
     ),

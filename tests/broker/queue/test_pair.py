@@ -385,6 +385,21 @@ def test_messages_that_became_safe_without_a_publisher_waiting_confirm_nothing()
     assert channel.take(mail.Confirm) == []
 
 
+def test_an_account_stays_open_until_its_confirms_are_sent() -> None:
+    """The channel keeps its half and its monitor until then, and a last grant comes once only."""
+    rig, queue = late_rig()
+    channel = rig.channel()
+    channel.publish(b"0", persistent=True, seqno=1)
+
+    rig.clock.jump(3 * IDLE_S)
+    assert channel.take(mail.CreditGrant) == []
+
+    sync(rig, queue, (0, 1))
+    rig.clock.jump(2 * IDLE_S)
+    assert [(each.messages, each.is_last) for each in channel.take(mail.CreditGrant)] == [(1, True)]
+    assert rig.clock.pending_count == 0
+
+
 def test_unsafe_messages_of_a_run_are_confirmed_one_by_one_and_those_of_no_ack_consumers_at_once() -> (
     None
 ):
