@@ -348,4 +348,4 @@ def _(rig: Rig) -> None:
     names = named(rig.scaled(20_000))
     rig.measure()
     declare(peer, names, arguments={"x-expires": ("l", 20_000)})
-    time.sleep(21)
+    time.sleep(21)  # then all are due

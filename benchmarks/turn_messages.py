@@ -201,7 +201,7 @@ def _(rig: Rig) -> None:
     peer.raw(one * rig.scaled(MILLION))
     peer.call(1, QueueDeclare("q", passive=True))
     rig.settle()
-    time.sleep(15)
+    time.sleep(15)  # then all are due
 
 
 @operation("messages expire", "every second of 500,000, purged, and again, deleted")

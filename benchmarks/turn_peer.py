@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,13 +92,15 @@ class Peer:
 
     def wait_confirmed(self, number: int) -> None:
         """Wait until a publish and all before it are confirmed."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline_s:
-            acked = self.last.get(spec.BASIC_ACK)
-            if acked is not None and int.from_bytes(acked[4:12], "big") >= number:
-                return
-            time.sleep(0.02)
-        raise RefusedError(f"{number} not confirmed")
+
+        def is_confirmed() -> bool:
+            acked = self.last.get(spec.BASIC_ACK, b"")
+            return int.from_bytes(acked[4:12], "big") >= number
+
+        with self._changed:
+            self._changed.wait_for(lambda: is_confirmed() or self._end, PATIENCE_S)
+            if not is_confirmed():
+                raise RefusedError(self._end or f"{number} not confirmed")
 
     @contextmanager
     def not_reading(self) -> Iterator[None]:

@@ -180,6 +180,7 @@ def test_heartbeats_come_twice_as_often_and_the_silent_are_cut(connect: Connect)
 
 
 def test_heartbeats_keep_a_connection_open(connect: Connect) -> None:
+    """In real time, as RabbitMQ has no other; the silent are cut after two seconds."""
     connection = connect(heartbeat=1)
     stop = threading.Event()
 
@@ -198,6 +199,7 @@ def test_heartbeats_keep_a_connection_open(connect: Connect) -> None:
 
 
 def test_no_heartbeats_when_the_client_wants_none(connect: Connect) -> None:
+    """In real time, as RabbitMQ has no other."""
     connection = connect(heartbeat=0)
 
     with pytest.raises(TimeoutError):

@@ -237,7 +237,7 @@ class Emptier(Client):
 
     def work(self, channel: Channel) -> None:
         while True:
-            time.sleep(self._rng.uniform(0.01, 0.1))
+            time.sleep(self._rng.uniform(0.01, 0.1))  # queues fill in between
             queue = PURGED if self._rng.random() < 0.6 else REPLACED
             facts = self._facts[queue]
             facts.may_be_empty = True
@@ -275,6 +275,6 @@ class Operator(threading.Thread):
                     "apply_to": "queues",
                 }
                 ask(self._data_dir, "set_policy", arguments, 30.0)
-                time.sleep(self._rng.uniform(0.005, 0.1))
+                time.sleep(self._rng.uniform(0.005, 0.1))  # messages come under each policy
         except (NoBrokerError, ControlFailedError):
             return  # the broker has ended

@@ -60,7 +60,7 @@ class Kills(Rounds):
     def crash_at_start(self) -> None:
         """Kill a broker that is still starting."""
         worker = self.start()
-        time.sleep(self.rng.uniform(0.1, 0.6))
+        time.sleep(self.rng.uniform(0.1, 0.6))  # anywhere in the start
         worker.kill()
 
     def check(self, address: tuple[str, int], has_crashed: bool, leave: bool = True) -> None:

@@ -47,7 +47,7 @@ class BusyRounds(Rounds):
         """One life: kill its recovery perhaps, check the recovered state, use the broker, crash."""
         while self.starts and self.rng.random() < SECOND_KILLS:
             worker = self.start()
-            time.sleep(self.rng.uniform(0.3, 1.0) * self._start_s)
+            time.sleep(self.rng.uniform(0.3, 1.0) * self._start_s)  # anywhere in it
             worker.kill()
         began_s = time.monotonic()
         address = self.start().address()

@@ -21,7 +21,11 @@ in_thread = asyncio.to_thread
 
 
 class SlowDisk(OsCalls):
-    """Syncs wait for a permit while the disk is slow."""
+    """Syncs wait for a permit while the disk is slow.
+
+    Attributes:
+        waiting: syncs that have no permit yet.
+    """
 
     def __init__(self) -> None:
         self._permits = threading.Semaphore(0)
@@ -32,17 +36,18 @@ class SlowDisk(OsCalls):
         if self._is_slow:
             self.waiting += 1
             self._permits.acquire()
-            self.waiting -= 1
         super().fdatasync(descriptor)
 
     def slow_down(self) -> None:
         self._is_slow = True
 
     def let_one_pass(self) -> None:
+        self.waiting -= 1
         self._permits.release()
 
     def speed_up(self) -> None:
         self._is_slow = False
+        self.waiting = 0
         self._permits.release(1_000)
 
 
@@ -111,17 +116,20 @@ async def test_the_slower_the_disk_the_more_goes_into_one_sync(
         await in_thread(publish, channel)
     waiting = [asyncio.create_task(in_thread(confirmed, channel)) for channel in channels]
 
+    def are_done() -> bool:
+        return all(each.done() for each in waiting)
+
     syncs = 0
-    while not all(each.done() for each in waiting):
+    while not are_done():
+        await eventually(lambda: disk.waiting or are_done())
         if disk.waiting:
             disk.let_one_pass()
             syncs += 1
-        await asyncio.sleep(0.001)
+            assert syncs < PUBLISHERS * COUNT / 10
     disk.speed_up()
 
     for each in waiting:
         await each
-    assert syncs < PUBLISHERS * COUNT / 10
 
 
 async def test_a_store_that_dies_amid_a_slow_sync_is_there_again(

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from rigs.nodes import READY_TIMEOUT_S, clean_environment
 
-WORKER = Path(__file__).parents[1] / "rigs" / "broker_worker.py"
+TESTS = Path(__file__).parents[1]
+WORKER = TESTS / "rigs" / "broker_worker.py"
 _READY = re.compile(rb"ready (\d+)\n")
 
 
@@ -35,7 +36,7 @@ class BrokerWorker:
             self.process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=clean_environment(),
+                env=clean_environment(PYTHONPATH=str(TESTS)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

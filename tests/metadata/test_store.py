@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import resource
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +36,7 @@ from leveret.metadata.tables import (
     UserRow,
     VhostRow,
 )
+from rigs.waiting import wait_until
 
 ROWS: list[Row] = [
     VhostRow("/", "the default", ["a", "b"]),
@@ -224,10 +224,7 @@ def test_a_waiting_writer_keeps_nothing_of_the_last_group(opened, owner: Owner) 
     del then
     owner.run(1)
 
-    until_s = time.monotonic() + 10
-    while kept() is not None and time.monotonic() < until_s:
-        time.sleep(0.001)  # its thread goes back to wait
-    assert kept() is None
+    wait_until(lambda: kept() is None)  # its thread goes back to wait
 
 
 def test_outcomes_of_a_group_come_in_order_and_a_few_a_turn(opened, owner: Owner) -> None:

@@ -1,6 +1,6 @@
 """A broker process made to be killed: everything that is rare in a broker is frequent in it.
 
-    python -P broker_worker.py DATA SEED DISK
+    PYTHONPATH=tests python -P broker_worker.py DATA SEED DISK
 
 Segments and journals are small, so that files roll, memtables end and garbage is collected all the time; the RAM
 targets of queues go up and down, so that messages are paged out; a channel sends to three queues in a turn. ``DISK``
@@ -40,6 +40,7 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import Fate, FaultyCalls
+from rigs.waiting import eventually
 
 FILE_BYTES = 200_000
 FAN_OUT_QUEUES = 3
@@ -51,6 +52,7 @@ STORE_LIMITS = StoreLimits(
 )
 RAM_TARGETS_S = (0.0, 0.001, 0.01, float("inf"))
 RAM_TARGET_S = 0.03  # how long one holds
+GONE_WITHIN_S = 25.0  # less than the test waits for the process
 
 
 class OneAtATime:
@@ -126,8 +128,9 @@ async def main(data: Path, rng: random.Random, disk: FaultyDisk | None) -> None:
         threading.Thread(target=command, daemon=True).start()
         await stop.wait()
         changing.cancel()
-        while undefined_queues(broker):  # noqa: ASYNC110  # maintenance will see to it
-            await asyncio.sleep(0.01)
+        await eventually(  # maintenance deletes them
+            lambda: not undefined_queues(broker), lambda: undefined_queues(broker), GONE_WITHIN_S
+        )
 
 
 def undefined_queues(broker: Broker) -> set[int]:

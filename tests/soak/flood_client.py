@@ -10,7 +10,7 @@ from conformance.raw import Channel, Connection
 from soak import flood_records as records
 from soak.board import CPU_NS, IS_OVER, IS_READY, QUEUES, Board
 
-PAUSE_S = 0.01
+PAUSE_S = 0.01  # between two turns, so that four clients leave the broker the processors
 READ_BYTES = 1 << 20
 
 

@@ -18,7 +18,7 @@ from soak.flood_client import Client
 from soak.flood_consumer import Consumer
 from soak.flood_publisher import Publisher
 
-RECONNECT_S = 0.2
+RECONNECT_S = 0.2  # as clients wait before they connect again
 
 
 def main(path: str, capacity: str, process: str, rate: str) -> None:

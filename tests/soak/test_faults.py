@@ -18,7 +18,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,6 +38,7 @@ RATE = float(os.environ.get("LEVERET_FAULT_RATE", "5000"))
 SERVES_S = 5.0
 FAULT_S = (0.5, 12.0)
 PAUSE_S = (0.0, 5.0)
+LOOK_S = 0.05  # between two new clients
 TWO_AT_ONCE = 0.3
 DISK_BYTES = 700 << 20
 DRAIN_S = 120
@@ -193,23 +193,38 @@ def serves_again(node: BrokerUnderTest, flood: Flood) -> str:
     """Wait until a new client is served and both halves of the flood go on; tell how long that took."""
     began_s = time.monotonic()
     confirmed, delivered = flood.confirmed, flood.delivered
-    problem: Any = ""
-    served_s, tries = 0.0, 0
-    while (now_s := time.monotonic() - began_s) < SERVES_S:
+    probes: list[Probe] = []
+    problem = ""
+
+    def is_served() -> bool:
+        nonlocal problem
         assert not flood.error, flood.error
-        if not served_s:
-            probe = Probe(node)
-            tries += 1
-            try:
-                probe.run()
-                served_s = time.monotonic() - began_s
-                problem = f"a new client was served after {served_s:.2f} s ({probe}), the flood stands still"
-            except (AssertionError, OSError) as error:
-                problem = error
-        elif flood.confirmed > confirmed and flood.delivered > delivered:
-            return f"served_s={now_s:.2f} tries={tries} probe={probe}"
-        time.sleep(0.05)
-    raise AssertionError(f"not served within {SERVES_S} s: {problem}")
+        probes.append(Probe(node))
+        try:
+            probes[-1].run()
+        except (AssertionError, OSError) as error:
+            problem = str(error)
+            return False
+        return True
+
+    def not_served() -> str:
+        return f"not served within {SERVES_S} s: {problem}"
+
+    wait_until(is_served, not_served, SERVES_S, pause_s=LOOK_S)
+    served_s = time.monotonic() - began_s
+    problem = (
+        f"a new client was served after {served_s:.2f} s ({probes[-1]}), the flood stands still"
+    )
+    wait_until(
+        lambda: flood.error or (flood.confirmed > confirmed and flood.delivered > delivered),
+        not_served,
+        SERVES_S - served_s,
+        pause_s=LOOK_S,
+    )
+    assert not flood.error, flood.error
+    took_s = time.monotonic() - began_s
+    assert took_s < SERVES_S, not_served()
+    return f"served_s={took_s:.2f} tries={len(probes)} probe={probes[-1]}"
 
 
 @pytest.mark.slow
@@ -240,7 +255,7 @@ def test_a_lack_of_anything_ends_nothing(disk: Path, tmp_path: Path, rng: random
             )
             for each in chosen:
                 each.begin()
-            time.sleep(rng.uniform(*FAULT_S))
+            time.sleep(rng.uniform(*FAULT_S))  # how long the fault lasts
             for each in reversed(chosen):
                 each.end()
             try:
@@ -253,7 +268,7 @@ def test_a_lack_of_anything_ends_nothing(disk: Path, tmp_path: Path, rng: random
                 f" delivered={flood.delivered} memory_mib={memory[-1] >> 20}\n"
             )
             sys.stdout.flush()
-            time.sleep(rng.uniform(*PAUSE_S))
+            time.sleep(rng.uniform(*PAUSE_S))  # how long all is well
         flood.finish()
         wait_until(
             lambda: flood.is_done or flood.error,
