@@ -155,6 +155,67 @@ def _(rig: Rig, kind: Kind) -> None:
     peer.call(1, QueuePurge("q"))
 
 
+def unacked_of_both_kinds(rig: Rig) -> Peer:
+    """Have 10^6 messages delivered, transient and persistent ones in turns."""
+    peer = rig.peer()
+    declare(peer, ["q"], durable=True)
+    pairs = rig.scaled(MILLION // 2)
+    two = b"".join([message(1, b"q", properties=kind.properties) for kind in KINDS])
+    for first in range(0, pairs, 5_000):
+        peer.raw(two * min(5_000, pairs - first))
+    peer.call(1, BasicConsume("q", "c"))
+    peer.wait(spec.BASIC_DELIVER, 2 * pairs)
+    peer.call(1, BasicCancel("c"))
+    return peer
+
+
+def of_unacked_of_both_kinds(name: str, size: str, attack: Callable[[Peer], object]) -> None:
+    @operation(name, size)
+    def run(rig: Rig) -> None:
+        peer = unacked_of_both_kinds(rig)
+        rig.measure()
+        attack(peer)
+
+
+def _purge_one(peer: Peer) -> None:
+    fill(peer, "q", 1)
+    peer.call(1, QueuePurge("q"))
+
+
+MIXED = "10^6 transient and persistent unacked"
+of_unacked_of_both_kinds("queue.purge", f"1 message beside {MIXED}", _purge_one)
+of_unacked_of_both_kinds(
+    "queue.delete", f"with {MIXED}", lambda peer: peer.call(1, QueueDelete("q"))
+)
+of_unacked_of_both_kinds("connection.close", MIXED, lambda peer: peer.close())
+
+
+def every_second_requeued(rig: Rig, kind: Kind, count: int) -> Peer:
+    peer = rig.peer()
+    declare(peer, ["q"], durable=kind.durable)
+    fill(peer, "q", count, kind.properties)
+    peer.call(1, BasicConsume("q", "c"))
+    peer.wait(spec.BASIC_DELIVER, count)
+    peer.call(1, BasicCancel("c"))
+    peer.raw(b"".join([frames(1, [BasicNack(tag, False, True)]) for tag in range(1, count, 2)]))
+    peer.call(1, QueueDeclare("q", passive=True))
+    return peer
+
+
+@of_both_kinds("queue.purge", "10^6 {}, every second requeued, the others unacked")
+def _(rig: Rig, kind: Kind) -> None:
+    peer = every_second_requeued(rig, kind, rig.scaled(MILLION))
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
+
+
+@operation("queue.purge", "8,000 persistent, the same before a checkpoint")
+def _(rig: Rig) -> None:
+    peer = every_second_requeued(rig, KINDS[1], rig.scaled(8_000))
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
+
+
 @operation("basic.ack", "every second of 200,000, then multiple")
 def _(rig: Rig) -> None:
     peer = rig.peer()

@@ -10,7 +10,6 @@ Ranges that were acked are *dying* until the store has found their rows and acke
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -18,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from leveret.core.message import Message
 from leveret.msg_store.format.errors import RowsLost
 from leveret.msg_store.format.rows import IndexRow
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import GotRows, RowReader
@@ -94,7 +94,7 @@ class QueueClient:
         self._transients_lost: Callable[[list[int]], None]
         self._first_seq = next_seq
         self._was_attached = False
-        self._dying: list[tuple[int, int]] = []
+        self._dying: list[SeqRange] = []
         self._reported: set[int] = set()
 
     @property
@@ -159,15 +159,13 @@ class QueueClient:
         self.size_bytes -= size_bytes
         self._store.core.ack(self.queue_no, acked)
 
-    def ack_ranges(self, ranges: Iterable[tuple[int, int]], messages: int, size_bytes: int) -> None:
-        """Remove all rows within half-open ranges of seqs, which are so many."""
+    def ack_range(self, seqs: SeqRange, messages: int, size_bytes: int) -> None:
+        """Remove all rows within a range of seqs, which are so many."""
         self.messages -= messages
         self.size_bytes -= size_bytes
         if messages:
-            for low, high in ranges:
-                insort(self._dying, (low, high))
-                gone = partial(self._dying.remove, (low, high))
-                self._store.core.ack_range(self.queue_no, low, high, gone)
+            self._dying.append(seqs)
+            self._store.core.ack_range(self.queue_no, seqs, partial(self._dying.remove, seqs))
 
     def discard(self, first_msg_no: int, count: int) -> None:
         """End the holds of messages that were written for the queue and not published."""
@@ -239,15 +237,9 @@ class QueueClient:
             self._transients_lost(seqs)
 
 
-def _without(rows: list[IndexRow], ranges: list[tuple[int, int]]) -> list[IndexRow]:
-    """Return the rows outside of half-open ranges, which may overlap; both ascending."""
-    left: list[IndexRow] = []
-    reach, at = 0, 0  # seqs below ``reach`` lie in one of the ranges before ``at``
-    for row in rows:
-        seq = row[0]
-        while at < len(ranges) and ranges[at][0] <= seq:
-            reach = max(reach, ranges[at][1])
-            at += 1
-        if seq >= reach:
-            left.append(row)
-    return left
+def _without(rows: list[IndexRow], ranges: list[SeqRange]) -> list[IndexRow]:
+    """Return the rows, which ascend, outside of the ranges, which may overlap."""
+    for each in ranges:
+        if rows and each.low <= rows[-1][0] and rows[0][0] < each.high:
+            rows = [row for row in rows if row[0] not in each]
+    return rows

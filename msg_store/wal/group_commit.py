@@ -47,6 +47,7 @@ from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import PERSISTENT
 from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Location
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.memtable.read_view import ReadView, next_low
@@ -91,25 +92,33 @@ class Report:
 
 @dataclass(slots=True, eq=False)
 class RangeAck:
-    """The rest of a range of seqs that is acked, ``low <= seq < high``: its rows are read first.
+    """A range of seqs that is acked: its rows are read first.
 
     Attributes:
+        low: where it goes on.
         read_view: the changes since the read of a slice began; None between reads.
     """
 
     queue_no: int
-    low: int
-    high: int
+    seqs: SeqRange
     then: Callable[[], None] | None  # called when all acks of the range have been issued
     read_view: ReadView | None = None
+    low: int = 0
+
+    def __post_init__(self) -> None:
+        self.low = self.seqs.low
+
+    @property
+    def high(self) -> int:
+        return self.seqs.high
 
     def rows(self, base: list[IndexRow]) -> list[IndexRow]:
         """Return the rows of the slice that was read, and go on to the next."""
         assert self.read_view is not None, "no read was started"
         rows = self.read_view.rows(self.queue_no, self.low, self.high, SLICE_ROWS, base)
         self.read_view = None
-        self.low = next_low(rows, base, SLICE_ROWS, self.high)
-        return rows
+        self.low = self.seqs.first_from(next_low(rows, base, SLICE_ROWS, self.high))
+        return [row for row in rows if row[0] in self.seqs]
 
     @property
     def is_done(self) -> bool:
@@ -239,9 +248,9 @@ class GroupCommit:
             self.wake()
 
     def ack_range(
-        self, queue_no: int, low: int, high: int, then: Callable[[], None] | None = None
+        self, queue_no: int, seqs: SeqRange, then: Callable[[], None] | None = None
     ) -> None:
-        """Remove all rows of a queue with ``low <= seq < high``; none that is published later lies below ``high``.
+        """Remove all rows of a queue within a range; none that is published later lies in it.
 
         Rows that are in RAM, and some more, go with the next flush: nothing that is published later is
         confirmed before that. Rows of the index are looked up first, and taken out a slice at a time. ``then``
@@ -253,13 +262,13 @@ class GroupCommit:
         if self._flush is not None:
             for no, seq_rows in self._flush.batch.rows:
                 rows += [(seq, msg_no) for seq, msg_no, _ in seq_rows if no == queue_no]
-        recent = self.memtables.read_view().rows(queue_no, low, high, SLICE_ROWS, [])
+        recent = self.memtables.read_view().rows(queue_no, seqs.low, seqs.high, SLICE_ROWS, [])
         rows += [row[:2] for row in recent]
         acked = self.acked_meanwhile(queue_no)
-        rows = [row for row in rows if low <= row[0] < high and row[0] not in acked]
+        rows = [row for row in rows if row[0] in seqs and row[0] not in acked]
         if rows:
             self.ack(queue_no, rows)
-        self.range_acks.append(RangeAck(queue_no, low, high, then))
+        self.range_acks.append(RangeAck(queue_no, seqs, then))
         self.wake_index()
 
     def acked_meanwhile(self, queue_no: int, low: int = 0) -> set[int]:
@@ -319,7 +328,7 @@ class GroupCommit:
     def delete_queue(self, queue_no: int, then: Callable[[], None] | None = None) -> None:
         """Remove all messages of a queue, and forget the queue when that is durable."""
         self.queue_down(queue_no)
-        self.ack_range(queue_no, 0, SEQ_END, then)
+        self.ack_range(queue_no, SeqRange(0, SEQ_END), then)
         self.memtables.forget_queue(queue_no)
 
     def move(self, relocations: Sequence[Relocation], then: Callable[[bool], None]) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.msg_store.client import CleanTerms
+    from leveret.msg_store.format.seq_range import SeqRange
 
 
 class QueueIndex(Protocol):
@@ -60,11 +61,11 @@ class QueueIndex(Protocol):
         Confirms that are still owed for them come all the same.
         """
 
-    def ack_ranges(self, ranges: list[tuple[int, int]], messages: int, size_bytes: int) -> None:
-        """Remove all rows within half-open ranges of seqs with their content references.
+    def ack_range(self, seqs: SeqRange, messages: int, size_bytes: int) -> None:
+        """Remove all rows within a range of seqs with their content references.
 
         Args:
-            ranges: ``(low, high)``, ascending; nothing is added within them afterwards.
+            seqs: nothing is added within them afterwards.
             messages: how many of the rows are of persistent messages.
             size_bytes: the bodies of these messages.
         """

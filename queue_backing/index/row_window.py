@@ -17,6 +17,7 @@ from leveret.core.entry import SEQ, seq_of
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
+    from leveret.msg_store.format.seq_range import SeqRange
 
 ROWS: Final = 2_048  # read at once, as many as Q3 takes at once
 
@@ -135,8 +136,9 @@ class RowWindow:
             if last in gone and gone.issuperset(map(seq_of, entries)):
                 self._entries, self._gone = [], set()
 
-    def forget_range(self, low: int, high: int) -> None:
-        self.forget(map(seq_of, self._entries[self._at(low) : self._at(high)]))
+    def forget_range(self, seqs: SeqRange) -> None:
+        some = self._entries[self._at(seqs.low) : self._at(seqs.high)]
+        self.forget([seq for seq in map(seq_of, some) if seq in seqs])
 
     def cut(self, seq: int) -> None:
         """End the window at this seq, from which on there are new rows."""

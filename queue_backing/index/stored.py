@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.msg_store.client import CleanTerms, QueueClient, QueueOwner
+    from leveret.msg_store.format.seq_range import SeqRange
     from leveret.msg_store.reading.read_cache import ReadCache
     from leveret.msg_store.transient.store import TransientStore
 
@@ -105,15 +106,15 @@ class StoredIndex:
             self._transient_rows.forget(map(seq_of, entries))
         self._lost.difference_update(map(seq_of, entries))
 
-    def ack_ranges(self, ranges: list[tuple[int, int]], messages: int, size_bytes: int) -> None:
-        self._client.ack_ranges(ranges, messages, size_bytes)
-        for low, high in ranges:
-            if self._rows is not None:
-                self._rows.forget_range(low, high)
-            if self._has_paged:
+    def ack_range(self, seqs: SeqRange, messages: int, size_bytes: int) -> None:
+        self._client.ack_range(seqs, messages, size_bytes)
+        if self._rows is not None:
+            self._rows.forget_range(seqs)
+        if self._has_paged:
+            for low, high in seqs.runs():
                 self._transients.ack_range(self._queue_no, low, high)
-                if self._transient_rows is not None:
-                    self._transient_rows.forget_range(low, high)
+            if self._transient_rows is not None:
+                self._transient_rows.forget_range(seqs)
 
     # Rows.
 

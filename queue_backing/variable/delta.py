@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from leveret.core.entry import PERSISTENT, SEQ
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from leveret.core.entry import Entry
 
 
@@ -58,15 +56,3 @@ def window_start(start: int, seq: int, segment: int, read_max: int) -> int:
     """Return the start of the window that holds ``seq``, when windows are laid from ``start`` on."""
     base = start if seq < next_boundary(start, segment) else seq // segment * segment
     return base + (seq - base) // read_max * read_max
-
-
-def runs_between(low: int, high: int, seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the half-open runs within ``[low, high)`` that are free of seqs, which are within it and ascend."""
-    runs = []
-    for seq in seqs:
-        if low < seq:
-            runs.append((low, seq))
-        low = seq + 1
-    if low < high:
-        runs.append((low, high))
-    return runs

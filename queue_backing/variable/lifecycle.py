@@ -4,7 +4,7 @@ A start takes all rows of the index as one delta, of which the first window is l
 same for a hundred messages as for a hundred million. After a clean end the terms tell up to which seq
 messages had been handed out; after any other end all count as handed out, hence redelivered.
 
-A purge acks *runs* of seqs that are free of unacked ones: it costs as much as there are runs. Only contents
+A purge acks the range of seqs from the head on, but for the unacked ones: the store looks its rows up. Only contents
 without a row, which no range reaches, are given up one by one (``release.py``).
 """
 
@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.core.entry import CONTENT_ON_DISK, SEQ
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.queue_backing.variable.columns import NO_COLUMNS
-from leveret.queue_backing.variable.delta import BLANK, Delta, runs_between
+from leveret.queue_backing.variable.delta import BLANK, Delta
 from leveret.queue_backing.variable.paged import NOTHING, NOTHING_PAGED
 from leveret.queue_backing.variable.release import (
     CONTENTS,
@@ -79,8 +80,8 @@ def purge(queue: VariableQueue) -> int:
     """Remove all ready messages."""
     count, head = queue.count, _head_seq(queue)
     if queue.has_stored and head is not None:
-        runs = runs_between(head, queue.next_seq, queue.pending.seqs_from(head))
-        queue.index.ack_ranges(runs, *_persistent_ready(queue))
+        ready = SeqRange(head, queue.next_seq, queue.pending.seqs_from(head))
+        queue.index.ack_range(ready, *_persistent_ready(queue))
     _release_ready(queue, CONTENTS if queue.has_stored else NOTHING_ON_DISK)
     queue.next_deliver = queue.next_seq
     queue.has_stored = queue.has_stored and queue.pending.count() > 0

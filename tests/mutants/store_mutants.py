@@ -112,6 +112,9 @@ MUTANTS = {
         "        if self._is_short(error):\n            return None",
         "        if self._is_short(error):\n            self._core.memtables.commit(job.memtable)\n            return None",
     ),
+    "a purge passes over messages behind unacked ones": Mutant(
+        "format/seq_range.py", "return seq + end - at", "return seq + end - at + 1"
+    ),
     "all counts are looked up by one read": Mutant(
         "checkpoint/checkpoint.py", "unresolved(LOOKUPS_MAX)", "unresolved()"
     ),

@@ -60,8 +60,11 @@ MUTANTS = {
     "purged rows are shown until they are gone": Mutant(
         "msg_store/client.py", "if self._dying else rows", "if False else rows"
     ),
+    "a purge takes the unacked messages within it": Mutant(
+        "msg_store/format/seq_range.py", "return at == len(kept) or kept[at] != seq", "return True"
+    ),
     "of purges that overlap only the last counts": Mutant(
-        "msg_store/client.py", "reach = max(reach, ranges[at][1])", "reach = ranges[at][1]"
+        "msg_store/client.py", "    for each in ranges:\n", "    for each in ranges[-1:]:\n"
     ),
     "a queue that begins again uses seqs twice": Mutant(
         "msg_store/client.py", "self.next_seq += RESTART_GAP", "pass"

@@ -18,6 +18,7 @@ from leveret.core.entry import (
 )
 from leveret.core.message import LOST, Message
 from leveret.msg_store.client import CleanTerms
+from leveret.msg_store.format.seq_range import SeqRange
 
 SEQS_LOST_AT_MOST = 50  # after a crash the next seq jumps ahead by so many
 
@@ -148,11 +149,10 @@ class FakeIndex:
             assert entry[SEQ] not in self.rows, "the row stays behind"
             del self.contents[entry[MSG_NO]]
 
-    def ack_ranges(self, ranges: list[tuple[int, int]], messages: int, size_bytes: int) -> None:
-        gone = []
-        for low, high in ranges:
-            assert low < high
-            gone += [self.rows.pop(seq) for seq in list(self.rows) if low <= seq < high]
+    def ack_range(self, seqs: SeqRange, messages: int, size_bytes: int) -> None:
+        assert seqs.low < seqs.high
+        assert sorted(seqs.kept) == list(seqs.kept)
+        gone = [self.rows.pop(seq) for seq in list(self.rows) if seq in seqs]
         for row in gone:
             del self.contents[row[MSG_NO]]
         sizes = [row[SIZE] for row in gone if row[PERSISTENT]]

@@ -625,6 +625,27 @@ def test_a_range_takes_what_is_in_it_wherever_that_is(rig: StoreRig, checkpoints
     assert len([key for key in rig.held if key[0] == 2]) == SLICE_OPS + 300
 
 
+def test_a_range_keeps_some_and_passes_over_stretches_of_them(
+    rig: StoreRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.publish((1,), 6 * SLICE_OPS)
+    rig.run()
+    rig.checkpoint()
+    first, index, reads = rig.held[0][1], rig.location.index, []
+    rows = index.rows
+    monkeypatch.setattr(index, "rows", lambda *asked: reads.append(asked) or rows(*asked))
+    every_second = range(first + 1, first + SLICE_OPS, 2)
+    stretch = range(first + SLICE_OPS + 10, first + 6 * SLICE_OPS - 10)
+
+    rig.ack_range(1, first, first + 6 * SLICE_OPS, [*every_second, *stretch])
+    rig.run()
+
+    assert len(reads) == 3
+    assert [seq for _, seq in rig.held] == [*every_second, *stretch]
+    assert set(rig.found()) == set(rig.held)
+    rig.crash(lambda disk: disk.power_cut())
+
+
 def test_a_deleted_queue_is_forgotten_when_it_is_empty(rig: StoreRig) -> None:
     rig.publish((1, 2), 2 * SLICE_OPS)
     rig.write((1, 2), 3)

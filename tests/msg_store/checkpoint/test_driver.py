@@ -15,6 +15,7 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.live_store import LiveStore, files_at
@@ -122,7 +123,7 @@ async def test_a_purge_of_much_is_worked_off(store: Running) -> None:
     store.publish(10_000)
     await store.until(lambda: store.safe == 10_000)
     done = asyncio.Event()
-    store.core.ack_range(1, 0, store.seq, done.set)
+    store.core.ack_range(1, SeqRange(0, store.seq), done.set)
     await asyncio.wait_for(done.wait(), 60)
     await store.until(lambda: not store.core.pending_ops)
     await store.stop()

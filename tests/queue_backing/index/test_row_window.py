@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.queue_backing.index import row_window
 from leveret.queue_backing.index.row_window import Answer, RowWindow
 
@@ -85,7 +86,7 @@ def test_rows_that_are_acked_leave_the_window() -> None:
     for seq in (2, 3):
         del rows.rows[seq]
     rows.window.forget([2, 3, 99])
-    rows.window.forget_range(5, 7)
+    rows.window.forget_range(SeqRange(4, 7, [4]))
 
     assert rows.read(0, 10) == [0, 1, 4, 7, 8, 9]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from leveret.core.message import BODY
 from leveret.msg_store.client import RESTART_GAP, _without
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.limits import Limits
 from rigs.stored_rig import (
@@ -204,14 +206,34 @@ def test_a_purge_holds_for_readers_before_a_row_has_gone(bench: StoreBench) -> N
         ([(0, 4), (2, 8)], [8, 9, 10, 11]),
         ([(1, 3), (5, 6), (5, 9)], [0, 3, 4, 9, 10, 11]),
         ([(0, 12), (12, 20)], []),
+        ([(0, 12, [0, 1, 5, 7, 11])], [0, 1, 5, 7, 11]),
+        ([(0, 12, [5, 7]), (6, 8)], [5]),
     ],
 )
 def test_rows_outside_of_purges_are_left(
-    ranges: list[tuple[int, int]], left: Iterable[int]
+    ranges: list[tuple[Any, ...]], left: Iterable[int]
 ) -> None:
     rows = [(seq, seq, 1, 0, 1) for seq in range(12)]
 
-    assert [row[0] for row in _without(rows, ranges)] == [*left]
+    assert [row[0] for row in _without(rows, [SeqRange(*each) for each in ranges])] == [*left]
+
+
+def test_a_purge_beside_many_unacked_is_one_range(bench: StoreBench) -> None:
+    """A range for each stretch between them, in one turn: each had to look at all acks before it."""
+    queue = StoredQueue(bench)
+    publish(queue, 40)
+    bench.idle_disk()
+    unacked = take(queue, 40).seqs
+    queue.queue.requeue(unacked[::2])
+
+    assert queue.queue.purge() == 20
+
+    assert len(bench.store.core.range_acks) == 1
+    bench.idle_disk()
+    assert read_now(bench) == unacked[1::2]
+    bench.crash()
+    queue.begin()
+    assert [seq for seq, _ in fetch_all(queue)] == unacked[1::2]
 
 
 def test_a_purge_over_a_purge_holds_for_readers_as_well(bench: StoreBench) -> None:

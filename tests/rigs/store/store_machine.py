@@ -129,7 +129,8 @@ class StoreMachine(RuleBasedStateMachine):
         if seqs:
             low = data.draw(st.sampled_from(seqs))
             high = low + data.draw(st.integers(1, 30))
-            self.rig.ack_range(queue_no, low, min(high, seqs[-1] + 1))
+            kept = data.draw(st.sets(st.sampled_from(seqs)))
+            self.rig.ack_range(queue_no, low, min(high, seqs[-1] + 1), sorted(kept))
 
     @rule(data=st.data())
     def move(self, data: st.DataObject) -> None:

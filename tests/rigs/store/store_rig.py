@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from leveret.core.files import Files
@@ -25,6 +25,7 @@ from leveret.msg_store.checkpoint.checkpoint import (
 from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC, Identity
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtables import Relocation
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.recovery import open_store
@@ -163,9 +164,10 @@ class StoreRig:
             self.core.ack(queue_no, acked)
         self.acked.update(keys)
 
-    def ack_range(self, queue_no: int, low: int, high: int) -> None:
-        self.core.ack_range(queue_no, low, high)
-        self.acked.update(key for key in self.held if key[0] == queue_no and low <= key[1] < high)
+    def ack_range(self, queue_no: int, low: int, high: int, kept: Sequence[int] = ()) -> None:
+        self.core.ack_range(queue_no, SeqRange(low, high, kept))
+        of_queue = {seq for no, seq in self.held if no == queue_no and low <= seq < high}
+        self.acked.update((queue_no, seq) for seq in of_queue.difference(kept))
 
     def move(self, msg_nos: Iterable[int]) -> int:
         """Copy messages into a new segment, as the collector does, and tell the store; its number."""
