@@ -10,8 +10,20 @@ import pytest
 
 from chaos.conftest import chaos
 from durable.workers import BrokerWorker
+from rigs.failing_vhost import Disk
 
 __all__ = ["chaos"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def disk(data: Path) -> Disk:
+    """The disk of a vhost that fails or hangs as a test says."""
+    return Disk(data)
 
 
 @pytest.fixture

@@ -21,29 +21,12 @@ from leveret.msg_store import store
 from leveret.msg_store.recovery import recovery
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.server.errors import RefusedError
-from rigs.failing_vhost import VHOST, Disk, running
+from rigs.failing_vhost import VHOST, Disk, filled, running
 from rigs.waiting import eventually
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def disk(data: Path) -> Disk:
-    return Disk(data)
 
 
 def open_descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def filled(channel: Any, queue: str = "q") -> None:
-    channel.ok("queue.declare", queue=queue, durable=True)
-    channel.ok("confirm.select")
-    channel.publish(queue, b"kept", delivery_mode=2)
-    channel.read_confirms({1})
 
 
 DOWN = f"access to vhost '{VHOST}' refused for user 'guest': vhost '{VHOST}' is down"

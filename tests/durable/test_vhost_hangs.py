@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,27 +20,10 @@ from leveret.server import broker as broker_module
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.manual_clock import ManualClock
-from rigs.failing_vhost import VHOST, Disk, Rig, running
+from rigs.failing_vhost import VHOST, Disk, Rig, filled, running
 from rigs.waiting import eventually
 
 WITHIN_S = 10.0
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    return tmp_path / "data"
-
-
-@pytest.fixture
-def disk(data: Path) -> Disk:
-    return Disk(data)
-
-
-def filled(channel: Any, queue: str = "q") -> None:
-    channel.ok("queue.declare", queue=queue, durable=True)
-    channel.ok("confirm.select")
-    channel.publish(queue, b"kept", delivery_mode=2)
-    channel.read_confirms({1})
 
 
 async def hangs(rig: Rig) -> None:

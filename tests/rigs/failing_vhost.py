@@ -106,6 +106,14 @@ class Rig(Chaos):
         return await asyncio.to_thread(connection.channel)
 
 
+def filled(channel: Any, queue: str = "q") -> None:
+    """Declare a durable queue with one message, which is confirmed."""
+    channel.ok("queue.declare", queue=queue, durable=True)
+    channel.ok("confirm.select")
+    channel.publish(queue, b"kept", delivery_mode=2)
+    channel.read_confirms({1})
+
+
 @asynccontextmanager
 async def running(data: Path, disk: Disk) -> AsyncIterator[Rig]:
     clock = ManualClock(asyncio.get_running_loop())

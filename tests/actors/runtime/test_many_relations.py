@@ -32,6 +32,17 @@ def signals_per_drain(runtime: Runtime, count: Callable[[], int]) -> list[int]:
     return grown
 
 
+def end_in_several_drains(runtime: Runtime, ref: Ref, relation: str, others: list[Ref]) -> None:
+    """Kill an actor; this relation of each of the others ends, a bounded number in a drain."""
+    runtime.exit(ref, "kill")
+
+    def ended() -> int:
+        return sum(getattr(other.cell, relation) is None for other in others)
+
+    assert max(signals_per_drain(runtime, ended)) <= 2 * SIGNALS_MAX  # its end, and after the drain
+    assert ended() == len(others)
+
+
 def test_monitors_are_told_in_several_drains(
     runtime: Runtime, log_class: Any, several: tuple[list[Any], list[Ref]]
 ) -> None:
@@ -40,12 +51,8 @@ def test_monitors_are_told_in_several_drains(
     for watcher in watchers:
         runtime.monitor(watcher, target)
 
-    runtime.exit(target, "kill")
+    end_in_several_drains(runtime, target, "monitors", watchers)
 
-    def told() -> int:
-        return sum(watcher.cell.monitors is None for watcher in watchers)
-
-    assert max(signals_per_drain(runtime, told)) <= 2 * SIGNALS_MAX  # its end, and after the drain
     assert [type(each) for each in seen] == [Down] * MANY
     assert {each.reason for each in seen} == {"killed"}
 
@@ -58,12 +65,8 @@ def test_linked_actors_are_told_in_several_drains(
     for other in linked:
         runtime.link(target, other)
 
-    runtime.exit(target, "kill")
+    end_in_several_drains(runtime, target, "links", linked)
 
-    def told() -> int:
-        return sum(other.cell.links is None for other in linked)
-
-    assert max(signals_per_drain(runtime, told)) <= 2 * SIGNALS_MAX
     assert seen == [Exit(target, "killed")] * MANY
 
 
@@ -75,13 +78,8 @@ def test_an_actor_that_monitors_thousands_takes_its_monitors_back_in_several_dra
     for target in targets:
         runtime.monitor(watcher, target)
 
-    runtime.exit(watcher, "kill")
+    end_in_several_drains(runtime, watcher, "watchers", targets)
 
-    def left() -> int:
-        return sum(target.cell.watchers is None for target in targets)
-
-    assert max(signals_per_drain(runtime, left)) <= 2 * SIGNALS_MAX
-    assert left() == MANY
     assert seen == []
 
 

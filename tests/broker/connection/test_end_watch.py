@@ -45,6 +45,17 @@ class Connection:
 
 
 @pytest.fixture
+def watch(clock: VirtualClock) -> EndWatch:
+    return EndWatch(clock)
+
+
+def watched(watch: EndWatch, *connections: Connection) -> tuple[Connection, ...]:
+    for each in connections:
+        watch.watch(each)
+    return connections
+
+
+@pytest.fixture
 def pair() -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
     """Make connected sockets: the client's, the broker's."""
     with ExitStack() as stack:
@@ -58,15 +69,13 @@ def pair() -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
 
 
 def test_an_end_is_seen_by_the_second_look_and_behind_unread_bytes(
+    clock: VirtualClock,
+    watch: EndWatch,
     pair: Callable[[], tuple[socket.socket, socket.socket]],
 ) -> None:
-    clock = VirtualClock()
-    watch = EndWatch(clock)
     client, server = pair()
     other, theirs = pair()
-    ending, staying = Connection(server.fileno()), Connection(theirs.fileno())
-    watch.watch(ending)
-    watch.watch(staying)
+    ending, staying = watched(watch, Connection(server.fileno()), Connection(theirs.fileno()))
     for each in (client, other):
         each.sendall(b"unread")
 
@@ -77,12 +86,10 @@ def test_an_end_is_seen_by_the_second_look_and_behind_unread_bytes(
     assert server.recv(100) == b"unread"
 
 
-def test_a_connection_that_was_read_meanwhile_is_not_looked_at() -> None:
-    clock = VirtualClock()
-    watch = EndWatch(clock)
-    busy, free = Connection(), Connection()
-    watch.watch(busy)
-    watch.watch(free)
+def test_a_connection_that_was_read_meanwhile_is_not_looked_at(
+    clock: VirtualClock, watch: EndWatch
+) -> None:
+    busy, free = watched(watch, Connection(), Connection())
     for _ in range(10):
         busy.blocks = dict(busy.blocks)
         clock.jump(LOOK_S)
@@ -95,12 +102,8 @@ def test_a_connection_that_was_read_meanwhile_is_not_looked_at() -> None:
     assert free.blocks_seen is None
 
 
-def test_nobody_looks_when_no_connection_is_paused() -> None:
-    clock = VirtualClock()
-    watch = EndWatch(clock)
-    read, closed = Connection(), Connection()
-    watch.watch(read)
-    watch.watch(closed)
+def test_nobody_looks_when_no_connection_is_paused(clock: VirtualClock, watch: EndWatch) -> None:
+    read, closed = watched(watch, Connection(), Connection())
     watch.forget(closed)
     read.blocks = {}
     clock.jump(LOOK_S)
@@ -108,12 +111,10 @@ def test_nobody_looks_when_no_connection_is_paused() -> None:
     assert clock.pending_count == 0
 
 
-def test_a_turn_looks_at_a_thousand_and_each_is_looked_at_as_often() -> None:
-    clock = VirtualClock()
-    watch = EndWatch(clock)
-    many = [Connection() for _ in range(5 * LOOKS_MAX)]
-    for each in many:
-        watch.watch(each)
+def test_a_turn_looks_at_a_thousand_and_each_is_looked_at_as_often(
+    clock: VirtualClock, watch: EndWatch
+) -> None:
+    many = watched(watch, *[Connection() for _ in range(5 * LOOKS_MAX)])
     clock.jump(LOOK_S)
     for _ in range(50):
         before = sum(each.looks for each in many)
