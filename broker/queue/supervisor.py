@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.actors.actor import IGNORE
 from leveret.actors.runtime.signals import NOPROC, is_exit_of_call
 from leveret.broker.queue.amqqueue import AmqQueue
 from leveret.broker.queue.factory import in_memory
@@ -35,10 +36,15 @@ class QueueSup(Supervisor):
 
     __slots__ = ("_entry", "_is_stopped")
 
-    def init(
-        self, entry: QueueEntry, make_backing: MakeQueue = in_memory
-    ) -> tuple[SupervisorSpec, tuple[QueueEntry]]:
-        """Leave the address in the entry; return the specification of the pair."""
+    def init(self, entry: QueueEntry, make_backing: MakeQueue = in_memory) -> object:
+        """Leave the address in the entry; return the specification of the pair.
+
+        IGNORE where the queue runs already, as its vhost and a declaration may both have asked for it, or has been
+        deleted meanwhile.
+        """
+        supervisor = entry.supervisor
+        if entry.state == "deleted" or (supervisor is not None and supervisor.is_alive):
+            return IGNORE
         self._entry = entry
         self._is_stopped = False
         entry.supervised(self.ref)
@@ -66,8 +72,6 @@ class QueueSup(Supervisor):
         """Tell the entry, which calls its waiters, and the channels of its consumers."""
         super().terminate(reason)
         entry = self._entry
-        if entry.supervisor is not self.ref:
-            return  # a successor runs already
         if self._is_stopped:
             entry.stopped()
         for channel in entry.crashed():

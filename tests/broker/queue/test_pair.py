@@ -122,16 +122,15 @@ def test_a_vhost_that_comes_back_starts_its_queue_again() -> None:
     assert rig.entry.state == "running"
 
 
-def test_a_supervisor_that_ends_after_its_successor_started_changes_nothing() -> None:
+def test_a_queue_that_runs_gets_no_second_supervisor() -> None:
     rig = Rig()
-    late = rig.sup
-    rig.runtime.spawn(QueueSup, rig.entry)
-
-    rig.runtime.exit(late, KILL)
-    rig.settle()
-    rig.runtime.exit(rig.sup, KILL)
+    queue = rig.queue
+    second = rig.runtime.spawn(QueueSup, rig.entry)
     rig.settle()
 
+    assert not second.is_alive
+    assert rig.entry.supervisor is rig.sup
+    assert rig.queue is queue
     assert rig.entry.state == "running"
 
 
