@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from turn_operations import (
     MANY,
@@ -144,6 +144,14 @@ of_unacked("socket dropped", lambda peer: peer.drop())
 of_unacked("queue.delete", lambda peer: peer.call(1, QueueDelete("q")))
 
 
+@of_both_kinds("socket dropped", "amid an ack of 10^6 {}")
+def _(rig: Rig, kind: Kind) -> None:
+    peer = unacked(rig, kind)
+    rig.measure()
+    peer.send(1, BasicAck(0, multiple=True))
+    peer.drop()
+
+
 @of_both_kinds("queue.purge", "1 message beside 10^6 {} unacked")
 def _(rig: Rig, kind: Kind) -> None:
     peer = filled(rig, kind)
@@ -190,9 +198,9 @@ of_unacked_of_both_kinds(
 of_unacked_of_both_kinds("connection.close", MIXED, lambda peer: peer.close())
 
 
-def every_second_requeued(rig: Rig, kind: Kind, count: int) -> Peer:
+def every_second_requeued(rig: Rig, kind: Kind, count: int, **options: Any) -> Peer:
     peer = rig.peer()
-    declare(peer, ["q"], durable=kind.durable)
+    declare(peer, ["q"], durable=kind.durable, **options)
     fill(peer, "q", count, kind.properties)
     peer.call(1, BasicConsume("q", "c"))
     peer.wait(spec.BASIC_DELIVER, count)
@@ -212,6 +220,14 @@ def _(rig: Rig, kind: Kind) -> None:
 @operation("queue.purge", "8,000 persistent, the same before a checkpoint")
 def _(rig: Rig) -> None:
     peer = every_second_requeued(rig, KINDS[1], rig.scaled(8_000))
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
+
+
+@operation("queue.purge", "20,000 transient of a lazy queue, every second requeued")
+def _(rig: Rig) -> None:
+    lazy: Table = {"x-queue-mode": ("S", b"lazy")}
+    peer = every_second_requeued(rig, KINDS[0], rig.scaled(20_000), arguments=lazy)
     rig.measure()
     peer.call(1, QueuePurge("q"))
 
