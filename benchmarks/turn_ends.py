@@ -6,7 +6,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from turn_operations import Operations, consumers, declare, exchange, gone, named, open_channels
+from turn_operations import (
+    CHANNELS,
+    MANY,
+    Operations,
+    consumers,
+    declare,
+    exchange,
+    gone,
+    named,
+    open_channels,
+)
 from turn_peer import Peer, frames, message
 
 from leveret.amqp import spec
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add
+CONSUMERS_EACH = 50  # on a channel
 
 
 # Consumers, channels, connections.
@@ -289,6 +300,84 @@ def _(rig: Rig) -> Peer:
     declare(peer, names, exclusive=True)
     peer.calls(1, [QueueBind(name, "x", f"k{key}") for name in names for key in range(7)])
     return peer
+
+
+@both_ends("2,047 channels, 20,470 consumers of as many queues")
+def _(rig: Rig) -> Peer:
+    peer = rig.peer()
+    channels = open_channels(peer, rig.scaled(CHANNELS))
+    for number in channels:
+        names = named(10, f"q{number}.")
+        declare(peer, names)
+        peer.raw(frames(number, [BasicConsume(name, name) for name in names]))
+    peer.wait(spec.BASIC_CONSUME_OK, 10 * len(channels))
+    return peer
+
+
+def _very_many_consumers(rig: Rig, **options: Any) -> tuple[Peer, Peer]:
+    """Start 100,000 consumers of a queue on 2,000 channels."""
+    peer, consumer = rig.peer(), rig.peer()
+    declare(peer, ["q"])
+    channels = open_channels(consumer, rig.scaled(MANY) // CONSUMERS_EACH)
+    if options.pop("prefetch", 0):
+        consumer.raw(b"".join([frames(number, [BasicQos(0, 1)]) for number in channels]))
+    consumers(consumer, channels, CONSUMERS_EACH, "q", **options)
+    return peer, consumer
+
+
+@both_ends("2,000 channels, 100,000 consumers of a queue")
+def _(rig: Rig) -> Peer:
+    return _very_many_consumers(rig)[1]
+
+
+@operation("queue.delete", "with 100,000 consumers on 2,000 channels")
+def _(rig: Rig) -> None:
+    peer, consumer = _very_many_consumers(rig)
+    rig.measure()
+    peer.call(1, QueueDelete("q"))
+    consumer.wait(spec.BASIC_CANCEL, rig.scaled(MANY))
+
+
+@operation("basic.publish", "4 x 10^5 messages to 100,000 consumers, prefetch 1")
+def _(rig: Rig) -> None:
+    peer, consumer = _very_many_consumers(rig, prefetch=1)
+    rig.measure()
+    fast = message(1, b"q") * 10_000
+    for _ in range(40):
+        peer.raw(fast)
+    consumer.wait(spec.BASIC_DELIVER, rig.scaled(MANY))
+    channels = range(1, rig.scaled(MANY) // CONSUMERS_EACH + 1)
+    for _ in range(3):
+        before = consumer.seen[spec.BASIC_DELIVER]
+        acks = [frames(number, [BasicAck(0, multiple=True)]) for number in channels]
+        consumer.raw(b"".join(acks))
+        consumer.wait(spec.BASIC_DELIVER, before + rig.scaled(MANY))
+
+
+@operation("basic.publish", "1,000 single messages to 100,000 consumers that do not read")
+def _(rig: Rig) -> None:
+    peer, consumer = _very_many_consumers(rig, no_ack=True)
+    large, single = message(1, b"q", bytes(1_000_000)), message(1, b"q")
+    rig.measure()
+    with consumer.not_reading():
+        for _ in range(20):
+            peer.raw(large)
+        for _ in range(1_000):
+            peer.raw(single)
+            time.sleep(0.001)
+    consumer.wait(spec.BASIC_DELIVER, 1_020)
+
+
+@operation("basic.consume", "10 exclusive ones refused, 100,000 consumers; cancelled one by one")
+def _(rig: Rig) -> None:
+    peer, consumer = _very_many_consumers(rig)
+    channels = open_channels(peer, 10)
+    rig.measure()
+    peer.raw(b"".join([frames(n, [BasicConsume("q", exclusive=True)]) for n in channels]))
+    cancels = [BasicCancel(f"c{number}") for number in range(CONSUMERS_EACH)]
+    numbers = range(1, rig.scaled(MANY) // CONSUMERS_EACH + 1)
+    consumer.raw(b"".join([frames(number, cancels) for number in numbers]))
+    consumer.wait(spec.BASIC_CANCEL_OK, rig.scaled(MANY))
 
 
 @operation("connection.open", "500 in a row, all dropped at once")

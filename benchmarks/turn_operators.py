@@ -16,10 +16,10 @@ from turn_operations import (
     named,
     open_channels,
 )
-from turn_peer import frames, message
+from turn_peer import Peer, frames, message
 
 from leveret.amqp import spec
-from leveret.amqp.methods import QueueDeclare
+from leveret.amqp.methods import BasicConsume, QueueDeclare
 
 if TYPE_CHECKING:
     from turns import Rig
@@ -70,6 +70,48 @@ def _(rig: Rig) -> None:
         consumers(each, open_channels(each, 4), 1, "q")
     rig.measure()
     rig.control("close_all_connections", vhost=None, reason="maintenance")
+    for each in peers:
+        each.wait(spec.CONNECTION_CLOSE)
+
+
+def _connections(rig: Rig, vhost: str = "/") -> list[Peer]:
+    """Open 2,000 connections with a consumer each."""
+    peers = [rig.peer(vhost=vhost) for _ in range(rig.scaled(2_000))]
+    declare(peers[0], ["q"])
+    for each in peers:
+        each.call(1, BasicConsume("q"))
+    return peers
+
+
+@operation("clear_permissions, set_permissions", "2,000 connections of the user")
+def _(rig: Rig) -> None:
+    peers = _connections(rig)
+    rig.measure()
+    rig.control("clear_permissions", vhost="/", user="guest")
+    rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    rig.control("set_permissions", vhost="/", user="guest", **rights)
+    for each in peers:
+        each.raw(message(1, b"q"))
+
+
+@operation("delete_user", "2,000 connections of the user")
+def _(rig: Rig) -> None:
+    peers = _connections(rig)
+    rig.measure()
+    rig.control("delete_user", name="guest")
+    for each in peers:
+        each.wait(spec.CONNECTION_CLOSE)
+
+
+@operation("delete_vhost", "2,000 connections, 20,000 queues")
+def _(rig: Rig) -> None:
+    rig.control("add_vhost", name="v")
+    rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    rig.control("set_permissions", vhost="v", user="guest", **rights)
+    peers = _connections(rig, vhost="v")
+    declare(peers[0], named(rig.scaled(20_000)), durable=True)
+    rig.measure()
+    rig.control("delete_vhost", name="v")
     for each in peers:
         each.wait(spec.CONNECTION_CLOSE)
 

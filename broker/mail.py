@@ -16,7 +16,7 @@ PolicyChanged       operator -> amqqueue   other policies apply
 Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
 CreditGrant         amqqueue -> channel    more may be published
-ConsumerGone        amqqueue -> channel    the queue is deleted: basic.cancel for this consumer
+ConsumersGone       amqqueue -> channel    the queue is deleted: basic.cancel for these consumers
 QueueDeleted        amqqueue -> channel    the queue is deleted: its open confirms count as confirmed
 QueueUp             amqqueue -> channel    the queue runs again after a crash: subscribe once more
 QueueFailed         queue -> channel       it crashed too often: basic.cancel for its consumers
@@ -173,11 +173,11 @@ class CreditGrant(Struct, eq=False):
     is_last: bool = False
 
 
-class ConsumerGone(Struct, eq=False):
-    """The queue of this consumer is deleted."""
+class ConsumersGone(Struct, eq=False):
+    """The queue of these consumers is deleted; a queue with very many sends a channel several."""
 
     queue: Ref
-    consumer: bytes
+    consumers: list[bytes]
 
 
 class QueueDeleted(Struct, eq=False):

@@ -43,7 +43,7 @@ from leveret.broker.channel.states import Event, State, after
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
     Confirm,
-    ConsumerGone,
+    ConsumersGone,
     CreditGrant,
     Deliver,
     Leave,
@@ -365,10 +365,11 @@ class Channel(GenServer):
         if mail.is_last and self.publisher.forget_idle(mail.queue):
             self._unwatch(mail.queue)
 
-    def on_consumer_gone(self, mail: ConsumerGone) -> None:
-        """Tell the client that its queue is deleted, if it wants to know."""
-        if self.deliveries.remove(mail.consumer) and self.session.cancel_notify:
-            self._cancelled.append(mail.consumer)
+    def on_consumers_gone(self, mail: ConsumersGone) -> None:
+        """Tell the client that their queue is deleted, if it wants to know."""
+        gone = [tag for tag in mail.consumers if self.deliveries.remove(tag)]
+        if self.session.cancel_notify:
+            self._cancelled += gone
             if not self._busy:
                 self._tell_cancelled()
 
@@ -530,7 +531,7 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     Deliver: Channel.on_deliver,
     Confirm: Channel.on_confirm,
     CreditGrant: Channel.on_credit,
-    ConsumerGone: Channel.on_consumer_gone,
+    ConsumersGone: Channel.on_consumers_gone,
     QueueDeleted: Channel.on_queue_deleted,
     QueueUp: Channel.on_queue_up,
     QueueFailed: Channel.on_queue_failed,

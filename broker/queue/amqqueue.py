@@ -642,8 +642,8 @@ class AmqQueue(GenServer):
         for channel, record in consumers.channels.items() if consumers is not None else ():
             if record.monitor is not None:
                 self.demonitor(record.monitor)
-            for tag in record.consumers:
-                self.post(channel, mail.ConsumerGone(self.ref, tag))
+            for tags in record.tags():
+                self.post(channel, mail.ConsumersGone(self.ref, tags))
         publishers, self._publishers = self._publishers, None
         for channel in publishers.waiting_channels() if publishers is not None else ():
             self.post(channel, mail.QueueDeleted(self.ref))

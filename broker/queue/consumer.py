@@ -5,7 +5,7 @@ The record also has the unacked messages of basic.get and of cancelled consumers
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from leveret.broker.mail import Consume
 
 UNLIMITED: Final = 1 << 30
+TAGS_MAX: Final = 10  # in one mail: a channel handles 200 mails in a turn
 
 
 class Consumer:
@@ -96,6 +97,12 @@ class ChannelRecord:
         if self.unacked_without_consumer is None:
             self.unacked_without_consumer = set()
         self.unacked_without_consumer.update(seqs)
+
+    def tags(self) -> Iterator[list[bytes]]:
+        """Yield the tags of the consumers, ``TAGS_MAX`` at once."""
+        tags = list(self.consumers)
+        for start in range(0, len(tags), TAGS_MAX):
+            yield tags[start : start + TAGS_MAX]
 
     def is_idle(self) -> bool:
         """Whether the channel has neither consumers nor unacked messages here."""

@@ -177,7 +177,7 @@ class Consumers:
         spec = consumer.spec
         if not spec.gate.is_open:
             spec.gate.wait(self._queue)
-        elif not spec.limiter.room():
+        elif spec.limiter.limit and not spec.limiter.room():
             spec.limiter.wait(self._queue)
             self.channels[spec.channel].waits_for_resume = True
 
