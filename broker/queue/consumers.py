@@ -185,9 +185,20 @@ class Consumers:
         """Block all consumers: there is a message, and none of them has room."""
         if self._gone:
             self._drop_gone()
+        asked: Ref | None = None
         for _, ring in self._rings:
-            while ring:
-                self._block(ring.popleft())
+            for consumer in ring:
+                channel = consumer.spec.channel
+                record = self.channels[channel]
+                consumer.blocked = True
+                if record.blocked is None:
+                    record.blocked = {}
+                record.blocked[consumer] = None
+                if channel is not asked:  # neighbours often share gate and limiter
+                    asked = channel
+                    self._ask_to_resume(consumer)
+            self.active -= len(ring)
+            ring.clear()
 
     def unblock(self, consumer: Consumer) -> bool:
         """Let a blocked consumer join its ring if it has room; return whether it did."""
