@@ -5,7 +5,8 @@ one of them is kept whole: garbage that nobody has collected, or one of the ten 
 the interpreter's free lists keep for their next use. A burst of a gigabyte leaves hundreds of MiB so. A collection of
 all generations frees both, and the allocator of large blocks (glibc) has to be asked.
 
-Both stop the event loop: some 0.1 ms per MiB that goes back to the system, and a collection looks at every container.
+Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
+(``core/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
 slower. So they run in the idle process only, when memory was spare for a while, in different seconds, less and less
 often while they gain nothing, and where there are many objects the collection frees the free lists only: it passes
@@ -21,11 +22,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from leveret.core.machine import Machine
 
 LOOK_S: Final = 1.0
+STEP_S: Final = 0.05  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
 GAIN_BYTES: Final = 8 * 1024 * 1024  # of a round that is followed by another after ``SPARE_S``
@@ -38,7 +40,7 @@ BLOCKS_MAX: Final = 400_000  # collected in some 20 ms; a broker without clients
 class SpareMemory:
     """Decides when free memory is given back.
 
-    A *round* is a collection and, at the next look, a call of the allocator.
+    A *round* is a collection and, from the next look on, the steps in which the allocator gives memory back.
 
     Attributes:
         rounds: done so far.
@@ -49,6 +51,7 @@ class SpareMemory:
         self._machine = machine
         self._least_bytes = sys.maxsize
         self._before_bytes: int | None = None  # of the round under way
+        self._steps: Iterator[None] | None = None  # of the round under way
         self._took_s = 0.0
         self._pause_s = SPARE_S
         self._from_s = 0.0
@@ -56,10 +59,12 @@ class SpareMemory:
         self._looked_s = self._worked_s = 0.0
 
     async def run(self) -> None:
-        """Look once a second, for ever."""
+        """Look once a second, for ever, and carry out the steps of a round in between."""
         while True:
             self.look(time.monotonic(), time.process_time())
             await asyncio.sleep(LOOK_S)
+            while self.step():  # noqa: ASYNC110
+                await asyncio.sleep(STEP_S)
 
     def look(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
@@ -76,18 +81,32 @@ class SpareMemory:
         if self._is_spare and not was_spare:
             self._from_s = max(self._from_s, now_s + SPARE_S)
         if self._before_bytes is not None:
-            self._finish(now_s, self._before_bytes)
+            self._steps = self._machine.give_back_in_steps()
         elif self._is_spare and now_s >= self._from_s:
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
 
-    def _finish(self, now_s: float, before_bytes: int) -> None:
-        self._before_bytes = None
-        self._took_s += timed(self._machine.give_back)
+    def step(self) -> bool:
+        """Give a part back; return whether more is left of the round."""
+        if self._steps is None:
+            return False
+        steps, is_over = self._steps, False
+
+        def step() -> None:
+            nonlocal is_over
+            is_over = next(steps, self) is self
+
+        self._took_s += timed(step)
+        if is_over:
+            self._finish()
+        return not is_over
+
+    def _finish(self) -> None:
+        before_bytes, self._before_bytes, self._steps = self._before_bytes or 0, None, None
         self.rounds += 1
         has_gained = before_bytes - (self._machine.used_bytes() or 0) >= GAIN_BYTES
         self._pause_s = SPARE_S if has_gained else min(PAUSE_S_MAX, 2 * self._pause_s)
-        self._from_s = now_s + max(self._pause_s, self._took_s / ROUND_SHARE)
+        self._from_s = self._looked_s + max(self._pause_s, self._took_s / ROUND_SHARE)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""

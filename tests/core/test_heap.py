@@ -1,0 +1,112 @@
+"""Free memory goes back to the system in parts, none of which takes long."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+
+import pytest
+
+from leveret.core import heap
+from leveret.core.heap import BLOCKS_PER_STEP, STEP_BYTES, trim_in_steps
+from leveret.core.machine import Machine
+
+MIB = 1 << 20
+START = 1 << 32
+TOTAL_BYTES = 2 << 30
+
+
+class FakeHeap:
+    """An allocator whose free memory is in pieces of one size.
+
+    Attributes:
+        trims: how many bytes each trim gave back.
+    """
+
+    def __init__(self, piece_bytes: int, pieces: int) -> None:
+        self._piece_bytes = piece_bytes
+        self._sizes = dict[int, int]()
+        self.free_bytes = piece_bytes * pieces  # and resident
+        self.growth = 0.0  # of what is taken
+        self.used_bytes = self.free_bytes
+        self.calls = 0
+        self.trims = list[int]()
+
+    def malloc(self, size_bytes: int) -> int:
+        self.calls += 1
+        has_room = self._piece_bytes >= size_bytes and self.free_bytes >= size_bytes
+        address = START + self.calls if has_room else 2 * sys.maxsize
+        self._sizes[address] = size_bytes if has_room else 0
+        self.free_bytes -= self._sizes[address]
+        self.used_bytes += int(self.growth * size_bytes)
+        return address
+
+    def free(self, block: int) -> None:
+        self.calls += 1
+        self.free_bytes += self._sizes.pop(block)
+
+    def sbrk(self, more_bytes: int) -> int:
+        assert not more_bytes
+        return sys.maxsize
+
+    def malloc_trim(self, kept_bytes: int) -> None:
+        assert not kept_bytes
+        self.trims.append(self.free_bytes)
+        self.used_bytes -= self.free_bytes
+        self.free_bytes = 0
+
+    @property
+    def held(self) -> int:
+        return len(self._sizes)
+
+
+@pytest.mark.parametrize("piece_bytes", [TOTAL_BYTES, 16 * 1024])
+def test_gigabytes_go_back_in_parts(piece_bytes: int) -> None:
+    """In one trim they take 0.1 s per GB."""
+    fake = FakeHeap(piece_bytes, TOTAL_BYTES // piece_bytes)
+    most_calls = before = 0
+    for _ in trim_in_steps(lambda: fake.used_bytes, fake):
+        most_calls = max(most_calls, fake.calls - before)
+        before = fake.calls
+
+    assert sum(fake.trims) > 0.99 * TOTAL_BYTES
+    assert max(fake.trims) <= STEP_BYTES
+    assert most_calls <= max(BLOCKS_PER_STEP, STEP_BYTES // (8 * 1024)) + 2
+    assert not fake.held
+
+
+def test_memory_that_was_given_back_before_is_not_taken() -> None:
+    """Its pages would be touched for nothing."""
+    fake = FakeHeap(TOTAL_BYTES, 1)
+    fake.growth = 2 * heap.GROWTH_SHARE
+    for _ in trim_in_steps(lambda: fake.used_bytes, fake):
+        pass
+
+    assert fake.calls <= 2 * (2 * BLOCKS_PER_STEP + 2)  # taken and freed, for both sizes
+    assert not fake.held
+
+
+def test_what_is_held_is_freed_when_the_broker_stops_in_between() -> None:
+    fake = FakeHeap(TOTAL_BYTES, 1)
+    steps = trim_in_steps(lambda: fake.used_bytes, fake)
+    next(steps)
+    assert fake.held
+    steps.close()  # type: ignore[attr-defined]
+
+    assert not fake.held
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs glibc and /proc")
+def test_free_memory_between_blocks_in_use_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "STEP_BYTES", 4 * MIB)
+    here = Machine()
+    here.give_back()
+    blocks = [bytes(1_000) for _ in range(64 * 1024)]
+    full_bytes = here.used_bytes() or 0
+    kept = blocks[::100]
+    del blocks
+    left = [here.used_bytes() or 0 for _ in here.give_back_in_steps()]
+
+    assert full_bytes - left[-1] > 48 * MIB
+    assert max(before - after for before, after in pairwise(left)) <= 8 * MIB
+    assert len(kept) > 600
