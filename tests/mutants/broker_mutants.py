@@ -57,6 +57,12 @@ DEFINITIONS = {
     "the first vhost that serves ends the starts": Mutant(
         "broker/node/bootstrap.py", "if not self._have_begun or self", "if self"
     ),
+    "a queue that two ask for is started twice": Mutant(
+        "broker/queue/supervisor.py", "(supervisor is not None and supervisor.is_alive)", "False"
+    ),
+    "a queue that was deleted is started": Mutant(
+        "broker/queue/supervisor.py", 'entry.state == "deleted" or ', ""
+    ),
     "a queue's row goes with the last of its bindings": Mutant(
         _VHOST,
         "        if entry.durable:\n            deletes.append(self._queue_row(entry))\n        if deletes:",

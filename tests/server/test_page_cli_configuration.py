@@ -71,6 +71,7 @@ def test_every_exit_code_has_its_line() -> None:
         os.EX_DATAERR,
         os.EX_UNAVAILABLE,
         os.EX_SOFTWARE,
+        os.EX_OSERR,
         os.EX_IOERR,
         os.EX_CONFIG,
     ]
