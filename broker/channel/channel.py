@@ -19,7 +19,7 @@ from msgspec import Struct
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.signals import Down
+from leveret.actors.runtime.signals import Down, Exit
 from leveret.actors.runtime.timers import Timer
 from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
 from leveret.amqp.fields import Method
@@ -496,11 +496,20 @@ class Channel(GenServer):
 
     def on_peer_ended(self, mail: PeerEnded) -> None:
         """Give back all deliveries now; publishes, and all else that the client has sent, go on."""
-        if self._state is _RUNNING:
+        if self.deliveries.is_settling:
+            self.runtime.again(self.ref, mail)  # what its last method settles does not come back
+        elif self._state is _RUNNING:
             deliveries, self.deliveries = self.deliveries, NoDeliveries(self, self.deliveries.gate)
-            deliveries.settle_rest_now()
             Script(self, self._give_back(deliveries), lambda _: None).resume()
             self._wait_no_longer()
+
+    def on_exit(self, exit_: Exit) -> None:
+        """End with the connection, but not before the rest of a settlement: its messages must not come back."""
+        if not self.deliveries.is_settling:
+            self.stop(exit_.reason)
+        self.deliveries.gate.close()
+        self._held.clear()
+        self.runtime.again(self.ref, exit_)
 
     def _fail_hard(self, error: HardError) -> None:
         if error.method is None:
@@ -513,7 +522,7 @@ class Channel(GenServer):
         self._state = after(self._state, event)
 
     def terminate(self, reason: object) -> None:
-        """Settle what the client has settled; take back the channel's blocks of the connection's reading."""
+        """Settle what the client has settled, if it crashed; take back its blocks of the connection's reading."""
         self.deliveries.settle_rest_now()
         if self._busy and self._script is not None:
             self._script.close()
@@ -537,4 +546,5 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     QueueFailed: Channel.on_queue_failed,
     Resume: Channel.on_resume,
     PeerEnded: Channel.on_peer_ended,
+    Exit: Channel.on_exit,
 }

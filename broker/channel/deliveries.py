@@ -231,17 +231,24 @@ class Deliveries:
             return None
         return self._settle_rest(kind, last)
 
+    @property
+    def is_settling(self) -> bool:
+        """Whether the rest of a settlement is left to later turns; an exit of the channel is a mail meanwhile."""
+        return self._rest is not None
+
     def _settle_rest(self, kind: type[Ack | Requeue | Reject], last: int) -> Steps:
         self._rest = kind, last
+        self._channel.trap_exits = True
         yield Until(self._channel.next_turn)
         while some := self.unacked.take_to(last):
             self._hand_back(kind, some)
             if self.unacked.has_to(last):
                 yield Until(self._channel.next_turn)
         self._rest = None
+        self._channel.trap_exits = False
 
     def settle_rest_now(self) -> None:
-        """The channel ends: what its client has settled with the last method must not be delivered again."""
+        """The channel crashed: what its client has settled with the last method must not be delivered again."""
         rest, self._rest = self._rest, None
         if rest is not None:
             kind, last = rest

@@ -89,6 +89,7 @@ class ChannelActor(Protocol):
     number: int
     session: Session
     check_timer: Timer | None
+    trap_exits: bool
 
     @property
     def ref(self) -> Ref: ...

@@ -10,7 +10,8 @@ CLOSING    channel.close is answered with close-ok, close-ok stops the channel, 
 FAILED     discarded; the reader has the hard error and closes the connection with it
 =========  ===========================================================================================
 
-A channel is killed, or ends with its connection, in any state.
+A channel is killed, or ends with its connection, in any state. With its connection it ends at once, or, while it
+settles more deliveries than a turn's worth, behind the last of them.
 """
 
 from __future__ import annotations

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from leveret.actors.runtime import scheduler
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.scheduler import DRAIN_S
+from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Run
 from leveret.amqp.tables import Table
 from leveret.broker.channel import channel, deliveries, unacked
 from leveret.broker.channel.routes import WORK_S
-from leveret.broker.mail import Resume
+from leveret.broker.mail import PEER_ENDED, Resume
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import Client, Rig
@@ -355,16 +359,88 @@ def test_very_many_deliveries_are_settled_in_turns_and_the_next_method_waits(
         assert client.bodies() == [b"%d" % n for n in range(UNACKED // queues)]
 
 
-@pytest.mark.parametrize("kind", [m.BasicAck(0, True), m.BasicNack(0, True, False)])
-def test_what_a_client_has_settled_before_it_goes_is_settled(rig: Rig, kind: m.Method) -> None:
-    client = unacked_of(rig, 1)
-    data = m.method_frame(1, m.encode(kind)) + m.method_frame(
-        0, m.encode(m.ConnectionClose(200, "", 0, 0))
-    )
-    client.protocol.data_received(data)
-    rig.runtime.run_until_idle()
+def first_channel(rig: Rig) -> Ref:
+    return next(each.ref for each in rig.runtime.cells() if each.describe() == "channel:1")
 
+
+ENDS: dict[str, Callable[[Client, Ref], object]] = {
+    "its client closes the connection": lambda client, _: client.send(
+        0, m.ConnectionClose(200, "", 0, 0)
+    ),
+    "another channel fails": lambda client, _: client.send(3, m.BasicAck(1)),
+    "the socket is lost": lambda client, _: client.hang_up(),
+    "the client has ended": lambda client, channel: client.rig.runtime.send(channel, PEER_ENDED),
+    "the broker stops": lambda client, _: client.rig.runtime.exit(client.rig.root, SHUTDOWN),
+}
+
+
+@pytest.mark.parametrize("queues", [1, 10])
+@pytest.mark.parametrize("kind", [m.BasicAck, m.BasicNack])
+@pytest.mark.parametrize("way", ENDS)
+def test_what_a_client_has_settled_before_its_end_is_settled_in_turns_and_the_rest_comes_back(
+    rig: Rig,
+    way: str,
+    kind: type[m.BasicAck | m.BasicNack],
+    queues: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, other = unacked_of(rig, queues), rig.session()
+    ref = first_channel(rig)
+    sizes, by_source = Counter[int](), unacked._by_source
+
+    def counted(records: list[tuple[unacked.Source, int]]) -> unacked.Settled:
+        sizes[rig.runtime.drains] += len(records)
+        return by_source(records)
+
+    monkeypatch.setattr(unacked, "_by_source", counted)
+    monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
+    settlement = kind(UNACKED - 1, True) if kind is m.BasicAck else kind(UNACKED - 1, True, False)
+    client.protocol.data_received(m.method_frame(1, m.encode(settlement)))
+    assert sizes.total() == unacked.SETTLED_MAX
+    ENDS[way](client, ref)
+    rig.settle()
+
+    assert sizes.total() >= UNACKED - 1
+    assert max(sizes.values()) <= unacked.SETTLED_MAX
+    if way != "the broker stops":
+        assert [ready_of(rig, f"q{number}") for number in range(queues)] == [0] * (queues - 1) + [1]
+        other.send(1, m.BasicConsume(f"q{queues - 1}", "c"))
+        assert other.bodies() == [b"%d" % (UNACKED // queues - 1)]
+
+
+def test_what_a_client_has_settled_before_its_channel_crashes_is_settled(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = unacked_of(rig, 1)
+    client.protocol.data_received(m.method_frame(1, m.encode(m.BasicAck(0, True))))
+    rig.runtime.send(first_channel(rig), "unknown")
+    rig.settle()
+
+    assert client.take()[-1].reply_code == 541
     assert ready_of(rig, "q0") == 0
+    caplog.clear()  # the crash is meant to happen
+
+
+def test_a_channel_that_ends_behind_a_settlement_gets_no_delivery_and_handles_no_method(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
+    client, other = unacked_of(rig, 1), rig.session(channels=2)
+    methods = (m.BasicAck(0, True), m.QueueDeclare("late"))
+    client.protocol.data_received(b"".join(m.method_frame(1, m.encode(each)) for each in methods))
+    client.wire.state = "aborted"
+    client.protocol.connection_lost(None)
+    settling = first_channel(rig).cell.actor.deliveries
+    for _ in range(4):  # the channel has been told meanwhile
+        rig.runtime.drain()
+    assert settling.is_settling
+    other.publish(2, "q0", b"new")
+    rig.settle()
+
+    assert "late" not in rig.queues
+    other.send(1, m.BasicConsume("q0", "c"))
+    delivery, body = other.take()[1:]
+    assert (delivery.redelivered, body) == (False, b"new")
 
 
 def test_methods_with_large_arguments_are_handled_one_a_turn(rig: Rig) -> None:
