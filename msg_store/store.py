@@ -15,8 +15,10 @@ over on the loop. Reports of group commit are distributed to the queues' clients
 A store that has **failed** reports it once and takes no work any more: its owner ends it (``kill``) and
 opens it again. An index that is found damaged is a failure as well; the next start rebuilds it.
 
-At the end readers and the collector are closed first, then the threads of the index, which close it, then
-the folder with its lock. The store can be opened again only after that.
+At the end a thread of its own waits for the others and closes what they used: readers and the collector first,
+then the index, then the folder with its lock. The loop waits for none of them, for each may be in a system call
+on a disk that hangs. A store that is stopped in order is ended like a killed one, once nothing is left to be
+written. It can be opened again only when its files are closed.
 """
 
 from __future__ import annotations
@@ -430,7 +432,7 @@ class MsgStore:
     # End.
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Write all that is pending and a checkpoint, end, and call ``then``.
+        """Write all that is pending and a checkpoint, end, and call ``then`` when the files are closed.
 
         With a full disk, or in a store that has failed, unwritten changes are left to the journals and
         the next start.
@@ -438,12 +440,13 @@ class MsgStore:
         if self._is_closed:
             self.kill(then)
         else:
-            self._collecting.close()  # or it may move something behind the last flush
+            self._collecting.end()  # or it may move something behind the last flush
             self._flusher.stop(lambda: self._flushed(then))
 
     def _flushed(self, then: Callable[[], None]) -> None:
         core = self.core
-        self._close_readers()
+        self._reader.end()
+        self.transients.end()
         if core.error is not None or not core.is_idle:
             self.kill(then)
             return
@@ -452,13 +455,7 @@ class MsgStore:
         closed = {no: client.terms for no, client in clients if client.terms is not None}
         for queue_no, terms in (closed | self._unopened).items():
             core.close_queue(queue_no, *terms)
-        self._index_threads.stop(lambda: self._written(then))
-
-    def _written(self, then: Callable[[], None]) -> None:
-        self._opened.folder.close()
-        self._waiting = None
-        self._close()
-        then()
+        self._index_threads.stop(lambda: self.kill(then))
 
     def kill(self, then: Callable[[], None] | None = None) -> None:
         """End now, as after a crash: pending work is lost, a flush in flight is completed.
@@ -490,15 +487,10 @@ class MsgStore:
         worker.end()
 
     def _close_files(self) -> None:
-        self._flusher.close()
-        self._close_readers()
+        for part in (self._flusher, self._collecting, self._reader, self.transients):
+            part.close()
         self._index_threads.close()
         self._opened.folder.close()
-
-    def _close_readers(self) -> None:
-        self._collecting.close()
-        self._reader.close()
-        self.transients.close()
 
     def _ended(self, _: None, error: Exception | None) -> None:
         if error is not None:

@@ -23,7 +23,7 @@ from leveret.msg_store.wal.group_commit import SHORTAGE_RETRY_S, GroupCommit, Re
 class CheckpointDriver:
     """Brings a ``Checkpointer`` onto a loop and its jobs onto two threads.
 
-    The index is closed at the end. ``deliver`` gets the report of a store that has failed; ``reached`` is called
+    ``close`` closes the index. ``deliver`` gets the report of a store that has failed; ``reached`` is called
     on the writing thread for each point of a job, ``progressed`` when memtables may have been frozen or dropped.
     """
 
@@ -59,9 +59,9 @@ class CheckpointDriver:
         self._wake()
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Write all durable changes to the index, note a clean end, close the index, call ``then``.
+        """Write all durable changes to the index, note a clean end, end, call ``then``; ``close`` is left to it.
 
-        To be called when the flush threads have stopped. If the disk is full, or the store has
+        To be called when the last flush has ended. If the disk is full, or the store has
         failed, the journals stay for the next start to replay.
         """
         self._on_stopped = then
@@ -158,7 +158,6 @@ class CheckpointDriver:
 
     def _end(self) -> None:
         then = self._on_stopped
-        self.close()
-        self.closed()
+        self.end()
         if then is not None:
             then()

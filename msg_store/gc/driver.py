@@ -89,15 +89,17 @@ class CollectorDriver:
         return self._timer is None and not self._tasks
 
     def end(self) -> None:
+        """Begin nothing any more; the turn of a job that was begun is completed."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for timer in self._retries.values():
             timer.cancel()
+        self._retries.clear()
 
     def close(self) -> None:
-        """End, the thread as well. Blocks for the turn of a job that is running.
+        """End, the thread as well. Blocks for the turn of a job that is running; after ``end``, on any thread.
 
         Unfinished copies stay as a crash would leave them, and the next start removes them.
         """
@@ -111,7 +113,6 @@ class CollectorDriver:
             task.close()
         self._jobs.clear()
         self._tasks.clear()
-        self._retries.clear()
 
     # On the loop.
 

@@ -59,6 +59,7 @@ class FlushDriver:
     def stop(self, then: Callable[[], None]) -> None:
         """Flush all that is pending, note in the journal that it is durable, end, call ``then``.
 
+        ``close`` is left to ``then``: in a store that has failed a flush in flight may hang.
         With a full disk pending work is given up after one more try; a store that has failed
         has nothing to flush.
         """
@@ -149,6 +150,6 @@ class FlushDriver:
 
     def _end(self) -> None:
         then = self._on_stopped
-        self.close()
+        self.end()
         if then is not None:
             then()

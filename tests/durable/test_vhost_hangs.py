@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,23 @@ async def hangs(rig: Rig) -> None:
     rig.disk.hang("open")
     rig.kill(rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store"))
     await eventually(lambda: rig.disk.hanging)
+
+
+async def reader_hangs(rig: Rig) -> asyncio.Task[Any]:
+    """Let the thread hang that reads a message of a lazy queue; return the task that gets it."""
+
+    def fill() -> None:
+        channel.ok("queue.declare", queue="lazy", durable=True, arguments={"x-queue-mode": "lazy"})
+        channel.ok("confirm.select")
+        channel.publish("lazy", b"k" * 5000, delivery_mode=2)
+        channel.read_confirms({1})
+
+    channel = await rig.on(VHOST)
+    await asyncio.to_thread(fill)
+    rig.disk.hang("read")
+    getting = asyncio.create_task(asyncio.to_thread(channel.get, "lazy"))
+    await eventually(lambda: rig.disk.hanging)
+    return getting
 
 
 async def test_a_store_that_hangs_as_it_is_opened_holds_up_no_other_vhost(
@@ -136,6 +154,29 @@ async def test_a_vhost_that_hangs_as_it_is_restarted_can_be_deleted(
         assert not store_folder(data, VHOST).exists()
 
 
+async def test_a_vhost_whose_reader_hangs_as_it_is_restarted_holds_up_no_other_vhost(
+    data: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(data, disk) as rig:
+        getting = await reader_hangs(rig)
+        server = rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store")
+        store = rig.vhost.store.msg_store
+        rig.kill(rig.find(f"vhost:{VHOST}", "queues_and_stores", "queues"))
+        await eventually(lambda: store.core.error is not None)
+
+        await asyncio.wait_for(rig.admin.vhosts.add_vhost("w"), WITHIN_S)
+        assert disk.hanging
+        assert server.is_alive, "the successor waits for it"
+
+        disk.heal()
+        await asyncio.gather(getting, return_exceptions=True)
+        await eventually(lambda: rig.vhost.is_up and not server.is_alive)
+        channel = await rig.on(VHOST)
+        assert (await asyncio.to_thread(channel.get, "lazy")).body == b"k" * 5000
+    assert [text for text in caplog.messages if "opened vhost=v clean=True" in text]
+
+
 async def test_a_store_that_hangs_as_it_is_stopped_ends_with_its_supervisor(
     data: Path, disk: Disk
 ) -> None:
@@ -193,6 +234,22 @@ async def test_a_broker_stops_while_a_store_hangs(data: Path, disk: Disk) -> Non
     async with running(data, disk) as rig:
         await hangs(rig)
         await asyncio.wait_for(rig.broker.stop(), WITHIN_S)
+
+
+async def test_a_broker_stops_while_a_reader_hangs(
+    data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "STOP_S", 0.1)
+    monkeypatch.setattr(broker_module, "CLOSE_S", 0.1)
+    async with running(data, disk) as rig:
+        getting = await reader_hangs(rig)
+        await asyncio.wait_for(rig.broker.stop(), WITHIN_S)
+        assert disk.hanging
+        await asyncio.gather(getting, return_exceptions=True)
+
+    async with running(data, disk) as rig:
+        channel = await rig.on(VHOST)
+        assert (await asyncio.to_thread(channel.get, "lazy")).body == b"k" * 5000
 
 
 async def test_a_killed_store_server_waits_for_the_thread_that_opens_its_files(

@@ -9,6 +9,7 @@ import pytest
 from mutants import (
     broker_mutants,
     collector_mutants,
+    end_mutants,
     fan_out_mutants,
     routing_mutants,
     snapshot_mutants,
@@ -89,6 +90,12 @@ PARTS = {
             "wal/driver",
         ),
         Mutant("format/append_log.py", "AT_THE_END", "AT_THE_END"),
+    ),
+    "end of a store": Faults(
+        "msg_store",
+        end_mutants.MUTANTS,
+        suite("msg_store", "stop"),
+        Mutant("store.py", "END_RETRY_S", "END_RETRY_S"),
     ),
     "collector": Faults(
         "msg_store",

@@ -21,6 +21,7 @@ from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
 
 VHOST = "v"
+HANGS_AT_MOST_S = 30.0  # so that a test of a loop that waits for the disk fails and ends
 
 
 class Disk(OsCalls):
@@ -50,7 +51,7 @@ class Disk(OsCalls):
     def _meets(self, call: str, path: Path) -> None:
         if call in self.calls and path.is_relative_to(self._folder) and not self._goes_on.is_set():
             self.hanging += 1
-            self._goes_on.wait()
+            self._goes_on.wait(HANGS_AT_MOST_S)
             self.hanging -= 1
         if self.error is not None and call in self.calls and path.is_relative_to(self._folder):
             self.failures += 1
@@ -71,6 +72,10 @@ class Disk(OsCalls):
     def writev(self, descriptor: int, buffers: Sequence[Buffer]) -> int:
         self._meets("write", Path(f"/proc/self/fd/{descriptor}").readlink())
         return super().writev(descriptor, buffers)
+
+    def pread(self, descriptor: int, count: int, offset: int) -> bytes:
+        self._meets("read", Path(f"/proc/self/fd/{descriptor}").readlink())
+        return super().pread(descriptor, count, offset)
 
     def names(self, folder: Path) -> list[str]:
         self._meets("names", folder)
