@@ -224,10 +224,10 @@ def _(rig: Rig) -> None:
     peer.call(1, QueuePurge("q"))
 
 
-@operation("queue.purge", "20,000 transient of a lazy queue, every second requeued")
+@operation("queue.purge", "10^6 transient of a lazy queue, every second requeued")
 def _(rig: Rig) -> None:
     lazy: Table = {"x-queue-mode": ("S", b"lazy")}
-    peer = every_second_requeued(rig, KINDS[0], rig.scaled(20_000), arguments=lazy)
+    peer = every_second_requeued(rig, KINDS[0], rig.scaled(MILLION), arguments=lazy)
     rig.measure()
     peer.call(1, QueuePurge("q"))
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from leveret.core.message import Message
 from leveret.msg_store.format.errors import RowsLost
 from leveret.msg_store.format.rows import IndexRow
-from leveret.msg_store.format.seq_range import SeqRange
+from leveret.msg_store.format.seq_range import SeqRange, rows_outside
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import GotRows, RowReader
@@ -179,7 +179,7 @@ class QueueClient:
         """Find the first rows from ``low`` on; see ``RowReader.read``."""
 
         def came(rows: list[IndexRow], upto: int) -> None:
-            then(_without(rows, self._dying) if self._dying else rows, upto)
+            then(rows_outside(rows, self._dying) if self._dying else rows, upto)
 
         self._store.rows.read(self.queue_no, low, limit, came)
 
@@ -235,11 +235,3 @@ class QueueClient:
             self._owner.failed(RowsLost(self.queue_no))
         else:
             self._transients_lost(seqs)
-
-
-def _without(rows: list[IndexRow], ranges: list[SeqRange]) -> list[IndexRow]:
-    """Return the rows, which ascend, outside of the ranges, which may overlap."""
-    for each in ranges:
-        if rows and each.low <= rows[-1][0] and rows[0][0] < each.high:
-            rows = [row for row in rows if row[0] not in each]
-    return rows

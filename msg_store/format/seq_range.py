@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+_Row = TypeVar("_Row", bound="tuple[int, ...]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,12 +37,15 @@ class SeqRange:
         end = bisect_right(range(len(kept)), seq - at, at, key=lambda each: kept[each] - each)
         return seq + end - at
 
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield the half-open runs without a kept seq, ascending."""
-        low = self.low
-        for seq in self.kept[bisect_left(self.kept, low) : bisect_left(self.kept, self.high)]:
-            if low < seq:
-                yield low, seq
-            low = seq + 1
-        if low < self.high:
-            yield low, self.high
+    def end_from(self, seq: int) -> int:
+        """Return where the run of seqs of the range ends that begins at ``seq``."""
+        at = bisect_left(self.kept, seq)
+        return min(self.kept[at], self.high) if at < len(self.kept) else self.high
+
+
+def rows_outside(rows: list[_Row], ranges: Iterable[SeqRange]) -> list[_Row]:
+    """Return the rows, which begin with their seqs and ascend, outside of the ranges, which may overlap."""
+    for each in ranges:
+        if rows and each.low <= rows[-1][0] and rows[0][0] < each.high:
+            rows = [row for row in rows if row[0] not in each]
+    return rows

@@ -35,6 +35,7 @@ from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.message import Message
 from leveret.core.shortage import is_shortage
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.index.lmdb_errors import grow, open_lmdb, shortage_no
 
 Row: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, size, expiry_ms, flags
@@ -75,11 +76,11 @@ LIMITS: Final = Limits()
 
 
 class KeyRange(NamedTuple):
-    """The keys of an incarnation with ``low <= seq < high``."""
+    """The keys of an incarnation within a range of seqs; those below ``low`` are deleted already."""
 
     incarnation: int
+    seqs: SeqRange
     low: int
-    high: int
 
 
 def row_of(entry: Entry) -> Row:
@@ -155,20 +156,22 @@ class TransientIndex:
         self._change(change)
 
     def delete(
-        self, keys: Iterable[Key], ranges: Sequence[KeyRange], keys_max: int
+        self, keys: Iterable[Key], ranges: Sequence[KeyRange], looks_max: int
     ) -> tuple[list[Place], list[KeyRange]]:
-        """Delete keys, then at most ``keys_max`` keys of the ranges; return their places, and the ranges left."""
+        """Delete keys, then those of ranges; return their places, and what is left of the last ranges.
+
+        At most ``looks_max`` keys of the ranges are looked at, deleted or not.
+        """
 
         def change(transaction: Any) -> tuple[list[Place], list[KeyRange]]:
             values = [transaction.pop(_KEY.pack(*key)) for key in keys]
             places = [_place(value) for value in values if value is not None]
-            left, budget = list(ranges), keys_max
+            left, looks_left = list(ranges), looks_max
             with transaction.cursor() as cursor:
-                while left and budget > 0:
-                    before = len(places)
-                    if _delete_range(cursor, left[0], budget, places):
-                        del left[0]
-                    budget -= len(places) - before + 1
+                while left and looks_left > 0:
+                    low, looks = _delete_range(cursor, left[0], looks_left, places)
+                    looks_left -= looks
+                    left[:1] = [left[0]._replace(low=low)] if low < left[0].seqs.high else []
             return places, left
 
         return self._change(change)
@@ -263,17 +266,21 @@ def _place(value: bytes) -> Place:
     return file_no, offset, length
 
 
-def _delete_range(cursor: Any, keys: KeyRange, budget: int, places: list[Place]) -> bool:
-    """Delete at most ``budget`` keys of a range; return whether none is left."""
-    end = len(places) + budget
-    found = cursor.set_range(_KEY.pack(keys.incarnation, keys.low))
-    while found:
-        incarnation, seq = _KEY.unpack(cursor.key())
-        if incarnation != keys.incarnation or seq >= keys.high:
-            break
-        if len(places) == end:
-            return False
+def _delete_range(
+    cursor: Any, keys: KeyRange, looks_max: int, places: list[Place]
+) -> tuple[int, int]:
+    """Delete keys of a range, but look at so many at most; return where to go on, and at how many it looked."""
+    incarnation, seqs, low = keys
+    found = cursor.set_range(_KEY.pack(incarnation, low))
+    for looks in range(1, looks_max + 1):
+        owner, seq = _KEY.unpack(cursor.key()) if found else (0, 0)
+        if owner != incarnation or seq >= seqs.high:
+            return seqs.high, looks
+        low = seqs.first_from(seq) if seqs.kept else seq
+        if low > seq:
+            found = cursor.set_range(_KEY.pack(incarnation, low))
+            continue
         places.append(_place(cursor.value()))
         cursor.delete()  # and the cursor stands at the next
         found = bool(cursor.key())
-    return True
+    return low, looks_max

@@ -11,14 +11,15 @@ paged out at most once, so an ack is final.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from leveret.core.entry import MESSAGE, SEQ, SIZE, Entry
 from leveret.core.message import Message
-from leveret.msg_store.transient.index import GotRows, Key, KeyRange, Row, row_of
+from leveret.msg_store.format.seq_range import SeqRange, rows_outside
+from leveret.msg_store.transient.index import GotRows, Key, Row, row_of
 
 CREDIT: Final = 4_000  # contents that a queue may have waiting
 MORE_CREDIT: Final = 800  # it gets so many back when so many have been written
@@ -46,16 +47,16 @@ class RowsRead:
     def next_low(self) -> int:
         """Return where to read the index from: behind the keys that are being deleted."""
         low = self._reached
-        for keys in sorted(self.deleted):
-            if keys.low <= low < keys.high:
-                low = keys.high
+        for seqs in sorted(self.deleted, key=attrgetter("low")):
+            if seqs.low <= low < seqs.high:
+                low = seqs.end_from(low)
         return min(low, self.high)
 
     def take(self, rows: list[Row]) -> list[Row] | None:
         """Take the index's next rows, ``limit`` if it has more; return the result when it is whole."""
         self._reached = self.high
         if not self._is_lost:
-            self._found.update((row[SEQ], row) for row in rows)
+            self._found.update((row[SEQ], row) for row in self._left(rows))
             if len(rows) == self.limit:
                 self._reached = rows[-1][SEQ] + 1
         result = self.result()
@@ -70,10 +71,11 @@ class RowsRead:
     def result(self) -> list[Row]:
         low, reached, waiting = self._low, self._reached, self.paged_out
         rows = self._found | {s: row_of(waiting[s]) for s in waiting if low <= s < reached}
-        left = [rows[seq] for seq in sorted(rows.keys() - self.acked)]
-        for _, first, end in self.deleted:
-            del left[bisect_left(left, (first,)) : bisect_left(left, (end,))]
-        return left[: self.limit]
+        return self._left([rows[seq] for seq in sorted(rows)])[: self.limit]
+
+    def _left(self, rows: list[Row]) -> list[Row]:
+        acked = self.acked
+        return rows_outside([row for row in rows if row[SEQ] not in acked], self.deleted)
 
 
 class PagedQueue:
@@ -101,7 +103,7 @@ class PagedQueue:
         self.in_flight: dict[int, Entry] = {}
         self.acks: dict[int, None] = {}
         self.acks_in_flight: dict[int, None] = {}
-        self.deleting: list[KeyRange] = []
+        self.deleting: list[SeqRange] = []
         self.reads: list[RowsRead] = []
         self.credit = CREDIT
         self.is_stored = False
@@ -148,17 +150,15 @@ class PagedQueue:
         self.return_credit(before - len(self.contents))
         return size_bytes
 
-    def ack_range(self, low: int, high: int) -> tuple[KeyRange | None, int]:
-        """Remove contents; return the keys to delete from the index, and bytes as ``ack``."""
-        seqs = [*_between(self.contents, low, high), *_between(self.in_flight, low, high)]
-        size_bytes = self.ack(seqs) if seqs else 0
-        keys = KeyRange(self.incarnation, low, high)
+    def ack_range(self, seqs: SeqRange) -> int:
+        """Remove contents, and have those on disk deleted; return bytes as ``ack``."""
+        in_ram = [*_within(seqs, self.contents), *_within(seqs, self.in_flight)]
+        size_bytes = self.ack(in_ram) if in_ram else 0
         for read in self.reads:
-            read.deleted.append(keys)
-        if not self.is_on_disk:
-            return None, size_bytes
-        self.deleting.append(keys)
-        return keys, size_bytes
+            read.deleted.append(seqs)
+        if self.is_on_disk:
+            self.deleting.append(seqs)
+        return size_bytes
 
     # Jobs.
 
@@ -224,7 +224,10 @@ def size_of(entries: Iterable[Entry]) -> int:
     return sum([entry[SIZE] for entry in entries])
 
 
-def _between(seqs: dict[int, Entry], low: int, high: int) -> list[int]:
-    if high - low < len(seqs):
-        return [seq for seq in range(low, high) if seq in seqs]
-    return [seq for seq in seqs if low <= seq < high]
+def _within(seqs: SeqRange, entries: dict[int, Entry]) -> list[int]:
+    low, high = seqs.low, seqs.high
+    if high - low < len(entries):
+        found = [seq for seq in range(low, high) if seq in entries]
+    else:
+        found = [seq for seq in entries if low <= seq < high]
+    return [seq for seq in found if seq in seqs] if seqs.kept else found

@@ -22,6 +22,7 @@ from typing import Final, TypeAlias
 
 from leveret.core.entry import SEQ, SIZE, Entry
 from leveret.core.log.loggers import logger
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.transient.index import SEQ_END, IndexLost, Key, KeyRange
 from leveret.msg_store.transient.paged_queue import PagedQueue, size_of
 
@@ -44,7 +45,7 @@ class Write:
 
 @dataclass(slots=True)
 class Delete:
-    """Delete keys and ranges from the index; ``left`` has the ranges that are not done afterwards."""
+    """Delete keys and ranges from the index; ``left`` has those of the last ranges that are left afterwards."""
 
     keys: list[Key]
     ranges: list[KeyRange]
@@ -142,13 +143,12 @@ class PagingCore:
             self._acks += len(entries)
             self._note(queue)
 
-    def ack_range(self, queue_no: int, low: int, high: int) -> None:
+    def ack_range(self, queue_no: int, seqs: SeqRange) -> None:
         queue = self.queues.get(queue_no)
         if queue is not None:
-            keys, size_bytes = queue.ack_range(low, high)
-            self.waiting_bytes -= size_bytes
-            if keys is not None:
-                self._ranges.append(keys)
+            self.waiting_bytes -= queue.ack_range(seqs)
+            if queue.is_on_disk:
+                self._ranges.append(KeyRange(queue.incarnation, seqs, seqs.low))
             self._note(queue)
 
     def _note(self, queue: PagedQueue) -> None:
@@ -165,7 +165,7 @@ class PagingCore:
         for table in (self._living, self._to_write, self._to_delete, self._refused):
             table.pop(incarnation, None)
         if queue.is_on_disk:
-            self._ranges.append(KeyRange(incarnation, 0, SEQ_END))
+            self._ranges.append(KeyRange(incarnation, SeqRange(0, SEQ_END), 0))
         self.waiting_bytes -= size_of(queue.contents.values())
         queue.contents, queue.acks = {}, {}
 
@@ -290,7 +290,7 @@ class PagingCore:
         for keys in job.ranges[:done]:
             queue = self._living.get(keys.incarnation)
             if queue is not None:
-                queue.deleting.remove(keys)
+                queue.deleting.remove(keys.seqs)
         self._ranges.extendleft(reversed(job.left))
 
     def _failed(self, job: Job) -> None:
@@ -321,7 +321,7 @@ class PagingCore:
         self._ranges.clear()
         self._to_delete.clear()
         lost = [queue for queue in self.queues.values() if queue.is_stored]
-        for queue in lost:
+        for queue in self.queues.values():
             queue.lose()
         self._count_acks()
         log.warning("the index of transients is unusable and made anew queues_lost=%d", len(lost))

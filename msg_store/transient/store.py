@@ -50,6 +50,7 @@ from leveret.core.message import Message
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StorePaths
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
 from leveret.msg_store.transient.index import (
     LIMITS,
@@ -155,9 +156,9 @@ class TransientStore:
         self._core.ack(queue_no, entries)
         self._wake()
 
-    def ack_range(self, queue_no: int, low: int, high: int) -> None:
-        """Remove all contents with ``low <= seq < high``; none is paged out within it afterwards."""
-        self._core.ack_range(queue_no, low, high)
+    def ack_range(self, queue_no: int, seqs: SeqRange) -> None:
+        """Remove all contents within a range; none is paged out within it afterwards."""
+        self._core.ack_range(queue_no, seqs)
         self._wake()
 
     def drop_queue(self, queue_no: int) -> None:

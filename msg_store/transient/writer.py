@@ -45,7 +45,7 @@ from leveret.msg_store.transient.segments import TransientSegments
 
 COLLECT_BYTES: Final = 1024 * 1024  # how much of a segment one job reads
 SHRINK_BYTES: Final = 64 * 1024 * 1024  # an empty index of this length is made anew
-DELETE_KEYS: Final = 10_000  # how many keys of ranges one job deletes, in some 10 ms
+DELETE_KEYS: Final = 10_000  # how many keys of ranges one job looks at, in some 10 ms
 
 _META_LEN_AT: Final = 24  # in the header of a record
 

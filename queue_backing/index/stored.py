@@ -111,8 +111,7 @@ class StoredIndex:
         if self._rows is not None:
             self._rows.forget_range(seqs)
         if self._has_paged:
-            for low, high in seqs.runs():
-                self._transients.ack_range(self._queue_no, low, high)
+            self._transients.ack_range(self._queue_no, seqs)
             if self._transient_rows is not None:
                 self._transient_rows.forget_range(seqs)
 

@@ -64,7 +64,7 @@ MUTANTS = {
         "msg_store/format/seq_range.py", "return at == len(kept) or kept[at] != seq", "return True"
     ),
     "of purges that overlap only the last counts": Mutant(
-        "msg_store/client.py", "    for each in ranges:\n", "    for each in ranges[-1:]:\n"
+        "msg_store/format/seq_range.py", "    for each in ranges:\n", "    for each in ranges[-1:]:\n"
     ),
     "a queue that begins again uses seqs twice": Mutant(
         "msg_store/client.py", "self.next_seq += RESTART_GAP", "pass"

@@ -15,10 +15,10 @@ MUTANTS = {
         "transient/paged_queue.py", "self.contents = back | self.contents", "pass"
     ),
     "a range forgets the contents on their way": Mutant(
-        "transient/paged_queue.py", ", *_between(self.in_flight, low, high)]", "]"
+        "transient/paged_queue.py", ", *_within(seqs, self.in_flight)]", "]"
     ),
     "a range forgets the contents that wait": Mutant(
-        "transient/paged_queue.py", "[*_between(self.contents, low, high), ", "["
+        "transient/paged_queue.py", "[*_within(seqs, self.contents), ", "["
     ),
     "rows that were acked while they were read are told": Mutant(
         "transient/paged_queue.py", "read.acked.update(seqs)", "pass"
@@ -33,7 +33,7 @@ MUTANTS = {
         "transient/paged_queue.py", "self.paged_out = queue.in_flight | queue.contents", "self.paged_out = dict(queue.contents)"
     ),
     "a range that is being deleted is still read": Mutant(
-        "transient/paged_queue.py", "read.deleted.append(keys)", "pass"
+        "transient/paged_queue.py", "read.deleted.append(seqs)", "pass"
     ),
     "rows behind the end of the read are answered": Mutant(
         "transient/paged_queue.py", "if low <= s < reached}", "if low <= s}"
@@ -78,16 +78,31 @@ MUTANTS = {
         "transient/writer.py", "partial(self.index.move, keys)", "len"
     ),
     "a range is deleted at one go": Mutant(
-        "transient/index.py", "if len(places) == end:", "if False:"
+        "transient/index.py", "range(1, looks_max + 1)", "range(1, 1 << 30)"
     ),
     "a range is given up after a slice": Mutant(
-        "transient/index.py", "            return False", "            return True"
+        "transient/index.py", "    return low, looks_max", "    return seqs.high, looks_max"
     ),
     "a range goes on in the next incarnation": Mutant(
-        "transient/index.py", "if incarnation != keys.incarnation or seq", "if seq"
+        "transient/index.py", "if owner != incarnation or seq >= seqs.high", "if seq >= seqs.high"
+    ),
+    "a range takes the keys that it keeps": Mutant(
+        "transient/index.py", "if low > seq:", "if False:"
+    ),
+    "a range begins anew in each job": Mutant(
+        "transient/index.py", "[left[0]._replace(low=low)]", "[left[0]]"
+    ),
+    "a range takes contents in RAM that it keeps": Mutant(
+        "transient/paged_queue.py", "if seqs.kept else found", "if False else found"
+    ),
+    "a read passes over rows that a range keeps": Mutant(
+        "transient/paged_queue.py", "low = seqs.end_from(low)", "low = seqs.high"
+    ),
+    "a range that has been deleted is not forgotten": Mutant(
+        "transient/paging_core.py", "queue.deleting.remove(keys.seqs)", "pass"
     ),
     "rows of another queue are told": Mutant(
-        "transient/index.py", "if owner != incarnation or seq", "if seq"
+        "transient/index.py", "if owner != incarnation or seq >= high", "if seq >= high"
     ),
     "contents that moved are lost": Mutant("transient/reader.py", "TRIES: Final = 3", "TRIES: Final = 1"),
     "contents that were acked are said to be lost": Mutant(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Buffer
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.transient.index import IndexLost
 from rigs.store.transient_rig import (
     FOLDER,
@@ -236,7 +237,7 @@ def test_an_index_that_cannot_be_written_is_tried_again(rig: TransientRig, kind:
     elif kind == "delete":
         rig.store.ack(1, entries)
     else:
-        rig.store.ack_range(1, 0, 2)
+        rig.store.ack_range(1, SeqRange(0, 2))
     disk_bytes = rig.store.figures().disk_bytes
     rig.settle()
     rig.settle()
@@ -257,7 +258,7 @@ def test_what_goes_while_its_write_fails_is_never_written(rig: TransientRig, sai
     if said == "ack":
         rig.store.ack(1, entries[:2])
     elif said == "range":
-        rig.store.ack_range(1, 0, 3)
+        rig.store.ack_range(1, SeqRange(0, 3))
     else:
         rig.store.drop_queue(1)
     rig.settle()
@@ -266,6 +267,21 @@ def test_what_goes_while_its_write_fails_is_never_written(rig: TransientRig, sai
     assert [each[0] for each in rig.rows(1)] == left
     assert rig.store.figures().live == len(left)
     assert rig.store.figures().waiting_bytes == 0
+
+
+def test_a_range_of_a_queue_of_which_nothing_was_written_goes_with_the_index(
+    rig: TransientRig,
+) -> None:
+    rig.run()
+    rig.page(1, 1, 2, 3)
+    rig.step_to(WRITER, "contents written")
+    rig.index.fail(IndexLost("damaged"))
+    rig.store.ack_range(1, SeqRange(0, 3))
+    rig.settle()
+
+    assert not rig.store._core.queues[1].deleting
+    assert rig.lost == []
+    assert [each[0] for each in rig.rows(1)] == [3]
 
 
 def test_a_map_that_is_full_grows() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from leveret.core.message import Message
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.transient import writer as transient_writer
 from leveret.msg_store.transient.index import IndexLost, Limits
 from rigs.store.transient_rig import READER, WRITER, TransientRig, message, row
@@ -88,12 +89,13 @@ class TransientMachine(RuleBasedStateMachine):
         for seq in seqs:
             self.contents[no].pop(seq, None)
 
-    @rule(no=queue_nos, low=st.integers(0, 60), length=st.integers(1, 40))
-    def ack_range(self, no: int, low: int, length: int) -> None:
+    @rule(no=queue_nos, low=st.integers(0, 60), length=st.integers(1, 40), data=st.data())
+    def ack_range(self, no: int, low: int, length: int, data: st.DataObject) -> None:
         high = min(low + length, self.next_seq[no])
         if low < high:
-            self.rig.store.ack_range(no, low, high)
-            for seq in [seq for seq in self.contents[no] if low <= seq < high]:
+            kept = data.draw(st.sets(st.sampled_from(range(max(0, low - 3), high + 3))))
+            self.rig.store.ack_range(no, SeqRange(low, high, sorted(kept)))
+            for seq in [seq for seq in self.contents[no] if low <= seq < high and seq not in kept]:
                 del self.contents[no][seq]
 
     @rule(no=queue_nos)
@@ -198,6 +200,7 @@ class TransientMachine(RuleBasedStateMachine):
         assert figures.waiting_bytes == 0
         assert figures.live == sum(map(len, self.contents.values()))
         rig.check_usage()
+        assert not any(queue.deleting for queue in rig.store._core.queues.values())
         for no, known in self.contents.items():
             assert [each[0] for each in rig.rows(no)] == sorted(known)
             assert rig.read(no, *known) == {seq: each[1] for seq, each in known.items()}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from leveret.core.files import Files
+from leveret.msg_store.format.seq_range import SeqRange, rows_outside
 from leveret.msg_store.transient.index import Row
 from leveret.msg_store.transient.paged_queue import CREDIT, MORE_CREDIT
 from rigs.store.transient_rig import (
@@ -28,6 +29,7 @@ def rig() -> Iterator[TransientRig]:
         yield rig
         rig.settle()
         rig.check_usage()
+        assert not any(queue.deleting for queue in rig.store._core.queues.values())
         assert rig.failed == []
 
 
@@ -133,12 +135,26 @@ def test_a_range_takes_what_is_on_disk_and_what_waits(rig: TransientRig) -> None
     rig.page(1, *[seq for seq in range(30) if seq % 3])
     rig.run()
     rig.page(1, *range(30, 40))
-    rig.store.ack_range(1, 5, 35)
+    rig.store.ack_range(1, SeqRange(5, 35))
 
     assert [each[0] for each in rig.rows(1)] == [1, 2, 4, 35, 36, 37, 38, 39]
     rig.settle()
     assert [each[0] for each in rig.rows(1)] == [1, 2, 4, 35, 36, 37, 38, 39]
     assert sorted(rig.read(1, *range(40))) == [1, 2, 4, *range(35, 40)]
+
+
+@pytest.mark.parametrize("point", ["waiting", "contents written", "end"])
+def test_a_range_keeps_some_wherever_they_are(rig: TransientRig, point: str) -> None:
+    rig.run()
+    rig.page(1, *range(10))
+    if point != "waiting":
+        rig.step_to(WRITER, point)
+    rig.store.ack_range(1, SeqRange(0, 9, [1, 2, 7]))
+
+    assert [each[0] for each in rig.rows(1)] == [1, 2, 7, 9]
+    rig.settle()
+    assert [each[0] for each in rig.rows(1)] == [1, 2, 7, 9]
+    assert sorted(rig.read(1, *range(10))) == [1, 2, 7, 9]
 
 
 def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
@@ -147,8 +163,8 @@ def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
     monkeypatch.setattr("leveret.msg_store.transient.writer.DELETE_KEYS", 3)
     rig.page(1, *range(50))
     rig.run()
-    rig.store.ack_range(1, 0, 40)
-    rig.store.ack_range(1, 45, 47)
+    rig.store.ack_range(1, SeqRange(0, 40))
+    rig.store.ack_range(1, SeqRange(45, 47))
     live = set()
     for _ in range(200):
         rig.turn()
@@ -161,6 +177,55 @@ def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
 
     assert len(live) > 10
     assert min(live) == 8
+
+
+def test_a_range_keeps_some_and_each_job_goes_on_where_the_last_one_stopped(
+    rig: TransientRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.msg_store.transient.writer.DELETE_KEYS", 5)
+    rig.page(1, *range(1_000))
+    rig.run()
+    every_second, stretch = range(0, 40, 2), range(50, 990)
+    kept = [*every_second, *stretch]
+    jobs = []
+    delete = rig.index.delete
+    monkeypatch.setattr(rig.index, "delete", lambda *job: jobs.append(job) or delete(*job))
+
+    rig.store.ack_range(1, SeqRange(0, 995, kept))
+    while rig.store.figures().live > len(kept) + 5:
+        assert [each[0] for each in rig.rows(1, limit=30)] == kept[:30]
+        rig.turn()
+        rig.step(WRITER)
+    rig.settle()
+
+    assert len(jobs) == 12  # 40 looks, one behind the kept ones, those between and behind, the end
+    assert [each[0] for each in rig.rows(1)] == [*kept, *range(995, 1_000)]
+    rig.store.ack(1, [entry(seq) for seq in every_second])
+    rig.store.ack_range(1, SeqRange(40, 994, stretch[::2]))
+    rig.settle()
+    assert [each[0] for each in rig.rows(1)] == [*stretch[::2], *range(995, 1_000)]
+
+
+def test_a_read_looks_once_at_each_row_that_goes(
+    rig: TransientRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr(
+        "leveret.msg_store.transient.paged_queue.rows_outside",
+        lambda rows, ranges: looks.append(len(rows)) or rows_outside(rows, ranges),
+    )
+    entries = rig.page(1, *range(1_000))
+    rig.settle()
+    rig.store.ack(1, entries[10:400])
+    rig.store.ack_range(1, SeqRange(400, 995, range(400, 900)))
+    rig.store.ack_range(1, SeqRange(400, 900))
+    answers = rig.ask_rows(1, limit=15)
+    while not answers:
+        rig.turn()
+        rig.step(READER)
+
+    assert [each[0] for each in answers[0]] == [*range(10), *range(995, 1_000)]
+    assert sum(looks) < 3 * len(entries)
 
 
 def test_rows_that_are_acked_but_still_there_do_not_count_for_the_limit(rig: TransientRig) -> None:
@@ -228,7 +293,7 @@ def test_what_is_said_while_rows_are_read_counts(rig: TransientRig, said: str) -
 
     def say() -> None:
         rig.store.ack(1, entries[:3])
-        rig.store.ack_range(1, 5, 7)
+        rig.store.ack_range(1, SeqRange(5, 7))
         rig.page(1, 10, 11)
 
     if said == "before":

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from leveret.core.message import BODY
-from leveret.msg_store.client import RESTART_GAP, _without
-from leveret.msg_store.format.seq_range import SeqRange
+from leveret.msg_store.client import RESTART_GAP
+from leveret.msg_store.format.seq_range import SeqRange, rows_outside
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.limits import Limits
 from rigs.stored_rig import (
@@ -215,7 +215,7 @@ def test_rows_outside_of_purges_are_left(
 ) -> None:
     rows = [(seq, seq, 1, 0, 1) for seq in range(12)]
 
-    assert [row[0] for row in _without(rows, [SeqRange(*each) for each in ranges])] == [*left]
+    assert [row[0] for row in rows_outside(rows, [SeqRange(*each) for each in ranges])] == [*left]
 
 
 def test_a_purge_beside_many_unacked_is_one_range(bench: StoreBench) -> None:
@@ -233,6 +233,23 @@ def test_a_purge_beside_many_unacked_is_one_range(bench: StoreBench) -> None:
     assert read_now(bench) == unacked[1::2]
     bench.crash()
     queue.begin()
+    assert [seq for seq, _ in fetch_all(queue)] == unacked[1::2]
+
+
+def test_a_purge_of_paged_out_messages_beside_many_unacked_is_one_range(bench: StoreBench) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
+    publish(queue, 40, persistent=False)
+    queue.settle()
+    unacked = [seq for seq, _ in fetch_all(queue)]
+    queue.queue.requeue(unacked[::2])
+    queue.settle()
+
+    assert queue.queue.purge() == 20
+
+    assert len(bench.store.transients._core._ranges) == 1
+    queue.settle()
+    assert bench.store.transients.figures().live == 20
+    queue.queue.requeue(unacked[1::2])
     assert [seq for seq, _ in fetch_all(queue)] == unacked[1::2]
 
 
