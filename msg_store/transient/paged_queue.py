@@ -38,7 +38,7 @@ class RowsRead:
         self.limit = limit
         self.then = then
         self.paged_out = queue.in_flight | queue.contents
-        self.acked = {*queue.acks, *queue.acks_in_flight}
+        self.acked: set[int] = set()  # since it began, or before and forgotten by the queue
         self.deleted = list(queue.deleting)
         self._low = self._reached = low
         self._is_lost = False
@@ -74,8 +74,13 @@ class RowsRead:
         return self._left([rows[seq] for seq in sorted(rows)])[: self.limit]
 
     def _left(self, rows: list[Row]) -> list[Row]:
-        acked = self.acked
-        return rows_outside([row for row in rows if row[SEQ] not in acked], self.deleted)
+        forgotten, waiting, in_flight = self.acked, self.queue.acks, self.queue.acks_in_flight
+        left = [
+            row
+            for row in rows
+            if (seq := row[SEQ]) not in forgotten and seq not in waiting and seq not in in_flight
+        ]
+        return rows_outside(left, self.deleted)
 
 
 class PagedQueue:
@@ -188,6 +193,8 @@ class PagedQueue:
         size_bytes = size_of(self.in_flight.values())
         self.is_stored = self.is_stored or bool(self.in_flight)
         self.return_credit(len(self.in_flight))
+        for read in self.reads:
+            read.acked.update(self.acks_in_flight)
         self.in_flight, self.acks_in_flight = {}, {}
         return size_bytes
 
@@ -198,6 +205,8 @@ class PagedQueue:
         size_bytes = size_of([back.pop(seq) for seq in acked])
         for seq in acked:
             del self.acks[seq]
+        for read in self.reads:
+            read.acked.update(acked)
         self.contents = back | self.contents
         self.acks |= self.acks_in_flight
         self.return_credit(len(acked))

@@ -23,6 +23,12 @@ MUTANTS = {
     "rows that were acked while they were read are told": Mutant(
         "transient/paged_queue.py", "read.acked.update(seqs)", "pass"
     ),
+    "acks of before a read are forgotten before it is told": Mutant(
+        "transient/paged_queue.py", "read.acked.update(self.acks_in_flight)", "pass"
+    ),
+    "acks of a write that fails are forgotten before a read is told": Mutant(
+        "transient/paged_queue.py", "read.acked.update(acked)", "pass"
+    ),
     "rows that were paged out while they were read are not": Mutant(
         "transient/paged_queue.py", "read.paged_out |= new", "pass"
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -204,6 +205,48 @@ def test_a_range_keeps_some_and_each_job_goes_on_where_the_last_one_stopped(
     rig.store.ack_range(1, SeqRange(40, 994, stretch[::2]))
     rig.settle()
     assert [each[0] for each in rig.rows(1)] == [*stretch[::2], *range(995, 1_000)]
+
+
+def test_a_read_does_not_copy_the_acks_that_wait(rig: TransientRig) -> None:
+    entries = rig.page(1, *range(1_000))
+    rig.settle()
+    rig.store.ack(1, entries[:990])
+
+    answers = rig.ask_rows(1)
+
+    queue = rig.store._core.queues[1]
+    assert not queue.reads[0].acked
+    rig.step_to(READER, "rows read")
+    rig.loop.clock.jump(1.0)
+    while queue.acks or queue.acks_in_flight:  # they are forgotten before the read is told
+        rig.turn()
+        rig.step(WRITER)
+    rig.run()
+    assert [each[0] for each in answers[0]] == [*range(990, 1_000)]
+
+
+def test_a_row_that_was_acked_before_its_write_failed_is_not_told(rig: TransientRig) -> None:
+    rig.page(1, 100)
+    rig.settle()
+    entries = rig.page(1, *range(5))
+    rig.step_to(WRITER, "contents written")
+    rig.store.ack(1, entries[:2])
+    answers = rig.ask_rows(1)
+    rig.index.fail(OSError(errno.EIO, "no room"))
+    rig.step_to(WRITER, "end")
+    rig.run()
+
+    assert [each[0] for each in answers[0]] == [2, 3, 4, 100]
+
+
+def test_a_row_that_waits_and_is_acked_while_rows_are_read_is_not_told(rig: TransientRig) -> None:
+    rig.run()
+    entries = rig.page(1, *range(5))
+    answers = rig.ask_rows(1)
+    rig.store.ack(1, entries[:2])
+    rig.run()
+
+    assert [each[0] for each in answers[0]] == [2, 3, 4]
 
 
 def test_a_read_looks_once_at_each_row_that_goes(
