@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
-from leveret.core import descriptors
+from leveret.core import descriptors, heap
 from leveret.core.errors import ConfigError, StoreError
 from leveret.core.log import output as log_output
 from leveret.core.log.loggers import logger
@@ -67,6 +67,7 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
 
 
 def _run(path: Path | None, given: dict[str, Any]) -> int:
+    heap.share_arena()  # the log has the first thread
     early = log_output.configure("warning")  # for warnings about the configuration itself
     try:
         config = conf_file.load(path, given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from itertools import pairwise
 
@@ -48,6 +49,9 @@ class FakeHeap:
     def sbrk(self, more_bytes: int) -> int:
         assert not more_bytes
         return sys.maxsize
+
+    def mallopt(self, parameter: int, value: int) -> None:
+        raise AssertionError((parameter, value))
 
     def malloc_trim(self, kept_bytes: int) -> None:
         assert not kept_bytes
@@ -110,3 +114,39 @@ def test_free_memory_between_blocks_in_use_goes_back(monkeypatch: pytest.MonkeyP
     assert full_bytes - left[-1] > 48 * MIB
     assert max(before - after for before, after in pairwise(left)) <= 8 * MIB
     assert len(kept) > 600
+
+
+THREADS_THAT_TAKE_MEMORY = """
+import threading
+from leveret.core import heap
+from leveret.core.machine import Machine
+
+heap.share_arena()
+bytes(31 << 20)  # as serve does: from now on 62 MiB may stay free at an arena's end
+here = Machine()
+before_bytes = here.used_bytes()
+for _ in range(4):
+    begun, may_end = threading.Barrier(5), threading.Event()
+    def take() -> None:
+        [bytes(1_000) for _ in range(12_000)]
+        begun.wait()
+        may_end.wait()
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for each in threads:
+        each.start()
+    begun.wait()
+    may_end.set()
+    for each in threads:
+        each.join()
+here.give_back()
+print(here.used_bytes() - before_bytes)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs glibc and /proc")
+def test_memory_that_threads_have_freed_goes_back() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", THREADS_THAT_TAKE_MEMORY], capture_output=True, text=True, check=True
+    )
+
+    assert int(ran.stdout) < 8 * MIB
