@@ -21,6 +21,8 @@ from rigs.store.store_worker import body_of
 
 Key = tuple[int, int]
 
+LINES = (1, 20, 300, 3000)  # of output, at least, before a process is killed
+
 
 class Oracle:
     """What the killed processes said."""
@@ -86,8 +88,8 @@ class Oracle:
 
 def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
     oracle = Oracle()
-    for epoch in range(1, 2 * rounds, 2):
-        lines = rng.choice([1, 20, 300, 3000]) + rng.randrange(500)
+    for number, epoch in enumerate(range(1, 2 * rounds, 2)):
+        lines = LINES[number % len(LINES)] + rng.randrange(500)
         oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines))
         opened = opened_at(path / "store", epoch + 1)
         oracle.compare(opened.recovered, opened.folder)
