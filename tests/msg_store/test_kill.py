@@ -21,7 +21,12 @@ from rigs.store.store_worker import body_of
 
 Key = tuple[int, int]
 
-LINES = (1, 20, 300, 3000)  # of output, at least, before a process is killed
+LINES = (
+    1,
+    20,
+    300,
+    3000,
+)  # of output, at least, before a process is killed; the longest has a confirm, too
 
 
 class Oracle:
@@ -90,7 +95,8 @@ def kill_and_recover(path: Path, rng: random.Random, rounds: int) -> Oracle:
     oracle = Oracle()
     for number, epoch in enumerate(range(1, 2 * rounds, 2)):
         lines = LINES[number % len(LINES)] + rng.randrange(500)
-        oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines))
+        until = b"c" if lines >= LINES[-1] else b""
+        oracle.read(killed_after(path, epoch, rng.getrandbits(32), lines, until=until))
         opened = opened_at(path / "store", epoch + 1)
         oracle.compare(opened.recovered, opened.folder)
         opened.close()

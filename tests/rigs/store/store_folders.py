@@ -88,8 +88,10 @@ def fill(path: Path) -> Filled:
     return made
 
 
-def killed_after(path: Path, epoch: int, seed: int, lines: int, worker: Path = WORKER) -> bytes:
-    """Run a worker, kill it after so many lines, return all its output."""
+def killed_after(
+    path: Path, epoch: int, seed: int, lines: int, worker: Path = WORKER, until: bytes = b""
+) -> bytes:
+    """Run a worker, kill it after so many lines and one that begins with ``until``, return all its output."""
     tests = str(Path(__file__).parents[2])
     path_before = os.environ.get("PYTHONPATH")  # a tree with a planted fault
     search = os.pathsep.join([path_before, tests] if path_before else [tests])
@@ -101,6 +103,9 @@ def killed_after(path: Path, epoch: int, seed: int, lines: int, worker: Path = W
         assert process.stdout is not None
         assert process.stderr is not None
         said = [process.stdout.readline() for _ in range(lines)]
+        while not any(line.startswith(until) for line in said):
+            said.append(process.stdout.readline())
+            assert said[-1], process.stderr.read().decode()
         process.kill()
         output = b"".join(said) + process.stdout.read()
         errors = process.stderr.read()
