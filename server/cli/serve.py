@@ -28,6 +28,7 @@ from leveret.core.printable import value
 from leveret.core.shortage import SHORTAGES, THREADS, reason_no
 from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.cli.spare_memory import SpareMemory
+from leveret.server.cli.young_objects import collect_young
 from leveret.server.config import files as conf_file
 from leveret.server.config.config import Config
 from leveret.server.event_loop import loop_factory, name_of
@@ -106,6 +107,7 @@ async def _serve(config: Config) -> None:
         background = [
             loop.create_task(_tell_ready(broker, config)),
             loop.create_task(SpareMemory(Machine()).run()),
+            loop.create_task(collect_young()),
         ]
         try:
             await _stopped_or_ended(stop, broker)
