@@ -8,9 +8,12 @@ all generations frees both, and the allocator of large blocks (glibc) has to be 
 Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
 (``core/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
-slower. So they run in the idle process only, when memory was spare for a while, in different seconds, less and less
-often while they gain nothing, and where there are many objects the collection frees the free lists only: it passes
+slower. So they run in the idle process only, when memory was spare for a while, in different seconds, and less and
+less often while they gain nothing. Where there are many objects the collection frees the free lists only: it passes
 over *frozen* containers.
+
+After a burst many arenas hold one or two objects that the broker makes anew every second, such as timers. A round
+empties the free lists, so some of these are made elsewhere next time. While rounds gain an arena they follow soon.
 """
 
 from __future__ import annotations
@@ -30,8 +33,13 @@ LOOK_S: Final = 1.0
 STEP_S: Final = 0.05  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
-GAIN_BYTES: Final = 8 * 1024 * 1024  # of a round that is followed by another after ``SPARE_S``
-PAUSE_S_MAX: Final = 16.0
+BURST_BYTES: Final = (
+    8 * 1024 * 1024
+)  # a round that gains as much has found a burst: another may follow
+GAIN_BYTES: Final = (
+    1024 * 1024
+)  # an arena: what is made anew every second has left it, and may leave others
+PAUSE_S_MAX: Final = 16.0  # after rounds that gain nothing
 IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memory
 ROUND_SHARE: Final = 0.02  # of the time
 BLOCKS_MAX: Final = 400_000  # collected in some 20 ms; a broker without clients has 170,000
@@ -53,7 +61,7 @@ class SpareMemory:
         self._before_bytes: int | None = None  # of the round under way
         self._steps: Iterator[None] | None = None  # of the round under way
         self._took_s = 0.0
-        self._pause_s = SPARE_S
+        self._pause_s = LOOK_S
         self._from_s = 0.0
         self._is_spare = False
         self._looked_s = self._worked_s = 0.0
@@ -104,9 +112,10 @@ class SpareMemory:
     def _finish(self) -> None:
         before_bytes, self._before_bytes, self._steps = self._before_bytes or 0, None, None
         self.rounds += 1
-        has_gained = before_bytes - (self._machine.used_bytes() or 0) >= GAIN_BYTES
-        self._pause_s = SPARE_S if has_gained else min(PAUSE_S_MAX, 2 * self._pause_s)
-        self._from_s = self._looked_s + max(self._pause_s, self._took_s / ROUND_SHARE)
+        gain_bytes = before_bytes - (self._machine.used_bytes() or 0)
+        self._pause_s = LOOK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
+        pause_s = SPARE_S if gain_bytes >= BURST_BYTES else self._pause_s
+        self._from_s = self._looked_s + max(pause_s, self._took_s / ROUND_SHARE)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""

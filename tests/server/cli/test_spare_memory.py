@@ -111,6 +111,19 @@ def test_memory_in_use_is_looked_at_less_and_less_often(process: Process) -> Non
     assert process.machine.bytes == BASE_BYTES
 
 
+def test_arenas_that_become_free_one_by_one_are_given_back_soon(process: Process) -> None:
+    process.machine.bytes = BURST_BYTES
+    arenas = 0
+    process.passes(int(SPARE_S))
+    for _ in range(60):
+        if not process.machine.spare_bytes:
+            process.machine.spare_bytes = 2 * spare_memory.GAIN_BYTES
+            arenas += 2
+        process.passes(1)
+
+    assert arenas >= 30
+
+
 def test_rounds_that_take_long_are_few(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 1.0)
     process.machine.bytes = BURST_BYTES
