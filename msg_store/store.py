@@ -483,7 +483,7 @@ class MsgStore:
             log.warning("store not closed yet store=%s error=%s", self._opened.folder.path, error)
             self._loop.call_later(END_RETRY_S, self._begin_end)
             return
-        worker.submit(partial(as_steps, self._close_files), self._ended)
+        worker.submit(partial(as_steps, self._close_files), partial(self._ended, worker))
         worker.end()
 
     def _close_files(self) -> None:
@@ -492,7 +492,8 @@ class MsgStore:
         self._index_threads.close()
         self._opened.folder.close()
 
-    def _ended(self, _: None, error: Exception | None) -> None:
+    def _ended(self, worker: Worker, _: None, error: Exception | None) -> None:
+        worker.close()  # it has nothing more to do; whoever is called finds no thread
         if error is not None:
             raise error
         self._index_threads.closed()
