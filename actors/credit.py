@@ -35,7 +35,8 @@ class CreditSender:
     Attributes:
         is_blocked: nothing is left; the source must wait for a grant, or for the receiver's end.
 
-    An account counts what has been sent and is not granted yet, from 0 upwards: the interpreter shares small integers.
+    The account begins at 0, a send adds to it, and a grant subtracts. So its numbers are mostly small, and the
+    interpreter has one object for each small integer.
     """
 
     __slots__ = ("_bytes", "_bytes_initial", "_messages", "_messages_initial", "is_blocked")

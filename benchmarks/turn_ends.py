@@ -75,9 +75,7 @@ def _(rig: Rig) -> None:
     rig.measure()
     tags = [f"{number:0255}" for number in range(rig.scaled(10_000))]
     peer.calls(1, [BasicConsume("q", tag) for tag in tags])
-    fast = message(1, b"q") * 10_000
-    for _ in range(10):
-        peer.raw(fast)
+    _flood(peer, 10)
     peer.wait(spec.BASIC_DELIVER, 100_000)
     peer.call(1, ChannelClose(200, "", 0, 0))
 
@@ -95,6 +93,13 @@ def _(rig: Rig) -> None:
     peer.call(1, ChannelClose(200, "", 0, 0))
 
 
+def _flood(peer: Peer, times: int) -> None:
+    """Publish ten thousand messages to the queue, so many times."""
+    messages = message(1, b"q") * 10_000
+    for _ in range(times):
+        peer.raw(messages)
+
+
 def _many_consumers(rig: Rig, prefetch: int = 0) -> tuple[Peer, Peer]:
     peer, consumer = rig.peer(), rig.peer()
     declare(peer, ["q"])
@@ -109,9 +114,7 @@ def _many_consumers(rig: Rig, prefetch: int = 0) -> tuple[Peer, Peer]:
 def _(rig: Rig) -> None:
     peer, consumer = _many_consumers(rig)
     rig.measure()
-    fast = message(1, b"q") * 10_000
-    for _ in range(10):
-        peer.raw(fast)
+    _flood(peer, 10)
     consumer.wait(spec.BASIC_DELIVER, 100_000)
 
 
@@ -119,9 +122,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     peer, consumer = _many_consumers(rig, prefetch=1)
     rig.measure()
-    fast = message(1, b"q") * 10_000
-    for _ in range(10):
-        peer.raw(fast)
+    _flood(peer, 10)
     consumer.wait(spec.BASIC_DELIVER, 5 * rig.scaled(2_000))
     channels = range(1, rig.scaled(2_000) + 1)
     consumer.raw(b"".join([frames(number, [BasicAck(0, multiple=True)]) for number in channels]))
@@ -175,9 +176,7 @@ def both_ends(
 @both_ends("2,000 channels, 10,000 consumers, 10^5 unacked")
 def _(rig: Rig) -> Peer:
     peer, consumer = _many_consumers(rig)
-    fill_fast = message(1, b"q") * 10_000
-    for _ in range(10):
-        peer.raw(fill_fast)
+    _flood(peer, 10)
     consumer.wait(spec.BASIC_DELIVER, 100_000)
     return consumer
 
@@ -342,9 +341,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     peer, consumer = _very_many_consumers(rig, prefetch=1)
     rig.measure()
-    fast = message(1, b"q") * 10_000
-    for _ in range(40):
-        peer.raw(fast)
+    _flood(peer, 40)
     consumer.wait(spec.BASIC_DELIVER, rig.scaled(MANY))
     channels = range(1, rig.scaled(MANY) // CONSUMERS_EACH + 1)
     for _ in range(3):

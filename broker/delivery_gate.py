@@ -52,7 +52,7 @@ class DeliveryGate:
         self.waiting: OrderedDict[Ref, None] | None = None
 
     def close(self) -> None:
-        """The channel is closing: what it got now would go back to the queue, which would send it again."""
+        """Let queues deliver nothing more: a channel that is closing returns each delivery to its queue."""
         self.is_open, self.is_closed = False, True
 
     def wait(self, queue: Ref) -> None:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 STEP_BYTES: Final = (
     64 * 1024 * 1024
 )  # given back in some 10 ms, in 45 when the rest is a million small pieces
-# Below the least size that the allocator maps (128 KiB); then what is left between blocks in use.
+# The allocator maps each block of 128 KiB or more, so larger ones would not come from the heap. The second size takes
+# the gaps between blocks in use that are too small for the first.
 BLOCK_BYTES: Final = (120 * 1024, 8 * 1024)
 BLOCKS_PER_STEP: Final = 10_000  # taken in some 5 ms
-# Of what was taken in a step: so much is touched only where most had been given back before. Then it is left alone.
+# Where free memory went back before, each block that is taken makes the process grow by the page with the block's
+# head. A step by which the process grows by this share of the blocks is the last: there is little to give back.
 GROWTH_SHARE: Final = 0.1
 
 _ARENA_MAX: Final = -8  # M_ARENA_MAX of malloc.h

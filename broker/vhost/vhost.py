@@ -116,7 +116,7 @@ class VHost:
 
     @property
     def serves(self) -> bool:
-        """Whether clients are let in: all its queues have been started, so what is routed to one reaches it."""
+        """Whether the vhost accepts clients. It does once all queues run, for a message to another would be lost."""
         return self.is_up and self.is_recovered
 
     # -- starts --------------------------------------------------------------------------------

@@ -27,6 +27,19 @@ from rigs.waiting import eventually
 WITHIN_S = 10.0
 
 
+@pytest.fixture
+def removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion does not wait for the files."""
+    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
+
+
+async def used(rig: Rig, vhost: str = VHOST) -> Any:
+    """Return a channel of the vhost, whose queue has messages."""
+    channel = await rig.on(vhost)
+    await asyncio.to_thread(filled, channel)
+    return channel
+
+
 async def hangs(rig: Rig) -> None:
     """Let the vhost's store die and be opened again, which does not end."""
     rig.disk.hang("open")
@@ -55,7 +68,7 @@ async def test_a_store_that_hangs_as_it_is_opened_holds_up_no_other_vhost(
     data: Path, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(data, disk) as rig:
-        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await used(rig)
         await hangs(rig)
         admin = rig.admin.vhosts
 
@@ -82,12 +95,12 @@ async def test_a_store_that_hangs_as_it_is_opened_holds_up_no_other_vhost(
     assert caplog.text.count(f"vhost serves again vhost={VHOST}") == 1
 
 
+@pytest.mark.usefixtures("removed_later")
 async def test_a_vhost_whose_store_hangs_can_be_deleted_and_added_again(
-    data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    data: Path, disk: Disk
 ) -> None:
-    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
     async with running(data, disk) as rig:
-        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await used(rig)
         await hangs(rig)
         admin = rig.admin.vhosts
 
@@ -108,13 +121,12 @@ async def test_a_vhost_whose_store_hangs_can_be_deleted_and_added_again(
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "write"])
+@pytest.mark.usefixtures("removed_later")
 async def test_a_vhost_whose_open_store_hangs_can_be_deleted(
-    data: Path, disk: Disk, call: str, monkeypatch: pytest.MonkeyPatch
+    data: Path, disk: Disk, call: str
 ) -> None:
-    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
     async with running(data, disk) as rig:
-        channel = await rig.on(VHOST)
-        await asyncio.to_thread(filled, channel)
+        channel = await used(rig)
         disk.hang(call)
         await asyncio.to_thread(channel.publish, "q", b"x" * 5000, delivery_mode=2)
         await eventually(lambda: disk.hanging)
@@ -125,14 +137,13 @@ async def test_a_vhost_whose_open_store_hangs_can_be_deleted(
 
 
 @pytest.mark.parametrize("hanging", ["flush", "closing frame", "checkpoint"])
+@pytest.mark.usefixtures("removed_later")
 async def test_a_vhost_that_hangs_as_it_is_restarted_can_be_deleted(
-    data: Path, disk: Disk, hanging: str, monkeypatch: pytest.MonkeyPatch
+    data: Path, disk: Disk, hanging: str
 ) -> None:
     """Its store was told to stop in order, which the disk does not let it do."""
-    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
     async with running(data, disk) as rig:
-        channel = await rig.on(VHOST)
-        await asyncio.to_thread(filled, channel)
+        channel = await used(rig)
         disk.hang("names" if hanging == "checkpoint" else "fdatasync")
         if hanging == "flush":
             await asyncio.to_thread(channel.publish, "q", b"x", delivery_mode=2)
@@ -181,7 +192,7 @@ async def test_a_store_that_hangs_as_it_is_stopped_ends_with_its_supervisor(
     data: Path, disk: Disk
 ) -> None:
     async with running(data, disk) as rig:
-        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await used(rig)
         stores = rig.find(f"vhost:{VHOST}", "queues_and_stores")
         server = rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store")
         disk.hang("fdatasync")
@@ -200,8 +211,8 @@ async def test_other_vhosts_serve_soon_where_one_hangs_at_the_start(
     data: Path, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(data, disk) as rig:
-        await asyncio.to_thread(filled, await rig.on(VHOST))
-        await asyncio.to_thread(filled, await rig.on("/"))
+        await used(rig)
+        await used(rig, "/")
     disk.hang("open")
 
     clock = ManualClock(asyncio.get_running_loop())
@@ -257,7 +268,7 @@ async def test_a_killed_store_server_waits_for_the_thread_that_opens_its_files(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with running(data, disk) as rig:
-        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await used(rig)
         await hangs(rig)
         server = rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store")
         rig.runtime.exit(server, KILL)
@@ -269,14 +280,14 @@ async def test_a_killed_store_server_waits_for_the_thread_that_opens_its_files(
     assert "not opened" not in caplog.text
 
 
+@pytest.mark.usefixtures("removed_later")
 async def test_a_folder_that_hangs_is_not_removed_after_the_end_of_the_broker(
     data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next broker in the process may have a vhost of that name."""
-    monkeypatch.setattr(store_server, "REMOVED_WITHIN_S", 0.01)
     monkeypatch.setattr(broker_module, "CLOSE_S", 0.01)
     async with running(data, disk) as rig:
-        await asyncio.to_thread(filled, await rig.on(VHOST))
+        await used(rig)
         await hangs(rig)
         await rig.admin.vhosts.delete_vhost(VHOST)
         removed = rig.broker.node.removals[VHOST]

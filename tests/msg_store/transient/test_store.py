@@ -132,16 +132,21 @@ def test_acks_linger_but_a_dropped_queue_does_not(rig: TransientRig) -> None:
     assert rig.store.figures().live == 0
 
 
+def assert_left(rig: TransientRig, seqs: list[int], written: range) -> None:
+    """Queue 1 has these rows, of those that were written, before and after all jobs."""
+    assert [each[0] for each in rig.rows(1)] == seqs
+    rig.settle()
+    assert [each[0] for each in rig.rows(1)] == seqs
+    assert sorted(rig.read(1, *written)) == seqs
+
+
 def test_a_range_takes_what_is_on_disk_and_what_waits(rig: TransientRig) -> None:
     rig.page(1, *[seq for seq in range(30) if seq % 3])
     rig.run()
     rig.page(1, *range(30, 40))
     rig.store.ack_range(1, SeqRange(5, 35))
 
-    assert [each[0] for each in rig.rows(1)] == [1, 2, 4, 35, 36, 37, 38, 39]
-    rig.settle()
-    assert [each[0] for each in rig.rows(1)] == [1, 2, 4, 35, 36, 37, 38, 39]
-    assert sorted(rig.read(1, *range(40))) == [1, 2, 4, *range(35, 40)]
+    assert_left(rig, [1, 2, 4, 35, 36, 37, 38, 39], range(40))
 
 
 @pytest.mark.parametrize("point", ["waiting", "contents written", "end"])
@@ -152,10 +157,7 @@ def test_a_range_keeps_some_wherever_they_are(rig: TransientRig, point: str) -> 
         rig.step_to(WRITER, point)
     rig.store.ack_range(1, SeqRange(0, 9, [1, 2, 7]))
 
-    assert [each[0] for each in rig.rows(1)] == [1, 2, 7, 9]
-    rig.settle()
-    assert [each[0] for each in rig.rows(1)] == [1, 2, 7, 9]
-    assert sorted(rig.read(1, *range(10))) == [1, 2, 7, 9]
+    assert_left(rig, [1, 2, 7, 9], range(10))
 
 
 def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
