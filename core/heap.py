@@ -45,8 +45,8 @@ class Heap(Protocol):
 def share_arena() -> None:
     """Have all threads allocate from one arena; to be called before the first thread is started.
 
-    Else up to 16 threads at a time have an arena each (8 per processor), and ``malloc_trim`` gives back nothing of the
-    free memory at an arena's end but the first's. Threads that open stores left some 15 MiB each there.
+    By default threads have arenas of their own, up to eight per processor, and ``malloc_trim`` does not give back the
+    free memory at the end of these. Threads that open stores left some 15 MiB there in each.
     """
     heap = _glibc()
     if heap is not None:
