@@ -110,6 +110,11 @@ class Examined:
         return self._table
 
     @property
+    def properties(self) -> Properties:
+        """All properties, decoded each time; SyntaxError_: they are malformed."""
+        return decode_properties(self._head)
+
+    @property
     def may_have_cc(self) -> bool:
         """Whether the headers could contain CC or BCC; False is certain and costs no decoding."""
         return (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
+from leveret.routing.exchange_type import Head, Matcher
 from leveret.routing.work import FEW_KEYS, NEEDS_WALK, WALK_STEP_WORK
 
 if TYPE_CHECKING:
@@ -13,19 +14,14 @@ if TYPE_CHECKING:
     from leveret.routing.bindings import Binding
 
 
-class DirectMatcher:
+class DirectMatcher(Matcher):
     """Targets by key; with reference counts, as bindings that differ in arguments share a target."""
 
     __slots__ = ("_targets",)
 
-    uses_headers: ClassVar[bool] = False
-
-    def __init__(self) -> None:
+    def __init__(self, arguments: Table | None = None) -> None:
+        super().__init__(arguments)
         self._targets: dict[bytes, dict[Any, int]] = {}
-
-    @staticmethod
-    def check(key: bytes, arguments: Table) -> None:
-        """Accept every binding; arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
         targets = self._targets.get(binding.key)
@@ -39,7 +35,7 @@ class DirectMatcher:
         if not targets:
             del self._targets[binding.key]
 
-    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
+    def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
         if len(keys) > FEW_KEYS:
             return NEEDS_WALK
         for key in keys:
@@ -49,7 +45,7 @@ class DirectMatcher:
         return len(keys)
 
     def walk(
-        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+        self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
     ) -> Iterator[int]:
         looked = 0
         for key in keys:

@@ -1,69 +1,47 @@
 """Exchanges, and the registry of their types.
 
-The type of an exchange is a *matcher*: an index over the bindings of that one exchange. New types
-(a plug-in's) are added with ``register_type``.
+The type of an exchange (``exchange_type.py``) is an index over the bindings of that one exchange. Types of plug-ins
+are added to those of this folder with ``register_type``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.tables import pack, unpack
 from leveret.routing.direct import DirectMatcher
 from leveret.routing.fanout import FanoutMatcher
+from leveret.routing.hashing import ConsistentHashMatcher, ModulusHashMatcher
 from leveret.routing.headers import HeadersMatcher
+from leveret.routing.random_choice import RandomMatcher
 from leveret.routing.topic import TopicMatcher
+from leveret.routing.unusable import UnusableMatcher
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Table
     from leveret.routing.bindings import Binding, Identity
+    from leveret.routing.exchange_type import ExchangeType, Matcher
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"
 DEFAULT_EXCHANGE: Final = ""
 
 
-class Matcher(Protocol):
-    """An exchange type: stores the bindings of an exchange and finds the matching ones."""
-
-    @property
-    def uses_headers(self) -> bool:
-        """Whether messages with the same keys may have different routes."""
-
-    def check(self, key: bytes, arguments: Table) -> None:
-        """Refuse an invalid binding with a ``SoftError``."""
-
-    def add(self, binding: Binding) -> None: ...
-
-    def remove(self, binding: Binding) -> None: ...
-
-    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
-        """Put the ``target`` of every matching binding into ``found`` as a key.
-
-        Returns:
-            What was looked at besides the targets, or ``NEEDS_WALK``: then ``walk`` does the work, and
-            may find targets again that are in ``found`` already.
-        """
-
-    def walk(
-        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
-    ) -> Iterator[int]:
-        """Do the same in slices, and yield the work of each; bindings may change in between."""
-
-
-_TYPES: Final[dict[str, Callable[[], Matcher]]] = {
+_TYPES: Final[dict[str, ExchangeType]] = {
     "direct": DirectMatcher,
     "fanout": FanoutMatcher,
     "topic": TopicMatcher,
     "headers": HeadersMatcher,
+    "x-consistent-hash": ConsistentHashMatcher,
+    "x-modulus-hash": ModulusHashMatcher,
+    "x-random": RandomMatcher,
 }
 
 
-def register_type(name: str, matcher: Callable[[], Matcher]) -> None:
+def register_type(name: str, type_: ExchangeType) -> None:
     """Register an exchange type; ValueError: the name is taken."""
     if name in _TYPES:
         raise ValueError(f"exchange type {name!r} is registered already")
-    _TYPES[name] = matcher
+    _TYPES[name] = type_
 
 
 def is_type(name: str) -> bool:
@@ -74,9 +52,14 @@ def is_type(name: str) -> bool:
 class Exchange:
     """One exchange of a vhost with the index over its bindings.
 
+    Raises:
+        SoftError: the type refuses the arguments.
+
     Attributes:
         bindings: the bindings of which it is the source, by identity.
         exchange_bindings: how many of them lead to exchanges; 0 lets a route end early.
+        is_usable: its type is registered. Else, as for a stored exchange whose plug-in is no longer installed, it keeps
+            its bindings and leads nowhere.
         policy_alternate: the alternate exchange that a policy names.
     """
 
@@ -88,6 +71,7 @@ class Exchange:
         "durable",
         "exchange_bindings",
         "internal",
+        "is_usable",
         "matcher",
         "name",
         "policy_alternate",
@@ -102,6 +86,7 @@ class Exchange:
         auto_delete: bool = False,
         internal: bool = False,
         arguments: Table | None = None,
+        is_usable: bool = True,
     ) -> None:
         self.name = name
         self.type = type
@@ -110,7 +95,10 @@ class Exchange:
         self.internal = internal
         self._packed_arguments = pack(arguments or {})
         self._own_alternate = _alternate_in(arguments or {})
-        self.matcher = _TYPES[type]()
+        self.is_usable = is_usable and type in _TYPES
+        self.matcher: Matcher = (_TYPES[type] if self.is_usable else UnusableMatcher)(
+            arguments or {}
+        )
         self.bindings: dict[Identity, Binding] = {}
         self.exchange_bindings = 0
         self.policy_alternate: str | None = None

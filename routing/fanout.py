@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from leveret.routing.direct import forget
+from leveret.routing.exchange_type import Head, Matcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -13,19 +14,14 @@ if TYPE_CHECKING:
     from leveret.routing.bindings import Binding
 
 
-class FanoutMatcher:
+class FanoutMatcher(Matcher):
     """All targets, each counted once per binding."""
 
     __slots__ = ("_targets",)
 
-    uses_headers: ClassVar[bool] = False
-
-    def __init__(self) -> None:
+    def __init__(self, arguments: Table | None = None) -> None:
+        super().__init__(arguments)
         self._targets: dict[Any, int] = {}
-
-    @staticmethod
-    def check(key: bytes, arguments: Table) -> None:
-        """Accept every binding; key and arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
         self._targets[binding.target] = self._targets.get(binding.target, 0) + 1
@@ -33,11 +29,11 @@ class FanoutMatcher:
     def remove(self, binding: Binding) -> None:
         forget(self._targets, binding.target)
 
-    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
+    def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
         found.update(self._targets)
         return 1
 
     def walk(
-        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+        self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
     ) -> Iterator[int]:
-        yield self.match(keys, headers, found)
+        yield self.match(keys, head, found)

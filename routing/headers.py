@@ -16,12 +16,13 @@ rule of tens of thousands of arguments, so the index adds little to them: a pair
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.tables import type_name
 from leveret.routing.direct import forget
 from leveret.routing.erlang_terms import term
+from leveret.routing.exchange_type import Head, Matcher
 from leveret.routing.work import NEEDS_WALK
 
 if TYPE_CHECKING:
@@ -85,14 +86,15 @@ class _Rule:
         return True
 
 
-class HeadersMatcher:
+class HeadersMatcher(Matcher):
     """The rules of one exchange, indexed."""
 
     __slots__ = ("_always", "_places", "_rules")
 
-    uses_headers: ClassVar[bool] = True
+    uses_headers = True
 
-    def __init__(self) -> None:
+    def __init__(self, arguments: Table | None = None) -> None:
+        super().__init__(arguments)
         self._rules: dict[Binding, _Rule] = {}
         # The rule that stands there, or a dict of several.
         self._places: dict[Place, Any] = {}
@@ -141,9 +143,10 @@ class HeadersMatcher:
             if there is rule or not there:
                 del self._places[place]
 
-    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
-        """Put the targets whose rule the headers pass into ``found``; None is no headers."""
+    def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
+        """Put the targets whose rule the headers pass into ``found``."""
         found.update(self._always)
+        headers = head.headers if head is not None else None
         if not headers:
             return 1
         if len(headers) > _SLICE_HEADERS:
@@ -154,9 +157,10 @@ class HeadersMatcher:
         return looked + _try(rules, values, found) if len(rules) <= _SLICE_RULES else NEEDS_WALK
 
     def walk(
-        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+        self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
     ) -> Iterator[int]:
         found.update(self._always)
+        headers = head.headers if head is not None else None
         fields = list((headers or {}).items())
         values: dict[str, Any] = {}
         rules: list[_Rule] = []

@@ -21,11 +21,11 @@ from leveret.routing.work import EXCHANGE_WORK, UNLIMITED, WALK_STEP_WORK
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from leveret.amqp.tables import Table
+    from leveret.routing.exchange_type import Head
 
 
-# The queues, whether headers are needed, and the work since the last yield.
-_Found: TypeAlias = tuple[list[Any], bool, int]
+# The queues, whether properties are needed, whether each message has its own route, and the work since the last yield.
+_Found: TypeAlias = tuple[list[Any], bool, bool, int]
 
 
 class Routed(Struct, Generic[QueueT], eq=False):
@@ -33,16 +33,18 @@ class Routed(Struct, Generic[QueueT], eq=False):
 
     Attributes:
         queues: the broker's queue entries, each once.
-        needs_headers: a headers exchange is on the route, so the route holds for these headers
-            only. It is set whether or not headers were given, and whether or not it matched.
+        needs_headers: an exchange is on the route whose type looks at headers or properties, so the route holds for
+            these only. It is set whether or not they were given, and whether or not the exchange matched.
         work: what was looked at so far, in units of ``work.py``.
         rest: the walk that is left to do; None when the route is complete.
+        per_message: the route holds for this one message only, also among equal ones.
     """
 
     queues: list[QueueT]
     needs_headers: bool
     work: int
     rest: Generator[int, None, _Found] | None = None
+    per_message: bool = False
 
     def go_on(self, budget: int = UNLIMITED) -> bool:
         """Go on with the walk until it ends or has done as much work; return whether it has ended."""
@@ -55,7 +57,7 @@ class Routed(Struct, Generic[QueueT], eq=False):
                 budget -= looked
                 self.work += looked
         except StopIteration as end:
-            self.queues, self.needs_headers, looked = end.value
+            self.queues, self.needs_headers, self.per_message, looked = end.value
             self.work += looked
             self.rest = None
         return self.rest is None
@@ -65,25 +67,26 @@ def route(
     topology: Topology[QueueT],
     exchange: Exchange,
     keys: Sequence[bytes],
-    headers: Table | None,
+    head: Head | None,
     budget: int = UNLIMITED,
 ) -> Routed[QueueT]:
-    """Return the queues for a message with these routing keys (bytes as on the wire) and headers.
+    """Return the queues for a message with these routing keys (bytes as on the wire) and properties.
 
-    ``headers`` is None if they are not decoded; then check ``needs_headers``. With a ``budget`` the
+    ``head`` is None if they are not decoded; then check ``needs_headers``. With a ``budget`` the
     route may be incomplete (it has a ``rest``) and is to be gone on with.
     """
     if exchange.name == DEFAULT_EXCHANGE:
         return Routed(_queues_named(topology, keys), False, EXCHANGE_WORK * len(keys))
     found: dict[Any, Any] = {}
-    looked = exchange.matcher.match(keys, headers, found)
+    matcher = exchange.matcher
+    looked = matcher.match(keys, head, found)
     if topology.leaving:
         topology.drop_leaving(found)
     if found and looked >= 0 and not exchange.exchange_bindings:
-        uses_headers = exchange.matcher.uses_headers
-        return Routed(list(found), uses_headers, EXCHANGE_WORK + looked + len(found))
+        work = EXCHANGE_WORK + looked + len(found)
+        return Routed(list(found), matcher.uses_headers, work, None, matcher.per_message)
     routed: Routed[QueueT] = Routed([], False, 0)
-    routed.rest = _walk(topology, exchange, keys, headers, found, looked)
+    routed.rest = _walk(topology, exchange, keys, head, found, looked)
     routed.go_on(budget)
     return routed
 
@@ -104,7 +107,7 @@ def _walk(
     topology: Topology[QueueT],
     exchange: Exchange,
     keys: Sequence[bytes],
-    headers: Table | None,
+    head: Head | None,
     found: dict[Any, Any],
     looked: int,
 ) -> Generator[int, None, _Found]:
@@ -112,18 +115,19 @@ def _walk(
     queues: dict[Any, None] = {}
     visit = [exchange]
     seen = {exchange.name}
-    needs_headers = False
+    needs_headers = per_message = False
     work = 0
     for each in visit:
         matcher = each.matcher
         needs_headers = needs_headers or matcher.uses_headers
+        per_message = per_message or matcher.per_message
         if each is not exchange:
             found = {}
-            looked = matcher.match(keys, headers, found)
+            looked = matcher.match(keys, head, found)
         if looked >= 0:
             work += looked
         else:  # too long
-            for looked in matcher.walk(keys, headers, found):
+            for looked in matcher.walk(keys, head, found):
                 work += looked
                 if work >= WALK_STEP_WORK:
                     yield work
@@ -140,7 +144,7 @@ def _walk(
             if work >= WALK_STEP_WORK:
                 yield work
                 work = 0
-    return list(queues), needs_headers, work
+    return list(queues), needs_headers, per_message, work
 
 
 def _alternate(topology: Topology[QueueT], exchange: Exchange) -> tuple[Exchange, ...]:

@@ -25,10 +25,11 @@ wildcards in one form, the ``*`` first and then at most one ``#``, so that patte
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.limits import TOPIC_STATES_MAX
 from leveret.routing.direct import forget
+from leveret.routing.exchange_type import Head, Matcher
 from leveret.routing.work import FEW_KEYS, NEEDS_WALK, WALK_STEP_WORK
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class StatesRoom:
         self.left += self._holders.pop(holder, 0)
 
 
-class TopicMatcher:
+class TopicMatcher(Matcher):
     """The trie of one exchange.
 
     Attributes:
@@ -159,9 +160,8 @@ class TopicMatcher:
 
     __slots__ = ("_looked", "_root", "_start", "_states", "room")
 
-    uses_headers: ClassVar[bool] = False
-
-    def __init__(self) -> None:
+    def __init__(self, arguments: Table | None = None) -> None:
+        super().__init__(arguments)
         self.room = StatesRoom()
         self._root = _Node()
         self._looked = 0  # nodes, since the beginning of a match or of a slice of a walk
@@ -177,10 +177,6 @@ class TopicMatcher:
         self._start = None
         self._states = {}
         self.room.give_back(self)
-
-    @staticmethod
-    def check(key: bytes, arguments: Table) -> None:
-        """Accept every binding; arguments have no effect."""
 
     def add(self, binding: Binding) -> None:
         node = self._root
@@ -202,7 +198,7 @@ class TopicMatcher:
             node.cut(word)
         self.forget_states()
 
-    def match(self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]) -> int:
+    def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
         """Put the targets of all patterns that match any of the keys into ``found``."""
         if len(keys) > FEW_KEYS:
             return NEEDS_WALK
@@ -223,7 +219,7 @@ class TopicMatcher:
         return self._looked
 
     def walk(
-        self, keys: Sequence[bytes], headers: Table | None, found: dict[Any, Any]
+        self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
     ) -> Iterator[int]:
         for key in keys:
             words = words_of(key)

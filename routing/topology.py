@@ -141,6 +141,7 @@ class Topology(Generic[QueueT]):
         assert exchange.name not in self.exchanges, exchange
         assert not self.is_leaving(EXCHANGE, exchange.name), exchange
         self.exchanges[exchange.name] = exchange
+        exchange.matcher.leaving = self.leaving
         if isinstance(exchange.matcher, TopicMatcher):
             exchange.matcher.room = self._states_room
         self.epoch += 1

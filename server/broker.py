@@ -35,6 +35,7 @@ from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.core.log.loggers import FLOODS, logger
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
+from leveret.server import plugins
 from leveret.server.config.config import Address, Config
 from leveret.server.definitions.file import read_definitions
 from leveret.server.errors import RefusedError
@@ -131,7 +132,8 @@ class Broker:
         Raises:
             StoreError: the data directory or its metadata cannot be used.
             AddressUnavailableError: an address cannot be bound.
-            ConfigError: the definitions file cannot be read, or one of its entries cannot be created.
+            ConfigError: the definitions file cannot be read, one of its entries cannot be created, or a plug-in cannot
+                be loaded.
             BrokerFailedError: the supervision tree did not start.
             OSError: no descriptor, no memory or no thread is left.
         """
@@ -143,6 +145,7 @@ class Broker:
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
+        plugins.load_exchange_types()
         definitions = self._read_definitions()
         if self.config.data_dir is not None:
             self._directory = DataDirectory(self.config.data_dir)

@@ -173,8 +173,8 @@ class Publisher:
                     if looked is None:
                         self._route = route
                         return messages[position:]
-                    new_head, key = looked
-                    last_head = head
+                    new_head, key, per_message = looked
+                    last_head = None if per_message else head
                     if key != batch_key:
                         self._flush(route, batch, batch_key)
                         batch, batch_key = [], key
@@ -187,8 +187,8 @@ class Publisher:
             self._flush(route, batch, batch_key)
         return None
 
-    def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key] | None:
-        """Return the head to store, and what its message must share with its neighbours.
+    def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key, bool] | None:
+        """Return the head to store, what its message must share with its neighbours, and whether equal ones may differ.
 
         None: the message has a route of its own, which is too much work for this turn.
         """
@@ -201,22 +201,21 @@ class Publisher:
             return self._looked(examined)
         self.work_left -= _EXAMINE_WORK + len(head)
         seen = properties.examine(head)
-        headers = seen.headers  # decoded here: a malformed table must not reach a consumer
+        _ = seen.headers  # decoded here: a malformed table must not reach a consumer
         expiration_ms = checked_properties(seen, self._session.user)
         keys, has_bcc = checked_keys(route.routing_key, seen)
         stored = without_bcc(head) if has_bcc else head
         if len(keys) == 1 and not route.needs_headers:
-            return stored, (route.queues, seen.persistent, expiration_ms)
-        routed = self._session.routes.again(route, keys, headers, self.work_left)
+            return stored, (route.queues, seen.persistent, expiration_ms), False
+        routed = self._session.routes.again(route, keys, seen, self.work_left)
         self.work_left -= routed.work
-        if routed.rest is None:
-            return stored, (routed.queues, seen.persistent, expiration_ms)
         return self._looked(_Examined(stored, seen.persistent, expiration_ms, routed))
 
-    def _looked(self, examined: _Examined) -> tuple[bytes, _Key] | None:
+    def _looked(self, examined: _Examined) -> tuple[bytes, _Key, bool] | None:
         routed = examined.routed
         if routed.rest is None:
-            return examined.head, (routed.queues, examined.persistent, examined.expiration_ms)
+            key = (routed.queues, examined.persistent, examined.expiration_ms)
+            return examined.head, key, routed.per_message
         self._examined = examined
         return None
 

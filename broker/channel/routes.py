@@ -4,7 +4,7 @@ A route is looked up by the raw bytes of the publish method, so a repeated publi
 permission, exchange, binding tables, mandatory and all. The cache is bounded in routes and in bytes, because its keys
 are chosen by the peer, and it is emptied when the vhost's epoch has moved: topology, permissions, policies or users
 changed. A route holds registry entries, never addresses: a restarted queue keeps its entry. Where the outcome depends
-on a message's headers (a headers exchange somewhere behind), the route says so and every message is routed by itself.
+on a message's headers or properties, or on chance, the route says so and every message is routed by itself.
 
 A route that is much work (``routing/work.py``) comes with a ``walk`` that the publisher goes on with, turn by
 turn. It is completed whatever changes meanwhile, so nobody can hold a publisher up by changing the topology; but
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_
+from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_, PreconditionFailed
 from leveret.core.limits import ROUTE_BYTES_PER_CONNECTION, ROUTES_PER_CONNECTION
 from leveret.core.message import exchange_and_key
 from leveret.routing.router import Routed, route
@@ -25,7 +25,7 @@ from leveret.routing.router import Routed, route
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.amqp.tables import Table
+    from leveret.amqp.properties import Examined
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import VHost
@@ -55,7 +55,7 @@ class Route(Struct, eq=False):
     Attributes:
         origin: exchange and routing key as sent.
         mandatory: unroutable messages are returned.
-        needs_headers: ``queues`` is void; every message must be routed with its headers.
+        needs_headers: ``queues`` is void; every message must be routed with its properties.
         work: to find it, in units of about 0.1 us; 0 once the publisher has counted it.
         walk: what is left to do; None when the route is complete.
     """
@@ -108,6 +108,7 @@ class Routes:
         Raises:
             AccessRefused: no write permission, or the exchange is internal.
             NotFound: there is no such exchange.
+            PreconditionFailed: the type of the exchange is not installed.
             NotImplemented_: immediate is set.
         """
         if self._topology_epoch != self._topology.epoch or self._access_epoch != self._access.epoch:
@@ -137,12 +138,12 @@ class Routes:
             self._keep(method, route_)
 
     def again(
-        self, route_: Route, keys: list[bytes], headers: Table | None, budget: int
+        self, route_: Route, keys: list[bytes], seen: Examined, budget: int
     ) -> Routed[QueueEntry]:
-        """Route one message, for CC/BCC or headers."""
+        """Route one message, for CC/BCC, headers or other properties."""
         if len(keys) > 1:
             keys = list(dict.fromkeys(keys))
-        return route(self._vhost.topology, route_.exchange, keys, headers or {}, budget)
+        return route(self._vhost.topology, route_.exchange, keys, seen, budget)
 
     def _keep(self, method: bytes, found: Route) -> None:
         """Cache a complete route; a list of queues that is cached already is shared with it."""
@@ -216,5 +217,10 @@ class Routes:
         if exchange.internal:
             raise AccessRefused(
                 f"cannot publish to internal exchange '{name}' in vhost '{vhost.name}'"
+            )
+        if not exchange.is_usable:
+            raise PreconditionFailed(
+                f"Cannot route message through exchange '{name}' in vhost '{vhost.name}': "
+                f"exchange type '{exchange.type}' not found"
             )
         return exchange

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
-    from leveret.metadata.tables import BindingRow, Contents, PolicyRow, Row
+    from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, PolicyRow, Row
 
 log = logger(__name__)
 
@@ -90,16 +91,7 @@ def fill(node: Node, contents: Contents) -> None:
     for exchange in contents.exchanges:
         vhost = vhosts.get(exchange.vhost)
         if vhost is not None and exchange.name not in vhost.topology.exchanges:
-            vhost.add_exchange(
-                Exchange(
-                    exchange.name,
-                    exchange.type,
-                    durable=True,
-                    auto_delete=exchange.auto_delete,
-                    internal=exchange.internal,
-                    arguments=exchange.arguments,
-                )
-            )
+            vhost.add_exchange(_stored_exchange(exchange))
     for queue in contents.queues:
         vhost = vhosts.get(queue.vhost)
         if vhost is not None:
@@ -115,6 +107,22 @@ def fill(node: Node, contents: Contents) -> None:
                 )
             )
     _bind_all(node, contents.bindings)
+
+
+def _stored_exchange(row: ExchangeRow) -> Exchange:
+    """Return the exchange of a row; one whose type is gone, or refuses the arguments now, leads nowhere."""
+    make = functools.partial(
+        Exchange, row.name, row.type, True, row.auto_delete, row.internal, row.arguments
+    )
+    reason = f"exchange type '{row.type}' not found"
+    try:
+        exchange = make()
+    except SoftError as error:
+        reason = str(error)
+        exchange = make(is_usable=False)
+    if not exchange.is_usable:
+        log.error("exchange cannot route vhost=%s name=%s reason=%s", row.vhost, row.name, reason)
+    return exchange
 
 
 def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:

@@ -42,6 +42,29 @@ MUTANTS = {
     "the last of several rules is lost": Mutant(
         "headers.py", "            if there is rule or not there:", "            if True:"
     ),
+    "a hash leads to deleted queues": Mutant(
+        "hashing.py", "if score > best and target not in leaving:", "if score > best:"
+    ),
+    "weights are forgotten": Mutant("hashing.py", "+ 1) * _SCALE) / weight", "+ 1) * _SCALE)"),
+    "a second binding replaces the weight": Mutant(
+        "hashing.py",
+        "        if len(bindings) == 1:\n            self._weigh",
+        "        if True:\n            self._weigh",
+    ),
+    "a slice of a hash forgets the best so far": Mutant(
+        "hashing.py",
+        "self._best(number, there, best, target)",
+        "self._best(number, there, -inf, target)",
+    ),
+    "a random exchange forgets where a moved binding is": Mutant(
+        "random_choice.py", "            self._places[last] = place\n", ""
+    ),
+    "a random exchange chooses deleted queues": Mutant(
+        "random_choice.py", "            if target not in self.leaving:", "            if True:"
+    ),
+    "equal messages share a route behind a fanout": Mutant(
+        "router.py", "        per_message = per_message or matcher.per_message\n", ""
+    ),
     "one pair is sufficient for all": Mutant(
         "headers.py",
         "self.needs_one = not self.all_of or len(self.pairs) == 1",

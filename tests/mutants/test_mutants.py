@@ -159,7 +159,7 @@ PARTS = {
     "routing": Faults(
         "routing",
         routing_mutants.MUTANTS,
-        suite("routing", "router", "topology", "headers", "topic"),
+        suite("routing", "router", "topology", "headers", "topic", "hashing", "random_choice"),
         Mutant("work.py", "EXCHANGE_WORK", "EXCHANGE_WORK"),
     ),
 }

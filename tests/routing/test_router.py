@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.amqp.properties import Properties, examine, head_of
+from leveret.amqp.tables import Table
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.exchange import Exchange
 from leveret.routing.router import Routed, route
@@ -28,8 +30,11 @@ def build(exchanges: dict[str, str], queues: list[str]) -> Topology:
     return topology
 
 
-def routed(topology: Topology, exchange: str, *keys: bytes, headers: object = None) -> list[str]:
-    answer = route(topology, topology.exchange(exchange), keys, headers)  # type: ignore[arg-type]
+def routed(
+    topology: Topology, exchange: str, *keys: bytes, headers: Table | None = None
+) -> list[str]:
+    head = examine(head_of(Properties(headers=headers), 0)) if headers is not None else None
+    answer = route(topology, topology.exchange(exchange), keys, head)
     return [entry.name for entry in answer.queues]
 
 
@@ -216,3 +221,45 @@ def test_the_router_finds_what_following_every_edge_finds(
     names = routed(topology, "e0", *keys)
     assert len(names) == len(set(names))
     assert set(names) == {name for name in reached if name[0] == "q"}
+
+
+def test_a_random_exchange_on_the_way_gives_each_message_its_own_route() -> None:
+    topology = build({"x": "x-random", "to x": "fanout", "plain": "fanout"}, ["q1", "q2"])
+    topology.bind("x", QUEUE, "q1", b"", {})
+    topology.bind("x", QUEUE, "q2", b"", {})
+    topology.bind("to x", EXCHANGE, "x", b"", {})
+    topology.bind("plain", QUEUE, "q1", b"", {})
+
+    for name, per_message in (("x", True), ("to x", True), ("plain", False)):
+        answer = route(topology, topology.exchange(name), [b"k"], None)
+        assert (answer.needs_headers, answer.per_message) == (per_message, per_message)
+        assert len(answer.queues) == 1
+    assert {tuple(routed(topology, "to x", b"k")) for _ in range(100)} == {("q1",), ("q2",)}
+
+
+@pytest.mark.parametrize("kind", ["x-random", "x-consistent-hash", "x-modulus-hash"])
+def test_a_deleted_queue_is_not_chosen_from_the_moment_of_its_deletion(kind: str) -> None:
+    topology = build({"x": kind}, ["stays", "goes"])
+    for name in ("stays", "goes"):
+        topology.bind("x", QUEUE, name, b"1", {})
+
+    removal = topology.remove_queue("goes")
+
+    ways = {tuple(routed(topology, "x", b"%d" % number)) for number in range(100)}
+    assert ways == {("stays",)}
+    topology.step(removal)
+    assert {tuple(routed(topology, "x", b"%d" % number)) for number in range(100)} == ways
+
+
+def test_an_exchange_of_a_type_that_is_not_installed_leads_nowhere() -> None:
+    topology = build({"x": "x-gone", "plain": "fanout"}, ["q"])
+    topology.bind("plain", EXCHANGE, "x", b"", {})
+    topology.bind("plain", QUEUE, "q", b"", {})
+    bound = topology.bind("x", QUEUE, "q", b"k", {"a": ("I", 1)})
+
+    assert not topology.exchange("x").is_usable
+    assert routed(topology, "x", b"k") == []
+    assert routed(topology, "plain", b"k") == ["q"]
+    assert list(topology.exchange("x").bindings.values()) == [bound]
+    topology.unbind("x", QUEUE, "q", b"k", {"a": ("I", 1)})
+    assert not topology.exchange("x").bindings

@@ -9,6 +9,8 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_, ProtocolError
+from leveret.amqp.properties import Examined, Properties, examine, head_of
+from leveret.amqp.tables import Field
 from leveret.broker.channel.routes import WORK_S, Routes
 from leveret.core.limits import ROUTES_PER_CONNECTION
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow
@@ -27,6 +29,10 @@ def client(rig: Rig) -> Client:
 @pytest.fixture
 def routes(rig: Rig) -> Routes:
     return Routes(rig.node.vhosts["/"], rig.node.access.users["guest"])
+
+
+def head(**headers: Field) -> Examined:
+    return examine(head_of(Properties(headers=headers), 0))
 
 
 def names(routes: Routes, method: bytes) -> list[str]:
@@ -124,9 +130,10 @@ def test_behind_a_headers_exchange_every_message_is_routed_by_itself(
 
     assert found.needs_headers
     budget = 1_000
-    assert [e.name for e in routes.again(found, [b"k"], {"x": ("I", 1)}, budget).queues] == ["q"]
-    assert routes.again(found, [b"k"], {"x": ("I", 2)}, budget).queues == []
-    assert routes.again(found, [b"k"], None, budget).queues == []
+    again = routes.again(found, [b"k"], head(x=("I", 1)), budget)
+    assert [entry.name for entry in again.queues] == ["q"]
+    assert routes.again(found, [b"k"], head(x=("I", 2)), budget).queues == []
+    assert routes.again(found, [b"k"], head(), budget).queues == []
 
 
 @pytest.mark.parametrize(

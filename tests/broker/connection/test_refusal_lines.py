@@ -26,6 +26,7 @@ from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import RefusedError
 from leveret.core.errors import StoreError
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow, UserRow
+from leveret.routing.exchange import Exchange
 from rigs.broker_rig import HEADER, Client, FullDisk, Rig, durable
 
 ROOT = Path(__file__).parents[3]
@@ -108,6 +109,10 @@ def may(**patterns: str) -> Callable[[Client], None]:
 
 def topic_permission(client: Client) -> None:
     client.rig.node.access.put(TopicPermissionRow("guest", "/", "amq.topic", "^a", "^a"))
+
+
+def plugin_gone(client: Client) -> None:
+    client.rig.node.vhosts["/"].add_exchange(Exchange("x", "x-gone"))
 
 
 def vhost_limit(name: str) -> Callable[[Client], None]:
@@ -204,6 +209,10 @@ def arguments(**given: Any) -> dict[str, Any]:
     return {key.replace("_", "-"): value for key, value in given.items()}
 
 
+def hashing(**given: Any) -> m.ExchangeDeclare:
+    return m.ExchangeDeclare("x", "x-consistent-hash", arguments=arguments(**given))
+
+
 REFUSALS = [
     # Missing, reserved and existing names.
     soft(404, "queue.declare", "no queue 'q' in vhost '/'", m.QueueDeclare("q", passive=True)),
@@ -254,6 +263,12 @@ REFUSALS = [
          m.QueueBind("q", "amq.headers", "", arguments=arguments(x_match=LONG))),
     soft(406, "queue.bind", "Invalid x-match field value", Q,
          m.QueueBind("q", "amq.headers", "", arguments=arguments(x_match=TEXT))),
+    soft(406, "queue.bind", "The binding key must be an integer", Q, hashing(), m.QueueBind("q", "x", "much")),
+    soft(406, "queue.bind", "The binding key must be greater than 0", Q, hashing(), m.QueueBind("q", "x", "0")),
+    soft(406, "exchange.declare", "mutually exclusive", hashing(hash_header=TEXT, hash_property=TEXT)),
+    soft(406, "exchange.declare", "Unsupported property: y", hashing(hash_property=TEXT)),
+    soft(406, "exchange.declare", "invalid type 'long' for arg 'hash-header'", hashing(hash_header=LONG)),
+    soft(406, "basic.publish", "exchange type 'x-gone' not found", plugin_gone, publish(exchange="x")),
     soft(406, "basic.consume", "invalid arg 'x-priority'", Q,
          m.BasicConsume("q", arguments=arguments(x_priority=TEXT))),
     soft(406, "basic.consume", "invalid arg 'x-stream-offset'", Q,

@@ -1,0 +1,52 @@
+"""Plug-ins: what installed packages add to the broker, found by their entry points.
+
+The group ``leveret.exchange_types`` names exchange types (``routing/exchange_type.py``). All that are installed are
+loaded once, when the first broker of the process starts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from leveret.core.errors import ConfigError
+from leveret.core.log.loggers import logger
+from leveret.routing.exchange import register_type
+
+log = logger(__name__)
+
+EXCHANGE_TYPES: Final = "leveret.exchange_types"
+
+
+@functools.cache
+def load_exchange_types() -> None:
+    """Register the exchange types of all installed packages, in the order of their names.
+
+    Raises:
+        ConfigError: one cannot be imported, or its name is taken.
+    """
+    for name, type_ in _loaded(EXCHANGE_TYPES):
+        try:
+            register_type(name, type_)
+        except ValueError as error:
+            raise ConfigError(f"plug-in {name!r} of {EXCHANGE_TYPES}: {error}") from error
+
+
+def _loaded(group: str) -> Iterator[tuple[str, Any]]:
+    """Import what the entry points of a group name, and yield it with its names."""
+    for entry in sorted(entry_points(group=group), key=lambda entry: entry.name):
+        yield entry.name, _load(entry)
+
+
+def _load(entry: EntryPoint) -> Any:
+    try:
+        found = entry.load()
+    except Exception as error:
+        raise ConfigError(
+            f"plug-in {entry.name!r} of {entry.group} ({entry.value}) cannot be loaded: {error}"
+        ) from error
+    source = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+    log.info("plug-in loaded group=%s name=%s package=%s", entry.group, entry.name, source)
+    return found

@@ -1,0 +1,78 @@
+"""The plug-ins of ``examples/plugins``, installed as packages of their own and used by a broker."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pika
+import pytest
+
+from rigs.nodes import BrokerUnderTest, start_leveret, stop_leveret
+from rigs.programs import run
+
+PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install all examples into a folder."""
+    folder = tmp_path_factory.mktemp("plugins")
+    sources = shutil.copytree(PLUGINS, folder / "sources")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
+    packages = [str(each) for each in sorted(sources.iterdir())]
+    run([*pip, "--no-build-isolation", "--target", str(folder / "site"), *packages], folder)
+    return folder / "site"
+
+
+def connect(broker: BrokerUnderTest) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.URLParameters(broker.url))
+
+
+def test_each_example_is_short() -> None:
+    for file in PLUGINS.glob("*/*.py"):
+        lines = [line for line in file.read_text().splitlines() if line.strip()]
+        assert len(lines) <= 20, f"{file} has {len(lines)} lines"
+
+
+def test_an_exchange_type(tmp_path: Path, installed: Path) -> None:
+    broker = start_leveret(tmp_path, PYTHONPATH=str(installed))
+    try:
+        with connect(broker) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("x", "x-longest-prefix", durable=True)
+            for prefix in ("", "+4", "+49"):
+                channel.queue_declare(f"q{prefix}", durable=True)
+                channel.queue_bind(f"q{prefix}", "x", prefix)
+            for number in ("+4930", "+4131", "+1212"):
+                channel.basic_publish("x", number, number)
+            got = {name: channel.basic_get(name, auto_ack=True)[2] for name in ("q", "q+4", "q+49")}
+        assert got == {"q": b"+1212", "q+4": b"+4131", "q+49": b"+4930"}
+    finally:
+        stop_leveret(broker)
+
+    without = start_leveret(tmp_path)
+    try:
+        with connect(without) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("x", "x-longest-prefix", passive=True)
+            channel.basic_publish("x", "+4930", b"")
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+                channel.queue_declare("q", passive=True)
+            assert closed.value.reply_code == 406
+            assert closed.value.reply_text == (
+                "PRECONDITION_FAILED - Cannot route message through exchange 'x' in vhost '/': "
+                "exchange type 'x-longest-prefix' not found"
+            )
+    finally:
+        stop_leveret(without)
+
+    again = start_leveret(tmp_path, PYTHONPATH=str(installed))
+    try:
+        with connect(again) as connection:
+            channel = connection.channel()
+            channel.basic_publish("x", "+4930", b"back")
+            assert channel.basic_get("q+49", auto_ack=True)[2] == b"back"
+    finally:
+        stop_leveret(again)
