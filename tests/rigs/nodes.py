@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +44,14 @@ class BrokerUnderTest:
     def expected(self, *, rabbitmq: Any, leveret: Any) -> Any:
         """Return this broker's expected value, where Leveret differs from RabbitMQ on purpose."""
         return rabbitmq if self.kind == "rabbitmq" else leveret
+
+    def import_definitions(self, document: dict[str, Any]) -> None:
+        """Import definitions from a file that every user of the machine can read, as rabbitmqctl changes its user."""
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            Path(file.name).chmod(0o644)
+            json.dump(document, file)
+            file.flush()
+            self.control("import_definitions", file.name)
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
