@@ -96,6 +96,25 @@ def test_a_publisher_is_blocked_told_and_confirmed_when_it_is_over(
     assert state_of(broker, publisher) == "running"
 
 
+def test_a_blocked_connection_need_not_send_heartbeats(
+    connect: Connect, queue: str, alarm: Alarm
+) -> None:
+    """In real time, as RabbitMQ has no other; another silent client is cut off within three seconds."""
+    publisher = connect(heartbeat=1)
+    channel = confirming(publisher)
+    alarm("memory", True)
+    channel.publish(queue, "1")
+    assert publisher.read().name == "connection.blocked"
+
+    with pytest.raises(TimeoutError):
+        publisher.read(timeout_s=4)
+
+    assert len(publisher.heartbeats) >= 4
+    alarm("memory", False)
+    assert publisher.read().name == "connection.unblocked"
+    assert channel.read().name == "basic.ack"
+
+
 def test_one_that_cannot_be_told_is_blocked_all_the_same(
     connect: Connect, queue: str, alarm: Alarm
 ) -> None:

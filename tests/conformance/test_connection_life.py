@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -151,6 +152,24 @@ def test_a_user_that_is_deleted_loses_the_connections(
     assert error_of(connection.read()) == hard(320, forced)
 
 
+def test_an_operator_closes_a_connection_with_a_reason(
+    connect: Connect, broker: BrokerUnderTest
+) -> None:
+    connection = connect()
+    port = str(connection.socket.getsockname()[1])
+    rows = [
+        row.split("\t")
+        for row in broker.control("list_connections", "peer_port", "pid").splitlines()
+    ]
+    (pid,) = [row[1] for row in rows if row[0] == port]
+
+    broker.control("close_connection", pid, "maintenance!")
+
+    assert error_of(connection.read()) == hard(320, "CONNECTION_FORCED - maintenance!")
+    connection.send("connection.close-ok")
+    assert connection.read_until_closed() == []
+
+
 def test_a_broker_that_stops_says_so(own_leveret: Callable[..., BrokerUnderTest]) -> None:
     node = own_leveret()
     connection = Connection((node.host, node.port))
@@ -234,6 +253,22 @@ def test_crossing_closes(connect: Connect) -> None:
     connection.send("connection.close", reply_code=200)
 
     assert connection.read().name == "connection.close-ok"
+
+
+def test_a_client_that_never_answers_a_close_loses_its_socket(connect: Connect) -> None:
+    """In real time, as RabbitMQ has no other: after its heartbeat, thirty seconds at most."""
+    connection = connect(heartbeat=2)
+    connection.send("connection.open")
+    assert connection.read().name == "connection.close"
+    started = time.monotonic()
+
+    while not connection.ended and time.monotonic() - started < 10:
+        with suppress(TimeoutError):
+            connection.read(timeout_s=0.5)
+        with suppress(OSError):  # the client is there, and silent about the close
+            connection.send_bytes(wire.frame(wire.HEARTBEAT, 0, b""))
+
+    assert 1.5 <= time.monotonic() - started <= 5
 
 
 def test_a_health_check_that_connects_and_leaves(dial: Dial, connect: Connect) -> None:

@@ -175,6 +175,12 @@ def test_a_prefetch_for_the_channel_takes_effect_now(channel: Channel, queue: st
     assert len(channel.settle(queue)) == 1
 
 
+def test_a_prefetch_in_bytes(channel: Channel) -> None:
+    error = channel.error("basic.qos", prefetch_size=10)
+
+    assert error == hard(540, "NOT_IMPLEMENTED - prefetch_size!=0 (10)", "basic.qos")
+
+
 def test_both_prefetches_hold(channel: Channel, queue: str) -> None:
     channel.ok("basic.qos", prefetch_count=2)
     channel.ok("basic.qos", prefetch_count=3, global_=True)

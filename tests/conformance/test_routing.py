@@ -238,6 +238,39 @@ def test_mandatory_through_exchanges_that_lead_nowhere(channel: Channel, exchang
     assert (returned.name, returned.exchange, returned.routing_key) == ("basic.return", first, "k")
 
 
+def test_an_alternate_exchange_takes_what_its_exchange_cannot_route(
+    channel: Channel, exchange: Declare
+) -> None:
+    (queue, other) = _queues(channel, 2)
+    last = exchange("fanout")
+    middle = exchange("direct", arguments={"alternate-exchange": last})
+    first = exchange("direct", arguments={"alternate-exchange": middle})
+    channel.ok("queue.bind", queue=queue, exchange=last)
+    channel.ok("queue.bind", queue=other, exchange=first, routing_key="bound")
+
+    for key, reached in (("not bound", [0]), ("bound", [1])):
+        channel.publish(key, "m", exchange=first, mandatory=True)
+        assert channel.settle() == []
+        assert _got(channel, [queue, other]) == reached
+
+
+@pytest.mark.parametrize("alternate", ["itself", "each other", "missing", "without a match"])
+def test_what_no_alternate_exchange_routes_is_returned_from_where_it_was_published(
+    channel: Channel, exchange: Declare, name: str, alternate: str
+) -> None:
+    first, second = f"{name}-x0", f"{name}-x1"
+    of_first = {"itself": first, "missing": f"{name}-none"}.get(alternate, second)
+    exchange("direct", arguments={"alternate-exchange": of_first})
+    to_first = {"alternate-exchange": first} if alternate == "each other" else {}
+    exchange("topic", arguments=to_first)
+
+    channel.publish("k", "m", exchange=first, mandatory=True)
+
+    returned = channel.read()
+    assert (returned.name, returned.exchange, returned.routing_key) == ("basic.return", first, "k")
+    assert channel.settle() == []
+
+
 def test_a_binding_made_later_takes_effect_at_once(channel: Channel, exchange: Declare) -> None:
     """One publish before and one after each change, on one channel and without a pause."""
     x, queues = exchange("direct"), _queues(channel, 2)
