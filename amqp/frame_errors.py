@@ -2,6 +2,8 @@
 
 Frame errors name no method; an error in the order method, header, body names the method whose
 content is due. Texts follow ``rabbit_reader`` and ``rabbit_command_assembler`` of 3.10.8.
+
+Differs from RabbitMQ: errors and the log do not show octets of methods that carry a password.
 """
 
 from __future__ import annotations
@@ -10,10 +12,19 @@ from typing import Final
 
 from leveret.amqp import erlang_text
 from leveret.amqp.errors import FrameError, SyntaxError_, UnexpectedFrame
-from leveret.amqp.spec import BASIC_PUBLISH
+from leveret.amqp.spec import (
+    BASIC_PUBLISH,
+    CONNECTION_SECURE_OK,
+    CONNECTION_START_OK,
+    CONNECTION_UPDATE_SECRET,
+)
 from leveret.core.limits import FRAME_OVERHEAD_BYTES
 
 _SNIPPET_BYTES: Final = 16
+_IDS_BYTES: Final = 4
+_WITH_SECRETS: Final = frozenset(
+    {CONNECTION_START_OK, CONNECTION_SECURE_OK, CONNECTION_UPDATE_SECRET}
+)
 
 
 def unknown_frame(kind: int, payload: bytes) -> FrameError:
@@ -68,7 +79,8 @@ def no_body() -> UnexpectedFrame:
 def cannot_decode(ids: int, arguments: bytes) -> FrameError:
     """Arguments that are not those of their method."""
     # 255 bytes of text never show more octets than these.
-    return FrameError(f"cannot decode {erlang_text.octets(arguments[:256])}", ids)
+    shown = b"" if ids in _WITH_SECRETS else arguments[:256]
+    return FrameError(f"cannot decode {erlang_text.octets(shown)}", ids)
 
 
 def malformed_utf8() -> FrameError:
@@ -82,6 +94,8 @@ def malformed_properties() -> SyntaxError_:
 
 
 def _snippet(kind: int, payload: bytes) -> str:
-    quantity = "all" if len(payload) <= _SNIPPET_BYTES else "first 16"
+    has_secret = int.from_bytes(payload[:_IDS_BYTES]) in _WITH_SECRETS
+    shown = payload[: _IDS_BYTES if has_secret else _SNIPPET_BYTES]
+    quantity = "all" if len(shown) == len(payload) else f"first {len(shown)}"
     text = f"type {kind}, {quantity} octets = "
-    return text + erlang_text.binary(payload[:_SNIPPET_BYTES], len(text))
+    return text + erlang_text.binary(shown, len(text))

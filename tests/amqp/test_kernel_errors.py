@@ -187,6 +187,12 @@ ERRORS = {
         FRAME + "cannot decode <<0,0,9,97,0,0>>",
         PUBLISH_IDS,
     ),
+    "update-secret with another end": (
+        frame(1, 0, b"\0\x0a\0\x46\0\0\0\x06secret\0")[:-1] + b"\xcd",
+        501,
+        FRAME + "type 1, first 4 octets = <<0,10,0,70>>: {invalid_frame_end_marker,205}",
+        0,
+    ),
     "arguments too long to be shown": (
         frame(1, 1, publish_method(b"k" * 100) + b"a"),
         501,

@@ -140,6 +140,21 @@ def test_the_refusal_shows_the_arguments_as_erlang_writes_octets() -> None:
     assert str(refused.value) == "FRAME_ERROR - cannot decode <<0,97>>"
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.ConnectionStartOk(response=b"\0user\0secret"),
+        methods.ConnectionSecureOk(b"secret"),
+        methods.ConnectionUpdateSecret(b"secret", "it is time"),
+    ],
+)
+def test_the_refusal_does_not_show_a_password(method: Method) -> None:
+    with pytest.raises(FrameError) as refused:
+        methods.decode(method.IDS, methods.encode(method)[4:-1])
+
+    assert str(refused.value) == "FRAME_ERROR - cannot decode <<>>"
+
+
 def test_the_refusal_of_long_arguments_is_cut() -> None:
     with pytest.raises(FrameError) as refused:
         methods.decode(spec.BASIC_QOS, b"\xff" * 100_000)
