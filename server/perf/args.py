@@ -27,7 +27,7 @@ def parser() -> Parser:
     top = Parser(prog="leveret perf", add_help=False, description=__doc__)
     top.add_argument("-?", "--help", action="help", help="show this page")
     top.add_argument(
-        "-h", "--uri", default="amqp://localhost", help="amqp://USER:PASS@HOST:PORT/VHOST"
+        "-h", "--uri", default="amqp://localhost", help="amqp[s]://USER:PASS@HOST:PORT/VHOST"
     )
     top.add_argument("-d", "--id", default="test", help="name of the run in the report")
     _add_shape(top)

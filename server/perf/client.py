@@ -8,6 +8,7 @@ order.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import time
 from typing import Any, Final, NamedTuple, Protocol
@@ -26,6 +27,7 @@ _ACK: Final = struct.pack(">HH", 60, 80)
 _IDS = struct.Struct(">I")
 _TAG = struct.Struct(">Q")
 _TEN_S: Final = 10.0
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 
 
 class BrokerError(LeveretError):
@@ -40,23 +42,25 @@ class Target(NamedTuple):
     user: str
     password: str
     vhost: str
+    has_tls: bool = False
 
 
 def parse_uri(uri: str) -> Target:
-    """Parse ``amqp://user:password@host:port/vhost``; every part but the scheme may be missing.
+    """Parse ``amqp://user:password@host:port/vhost``, or ``amqps``; every part but the scheme may be missing.
 
     Raises:
         ValueError: the text is not such a URI.
     """
     parts = urlsplit(uri)
-    if parts.scheme != "amqp":
-        raise ValueError(f'"{uri}" is not amqp://[USER:PASSWORD@]HOST[:PORT][/VHOST]')
+    if parts.scheme not in _PORTS:
+        raise ValueError(f'"{uri}" is not amqp[s]://[USER:PASSWORD@]HOST[:PORT][/VHOST]')
     return Target(
         parts.hostname or "127.0.0.1",
-        parts.port or 5672,
+        parts.port or _PORTS[parts.scheme],
         unquote(parts.username or "guest"),
         unquote(parts.password or "guest"),
         unquote(parts.path[1:]) or "/",
+        parts.scheme == "amqps",
     )
 
 
@@ -296,7 +300,9 @@ async def connect(target: Target, heartbeat_s: int = 0, frame_max: int = 0) -> C
     """
     loop = asyncio.get_running_loop()
     try:
-        _, connection = await loop.create_connection(Connection, target.host, target.port)
+        _, connection = await loop.create_connection(
+            Connection, target.host, target.port, ssl=_any_broker() if target.has_tls else None
+        )
     except OSError as error:
         place = f"{target.host}:{target.port}"
         raise BrokerError(f"cannot connect to {place}: {error.strerror or error}") from error
@@ -306,6 +312,14 @@ async def connect(target: Target, heartbeat_s: int = 0, frame_max: int = 0) -> C
         connection.transport.abort()
         raise
     return connection
+
+
+def _any_broker() -> ssl.SSLContext:
+    """Return a context that trusts any broker, as PerfTest does: what is measured is no secret."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 def acks(channel: int, tags: list[int], multiple: bool) -> bytes:

@@ -212,7 +212,7 @@ def test_options_are_perftests() -> None:
 
     scenario = args.parse(given.split())
 
-    assert scenario.target == ("example", 5673, "hare", "p@w", "/v")
+    assert scenario.target == ("example", 5673, "hare", "p@w", "/v", False)
     assert (scenario.all_producers, scenario.all_consumers) == (8, 15)
     assert (scenario.prefetch, scenario.channel_prefetch, scenario.body_bytes) == (6, 7, 80)
     assert (scenario.queues, scenario.exchange, scenario.kind) == (("a", "b"), "ex", "topic")
@@ -271,9 +271,10 @@ def test_options_that_make_no_sense_exit_64(
 @pytest.mark.parametrize(
     ("uri", "target"),
     [
-        ("amqp://localhost", ("localhost", 5672, "guest", "guest", "/")),
-        ("amqp://", ("127.0.0.1", 5672, "guest", "guest", "/")),
-        ("amqp://[::1]:9/v", ("::1", 9, "guest", "guest", "v")),
+        ("amqp://localhost", ("localhost", 5672, "guest", "guest", "/", False)),
+        ("amqp://", ("127.0.0.1", 5672, "guest", "guest", "/", False)),
+        ("amqp://[::1]:9/v", ("::1", 9, "guest", "guest", "v", False)),
+        ("amqps://localhost", ("localhost", 5671, "guest", "guest", "/", True)),
     ],
 )
 def test_missing_parts_of_a_uri_have_defaults(uri: str, target: tuple[Any, ...]) -> None:
