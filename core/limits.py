@@ -24,6 +24,10 @@ TABLE_FIELDS_MAX: Final = 65_536  # values in one table, all levels together
 
 # Connections.
 HANDSHAKE_S: Final = 10.0  # TCP accept to connection.open
+TLS_HANDSHAKE_S: Final = (
+    5.0  # RabbitMQ's ssl_handshake_timeout: TCP accept to the first byte of AMQP
+)
+PROXY_HEADER_S: Final = 3.0  # RabbitMQ's time for the header of the PROXY protocol
 PART_WAIT_S: Final = 3.0  # for the client to close the socket, after the last byte sent
 SILENT_CLOSE_S: Final = 3.0  # RabbitMQ's delay before it closes without a reply
 CLOSING_WAIT_S: Final = 30.0  # for close-ok

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from leveret.core import limits
 from leveret.core.sizes import SizeLimit
@@ -36,6 +37,20 @@ class BrokerSettings:
             exactly ``RabbitMQ`` and a version of at least 3.3.
         product_version: the version of ``product``.
         cluster_name: in server-properties; ``Broker`` replaces None by ``leveret@<node id>``.
+        auth_mechanisms: the SASL mechanisms that are offered; EXTERNAL on TLS listeners only.
+        tls_cert_file: certificate of the TLS listeners, PEM, with its chain.
+        tls_key_file: its key; None: in the certificate's file.
+        tls_key_password: of an encrypted key.
+        tls_ca_file: the authorities whose clients are trusted.
+        tls_verify: clients are asked for a certificate; one that is not trusted is refused.
+        tls_require_certificate: clients without one are refused.
+        tls_depth: intermediate certificates allowed between a client's and its authority; None: any number.
+        tls_versions: ``tlsv1.2``, ``tlsv1.3``.
+        tls_ciphers: OpenSSL's names; empty: Python's choice.
+        tls_handshake_s: the time from accept to the end of the TLS handshake.
+        tls_login_from: which name of a client's certificate is the user of EXTERNAL.
+        tls_login_san_type: which subject alternative names count.
+        tls_login_san_index: which of them, from 0.
     """
 
     handshake_s: float = limits.HANDSHAKE_S
@@ -47,7 +62,9 @@ class BrokerSettings:
     connections_max: int | None = None
     connection_channels_max: int | None = None
     default_user: str = "guest"
-    default_pass: str = "guest"  # as in RabbitMQ; guest can log in only from this machine
+    default_pass: str = field(
+        default="guest", repr=False
+    )  # as in RabbitMQ; guest can log in only from this machine
     default_user_tags: tuple[str, ...] = ("administrator",)
     default_permissions: tuple[str, str, str] = (".*", ".*", ".*")
     default_vhost: str = "/"
@@ -59,3 +76,17 @@ class BrokerSettings:
     product: str = "RabbitMQ"
     product_version: str = "3.10.8"
     cluster_name: str | None = None
+    auth_mechanisms: tuple[str, ...] = ("PLAIN", "AMQPLAIN")
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_key_password: str | None = field(default=None, repr=False)
+    tls_ca_file: Path | None = None
+    tls_verify: bool = False
+    tls_require_certificate: bool = False
+    tls_depth: int | None = None
+    tls_versions: tuple[str, ...] = ("tlsv1.2", "tlsv1.3")
+    tls_ciphers: tuple[str, ...] = ()
+    tls_handshake_s: float = limits.TLS_HANDSHAKE_S
+    tls_login_from: str = "distinguished_name"
+    tls_login_san_type: str = "dns"
+    tls_login_san_index: int = 0

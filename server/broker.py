@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import socket
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -25,6 +24,8 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import SHUTDOWN, Started, StartResult
 from leveret.actors.service import Service, ServiceSpec
+from leveret.broker.connection.layers.credentials import Credentials
+from leveret.broker.connection.sockets import Listening
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.node.tree import BrokerSup
@@ -36,10 +37,10 @@ from leveret.core.log.loggers import FLOODS, logger
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server import plugins
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import AMQPS, UNIX, Address, Config
 from leveret.server.definitions.file import read_definitions
 from leveret.server.errors import RefusedError
-from leveret.server.process import DataDirectory, address_of, bind
+from leveret.server.process import Bound, DataDirectory, bind
 from leveret.supervisors.spec import ChildSpec
 
 if TYPE_CHECKING:
@@ -70,12 +71,14 @@ class Broker:
     Attributes:
         addresses: of the listeners, with the real ports.
         node_id: the node's UUID; created with the data directory.
+        credentials: certificates of the TLS listeners; None: there is no TLS listener.
         node: the broker's inside, for tests and extensions.
         runtime: the actor runtime of its actors.
     """
 
     addresses: list[Address]
     node_id: uuid.UUID
+    credentials: Credentials | None
     node: Node
     runtime: Runtime
 
@@ -86,7 +89,7 @@ class Broker:
         self._files = files
         self._clock = clock
         self._directory: DataDirectory | None = None
-        self._sockets: list[socket.socket] = []
+        self._bound: list[Bound] = []
         self._store: Metadata | None = None
         self._gil_yielding = NEVER
         self._control: ControlServer | None = None
@@ -95,9 +98,12 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """An AMQP URL of the first listener, with the default user."""
+        """An AMQP URL of the first listener that has one, with the default user; amqps where it has TLS."""
         config = self.config
-        return f"amqp://{config.default_user}:{config.default_pass}@{self.addresses[0]}"
+        first = next((each for each in self.addresses if each.scheme != UNIX), self.addresses[0])
+        if first.scheme == UNIX:
+            return first.url
+        return f"{first.scheme}://{config.default_user}:{config.default_pass}@{first.place}"
 
     @property
     def root(self) -> Ref | None:
@@ -132,8 +138,8 @@ class Broker:
         Raises:
             StoreError: the data directory or its metadata cannot be used.
             AddressUnavailableError: an address cannot be bound.
-            ConfigError: the definitions file cannot be read, one of its entries cannot be created, or a plug-in cannot
-                be loaded.
+            ConfigError: the definitions file or a certificate cannot be read, an entry of the definitions cannot be
+                created, or a plug-in cannot be loaded.
             BrokerFailedError: the supervision tree did not start.
             OSError: no descriptor, no memory or no thread is left.
         """
@@ -152,8 +158,9 @@ class Broker:
             from leveret.server.snapshots.directory import clean_up  # noqa: PLC0415 - not without a folder
 
             clean_up(Files(), self._directory.path)
-        self._sockets = bind(self.config.listen)
-        self.addresses = [address_of(each) for each in self._sockets]
+        credentials = self._read_credentials()
+        self._bound = bind(self.config.listen)
+        self.addresses = [each.address for each in self._bound]
         self._gil_yielding = GilYielding(loop)
         self._store = self._open_store(loop)
         self.runtime = Runtime(self._clock, loop)
@@ -168,11 +175,33 @@ class Broker:
             self._files,
             gil_yielding=self._gil_yielding,
         )
-        self.node.sockets.listening = self._sockets
+        self.credentials = credentials
+        self.node.sockets.listening = [self._listening(each) for each in self._bound]
         await self._load(definitions)
         await self._start_tree(loop)
         if self._directory is not None:
             await self._open_control(self._directory)
+
+    def _read_credentials(self) -> Credentials | None:
+        if any(each.scheme == AMQPS for each in self.config.listen):
+            return Credentials(self.config)
+        if self.config.tls_cert_file is not None:
+            log.warning("tls_cert_file has no effect: no listener is amqps://")
+        return None
+
+    def _listening(self, bound: Bound) -> Listening:
+        address, is_proxied = bound.address, bound.address.proxy_protocol
+        if is_proxied is None:
+            is_proxied = self.config.proxy_protocol and address.scheme != UNIX
+        credentials = self.credentials if address.scheme == AMQPS else None
+        return Listening(bound.socket, credentials, is_proxied)
+
+    def reload_certificates(self) -> bool:
+        """Read the files of certificates again; return whether they could be used.
+
+        If not, the log says why, and the former ones stay in use.
+        """
+        return self.credentials is None or self.credentials.reload()
 
     def _open_store(self, loop: asyncio.AbstractEventLoop) -> Metadata:
         if self._directory is None:
@@ -266,7 +295,7 @@ class Broker:
             if self._store is not None:
                 await self._stop_tree()
         finally:
-            for each in self._sockets:
+            for each in self._bound:
                 each.close()
             if self._store is not None:
                 self._store.close()
@@ -274,7 +303,7 @@ class Broker:
             if self._directory is not None:
                 self._directory.close()
             self._control = self._root = self._store = self._directory = None
-            self._sockets = []
+            self._bound = []
             FLOODS.close()
 
     async def _stop_tree(self) -> None:
@@ -292,6 +321,7 @@ class Broker:
         if ends := [each for each in users if each is not None]:
             await asyncio.wait(ends, timeout=CLOSE_S)
         node.sockets.close_servers()
+        node.sockets.close_unfinished()
         deadline_s = loop.time() + FLUSH_S
         while node.sockets.accepted and loop.time() < deadline_s:  # noqa: ASYNC110  # bounded, and rare
             await asyncio.sleep(0.005)

@@ -17,16 +17,18 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from leveret.core import limits
 from leveret.core.errors import LeveretError, StoreError
 from leveret.core.mounts import network_file_system
-from leveret.server.config.config import DEFAULT_LISTEN, Address
+from leveret.server.config.config import DEFAULT_LISTEN, UNIX, Address
 
 LOCK: Final = "lock"
 NODE: Final = "node"
@@ -160,61 +162,85 @@ def stored_node_id(data_dir: Path) -> uuid.UUID:
     return uuid.UUID((data_dir / NODE).read_text("ascii").strip())
 
 
-def bind(addresses: Sequence[Address]) -> list[socket.socket]:
+class Bound(NamedTuple):
+    """A socket that listens.
+
+    Attributes:
+        address: as it was asked for, with the real port.
+        file: device and number of a Unix socket's file.
+    """
+
+    socket: socket.socket
+    address: Address
+    file: tuple[int, int] | None = None
+
+    def close(self) -> None:
+        """Close the socket; the file of a Unix socket goes with it, unless it is somebody else's by now."""
+        if self.file is not None:
+            with suppress(OSError):  # somebody has removed it
+                if _identity(self.address.path) == self.file:
+                    os.unlink(self.address.path)
+        self.socket.close()
+
+
+def _identity(path: str) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def bind(addresses: Sequence[Address]) -> list[Bound]:
     """Bind and listen on every address; all or none.
 
     An address of ``DEFAULT_LISTEN`` that the machine does not have is left out if at least one other
-    address remains. Several addresses with port 0 get the same free port if possible.
+    address remains. Several addresses of one scheme with port 0 get the same free port if possible.
 
     Raises:
         AddressUnavailableError: a port is in use or an address cannot be bound.
     """
-    bound: list[socket.socket] = []
+    bound: list[Bound] = []
     try:
         for address in addresses:
             bound += _bind(address, addresses, bound)
     except BaseException:
-        for listener in bound:
-            listener.close()
+        for each in bound:
+            each.close()
         raise
     if not bound:
         raise AddressUnavailableError(f"cannot listen on {addresses[0]}: address not available")
     return bound
 
 
-def address_of(listener: socket.socket) -> Address:
-    """Return the address of a bound socket, with the real port."""
-    host, port = listener.getsockname()[:2]
-    return Address(host, port)
-
-
-def _bind(
-    address: Address, addresses: Sequence[Address], bound: list[socket.socket]
-) -> list[socket.socket]:
-    """Listen on every address that a host name resolves to."""
-    listeners: list[socket.socket] = []
+def _bind(address: Address, addresses: Sequence[Address], bound: list[Bound]) -> list[Bound]:
+    """Listen on every address that a host name resolves to, or on a Unix socket."""
+    found: list[Bound] = []
     try:
+        if address.scheme == UNIX:
+            return [_unix(address)]
         port = _port(address, bound)
-        found = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
-        for family, _, _, _, place in found:
-            there = (place[0], _port(address, listeners) or port, *place[2:])
-            listeners.append(_listening(family, there))
+        places = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
+        for family, _, _, _, place in places:
+            there = (place[0], _port(address, found) or port, *place[2:])
+            listener = _listening(family, there)
+            host, real_port = listener.getsockname()[:2]
+            found.append(Bound(listener, replace(address, host=host, port=real_port)))
     except OSError as error:
         is_absent = error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
-        if is_absent and (listeners or (address in DEFAULT_LISTEN and len(addresses) > 1)):
-            return listeners
-        for listener in listeners:
-            listener.close()
+        if is_absent and (found or (address in DEFAULT_LISTEN and len(addresses) > 1)):
+            return found
+        for each in found:
+            each.close()
         if error.errno == errno.EADDRINUSE:
-            raise AddressUnavailableError(f"cannot listen on {address}: port in use") from error
+            problem = "somebody listens there" if address.scheme == UNIX else "port in use"
+            raise AddressUnavailableError(f"cannot listen on {address}: {problem}") from error
         reason = (error.strerror or str(error)).lower()
         raise AddressUnavailableError(f"cannot listen on {address}: {reason}") from error
-    return listeners
+    return found
 
 
-def _port(address: Address, bound: list[socket.socket]) -> int:
-    """Return the port to bind: for port 0 the port of the first socket bound before."""
-    return address_of(bound[0]).port if address.port == 0 and bound else address.port
+def _port(address: Address, bound: list[Bound]) -> int:
+    """Return the port to bind: for port 0 the port of the first socket of the scheme bound before."""
+    same = [each.address.port for each in bound if each.address.scheme == address.scheme]
+    return same[0] if address.port == 0 and same else address.port
 
 
 def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:
@@ -231,3 +257,45 @@ def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _unix(address: Address) -> Bound:
+    """Listen on a Unix socket; nobody can connect before its file has the permissions that were asked for."""
+    _remove_stale(address)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    bound = Bound(listener, address)
+    try:
+        listener.bind(address.path)
+        bound = bound._replace(file=_identity(address.path))
+        os.chmod(address.path, address.mode)
+        listener.listen(limits.BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+def _remove_stale(address: Address) -> None:
+    """Remove the file of a socket on which nobody listens any more.
+
+    Raises:
+        AddressUnavailableError: the file is no socket.
+        OSError: somebody listens there (EADDRINUSE), or the socket cannot be reached.
+    """
+    try:
+        mode = os.lstat(address.path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise AddressUnavailableError(f"cannot listen on {address}: the file is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(address.path)
+        except ConnectionRefusedError:
+            os.unlink(address.path)
+            return
+        except BlockingIOError:  # somebody does, and has many clients
+            pass
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))

@@ -68,7 +68,8 @@ class BrokerThread:
 
     @property
     def address(self) -> tuple[str, int]:
-        return self.broker.addresses[0]
+        host, port = self.broker.addresses[0]
+        return host, port
 
     @property
     def is_running(self) -> bool:

@@ -237,11 +237,7 @@ class Chaos:
         transport.abort()
 
     def _transport_of(self, reader: Reader) -> asyncio.Transport | None:
-        for each in self._broker.node.sockets.accepted.values():
-            ends = each.get_extra_info("peername"), each.get_extra_info("sockname")
-            if ends == (reader.peer, reader.local):
-                return each
-        return None
+        return self._broker.node.sockets.accepted.get(reader.protocol)
 
 
 def _raise(error: Exception) -> None:

@@ -68,7 +68,7 @@ class FreshVhost:
     def url(self) -> str:
         """An AMQP URL of this vhost, with user and password."""
         who = f"{quote(self.user, '')}:{quote(self.password, '')}"
-        return f"amqp://{who}@{self.broker.addresses[0]}/{quote(self.vhost, '')}"
+        return f"amqp://{who}@{self.broker.addresses[0].place}/{quote(self.vhost, '')}"
 
     # The contents.
 

@@ -22,7 +22,13 @@ from hypothesis import Phase, settings
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.log.loggers import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.nodes import BrokerUnderTest, rabbitmq, start_leveret, stop_leveret
+from rigs.nodes import (
+    BrokerUnderTest,
+    rabbitmq,
+    start_leveret,
+    start_leveret_with_tls,
+    stop_leveret,
+)
 
 CI = bool(os.environ.get("CI"))
 
@@ -38,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rabbitmq", metavar="HOST:PORT", help="talk to this RabbitMQ, not to Leveret"
     )
+    parser.addoption("--tls", action="store_true", help="the raw client talks TLS to Leveret")
     parser.addoption("--seed", type=int, help="seed of the tests that choose at random")
 
 
@@ -112,7 +119,8 @@ def broker(
     if address := request.config.getoption("--rabbitmq"):
         yield rabbitmq(address)
         return
-    running = start_leveret(tmp_path_factory.mktemp("leveret"))
+    start = start_leveret_with_tls if request.config.getoption("--tls") else start_leveret
+    running = start(tmp_path_factory.mktemp("leveret"))
     yield running
     stop_leveret(running)
 

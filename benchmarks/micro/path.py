@@ -38,7 +38,7 @@ class Wire(asyncio.Transport):
         self.out += len(data)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return None if name == "socket" else ("127.0.0.1", 1)
+        return ("127.0.0.1", 1) if name in {"peername", "sockname"} else None
 
     def is_closing(self) -> bool:
         return False

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from leveret.broker.connection.address import UNIX
 from leveret.core.log.loggers import logger
 from leveret.core.shortage import DESCRIPTORS, MEMORY
 
 if TYPE_CHECKING:
-    from leveret.broker.connection.sockets import Sockets
+    from leveret.broker.connection.sockets import Listening, Sockets
 
 log = logger(__name__)
 
@@ -26,11 +28,12 @@ RETRY_S: Final = 0.1
 
 
 class Accepting:
-    """Accepts on one socket until ``close``, which closes it."""
+    """Accepts on a duplicate of one socket until ``close``, which closes the duplicate."""
 
-    def __init__(self, sockets: Sockets, listening: socket.socket) -> None:
+    def __init__(self, sockets: Sockets, listening: Listening) -> None:
         self._sockets = sockets
-        self._listening = listening
+        self._source = listening
+        self._listening = listening.socket.dup()
         self._loop = asyncio.get_running_loop()
         self._coming: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -69,7 +72,7 @@ class Accepting:
             except OSError as error:
                 self._failed(error)
                 return
-            if self._sockets.has_room(peer):
+            if self._sockets.has_room(peer or (UNIX, 0)):
                 accepted.setblocking(False)
                 task = self._loop.create_task(self._connect(accepted))
                 self._coming.add(task)
@@ -79,7 +82,8 @@ class Accepting:
 
     async def _connect(self, accepted: socket.socket) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._sockets.new_protocol, accepted)
+            new_protocol = partial(self._sockets.new_protocol, self._source)
+            await self._loop.connect_accepted_socket(new_protocol, accepted)
         except OSError:  # the peer has reset it meanwhile
             accepted.close()
 

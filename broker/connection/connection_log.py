@@ -30,7 +30,7 @@ _TLS: Final = b"\x16\x03"  # how a TLS client begins
 
 def header_problem(header: bytes) -> str:
     """Return why these first bytes of a client are no protocol header."""
-    hint = " (a TLS client; there is no TLS here)" if header.startswith(_TLS) else ""
+    hint = " (a TLS client; this listener has no TLS)" if header.startswith(_TLS) else ""
     return f"no AMQP 0-9-1 header but {header!r}{hint}"
 
 

@@ -23,9 +23,13 @@ from leveret.amqp.methods import (
     decode,
 )
 from leveret.amqp.tables import Table, typed
+from leveret.broker.connection.layers.certificate import certificate_of, login_name
+from leveret.broker.vhost.access import LoginRefused
 from leveret.core.limits import FRAME_MIN_BYTES
 
 if TYPE_CHECKING:
+    from ssl import SSLObject
+
     from leveret.amqp.fields import Method
     from leveret.broker.connection.connections import Connections
     from leveret.broker.vhost.access import User
@@ -48,6 +52,7 @@ _CAPABILITIES: Final = (
     "direct_reply_to",
 )
 _MECHANISMS: Final = {"PLAIN": sasl.plain, "AMQPLAIN": sasl.amqplain}
+_EXTERNAL: Final = "EXTERNAL"
 
 
 class RefusedError(Exception):
@@ -100,9 +105,12 @@ def server_properties(settings: BrokerSettings) -> Table:
 class Handshake:
     """The state of one connection before it is open."""
 
-    def __init__(self, connections: Connections[Any], from_loopback: bool) -> None:
+    def __init__(
+        self, connections: Connections[Any], from_loopback: bool, tls: SSLObject | None = None
+    ) -> None:
         self._connections = connections
         self._from_loopback = from_loopback
+        self._tls = tls
         self._state = spec.CONNECTION_START_OK
         self._user: User | None = None
         self.client_properties: Table = {}
@@ -122,8 +130,18 @@ class Handshake:
 
     def start(self) -> ConnectionStart:
         return ConnectionStart(
-            0, 9, server_properties(self._connections.settings), b"AMQPLAIN PLAIN", b"en_US"
+            0,
+            9,
+            server_properties(self._connections.settings),
+            " ".join(self._mechanisms).encode(),
+            b"en_US",
         )
+
+    @property
+    def _mechanisms(self) -> list[str]:
+        """The mechanisms that are offered, in RabbitMQ's order."""
+        offered = sorted(self._connections.settings.auth_mechanisms)
+        return [each for each in offered if each != _EXTERNAL or self._tls is not None]
 
     def method(self, ids: int, arguments: bytes) -> Method | Opened | None:
         """Take the client's next method.
@@ -155,17 +173,13 @@ class Handshake:
         field = self.client_properties.get("capabilities")
         if field is not None and field[0] == "F":
             self._capabilities = field[1]
-        mechanism = _MECHANISMS.get(method.mechanism)
-        if mechanism is None:
+        if method.mechanism not in self._mechanisms:
             raise RefusedError(f"unknown mechanism '{method.mechanism}'")
         try:
-            name, password = mechanism(method.response)
-        except ProtocolError as error:
-            raise RefusedError(error.log_text) from error
-        try:
-            self._user = self._connections.access.authenticate(
-                name, password, method.mechanism, self._from_loopback
-            )
+            if method.mechanism == _EXTERNAL:
+                self._user = self._by_certificate()
+            else:
+                self._user = self._by_password(method)
         except AccessRefused as error:
             if not self.tells_failures:
                 raise RefusedError(error.log_text) from error
@@ -175,6 +189,31 @@ class Handshake:
         settings = self._connections.settings
         self._state = spec.CONNECTION_TUNE_OK
         return ConnectionTune(settings.channel_max, settings.frame_max, settings.heartbeat_s)
+
+    def _by_password(self, method: ConnectionStartOk) -> User:
+        try:
+            name, password = _MECHANISMS[method.mechanism](method.response)
+        except ProtocolError as error:
+            raise RefusedError(error.log_text) from error
+        return self._connections.access.authenticate(
+            name, password, method.mechanism, self._from_loopback
+        )
+
+    def _by_certificate(self) -> User:
+        """Return the user that the client's certificate stands for; the response of EXTERNAL has no meaning."""
+        assert self._tls is not None
+        settings = self._connections.settings
+        certificate = certificate_of(self._tls)
+        if not certificate:
+            problem = "connection peer presented no TLS (x.509) certificate"
+            raise LoginRefused(_EXTERNAL, problem)
+        kind = settings.tls_login_from
+        name = login_name(
+            certificate, kind, settings.tls_login_san_type, settings.tls_login_san_index
+        )
+        if name is None:
+            raise LoginRefused(_EXTERNAL, f"no name found: the certificate has no {kind}")
+        return self._connections.access.admit(name, _EXTERNAL, self._from_loopback)
 
     def _tune(self, method: ConnectionTuneOk) -> None:
         settings = self._connections.settings

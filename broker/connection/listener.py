@@ -8,7 +8,7 @@ belong to the node too, so the successor of a killed listener can close them.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -17,12 +17,15 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed, Down
 from leveret.broker.connection.accepting import Accepting
 from leveret.broker.connection.connections import registered
+from leveret.broker.connection.layers.credentials import LOOK_S, Credentials
 from leveret.broker.connection.sockets import READERS, Accepted, Sockets
 from leveret.core.limits import LINGER_S
 from leveret.core.log.loggers import logger
 from leveret.supervisors.requests import StartChild
 
 log = logger(__name__)
+
+_LOOK: Final = "look"  # a timer: at the files of certificates
 
 
 class _Linger(Struct, eq=False):
@@ -45,8 +48,14 @@ class Listener(GenServer):
             if not protocol.is_attached:
                 self._see_closed(transport)
         for listening in sockets.listening:
-            sockets.servers.append(Accepting(sockets, listening.dup()))
+            sockets.servers.append(Accepting(sockets, listening))
         self.runtime.register(name, self.ref)
+        if self._credentials():
+            self.start_timer(LOOK_S, _LOOK)
+
+    def _credentials(self) -> set[Credentials]:
+        found = {each.credentials for each in self.sockets.listening}
+        return {each for each in found if each is not None}
 
     def handle_cast(self, message: Any) -> None:
         assert type(message) is Accepted
@@ -70,6 +79,10 @@ class Listener(GenServer):
                 self._see_closed(transport)
         elif type(message) is _Linger:
             message.transport.abort()
+        elif message == _LOOK:
+            for each in self._credentials():
+                each.look()
+            self.start_timer(LOOK_S, _LOOK)
 
     def _see_closed(self, transport: asyncio.Transport) -> None:
         """Close the socket of a reader that has ended; a peer that does not read gets some time."""

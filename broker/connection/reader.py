@@ -111,8 +111,7 @@ class Reader(GenServer):
         self.connections = connections
         self.protocol = protocol
         transport.set_write_buffer_limits(_WRITE_HIGH_BYTES, _WRITE_LOW_BYTES)
-        self.peer = transport.get_extra_info("peername")
-        self.local = transport.get_extra_info("sockname")
+        self.peer, self.local = protocol.peer, protocol.local
         self.connected_at_s = self.runtime.clock.wall_s()
         self.log = ConnectionLog(self.name, self.peer, self.runtime.clock.monotonic_s())
         self.state = State.HEADER
@@ -147,7 +146,7 @@ class Reader(GenServer):
     @property
     def name(self) -> str:
         """``peer -> local``, as RabbitMQ names connections."""
-        return f"{address.shown(self.peer)} -> {address.shown(self.local)}"
+        return address.name(self.peer, self.local)
 
     @property
     def contents_bytes(self) -> int:
@@ -281,7 +280,8 @@ class Reader(GenServer):
             self.writer.write(REFUSAL)
             self._part()
             return
-        self.handshake = Handshake(self.connections, address.is_loopback(self.peer))
+        is_local = address.is_loopback(self.peer)
+        self.handshake = Handshake(self.connections, is_local, self.protocol.tls)
         self._enter(Event.HEADER_ACCEPTED)
         self.send_method(self.handshake.start())
         if rest:

@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
 
-from leveret.broker.connection.connection_log import TO_MAKE_ROOM, refused_at_once
+from leveret.broker.connection import address
+from leveret.broker.connection.connection_log import TO_MAKE_ROOM, ConnectionLog, refused_at_once
+from leveret.broker.connection.layers.handshakes import Handshakes
+from leveret.broker.connection.layers.proxy import ProxiedSocket
+from leveret.broker.connection.layers.tls import TlsTransport
 from leveret.core.transports import let_go
 
 if TYPE_CHECKING:
     import socket
+    import ssl
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.admission import Admission
     from leveret.broker.connection.connections import Connections
+    from leveret.broker.connection.layers.credentials import Credentials
+    from leveret.broker.connection.layers.proxy_header import Place
 
 LISTENER: Final = "listener"
 READERS: Final = "readers"
@@ -59,6 +67,20 @@ class Accepted(Struct, eq=False):
     protocol: ConnectionProtocol
 
 
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A socket that listens, and what lies between the sockets it accepts and their connections.
+
+    Attributes:
+        credentials: of TLS; None: there is no TLS.
+        is_proxied: connections begin with a header of the PROXY protocol.
+    """
+
+    socket: socket.socket
+    credentials: Credentials | None = None
+    is_proxied: bool = False
+
+
 class Sockets:
     """The sockets of one node.
 
@@ -74,7 +96,8 @@ class Sockets:
         self.runtime = runtime
         self.connections = connections
         self.admission = admission
-        self.listening: list[socket.socket] = []
+        self.listening: list[Listening] = []
+        self._handshakes = Handshakes(runtime.after_round)
         self.servers: list[Server] = []
         self.accepted: dict[ConnectionProtocol, asyncio.Transport] = {}
 
@@ -100,21 +123,36 @@ class Sockets:
         limit = self.connections.settings.connections_max
         refused_at_once(peer, f"connections_max: {limit} connections are open")
 
-    def new_protocol(self) -> ConnectionProtocol:
-        return ConnectionProtocol(self)
+    def new_protocol(self, listening: Listening) -> asyncio.Protocol:
+        """Return the protocol of a socket that was accepted: of the connection, or of a layer before it."""
+        protocol = ConnectionProtocol(self)
+        if not listening.is_proxied:
+            return self._above_proxy(listening, protocol)
+        following = partial(self._above_proxy, listening, protocol)
+        return ProxiedSocket(protocol, following, self.runtime.clock)
 
-    def accept(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> bool:
+    def _above_proxy(self, listening: Listening, protocol: ConnectionProtocol) -> asyncio.Protocol:
+        if listening.credentials is None:
+            return protocol
+        clock = self.runtime.clock
+        return TlsTransport(listening.credentials, protocol, self._handshakes, clock)
+
+    def arrived(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> bool:
         """Take a new socket, unless the node is stopping or full."""
         self.accepted[protocol] = transport
-        listener = self.runtime.whereis(LISTENER)
-        if listener is None or self.connections.is_stopping:
+        if not self.has_listener or self.connections.is_stopping:
             return False
         if self.is_full:
-            self._refuse(transport.get_extra_info("peername"))
+            self._refuse(protocol.peer)
             return False
         self.admission.waits(protocol, transport)
-        self.runtime.send(listener, Accepted(transport, protocol))
         return True
+
+    def connected(self, transport: asyncio.Transport, protocol: ConnectionProtocol) -> None:
+        """Have a reader started for a socket whose first byte of AMQP can come."""
+        listener = self.runtime.whereis(LISTENER)
+        if listener is not None:
+            self.runtime.send(listener, Accepted(transport, protocol))
 
     def closed(self, protocol: ConnectionProtocol) -> None:
         self.accepted.pop(protocol, None)
@@ -125,6 +163,12 @@ class Sockets:
             server.close()
         self.servers.clear()
 
+    def close_unfinished(self) -> None:
+        """Close the sockets that no reader has got: their TLS handshake or PROXY header is under way."""
+        for protocol, transport in list(self.accepted.items()):
+            if not protocol.has_begun:
+                transport.abort()
+
 
 class ConnectionProtocol(asyncio.Protocol):
     """Passes the transport's events to a reader.
@@ -132,17 +176,38 @@ class ConnectionProtocol(asyncio.Protocol):
     Reading is paused until the reader has been started and has attached itself. uvloop begins to read after
     ``connection_made`` although reading was paused there, so bytes that come early wait for the reader. It
     also looks ``data_received`` up only in ``set_protocol``, which ``attach`` therefore calls again.
+
+    Attributes:
+        peer: the client's address, which a proxy may have told.
+        local: the address that it has connected to.
     """
 
-    __slots__ = ("_early", "_reader", "_sockets", "_transport", "data_received")
+    __slots__ = (
+        "_early", "_reader", "_sockets", "_transport", "data_received", "local", "peer",
+    )  # fmt: skip
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
         self._reader: SocketReader | None = None
         self._transport: asyncio.Transport | None = None
         self._early: list[bytes] = []
+        self.peer: Any = None
+        self.local: Any = None
         # asyncio calls this with received bytes: a turn of the reader, once it is attached.
         self.data_received: Callable[[bytes], None] = self._early.append  # type: ignore[assignment]
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        """The TLS of the connection, if there is any."""
+        found: ssl.SSLObject | None = None
+        if self._transport is not None:
+            found = self._transport.get_extra_info("ssl_object")
+        return found
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a reader has got this connection."""
+        return self._reader is not None
 
     @property
     def is_attached(self) -> bool:
@@ -162,10 +227,34 @@ class ConnectionProtocol(asyncio.Protocol):
 
         uvloop's transports are not instances of asyncio's classes, so the class is not checked.
         """
-        self._transport = transport
         transport.pause_reading()
-        if not self._sockets.accept(transport, self):
+        if self.arrived(transport):
+            self._sockets.connected(transport, self)
+        else:
             transport.abort()
+
+    def arrived(self, transport: asyncio.Transport) -> bool:
+        """Count a socket in, below any layer first; return whether it may stay."""
+        self._transport = transport
+        if self.peer is None:
+            self.peer, self.local = address.ends_of(transport)
+        return self._sockets.arrived(transport, self)
+
+    def comes_from(self, peer: Place, local: Place | None) -> None:
+        """Take the addresses that a proxy tells."""
+        self.peer, self.local = peer, local
+
+    def refused(self, reason: str, has_spoken: bool) -> None:
+        """Write that the socket is closed before there is a connection; the level is debug for a health check."""
+        if self not in self._sockets.accepted:  # it made room, which is written
+            return
+        now_s = self._sockets.runtime.clock.monotonic_s()
+        log = ConnectionLog(address.name(self.peer, self.local), self.peer, now_s)
+        if has_spoken:
+            log.refused(reason)
+        else:
+            log.ends(reason)
+            log.closed(now_s, reason)
 
     def opened(self) -> None:
         """The connection is open: its socket is not closed for another one."""
@@ -184,7 +273,7 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._reader is not None:
             self._reader.makes_room()
         elif transport is not None:
-            refused_at_once(transport.get_extra_info("peername"), TO_MAKE_ROOM)
+            refused_at_once(self.peer, TO_MAKE_ROOM)
 
     def eof_received(self) -> None:
         """The transport closes itself after this, when it has written what it has to write."""

@@ -120,6 +120,17 @@ class Access:
         is_right = verify_password(password, row.password_hash, row.hashing_algorithm)
         if user is None or not is_right:
             raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
+        return self.admit(name, mechanism, from_loopback)
+
+    def admit(self, name: str, mechanism: str, from_loopback: bool) -> User:
+        """Return a user whose name is known to be right.
+
+        Raises:
+            LoginRefused: no such user, or not from here.
+        """
+        user = self.users.get(name)
+        if user is None:
+            raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
         if name in self._loopback_users and not from_loopback:
             raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
         return user

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.tables import plain, type_name
 from leveret.broker.connection import address
+from leveret.broker.connection.layers.certificate import (
+    certificate_of,
+    distinguished_name,
+    validity,
+)
+from leveret.broker.connection.layers.credentials import ciphers
 from leveret.broker.connection.states import State
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from ssl import SSLObject
 
     from leveret.amqp.tables import Field, Table
     from leveret.broker.connection.reader import Reader
@@ -150,9 +157,32 @@ def connection(reader: Reader) -> Row:
         "connected_at": int(reader.connected_at_s * 1000),
         **socket_counts(reader.writer.descriptor),
         "protocol": [0, 9, 1],
-        "ssl": False,
+        **_tls(reader.protocol.tls),
         "client_properties": triples(opened.client_properties) if opened is not None else [],
     }
+
+
+def _tls(tls: SSLObject | None) -> Row:
+    """Return RabbitMQ's columns of TLS; a connection without it has ``ssl`` alone."""
+    cipher = tls.cipher() if tls is not None else None
+    if tls is None or cipher is None:
+        return {"ssl": False}
+    found = ciphers().get(cipher[0], {})
+    exchange, authentication = found.get("kea", "kx-"), found.get("auth", "auth-")
+    by = f"{exchange[3:]}_{authentication[5:]}" if authentication != "auth-any" else exchange[3:]
+    certificate = certificate_of(tls)
+    row = {
+        "ssl": True,
+        "ssl_protocol": (tls.version() or "").lower(),
+        "ssl_key_exchange": by,
+        "ssl_cipher": found.get("symmetric", cipher[0]).replace("-", "_"),
+        "ssl_hash": "aead" if found.get("aead") else found.get("digest") or "",
+    }
+    if certificate:
+        row["peer_cert_subject"] = distinguished_name(certificate["subject"])
+        row["peer_cert_issuer"] = distinguished_name(certificate["issuer"])
+        row["peer_cert_validity"] = validity(certificate)
+    return row
 
 
 def connection_state(reader: Reader) -> str:

@@ -20,7 +20,7 @@ from leveret.core.printable import printable
 from leveret.server import control
 from leveret.server.cli import ctl
 from leveret.server.cli import snapshot_arguments as snapshot
-from leveret.server.config.config import LOG_LEVELS, parse_address
+from leveret.server.config.config import FORMS, LOG_LEVELS, parse_address
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
@@ -89,7 +89,9 @@ def parser() -> Parser:
 
 def _add_serve(commands: Any) -> None:
     serve = commands.add_parser("serve", help="run a broker")
-    serve.add_argument("--listen", action="append", metavar="HOST:PORT", help="may be repeated")
+    serve.add_argument(
+        "--listen", action="append", metavar="ADDRESS", help=f"{FORMS}; may be repeated"
+    )
     serve.add_argument("--data", type=Path, metavar="DIR", help="data directory (./data)")
     serve.add_argument("--config", type=Path, metavar="FILE", help="leveret.toml or rabbitmq.conf")
     serve.add_argument(

@@ -1,7 +1,7 @@
 """``leveret serve``: a broker as a process of its own.
 
 Only this command sets up logging, signals and the interpreter's settings; an embedding service does so itself.
-SIGTERM and SIGINT stop the broker; a second signal ends the process at once.
+SIGTERM and SIGINT stop the broker; a second signal ends the process at once. SIGHUP reads the certificates again.
 
 One line on standard output says that every vhost serves (``ready``). Where some are down, a line before it names
 each of them and why (``degraded``), and ``ready`` follows when all serve.
@@ -102,6 +102,7 @@ async def _serve(config: Config) -> None:
     _tune_interpreter()
     descriptors_limit = descriptors.raise_limit()
     async with Broker(config) as broker:
+        loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
         gc.freeze()
         log.info("file descriptors limit=%d", descriptors_limit)
         background = [
@@ -120,7 +121,7 @@ async def _serve(config: Config) -> None:
 
 async def _tell_ready(broker: Broker, config: Config) -> None:
     """Say when every vhost serves, and before that which do not."""
-    address, version = f"amqp://{broker.addresses[0]}", leveret.__version__
+    address, version = broker.addresses[0].url, leveret.__version__
     for vhost, reason in broker.degraded.items():
         _say(f"leveret {version} degraded: {address} vhost={value(vhost)} reason={value(reason)}")
     await broker.wait_serving()

@@ -7,39 +7,96 @@ setting.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from leveret.core import limits
 from leveret.core.errors import ConfigError
 from leveret.core.settings import BrokerSettings
 
 DEFAULT_PORT: Final = 5672
+AMQP: Final = "amqp"
+AMQPS: Final = "amqps"
+UNIX: Final = "unix"
+SCHEMES: Final = (AMQP, AMQPS, UNIX)
+UNIX_MODE: Final = 0o660
+MECHANISMS: Final = ("PLAIN", "AMQPLAIN", "EXTERNAL")
+TLS_VERSIONS: Final = ("tlsv1.2", "tlsv1.3")
+TLS_LOGIN_NAMES: Final = ("distinguished_name", "common_name", "subject_alternative_name")
+TLS_SAN_TYPES: Final = ("dns", "ip", "email", "uri")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
 
-class Address(NamedTuple):
-    """The address of a listener; port 0 takes a free port."""
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a listener; it unpacks to host and port.
+
+    Attributes:
+        host: empty for a Unix socket.
+        port: 0 takes a free port.
+        scheme: ``amqp``, ``amqps`` (TLS) or ``unix``.
+        proxy_protocol: connections begin with a header of the PROXY protocol; None: as
+            ``Config.proxy_protocol`` says, and not on a Unix socket.
+        path: of a Unix socket.
+        mode: permissions of the Unix socket's file; who may write to it may connect.
+    """
 
     host: str
     port: int
+    scheme: str = AMQP
+    _: KW_ONLY
+    proxy_protocol: bool | None = None
+    path: str = ""
+    mode: int = UNIX_MODE
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.host, self.port))
+
+    @property
+    def place(self) -> str:
+        """``HOST:PORT``, or the path."""
+        if self.path:
+            return self.path
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The place with its scheme: ``amqps://HOST:PORT``, ``unix:///PATH``."""
+        return f"{self.scheme}://{self.place}"
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return self.place if self.scheme == AMQP else self.url
 
 
 DEFAULT_LISTEN: Final = (Address("127.0.0.1", DEFAULT_PORT), Address("::1", DEFAULT_PORT))
+FORMS: Final = "HOST:PORT, amqps://HOST:PORT or unix:///PATH"
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str, scheme: str = AMQP) -> Address:
     """Parse ``HOST:PORT``, ``[IPv6]:PORT`` or a bare ``PORT`` (on 127.0.0.1).
+
+    ``amqp://`` and ``amqps://`` may stand before it and replace ``scheme``; ``unix:///PATH`` is a Unix socket. Options
+    follow a ``?``: ``proxy_protocol=true``, and ``mode=0660`` for a Unix socket.
 
     Raises:
         ConfigError: the text has another form.
     """
-    host, colon, port = text.rpartition(":")
+    before, mark, rest = text.partition("://")
+    if mark:
+        scheme = before
+    if scheme not in SCHEMES:
+        raise ConfigError(f'address "{text}" is not {FORMS}')
+    place, _, query = (rest if mark else text).partition("?")
+    options = _options(text, query, scheme)
+    if scheme == UNIX:
+        if not place.startswith("/"):
+            raise ConfigError(f'address "{text}" is not unix:///PATH with an absolute path')
+        return Address("", 0, UNIX, path=place, **options)
+    host, colon, port = place.rpartition(":")
     if not colon:
         host = "127.0.0.1"
     elif host.startswith("[") and host.endswith("]"):
@@ -48,7 +105,21 @@ def parse_address(text: str) -> Address:
         raise ConfigError(f'address "{text}" is not HOST:PORT; IPv6 is written [HOST]:PORT')
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise ConfigError(f'address "{text}" is not HOST:PORT with a port from 0 to 65535')
-    return Address(host, int(port))
+    return Address(host, int(port), scheme, **options)
+
+
+def _options(text: str, query: str, scheme: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for option in query.split("&") if query else ():
+        name, _, given = option.partition("=")
+        if name == "proxy_protocol" and given in {"true", "false"}:
+            options[name] = given == "true"
+        elif name == "mode" and scheme == UNIX and re.fullmatch("0?[0-7]{3}", given):
+            options[name] = int(given, 8)
+        else:
+            allowed = "proxy_protocol=true|false" + (", mode=0660" if scheme == UNIX else "")
+            raise ConfigError(f'address "{text}" has the option "{option}"; allowed: {allowed}')
+    return options
 
 
 class SettingError(ConfigError):
@@ -74,6 +145,7 @@ class Config(BrokerSettings):
         log_file_level: of that file; None: ``log_level``.
         load_definitions: a definitions file, imported at every start before clients can connect. With
             it, an empty data directory gets no default user and no default vhost.
+        proxy_protocol: connections to TCP and TLS listeners begin with a header of the PROXY protocol.
     """
 
     listen: tuple[Address, ...] = DEFAULT_LISTEN
@@ -83,12 +155,15 @@ class Config(BrokerSettings):
     log_file_level: str | None = None
     _: KW_ONLY
     load_definitions: Path | None = None
+    proxy_protocol: bool = False
 
     def __post_init__(self) -> None:
         folder: object = self.data_dir
         if isinstance(folder, str):  # from untyped code
             object.__setattr__(self, "data_dir", Path(folder))
         self._check_listen()
+        self._check_tls()
+        self._check_login()
         self._check_wire()
         self._check_ceilings()
         self._check_alarms()
@@ -105,8 +180,28 @@ class Config(BrokerSettings):
         if not self.listen:
             raise SettingError("listen", "has no address; at least one is needed")
         for address in self.listen:
-            if not address.host or not 0 <= address.port <= 65_535:
-                raise _refusal("listen", str(address), "HOST:PORT")
+            is_there = bool(address.path) if address.scheme == UNIX else bool(address.host)
+            if not is_there or not 0 <= address.port <= 65_535 or address.scheme not in SCHEMES:
+                raise _refusal("listen", str(address), FORMS)
+
+    def _check_tls(self) -> None:
+        listeners = [each for each in self.listen if each.scheme == AMQPS]
+        if listeners and self.tls_cert_file is None:
+            raise SettingError("listen", f"has {listeners[0]}, which needs tls_cert_file")
+        if self.tls_verify and self.tls_ca_file is None:
+            raise SettingError("tls_verify", "needs tls_ca_file: the authorities that are trusted")
+        if self.tls_require_certificate and not self.tls_verify:
+            raise SettingError("tls_require_certificate", "needs tls_verify")
+        if self.tls_depth is not None:
+            _within("tls_depth", self.tls_depth, 0, 255)
+        _chosen("tls_versions", self.tls_versions, TLS_VERSIONS)
+        _within("tls_handshake_s", self.tls_handshake_s, 0.1, 3_600)
+
+    def _check_login(self) -> None:
+        _chosen("auth_mechanisms", self.auth_mechanisms, MECHANISMS)
+        _chosen("tls_login_from", (self.tls_login_from,), TLS_LOGIN_NAMES)
+        _chosen("tls_login_san_type", (self.tls_login_san_type,), TLS_SAN_TYPES)
+        _within("tls_login_san_index", self.tls_login_san_index, 0, 1_000)
 
     def _check_wire(self) -> None:
         if self.frame_max != 0:
@@ -149,6 +244,13 @@ class Config(BrokerSettings):
 def _within(key: str, value: float, low: float, high: float, also: str = "") -> None:
     if isinstance(value, bool) or not low <= value <= high:
         raise _refusal(key, str(value), f"{also}{low} to {high}")
+
+
+def _chosen(field: str, found: tuple[str, ...], allowed: tuple[str, ...]) -> None:
+    if wrong := [each for each in found if each not in allowed]:
+        raise _refusal(field, wrong[0], ", ".join(allowed))
+    if not found:
+        raise SettingError(field, f"is empty; allowed: {', '.join(allowed)}")
 
 
 def _refusal(field: str, value: str, allowed: str) -> SettingError:

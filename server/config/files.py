@@ -13,13 +13,22 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.core.sizes import SizeLimit
-from leveret.server.config.config import Address, Config, SettingError, parse_address
+from leveret.server.config.config import (
+    AMQP,
+    AMQPS,
+    DEFAULT_LISTEN,
+    Address,
+    Config,
+    SettingError,
+    parse_address,
+)
 from leveret.server.config.keys import (
     KEYS,
     OF_LATER_VERSIONS,
@@ -151,7 +160,7 @@ def read_rabbitmq(source: str, path: Path) -> Found:
 
 def _rabbitmq_names() -> list[str]:
     names = [name for key in KEYS for name in key.rabbitmq.split()]
-    return [*names, "listeners.tcp.default", "log.console", *WITHOUT_EFFECT]
+    return [*names, *_LISTENERS, "log.console", *WITHOUT_EFFECT]
 
 
 def _rabbitmq_lines(source: str, path: Path) -> Iterator[Line]:
@@ -179,25 +188,47 @@ def _take_collected(collected: dict[str, dict[str, Line]], path: Path, found: Fo
 
 
 def _listeners(lines: dict[str, Line], path: Path) -> tuple[Address, ...]:
+    """Collect the listeners; the default ones stay unless others without TLS are named, or ``none``."""
     listen: list[Address] = []
+    keeps_default = True
     for name, line in lines.items():
-        if not name or "." in name:
-            if line.value == "none" and not name:
-                continue
-            raise _unknown(path, line.number, line.key, ["listeners.tcp.default"])
+        kind, _, own = name.partition(".")
+        if kind not in _SCHEMES or "." in own or (not own and line.value != "none"):
+            raise _unknown(path, line.number, line.key, _LISTENERS)
+        if kind == "tcp":
+            keeps_default = False
+        if not own:
+            continue
         if line.value.isdigit():
             hosts = ("127.0.0.1", "::1")
-            listen += [_address(f"[{host}]:{line.value}", path, line) for host in hosts]
+            listen += [_address(f"[{host}]:{line.value}", path, line, kind) for host in hosts]
         else:
-            listen.append(_address(line.value, path, line))
-    return tuple(dict.fromkeys(listen))
+            listen.append(_address(line.value, path, line, kind))
+    return tuple(dict.fromkeys([*(DEFAULT_LISTEN if keeps_default else ()), *listen]))
 
 
-def _address(value: str, path: Path, line: Line) -> Address:
+_SCHEMES: Final = {"tcp": AMQP, "ssl": AMQPS}
+_LISTENERS: Final = ["listeners.tcp.default", "listeners.ssl.default"]
+
+
+def _address(value: str, path: Path, line: Line, kind: str) -> Address:
     if value.count(":") > 1 and not value.startswith("["):  # RabbitMQ accepts ::1:5672
         host, _, port = value.rpartition(":")
         value = f"[{host}]:{port}"
-    return _converted(parse_address, value, path, line.number, line.key)  # type: ignore[no-any-return]
+    if "/" in value or "?" in value:
+        raise ConfigError(
+            f'{path}:{line.number}: {line.key} is "{value}"; allowed: PORT, HOST:PORT'
+        )
+    found = _converted(parse_address, value, path, line.number, line.key)
+    return replace(found, scheme=_SCHEMES[kind])  # type: ignore[no-any-return]
+
+
+def _texts(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
+    """Collect the values of numbered keys, in the order of the file."""
+    for name, line in lines.items():
+        if not name or "." in name:
+            raise _unknown(path, line.number, line.key, [line.key + ".1"])
+    return tuple(line.value for line in lines.values())
 
 
 def _named(lines: dict[str, Line], path: Path) -> Iterator[str]:
@@ -245,7 +276,10 @@ def _limit(lines: dict[str, Line], path: Path) -> SizeLimit:
 
 
 COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] = {
-    "listeners.tcp": ("listen", _listeners),
+    "listeners": ("listen", _listeners),
+    "auth_mechanisms": ("auth_mechanisms", _texts),
+    "ssl_options.versions": ("tls_versions", _texts),
+    "ssl_options.ciphers": ("tls_ciphers", _texts),
     "default_user_tags": ("default_user_tags", _user_tags),
     "loopback_users": ("loopback_users", _loopback_users),
     "default_permissions": ("default_permissions", _permissions),
@@ -259,7 +293,8 @@ def _converted(convert: Any, value: Any, path: Path, line: int, name: str) -> An
     try:
         return convert(value)
     except ValueError as error:
-        raise ConfigError(f'{path}:{line}: {name} is "{value}"; allowed: {error}') from error
+        shown = "..." if name.endswith(("pass", "password")) else value
+        raise ConfigError(f'{path}:{line}: {name} is "{shown}"; allowed: {error}') from error
     except ConfigError as error:
         raise ConfigError(f"{path}:{line}: {name}: {error}") from error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from leveret.core.sizes import SizeLimit, parse_size
-from leveret.server.config.config import LOG_LEVELS, Address, parse_address
+from leveret.server.config.config import LOG_LEVELS, TLS_LOGIN_NAMES, Address, parse_address
 
 Converter = Callable[[Any], Any]
 
@@ -83,6 +83,13 @@ def addresses(value: object) -> tuple[Address, ...]:
     return tuple(parse_address(entry) for entry in strings(entries))
 
 
+def switch(value: object) -> bool:
+    """Check a boolean."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
 def path(value: object) -> Path:
     """Convert a path; a relative path starts at the working directory."""
     return Path(text(value)).expanduser()
@@ -139,6 +146,21 @@ def conf_switch(value: str) -> bool:
     return value == "true"
 
 
+def conf_verify(value: str) -> bool:
+    """Parse ``verify_peer`` or ``verify_none``."""
+    if value not in {"verify_peer", "verify_none"}:
+        raise ValueError("verify_peer, verify_none")
+    return value == "verify_peer"
+
+
+def conf_login_from(value: str) -> str:
+    """Parse which name of a certificate is the user; RabbitMQ has two words for one of them."""
+    found = "subject_alternative_name" if value == "subject_alt_name" else value
+    if found not in TLS_LOGIN_NAMES:
+        raise ValueError(", ".join(TLS_LOGIN_NAMES))
+    return found
+
+
 def size(value: object) -> int:
     """Convert a number of bytes, or a size such as ``512MiB`` or ``2GB``."""
     if isinstance(value, bool) or not isinstance(value, int | str) or str(value).startswith("-"):
@@ -166,11 +188,38 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 KEYS: Final = (
-    Key("listen", "listen", addresses, "listeners.tcp.$name"),
+    Key("listen", "listen", addresses, "listeners.tcp.$name listeners.ssl.$name"),
+    Key("proxy_protocol", "proxy_protocol", switch, "proxy_protocol", conf_switch),
     Key("data_dir", "data_dir", path),
     Key("log.level", "log_level", text, "log.console.level log.level", conf_level),
     Key("log.file", "log_file", path, "log.file", conf_log_file),
     Key("log.file_level", "log_file_level", text, "log.file.level", conf_level),
+    Key("tls.cert_file", "tls_cert_file", path, "ssl_options.certfile", path),
+    Key("tls.key_file", "tls_key_file", path, "ssl_options.keyfile", path),
+    Key("tls.key_password", "tls_key_password", text, "ssl_options.password", text),
+    Key("tls.ca_file", "tls_ca_file", path, "ssl_options.cacertfile", path),
+    Key("tls.verify", "tls_verify", switch, "ssl_options.verify", conf_verify),
+    Key(
+        "tls.require_certificate",
+        "tls_require_certificate",
+        switch,
+        "ssl_options.fail_if_no_peer_cert",
+        conf_switch,
+    ),
+    Key("tls.depth", "tls_depth", integer, "ssl_options.depth", digits, "certificates"),
+    Key("tls.versions", "tls_versions", strings, "ssl_options.versions.$version"),
+    Key("tls.ciphers", "tls_ciphers", strings, "ssl_options.ciphers.$cipher"),
+    Key(
+        "tls.handshake_s",
+        "tls_handshake_s",
+        seconds,
+        "ssl_handshake_timeout",
+        conf_milliseconds,
+        "s",
+    ),
+    Key("tls.login_from", "tls_login_from", text, "ssl_cert_login_from", conf_login_from),
+    Key("tls.login_san_type", "tls_login_san_type", text, "ssl_cert_login_san_type", text),
+    Key("tls.login_san_index", "tls_login_san_index", integer, "ssl_cert_login_san_index", digits),
     Key("amqp.handshake_s", "handshake_s", seconds, "handshake_timeout", conf_milliseconds, "s"),
     Key("amqp.frame_max", "frame_max", integer, "frame_max", digits, "bytes"),
     Key("amqp.channel_max", "channel_max", integer, "channel_max", digits, "channels"),
@@ -234,6 +283,7 @@ KEYS: Final = (
         "load_definitions definitions.local.path",
         path,
     ),
+    Key("access.mechanisms", "auth_mechanisms", strings, "auth_mechanisms.$name"),
     Key("access.loopback_users", "loopback_users", strings, "loopback_users loopback_users.$user"),
     Key("announce.product", "product", text, "product.name", text),
     Key("announce.version", "product_version", text, "product.version", text),
@@ -242,6 +292,15 @@ KEYS: Final = (
 
 WITHOUT_EFFECT: Final = {
     "num_acceptors.tcp": "one event loop accepts all connections",
+    "num_acceptors.ssl": "one event loop accepts all connections",
+    "ssl_options.bypass_pem_cache": "files of certificates are read again when they change",
+    "ssl_options.client_renegotiation": "never allowed",
+    "ssl_options.honor_cipher_order": "the order of ciphers is always the broker's",
+    "ssl_options.honor_ecc_order": "the order of curves is always the broker's",
+    "ssl_options.log_alert": "each handshake that fails has a line in the log",
+    "ssl_options.log_level": "each handshake that fails has a line in the log",
+    "ssl_options.reuse_sessions": "clients may resume sessions of TLS 1.2, and none of TLS 1.3",
+    "ssl_options.secure_renegotiate": "never renegotiated",
     "definitions.import_backend": "local_filesystem is the only one",
     "tcp_listen_options.nodelay": "always on",
     "memory_monitor_interval": "memory is measured more often the scarcer it is",
@@ -251,11 +310,11 @@ WITHOUT_EFFECT: Final = {
 
 OF_LATER_VERSIONS: Final = _words(
     """
-    auth_backends auth_mechanisms cluster_formation cluster_keepalive_interval
-    cluster_partition_handling collect_statistics listeners.ssl log.channel log.connection
+    auth_backends cluster_formation cluster_keepalive_interval
+    cluster_partition_handling collect_statistics log.channel log.connection
     log.default log.dir log.exchange log.federation log.file.formatter log.file.rotation
     log.mirroring log.queue log.syslog log.upgrade management mirroring_sync_batch_size mqtt
-    msg_store_file_size_limit prometheus proxy_protocol queue_index_embed_msgs_below
+    msg_store_file_size_limit prometheus queue_index_embed_msgs_below
     queue_leader_locator queue_master_locator reverse_dns_lookups ssl_options statistics stomp
     tcp_listen_options web_
     """

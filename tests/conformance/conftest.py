@@ -20,7 +20,7 @@ def dial(broker: BrokerUnderTest) -> Iterator[Dial]:
     made: list[Connection] = []
 
     def make() -> Connection:
-        made.append(Connection((broker.host, broker.port)))
+        made.append(Connection(broker.place, broker.tls))
         return made[-1]
 
     yield make

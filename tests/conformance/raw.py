@@ -8,6 +8,7 @@ the broker had to say about earlier methods has arrived.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from collections import defaultdict, deque
@@ -75,9 +76,11 @@ def is_there(witness: Connection, queue: str) -> bool:
 class Connection:
     """One socket to the broker, shaken hands with unless told otherwise."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(address, ANSWER_TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=address[0])
         self.buffer = bytearray()
         self.frame_max = 131072
         self.waiting: dict[int, deque[Event]] = defaultdict(deque)

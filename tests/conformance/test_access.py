@@ -26,7 +26,7 @@ def user(broker: BrokerUnderTest) -> Iterator[str]:
 def things(broker: BrokerUnderTest) -> Iterator[list[str]]:
     """Exchanges and queues of these names, made by guest."""
     names = ["ours-c", "ours-w", "ours-r", "ours-none"]
-    connection = Connection((broker.host, broker.port))
+    connection = Connection(broker.place, broker.tls)
     connection.open()
     channel = connection.channel()
     for name in names:

@@ -214,7 +214,7 @@ def silent_ends(broker: BrokerUnderTest) -> Iterator[dict[str, tuple[Event, floa
     """Run all of SILENT side by side; return what came and after how long."""
 
     def run(case: str) -> tuple[Event, float]:
-        connection = Connection((broker.host, broker.port))
+        connection = Connection(broker.place, broker.tls)
         started = time.monotonic()
         event = SILENT[case][0](connection)
         took = time.monotonic() - started

@@ -7,6 +7,7 @@ import os
 import re
 import select
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from leveret.server.control import ask
+from rigs.certificates import Authority
 
 READY_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 15.0
@@ -36,6 +40,13 @@ class BrokerUnderTest:
     kernel: str = ""
     event_loop: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
+    tls_port: int | None = None  # where the raw client connects, with --tls
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Where the raw client connects."""
+        return self.host, self.tls_port or self.port
 
     @property
     def url(self) -> str:
@@ -66,7 +77,7 @@ def leveret_program() -> str:
 
 
 READY = re.compile(
-    r"leveret (\S+) ready: amqp://(.+):(\d+) data=(.+) kernel=(c|py) loop=(uvloop|asyncio)$"
+    r"leveret (\S+) ready: amqps?://(.+):(\d+) data=(.+) kernel=(c|py) loop=(uvloop|asyncio)$"
 )
 
 
@@ -169,6 +180,20 @@ def kill_leveret(broker: BrokerUnderTest) -> None:
     process.kill()
     process.wait()
     process.stdout.close()
+
+
+def start_leveret_with_tls(folder: Path) -> BrokerUnderTest:
+    """Start ``leveret serve`` with a TLS listener, where the raw client connects; others connect without TLS."""
+    authority = Authority(folder)
+    issued = authority.issue("localhost")
+    config = folder / "tls.toml"
+    config.write_text(f'[tls]\ncert_file = "{issued.cert}"\nkey_file = "{issued.key}"\n')
+    broker = start_leveret(folder, "--config", str(config), "--listen", "amqps://127.0.0.1:0")
+    assert broker.data is not None
+    listeners = ask(broker.data, "status", {}, READY_TIMEOUT_S)["listeners"]
+    (place,) = [each for each in listeners if each.startswith("amqps://")]
+    broker.tls_port, broker.tls = int(place.rpartition(":")[2]), authority.client()
+    return broker
 
 
 def rabbitmq(address: str) -> BrokerUnderTest:

@@ -42,8 +42,9 @@ def test_the_table_of_keys_is_that_of_the_code() -> None:
         _, unit, default, rabbitmq, about = documented[key.native]
         value = getattr(Config(), key.field)
         values = list(value) if isinstance(value, tuple) else [value]
+        values = [str(each).lower() if isinstance(each, bool) else str(each) for each in values]
         assert unit == (key.unit or "-"), key.native
-        assert default == "none" if value is None else code_words(default) == list(map(str, values))
+        assert default == "none" if value is None else code_words(default) == values
         assert code_words(rabbitmq) == key.rabbitmq.split(), key.native
         assert about, key.native
 

@@ -124,7 +124,7 @@ def test_an_address_of_somebody_else_is_told(host: str) -> None:
 def test_port_0_takes_one_free_port_for_all_addresses() -> None:
     listeners = process.bind([Address("127.0.0.1", 0), Address("127.0.0.2", 0)])
     try:
-        first, second = map(process.address_of, listeners)
+        first, second = (each.address for each in listeners)
         assert first.port == second.port != 0
         assert (first.host, second.host) == ("127.0.0.1", "127.0.0.2")
     finally:

@@ -16,6 +16,7 @@ from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.server.control import ask
+from rigs.garbage import garbage
 from rigs.waiting import eventually
 
 CYCLES = 5
@@ -139,20 +140,6 @@ async def cycle(broker: Broker, queues: int, connections: int, *, collect: bool 
     if collect:
         gc.collect()
     return resident_bytes()
-
-
-def garbage() -> Counter[str]:
-    """Count the objects of Leveret, and asyncio's transports, that only the cyclic collector finds."""
-    gc.set_debug(gc.DEBUG_SAVEALL)
-    gc.collect()
-    gc.set_debug(0)
-    kinds = [type(each) for each in gc.garbage]
-    gc.garbage.clear()
-    return Counter(
-        kind.__qualname__
-        for kind in kinds
-        if str(kind.__module__).startswith(("leveret", "asyncio.selector_events"))
-    )
 
 
 async def test_nothing_needs_the_cyclic_collector(tmp_path: Path) -> None:

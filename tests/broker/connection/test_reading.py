@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from leveret.amqp import methods as m
@@ -12,6 +14,7 @@ from leveret.broker.connection.read_sizes import (
     WIDE_READ_BYTES,
     WideReads,
 )
+from leveret.broker.connection.sockets import ConnectionProtocol
 from rigs.broker_rig import Client, Rig, Wire
 
 LARGE = bytes(range(256)) * 256
@@ -132,3 +135,14 @@ def test_what_happens_to_a_connection_that_reads_into_a_buffer_reaches_its_reade
     rig.settle()
 
     assert not client.protocol.is_attached
+
+
+def test_brokers_in_two_threads_do_not_read_into_one_buffer() -> None:
+    def buffer() -> memoryview:
+        return WideReads(ConnectionProtocol(None)).get_buffer(-1)  # type: ignore[arg-type]
+
+    with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(buffer).result()
+
+    assert theirs is not buffer()
+    assert buffer() is buffer()

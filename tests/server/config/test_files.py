@@ -13,12 +13,13 @@ import pytest
 from leveret.core.errors import ConfigError
 from leveret.core.sizes import SizeLimit
 from leveret.server.config import files as conf_file
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import DEFAULT_LISTEN, Address, Config, parse_address
 from leveret.server.config.keys import KEYS, WITHOUT_EFFECT
 
 EVERY_NATIVE_KEY = """
 listen = ["127.0.0.1:5999", "[::1]:5999"]
 data_dir = "/var/lib/leveret"
+proxy_protocol = true
 
 [log]
 level = "debug"
@@ -57,6 +58,22 @@ file = "defs.json"
 
 [access]
 loopback_users = []
+mechanisms = ["EXTERNAL", "PLAIN"]
+
+[tls]
+cert_file = "/etc/cert.pem"
+key_file = "/etc/key.pem"
+key_password = "burrow"
+ca_file = "/etc/ca.pem"
+verify = true
+require_certificate = true
+depth = 2
+versions = ["tlsv1.3"]
+ciphers = ["TLS_AES_256_GCM_SHA384"]
+handshake_s = 1.5
+login_from = "subject_alternative_name"
+login_san_type = "email"
+login_san_index = 1
 
 [announce]
 product = "Leveret"
@@ -66,6 +83,7 @@ cluster_name = "burrow"
 
 EVERY_VALUE = {
     "listen": (Address("127.0.0.1", 5999), Address("::1", 5999)),
+    "proxy_protocol": True,
     "data_dir": Path("/var/lib/leveret"),
     "log_level": "debug",
     "log_file": Path("/var/log/leveret.log"),
@@ -92,7 +110,23 @@ EVERY_VALUE = {
     "product": "Leveret",
     "product_version": "9",
     "cluster_name": "burrow",
+    "auth_mechanisms": ("EXTERNAL", "PLAIN"),
+    "tls_cert_file": Path("/etc/cert.pem"),
+    "tls_key_file": Path("/etc/key.pem"),
+    "tls_key_password": "burrow",
+    "tls_ca_file": Path("/etc/ca.pem"),
+    "tls_verify": True,
+    "tls_require_certificate": True,
+    "tls_depth": 2,
+    "tls_versions": ("tlsv1.3",),
+    "tls_ciphers": ("TLS_AES_256_GCM_SHA384",),
+    "tls_handshake_s": 1.5,
+    "tls_login_from": "subject_alternative_name",
+    "tls_login_san_type": "email",
+    "tls_login_san_index": 1,
 }
+
+CERTIFICATE = "ssl_options.certfile = c.pem"
 
 RABBITMQ = [
     ("listeners.tcp.default = 5999", "listen", EVERY_VALUE["listen"]),
@@ -103,6 +137,46 @@ RABBITMQ = [
         "listeners.tcp.a = 127.0.0.1:1\nlisteners.tcp.b = 127.0.0.1:2",
         "listen",
         (Address("127.0.0.1", 1), Address("127.0.0.1", 2)),
+    ),
+    (
+        f"listeners.ssl.default = 5671\n{CERTIFICATE}",
+        "listen",
+        (*DEFAULT_LISTEN, Address("127.0.0.1", 5671, "amqps"), Address("::1", 5671, "amqps")),
+    ),
+    (
+        f"listeners.ssl.1 = 0.0.0.0:5671\nlisteners.tcp = none\n{CERTIFICATE}",
+        "listen",
+        (Address("0.0.0.0", 5671, "amqps"),),
+    ),
+    ("listeners.ssl = none", "listen", DEFAULT_LISTEN),
+    ("proxy_protocol = true", "proxy_protocol", True),
+    ("ssl_options.certfile = /c.pem", "tls_cert_file", Path("/c.pem")),
+    ("ssl_options.keyfile = /k.pem", "tls_key_file", Path("/k.pem")),
+    ("ssl_options.password = a b", "tls_key_password", "a b"),
+    ("ssl_options.cacertfile = /ca.pem", "tls_ca_file", Path("/ca.pem")),
+    ("ssl_options.cacertfile = /ca.pem\nssl_options.verify = verify_peer", "tls_verify", True),
+    ("ssl_options.verify = verify_none", "tls_verify", False),
+    ("ssl_options.fail_if_no_peer_cert = false", "tls_require_certificate", False),
+    ("ssl_options.depth = 2", "tls_depth", 2),
+    (
+        "ssl_options.versions.1 = tlsv1.3\nssl_options.versions.2 = tlsv1.2",
+        "tls_versions",
+        ("tlsv1.3", "tlsv1.2"),
+    ),
+    (
+        "ssl_options.ciphers.1 = TLS_AES_128_GCM_SHA256",
+        "tls_ciphers",
+        ("TLS_AES_128_GCM_SHA256",),
+    ),
+    ("ssl_handshake_timeout = 2500", "tls_handshake_s", 2.5),
+    ("ssl_cert_login_from = common_name", "tls_login_from", "common_name"),
+    ("ssl_cert_login_from = subject_alt_name", "tls_login_from", "subject_alternative_name"),
+    ("ssl_cert_login_san_type = email", "tls_login_san_type", "email"),
+    ("ssl_cert_login_san_index = 1", "tls_login_san_index", 1),
+    (
+        "auth_mechanisms.1 = EXTERNAL\nauth_mechanisms.2 = PLAIN",
+        "auth_mechanisms",
+        ("EXTERNAL", "PLAIN"),
     ),
     ("heartbeat = 7", "heartbeat_s", 7),
     ("frame_max = 8192", "frame_max", 8192),
@@ -175,6 +249,25 @@ MISTAKES = [
     ("a.conf", "\nheartbeat = 70000", '2: heartbeat_s is "70000"; allowed: 0 to 65535'),
     ("a.conf", "loopback_users = all", '1: loopback_users is "all"; allowed: none'),
     ("a.conf", "loopback_users.guest = no", '1: loopback_users.guest is "no"; allowed: true or false'),
+    ("a.conf", "listeners.ssl.default = 5671", "1: listen has amqps://127.0.0.1:5671, which needs tls_cert_file"),
+    ("a.conf", "listeners.ssl = 5671", '1: unknown key "listeners.ssl"; did you mean "listeners.ssl.default"?'),
+    ("a.conf", "listeners.tcp.a = unix:///x", '1: listeners.tcp.a is "unix:///x"; allowed: PORT, HOST:PORT'),
+    ("a.conf", "ssl_options.verify = true", '1: ssl_options.verify is "true"; allowed: verify_peer, verify_none'),
+    ("a.conf", "ssl_options.verify = verify_peer", "1: tls_verify needs tls_ca_file: the authorities that are trusted"),
+    ("a.conf", "ssl_options.fail_if_no_peer_cert = true", "1: tls_require_certificate needs tls_verify"),
+    ("a.conf", "ssl_options.versions.1 = tlsv1.1", '1: tls_versions is "tlsv1.1"; allowed: tlsv1.2, tlsv1.3'),
+    ("a.conf", "ssl_options.depth = 256", '1: tls_depth is "256"; allowed: 0 to 255'),
+    ("a.conf", "ssl_options.dhfile = a", '1: "ssl_options.dhfile" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.conf", "auth_mechanisms = PLAIN", '1: unknown key "auth_mechanisms"; did you mean "auth_mechanisms.1"?'),
+    ("a.conf", "auth_mechanisms.1 = RABBIT-CR-DEMO", '1: auth_mechanisms is "RABBIT-CR-DEMO"; allowed: PLAIN, AMQPLAIN, EXTERNAL'),
+    ("a.conf", "ssl_cert_login_from = cn", '1: ssl_cert_login_from is "cn"; allowed: distinguished_name, common_name, subject_alternative_name'),
+    ("a.conf", "ssl_cert_login_san_type = other_name", '1: tls_login_san_type is "other_name"; allowed: dns, ip, email, uri'),
+    ("a.toml", "[tls]\nkey_password = 77", '2: tls.key_password is "..."; allowed: a string'),
+    ("a.toml", "[tls]\nverify = 1", '2: tls.verify is "1"; allowed: true or false'),
+    ("a.toml", 'listen = "https://a:1"', '1: listen: address "https://a:1" is not HOST:PORT, amqps://HOST:PORT or unix:///PATH'),
+    ("a.toml", 'listen = "unix://a"', '1: listen: address "unix://a" is not unix:///PATH with an absolute path'),
+    ("a.toml", 'listen = "1?a=b"', '1: listen: address "1?a=b" has the option "a=b"; allowed: proxy_protocol=true|false'),
+    ("a.toml", 'listen = "1?mode=777"', '1: listen: address "1?mode=777" has the option "mode=777"; allowed: proxy_protocol=true|false'),
     ("a.conf", "listeners.tcp = none", "1: listen has no address; at least one is needed"),
     ("a.conf", "default_permissions.wrte = a", '1: unknown key "default_permissions.wrte"; did you mean "default_permissions.write"?'),
     ("a.conf", "default_user_tags = administrator", '1: unknown key "default_user_tags"; did you mean "default_user_tags.NAME"?'),
@@ -292,3 +385,40 @@ def test_a_bad_value_from_the_command_line_is_not_blamed_on_the_file(tmp_path: P
 def test_a_value_out_of_range_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         Config(**change)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("5672", Address("127.0.0.1", 5672)),
+        ("amqp://[::1]:5672", Address("::1", 5672)),
+        ("amqps://0.0.0.0:5671", Address("0.0.0.0", 5671, "amqps")),
+        ("amqps://h:1?proxy_protocol=true", Address("h", 1, "amqps", proxy_protocol=True)),
+        ("h:1?proxy_protocol=false", Address("h", 1, proxy_protocol=False)),
+        ("unix:///run/a b.sock", Address("", 0, "unix", path="/run/a b.sock")),
+        (
+            "unix:///s?mode=0600&proxy_protocol=true",
+            Address("", 0, "unix", path="/s", mode=0o600, proxy_protocol=True),
+        ),
+    ],
+)
+def test_an_address_has_a_scheme_and_options(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("address", "shown", "url"),
+    [
+        (Address("h", 1), "h:1", "amqp://h:1"),
+        (Address("::1", 1, "amqps"), "amqps://[::1]:1", "amqps://[::1]:1"),
+        (Address("", 0, "unix", path="/s"), "unix:///s", "unix:///s"),
+    ],
+)
+def test_an_address_is_shown_with_its_scheme(address: Address, shown: str, url: str) -> None:
+    assert (str(address), address.url) == (shown, url)
+
+
+def test_passwords_are_not_in_the_text_of_a_configuration() -> None:
+    config = Config(default_pass="canary-1", tls_key_password="canary-2")
+
+    assert "canary" not in repr(config)

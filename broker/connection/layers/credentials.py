@@ -1,0 +1,211 @@
+"""The broker's certificate and key, and the authorities that it trusts: OpenSSL's context, made from files.
+
+The files are read again when they have changed, and on SIGHUP. A certificate and its key are two files that are seldom
+replaced at the same moment, so a change counts when the next look finds the files as the last one did. Files that
+cannot be used leave the former context in use, with a line in the log; connections keep the context they began with.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.broker.connection.layers.certificate import Dates, dates_in
+from leveret.core.errors import ConfigError
+from leveret.core.log.loggers import logger
+from leveret.core.settings import BrokerSettings
+
+log = logger(__name__)
+
+LOOK_S: Final = 5.0  # between two looks at the files
+VERSIONS: Final = {
+    "tlsv1.2": ssl.TLSVersion.TLSv1_2,
+    "tlsv1.3": ssl.TLSVersion.TLSv1_3,
+}
+_ROOT_AND_PEER: Final = 2  # of a chain; the others are intermediates
+
+
+class Credentials:
+    """Makes the context of the TLS listeners of a node.
+
+    Args:
+        settings: those that begin with ``tls_``.
+
+    Attributes:
+        context: for the handshakes from now on.
+        handshake_s: the time that a handshake may take.
+
+    Raises:
+        ConfigError: a file cannot be used, or a setting not be fulfilled; the text names it.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self.handshake_s = settings.tls_handshake_s
+        self._seen = self._loaded = self._look()
+        self.context = _context(settings)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that the context is made from."""
+        settings = self._settings
+        files = (settings.tls_ca_file, settings.tls_cert_file, settings.tls_key_file)
+        return [each for each in files if each is not None]
+
+    def dates(self) -> dict[Path, list[Dates]]:
+        """Return the dates of all certificates in the files of certificates, as they are now.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: a file holds no certificate, or a damaged one.
+        """
+        files = (self._settings.tls_cert_file, self._settings.tls_ca_file)
+        return {file: dates_in(file) for file in files if file is not None}
+
+    def reload(self) -> bool:
+        """Make the context anew; return whether the files could be used."""
+        self._seen = self._loaded = self._look()
+        try:
+            self.context = _context(self._settings)
+        except ConfigError as error:
+            log.error("certificates not reloaded, the former ones stay in use error=%s", error)
+            return False
+        log.info("certificates reloaded files=%s", " ".join(map(str, self.files)))
+        return True
+
+    def look(self) -> None:
+        """Make the context anew if the files have changed, and no more since the last look."""
+        found = self._look()
+        if found == self._seen != self._loaded:
+            self.reload()
+        self._seen = found
+
+    def _look(self) -> list[Any]:
+        return [_state(path) for path in self.files]
+
+    def problem(self, connection: ssl.SSLObject) -> str:
+        """Return why a connection whose handshake is complete is refused; empty: it is not."""
+        depth = self._settings.tls_depth
+        if depth is None:
+            return ""
+        chain = connection._sslobj.get_verified_chain() or ()  # type: ignore[attr-defined]  # noqa: SLF001 - public in Python 3.13
+        between = max(0, len(chain) - _ROOT_AND_PEER)
+        if between <= depth:
+            return ""
+        return (
+            f"client certificate refused: {between} intermediate certificates, allowed are {depth}"
+        )
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes with a file's content; None: it cannot be looked at."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _context(settings: BrokerSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # A client may not start a handshake anew within a connection: it costs it less than the broker.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    context.num_tickets = 0  # with TLS 1.3 each connection is verified
+    versions = sorted(VERSIONS[name] for name in settings.tls_versions)
+    context.minimum_version, context.maximum_version = versions[0], versions[-1]
+    if settings.tls_ciphers:
+        _set_ciphers(context, settings.tls_ciphers)
+    if settings.tls_ca_file is not None:
+        _load_authorities(context, settings.tls_ca_file)
+    if settings.tls_verify:
+        required = settings.tls_require_certificate
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    _load_chain(context, settings)
+    return context
+
+
+def _set_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
+    """Allow these ciphers only.
+
+    Python cannot choose among those of TLS 1.3, so all of them are allowed or the version is not.
+    """
+    if unknown := [name for name in names if name not in ciphers()]:
+        raise ConfigError(f"tls_ciphers has {unknown[0]}, which OpenSSL does not have")
+    newest = {each["name"] for each in context.get_ciphers() if each["protocol"] == "TLSv1.3"}
+    older = [name for name in names if name not in newest]
+    if len(older) == len(names):
+        if context.minimum_version == ssl.TLSVersion.TLSv1_3:
+            raise ConfigError("tls_ciphers has none of TLS 1.3, the only version that is allowed")
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    elif missing := sorted(newest - set(names)):
+        raise ConfigError(f"tls_ciphers has not {missing[0]}: those of TLS 1.3 go together")
+    if older:
+        context.set_ciphers(":".join(older))
+    else:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+
+
+@functools.cache
+def ciphers() -> dict[str, Any]:
+    """Return all ciphers of OpenSSL by their names, as ``ssl.SSLContext.get_ciphers`` describes them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL")
+    return {each["name"]: each for each in context.get_ciphers()}
+
+
+def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
+    _certificates(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as error:
+        raise ConfigError(f"{path} holds a damaged certificate: {_words(error)}") from error
+
+
+def _load_chain(context: ssl.SSLContext, settings: BrokerSettings) -> None:
+    file, password = settings.tls_cert_file, settings.tls_key_password
+    assert file is not None
+    _certificates(file)
+    key = settings.tls_key_file or file
+    try:
+        with open(key, "rb"):
+            pass
+        context.load_cert_chain(file, key, password if password is not None else _no_password)
+    except _NoPasswordError:
+        raise ConfigError(f"key {key} is encrypted, and there is no tls_key_password") from None
+    except ssl.SSLError as error:
+        raise ConfigError(_problem(error, file, key, password is not None)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {key}: {error.strerror}") from error
+
+
+def _certificates(path: Path) -> None:
+    """Check that a file holds certificates in PEM."""
+    try:
+        dates_in(path)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} {error}") from error
+
+
+class _NoPasswordError(Exception):
+    """A key is encrypted."""
+
+
+def _no_password() -> str:
+    """Answer OpenSSL, which would otherwise ask on the terminal."""
+    raise _NoPasswordError
+
+
+def _problem(error: ssl.SSLError, file: Path, key: Path, has_password: bool) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"key {key} does not belong to certificate {file}"
+    if has_password and "ENCRYPTED" in key.read_text("utf-8", "replace"):
+        return f"key {key} cannot be decrypted with tls_key_password"
+    return f"key {key} cannot be used: {_words(error)}"
+
+
+def _words(error: ssl.SSLError) -> str:
+    return error.reason.lower().replace("_", " ") if error.reason else str(error)
