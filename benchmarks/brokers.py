@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-READY = re.compile(r"leveret \S+ ready: amqp://(\S+):(\d+) data=.* kernel=(\S+) loop=(\S+)")
+READY = re.compile(r"leveret \S+ ready: amqps?://(\S+):(\d+) data=.* kernel=(\S+) loop=(\S+)")
 START_S = 60.0
 STOP_S = 15.0
 RABBITMQ = "rabbitmq-server"
@@ -27,7 +28,7 @@ RABBITMQ = "rabbitmq-server"
 class Broker(NamedTuple):
     """A running broker; ``pid`` is the root of its processes, ``node`` RabbitMQ's name for it.
 
-    ``event_loop`` is Leveret's.
+    ``event_loop`` is Leveret's. ``has_tls``: the port is that of a TLS listener.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Broker(NamedTuple):
     pid: int
     node: str = ""
     event_loop: str = ""
+    has_tls: bool = False
 
 
 class StartError(Exception):
@@ -53,21 +55,40 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def leveret(kernel: str, settings: str = "") -> Iterator[Broker]:
+def leveret(kernel: str, settings: str = "", *, has_tls: bool = False) -> Iterator[Broker]:
     """Run Leveret with one of its kernels and the text of a ``leveret.toml``."""
     with (
         tempfile.TemporaryDirectory(prefix="leveret-bench") as folder,
-        leveret_in(Path(folder), kernel, settings) as broker,
+        leveret_in(Path(folder), kernel, settings, has_tls=has_tls) as broker,
     ):
         yield broker
 
 
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """Make a certificate of its own with a key of RSA, 2048 bits; return both files."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    subprocess.run(
+        [*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True
+    )
+    key.chmod(0o644)  # RabbitMQ has a user of its own
+    return cert, key
+
+
+def tls_settings(folder: Path) -> str:
+    """Make a certificate; return the settings of Leveret that use it."""
+    return '[tls]\ncert_file = "{}"\nkey_file = "{}"\n'.format(*certificate(folder))
+
+
 @contextmanager
-def leveret_in(folder: Path, kernel: str, settings: str = "") -> Iterator[Broker]:
+def leveret_in(
+    folder: Path, kernel: str, settings: str = "", *, has_tls: bool = False
+) -> Iterator[Broker]:
     """Run Leveret in an existing folder, which stays; its data is in ``data``."""
     config = folder / "leveret.toml"
-    config.write_text(settings)
-    command = [*leveret_command(), "serve", "--listen", "127.0.0.1:0", "--data", f"{folder}/data"]
+    config.write_text(settings + (tls_settings(folder) if has_tls else ""))
+    listen = "amqps://127.0.0.1:0" if has_tls else "127.0.0.1:0"
+    command = [*leveret_command(), "serve", "--listen", listen, "--data", f"{folder}/data"]
     command += ["--log-level", "error", "--config", str(config)]
     process = subprocess.Popen(
         command,
@@ -81,14 +102,21 @@ def leveret_in(folder: Path, kernel: str, settings: str = "") -> Iterator[Broker
         found = READY.match(line := process.stdout.readline())
         if found is None or found[3] != kernel:
             raise StartError(f"leveret with kernel {kernel} did not start: {line.strip()}")
-        yield Broker(f"leveret-{kernel}", found[1], int(found[2]), process.pid, event_loop=found[4])
+        yield Broker(
+            f"leveret-{kernel}",
+            found[1],
+            int(found[2]),
+            process.pid,
+            event_loop=found[4],
+            has_tls=has_tls,
+        )
     finally:
         _stop(process)
         process.stdout.close()
 
 
 @contextmanager
-def rabbitmq() -> Iterator[Broker]:
+def rabbitmq(*, has_tls: bool = False) -> Iterator[Broker]:
     """Run RabbitMQ as a node of its own, with its defaults and no plugins."""
     folder = Path(tempfile.mkdtemp(prefix="rabbitmq-bench"))
     folder.chmod(0o777)  # the server runs as user rabbitmq
@@ -102,8 +130,15 @@ def rabbitmq() -> Iterator[Broker]:
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
-        "RABBITMQ_CONFIG_FILE": str(folder / "none"),
+        "RABBITMQ_CONFIG_FILE": str(folder / ("rabbitmq.conf" if has_tls else "none")),
     }
+    if has_tls:
+        del settings["RABBITMQ_NODE_IP_ADDRESS"], settings["RABBITMQ_NODE_PORT"]
+        cert, key = certificate(folder)
+        (folder / "rabbitmq.conf").write_text(
+            f"listeners.tcp = none\nlisteners.ssl.default = 127.0.0.1:{port}\n"
+            f"ssl_options.certfile = {cert}\nssl_options.keyfile = {key}\n"
+        )
     (folder / "plugins").write_text("[].\n")
     process = subprocess.Popen(
         [RABBITMQ],
@@ -113,8 +148,8 @@ def rabbitmq() -> Iterator[Broker]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        _await_amqp("127.0.0.1", port, process)
-        yield Broker("rabbitmq", "127.0.0.1", port, process.pid, node)
+        _await_amqp("127.0.0.1", port, process, has_tls)
+        yield Broker("rabbitmq", "127.0.0.1", port, process.pid, node, has_tls=has_tls)
     finally:
         _signal_tree(process.pid)
         _stop(process)
@@ -139,20 +174,31 @@ def _free_port() -> int:
         return port
 
 
-def _await_amqp(host: str, port: int, process: subprocess.Popen[bytes]) -> None:
+def _await_amqp(
+    host: str, port: int, process: subprocess.Popen[bytes], has_tls: bool = False
+) -> None:
     """Wait until connection.start comes."""
     end_s = time.monotonic() + START_S
     while time.monotonic() < end_s:
         if process.poll() is not None:
             raise StartError(f"{RABBITMQ} ended with {process.returncode}")
         try:
-            with socket.create_connection((host, port), 5) as probe:
+            with _dial(host, port, has_tls) as probe:
                 probe.sendall(b"AMQP\x00\x00\x09\x01")
                 if probe.recv(1) == b"\x01":
                     return
         except OSError:
             time.sleep(0.2)
     raise StartError(f"{RABBITMQ} was not ready within {START_S:g} s")
+
+
+def _dial(host: str, port: int, has_tls: bool) -> socket.socket:
+    probe = socket.create_connection((host, port), 5)
+    if not has_tls:
+        return probe
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(probe)
 
 
 def _signal_tree(root: int) -> None:

@@ -4,6 +4,7 @@
     python benchmarks/run.py                                   # all, 7 rounds, with `leveret perf`
     python benchmarks/run.py --scenario c1k,h2k --rounds 3
     python benchmarks/run.py --loadgen DIR                     # the neutral load generator in DIR
+    python benchmarks/run.py --scenario b1k,c1k --tls          # over TLS
 
 See benchmarks/README.md.
 """
@@ -34,13 +35,14 @@ def main() -> int:
     names = _names(options)
     keys = DEFAULT if options.scenario == "all" else options.scenario.split(",")
     with ExitStack() as stack:
-        running = [stack.enter_context(_start(name)) for name in names]
+        running = [stack.enter_context(_start(name, options.tls)) for name in names]
         about = {
             "commit": results.commit(),
             "machine": results.machine(),
             "versions": results.versions("rabbitmq" in names),
             "command": ["benchmarks/run.py", *sys.argv[1:]],
             "generator": "loadgen" if options.loadgen else "leveret perf",
+            "tls": options.tls,
             "event_loop": running[-1].event_loop,
         }
         rounds: list[dict[str, Any]] = []
@@ -74,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every count")
     parser.add_argument("--loadgen", type=Path, help="folder with a loadgen.py")
+    parser.add_argument("--tls", action="store_true", help="over TLS; so must be the loadgen.py")
     parser.add_argument("--name", default="ratios", help="last part of the results file's name")
     parser.add_argument("--out", type=Path, default=results.RESULTS, help="folder of the results")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
@@ -86,8 +89,10 @@ def _names(options: argparse.Namespace) -> list[str]:
     return ["rabbitmq", "c", "py"] if brokers.rabbitmq_is_installed() else ["c", "py"]
 
 
-def _start(name: str) -> Any:
-    return brokers.rabbitmq() if name == "rabbitmq" else brokers.leveret(name)
+def _start(name: str, has_tls: bool) -> Any:
+    if name == "rabbitmq":
+        return brokers.rabbitmq(has_tls=has_tls)
+    return brokers.leveret(name, has_tls=has_tls)
 
 
 def _with_perf(
@@ -105,7 +110,8 @@ def _with_perf(
 def _perf(key: str, scale: float, broker: brokers.Broker) -> dict[str, Any]:
     scenario = SCENARIOS[key]
     count = max(100, int(scenario.count * scale))
-    command = [*brokers.leveret_command(), "perf", "-h", f"amqp://{broker.host}:{broker.port}"]
+    scheme = "amqps" if broker.has_tls else "amqp"
+    command = [*brokers.leveret_command(), "perf", "-h", f"{scheme}://{broker.host}:{broker.port}"]
     command += ["-C", str(count), "--pid", str(broker.pid), "--json", "-"]
     command += scenario.options.split()
     done = subprocess.run(

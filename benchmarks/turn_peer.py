@@ -7,6 +7,7 @@ answer of one method, ``calls`` writes many in one go and waits for all answers.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections import Counter
@@ -33,7 +34,13 @@ class RefusedError(Exception):
 class Peer:
     """One connection with channel 1 open."""
 
-    def __init__(self, address: tuple[str, int], vhost: str = "/", heartbeat_s: int = 0) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        vhost: str = "/",
+        heartbeat_s: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.seen: Counter[int] = Counter()
         self.last: dict[int, bytes] = {}
         self.contents = 0
@@ -43,6 +50,8 @@ class Peer:
         self.socket = socket.create_connection(address, 60)
         self.socket.settimeout(None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket)
         threading.Thread(target=self._read, daemon=True).start()
         self.raw(spec.PROTOCOL_HEADER)
         self.wait(spec.CONNECTION_START)

@@ -11,8 +11,8 @@
 Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real
 sockets by this process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage
 collection, in milliseconds of CPU time, from the operation's beginning until the broker is idle again.
-``turn_topology.py``, ``turn_messages.py``, ``turn_ends.py`` and ``turn_operators.py`` have the operations, a function
-each.
+``turn_topology.py``, ``turn_messages.py``, ``turn_ends.py``, ``turn_operators.py`` and ``turn_listeners.py`` have the
+operations, a function each.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is s
 import brokers
 import results
 import turn_ends
+import turn_listeners
 import turn_messages
 import turn_operators
 import turn_table
@@ -58,6 +59,7 @@ OPERATIONS: list[Operation] = [
     *turn_messages.OPERATIONS,
     *turn_ends.OPERATIONS,
     *turn_operators.OPERATIONS,
+    *turn_listeners.OPERATIONS,
 ]
 
 
@@ -79,6 +81,21 @@ class Rig:
     def peer(self, **options: Any) -> Peer:
         """Open a connection with channel 1."""
         return Peer((self.broker.host, self.broker.port), **options)
+
+    @property
+    def tls(self) -> tuple[str, int]:
+        """The address of the TLS listener."""
+        return self._listener(1)
+
+    @property
+    def proxied(self) -> tuple[str, int]:
+        """The address of the listener with the PROXY protocol."""
+        return self._listener(2)
+
+    def _listener(self, number: int) -> tuple[str, int]:
+        place: str = self.control("status")["listeners"][number]
+        host, _, port = place.rpartition("/")[2].rpartition(":")
+        return host, int(port)
 
     def send(self, data: bytes) -> socket.socket:
         """Send bytes on a connection of their own, as far as the broker takes them."""
@@ -149,9 +166,17 @@ def rig(scale: float, stacks: str = "", settings: str = "") -> Iterator[Rig]:
         folder = Path(name)
         (folder / "meter").write_bytes(bytes(FIGURES.size))
         (folder / "stacks").touch()
-        (folder / "leveret.toml").write_text(settings)
+        (folder / "leveret.toml").write_text(settings + brokers.tls_settings(folder))
         command = [sys.executable, str(Path(__file__).parent / "turn_meter.py"), name, "serve"]
-        command += ["--listen", "127.0.0.1:0", "--data", f"{name}/data", "--log-level", "critical"]
+        command += ["--listen", "127.0.0.1:0", "--listen", "amqps://127.0.0.1:0"]
+        command += [
+            "--listen",
+            "127.0.0.2:0?proxy_protocol=true",
+            "--data",
+            f"{name}/data",
+            "--log-level",
+            "critical",
+        ]
         command += ["--config", f"{name}/leveret.toml"]
         process = subprocess.Popen(
             command,

@@ -186,7 +186,7 @@ class Broker:
         if any(each.scheme == AMQPS for each in self.config.listen):
             return Credentials(self.config)
         if self.config.tls_cert_file is not None:
-            log.warning("tls_cert_file has no effect: no listener is amqps://")
+            log.warning("tls_cert_file has no effect: there is no TLS listener")
         return None
 
     def _listening(self, bound: Bound) -> Listening:

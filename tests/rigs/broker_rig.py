@@ -44,6 +44,7 @@ class Wire:
         out: bytes that the client has not looked at yet.
         received: where its bytes go.
         socket: its socket, which is none unless a test says so.
+        tls: its TLS, likewise.
         unread_bytes: what the peer's socket is said not to have taken.
         largest_write: in bytes.
         state: ``open``, ``finished`` (nothing more is written), ``closed`` (after the last write) or
@@ -54,6 +55,7 @@ class Wire:
         self.out = bytearray()
         self.peer = peer
         self.socket: Any = None
+        self.tls: Any = None
         self.writes = self.largest_write = 0
         self.unread_bytes = 0
         self.is_reading = True
@@ -70,6 +72,7 @@ class Wire:
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         local = ("127.0.0.1", 5672)
         found = {"peername": (self.peer, 40_000), "sockname": local, "socket": self.socket}
+        found["ssl_object"] = self.tls
         return found.get(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

@@ -388,6 +388,10 @@ def take_vhost_down(rig: Rig) -> None:
     rig.node.vhosts["/"].queues_sup = None
 
 
+def common_names(rig: Rig) -> None:
+    object.__setattr__(rig.node.settings, "tls_login_from", "common_name")
+
+
 @dataclass
 class Unwanted:
     """A refusal before the connection is open."""
@@ -401,14 +405,25 @@ class Unwanted:
     peer: str = "127.0.0.1"
     wait_s: float = 0.0
     client_name: str = '""'
+    certificate: dict[str, Any] | None = None  # of a client with TLS; empty: it has none
 
     def __str__(self) -> str:
         return self.reason[:60]
 
 
+@dataclass
+class Tls:
+    """The TLS of a client."""
+
+    certificate: dict[str, Any]
+
+    def getpeercert(self) -> dict[str, Any]:
+        return self.certificate
+
+
 UNWANTED = [
     Unwanted("no AMQP 0-9-1 header but b'GET / HT'", b"GET / HTTP/1.1\r\n", "none"),
-    Unwanted("a TLS client; there is no TLS here", b"\x16\x03\x01\x02\x00\x01\x00\x01", "none"),
+    Unwanted("a TLS client; this listener has no TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01", "none"),
     Unwanted("no connection.open within 10 s", b"", "none", wait_s=11),
     Unwanted("no connection.open within 10 s", b"AMQP", "none", wait_s=11),
     Unwanted("no connection.open within 10 s", start_ok(), "none", user="guest", wait_s=11),
@@ -417,6 +432,12 @@ UNWANTED = [
              client_name="billing"),
     Unwanted("user 'guest' can only connect via localhost", start_ok(), peer="192.0.2.7"),
     Unwanted("unknown mechanism 'EXTERNAL'", start_ok(mechanism="EXTERNAL")),
+    Unwanted("connection peer presented no TLS (x.509) certificate", start_ok(mechanism="EXTERNAL"),
+             certificate={}),
+    Unwanted("no name found: the certificate has no common_name", start_ok(mechanism="EXTERNAL"),
+             certificate={"subject": ()}, before=common_names),
+    Unwanted("user 'alice' - invalid credentials", start_ok(mechanism="EXTERNAL"),
+             certificate={"subject": ((("commonName", "alice"),),)}, before=common_names),
     Unwanted("PLAIN response is not NUL user NUL password", start_ok(b"guest")),
     Unwanted("AMQPLAIN response has no string LOGIN",
              start_ok(encode_table({"PASSWORD": ("S", b"x")})[4:], "AMQPLAIN")),
@@ -442,8 +463,10 @@ UNWANTED = [
 
 
 def knock(unwanted: Unwanted) -> None:
-    rig = Rig()
+    has_tls = unwanted.certificate is not None
+    rig = Rig(auth_mechanisms=("PLAIN", "AMQPLAIN", "EXTERNAL"))
     client = rig.client(unwanted.peer)
+    client.wire.tls = Tls(unwanted.certificate) if has_tls else None
     if unwanted.before is not None:
         unwanted.before(rig)
     if unwanted.sent:
