@@ -38,18 +38,20 @@ class DeliveryGate:
             in the mailboxes of the connection's channels, or the channel is closing.
         channel: that it belongs to; None until it has started.
         is_closed: the channel is closing; it does not open any more.
-        waiting: queues to send ``Resume`` to when it opens, the first come first; made on first use.
+        waiting: queues to send ``Resume`` to when it opens, the first come first; made on first use. Channels that
+            publish replies to this one wait among them.
+        waiting_bytes: of deliveries and replies in the channel's mailbox.
     """
 
-    __slots__ = ("_gates", "_waiting_bytes", "channel", "is_closed", "is_open", "waiting")
+    __slots__ = ("_gates", "channel", "is_closed", "is_open", "waiting", "waiting_bytes")
 
     def __init__(self, gates: GateQueue | None = None) -> None:
         self._gates = gates
-        self._waiting_bytes = 0  # of deliveries in the channel's mailbox
         self.channel: Ref | None = None
         self.is_open = True
         self.is_closed = False
         self.waiting: OrderedDict[Ref, None] | None = None
+        self.waiting_bytes = 0
 
     def close(self) -> None:
         """Let queues deliver nothing more: a channel that is closing returns each delivery to its queue."""
@@ -78,20 +80,20 @@ class DeliveryGate:
     def delivery_waits(self, size_bytes: int) -> None:
         """A delivery waits in the mailbox of the channel."""
         if self._gates is not None:
-            self._waiting_bytes += size_bytes
+            self.waiting_bytes += size_bytes
             self._gates.deliveries_wait(size_bytes)
 
     def delivery_written(self, size_bytes: int) -> None:
         """The channel has written a delivery that waited."""
         if self._gates is not None:
-            self._waiting_bytes -= size_bytes
+            self.waiting_bytes -= size_bytes
             self._gates.deliveries_written(size_bytes)
 
     def channel_ended(self) -> None:
         """Deliveries that waited have ended with the channel."""
         gates, self._gates = self._gates, None
-        if gates is not None and self._waiting_bytes:
-            gates.deliveries_written(self._waiting_bytes)
+        if gates is not None and self.waiting_bytes:
+            gates.deliveries_written(self.waiting_bytes)
 
     def take_one(self) -> Ref | None:
         """Return the queue that has waited longest, and forget it."""

@@ -12,6 +12,8 @@ Ack                 channel -> amqqueue    deliveries were acknowledged
 Requeue             channel -> amqqueue    nack, reject, recover, end of channel: put them back
 Reject              channel -> amqqueue    nack, reject without requeue
 Resume              channel -> amqqueue    the gate or the channel's limiter has room again
+                    gate -> channel        so has the gate of a reply consumer that it publishes to
+Reply               channel -> channel     messages for its reply consumer
 PolicyChanged       operator -> amqqueue   other policies apply
 Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
@@ -23,7 +25,8 @@ QueueFailed         queue -> channel       it crashed too often: basic.cancel fo
 PeerEnded           reader -> channel      the client has ended: nobody takes deliveries
 ==================  =====================  =======================================================
 
-``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry.
+``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry,
+``Reply`` is in ``channel/reply_consumers.py``.
 
 Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info.
 

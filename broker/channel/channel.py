@@ -37,6 +37,8 @@ from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, me
 from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
+from leveret.broker.channel.replies import WaitedEnough
+from leveret.broker.channel.reply_consumers import Reply
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.channel.session import END_OF_RUNS, Block, Session
 from leveret.broker.channel.states import Event, State, after
@@ -147,6 +149,8 @@ class Channel(GenServer):
             self._queue_down(message.ref, deleted=False)
         elif type(message) is _CheckSettlement:
             self._check_settlement()
+        elif type(message) is WaitedEnough:
+            self.publisher.replies.waited_enough()
 
     def on_runs(self, runs: list[Run]) -> None:
         """Handle the runs of one read, in order; hold them while a method waits."""
@@ -335,8 +339,10 @@ class Channel(GenServer):
         mail.callback(None)
 
     def on_resume(self, mail: Resume) -> None:
-        """The connection takes more: the method that waited for it goes on."""
-        self._wait_no_longer()
+        """The connection takes more, or that of a reply consumer: what waited for it goes on."""
+        self.publisher.replies.goes_on(mail.channel)
+        if mail.channel is self.ref:
+            self._wait_no_longer()
 
     def _wait_no_longer(self) -> None:
         callback, self._when_writable = self._when_writable, None
@@ -345,12 +351,18 @@ class Channel(GenServer):
 
     # -- mail of queues ------------------------------------------------------------------------
 
-    def watch(self, queue: Ref) -> None:
-        if queue not in self._watched:
-            self._watched[queue] = self.monitor(queue)
+    def watch(self, target: Ref) -> None:
+        """Hear of the end of a queue, or of the channel of a reply consumer."""
+        if target not in self._watched:
+            self._watched[target] = self.monitor(target)
 
     def on_deliver(self, mail: Deliver) -> None:
         self.deliveries.deliver(mail)
+        if mail.waiting_bytes:
+            self.deliveries.gate.delivery_written(mail.waiting_bytes)
+
+    def on_reply(self, mail: Reply) -> None:
+        self.deliveries.reply(mail)
         if mail.waiting_bytes:
             self.deliveries.gate.delivery_written(mail.waiting_bytes)
 
@@ -363,7 +375,7 @@ class Channel(GenServer):
     def on_credit(self, mail: CreditGrant) -> None:
         self.publisher.granted(mail.queue, mail.messages, mail.size_bytes)
         if mail.is_last and self.publisher.forget_idle(mail.queue):
-            self._unwatch(mail.queue)
+            self.unwatch(mail.queue)
 
     def on_consumers_gone(self, mail: ConsumersGone) -> None:
         """Tell the client that their queue is deleted, if it wants to know."""
@@ -392,11 +404,11 @@ class Channel(GenServer):
         cancel_consumers(self, mail.entry)
 
     def _queue_down(self, queue: Ref, deleted: bool) -> None:
-        self._unwatch(queue)
+        self.unwatch(queue)
         self.publisher.queue_gone(queue, deleted)
 
-    def _unwatch(self, queue: Ref) -> None:
-        monitor = self._watched.pop(queue, None)
+    def unwatch(self, target: Ref) -> None:
+        monitor = self._watched.pop(target, None)
         if monitor is not None:
             self.demonitor(monitor)
             if not self._watched:
@@ -538,6 +550,7 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     _GoOn: Channel.on_go_on,
     _NextTurn: Channel.on_next_turn,
     Deliver: Channel.on_deliver,
+    Reply: Channel.on_reply,
     Confirm: Channel.on_confirm,
     CreditGrant: Channel.on_credit,
     ConsumersGone: Channel.on_consumers_gone,

@@ -26,11 +26,14 @@ from leveret.core.message import Message
 
 if TYPE_CHECKING:
     from leveret.amqp.fields import Method
+    from leveret.broker.channel.reply_consumers import Reply, ReplyConsumer
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.queue.registry import QueueEntry
 
 RESUMES_MAX: Final = 1_000  # in a turn, of the queues that wait for room
 _GET_OK: Final = struct.Struct(">HHQB")
+_DELIVER: Final = struct.pack(">HH", 60, 60)
+_TAG: Final = struct.Struct(">Q?")  # and redelivered
 
 
 class Subscription(Struct, eq=False):
@@ -60,6 +63,7 @@ class Deliveries:
         limiter: the channel-wide prefetch (basic.qos global=true).
         gate: whether the connection takes more; queues look at it before they deliver.
         client_reads: the client has not ended.
+        reply_consumer: the consumer of replies, if there is one.
     """
 
     client_reads: ClassVar[bool] = True
@@ -75,6 +79,7 @@ class Deliveries:
         "gate",
         "limiter",
         "prefetch",
+        "reply_consumer",
         "subscriptions",
         "unacked",
     )
@@ -92,6 +97,7 @@ class Deliveries:
         self.prefetch = 0
         self.limiter = ChannelLimiter()
         self.gate = gate
+        self.reply_consumer: ReplyConsumer | None = None
 
     def add(self, subscription: Subscription) -> None:
         entry = subscription.entry
@@ -115,6 +121,7 @@ class Deliveries:
 
     def remove_all(self) -> list[QueueEntry]:
         """Take all consumers out; return their queues."""
+        self.reply_consumer = None
         entries = list(self._by_queue)
         self._by_queue.clear()
         self.subscriptions.clear()
@@ -172,6 +179,16 @@ class Deliveries:
         )
         if large is not None:
             session.writer.write_body(self._number, session.frame_max, large)
+
+    def reply(self, mail: Reply) -> None:
+        """Write replies out. As in RabbitMQ, they have the delivery tag that the next other delivery gets too."""
+        consumer = self.reply_consumer
+        if consumer is not mail.consumer:
+            return
+        start = b"%b%c%b" % (_DELIVER, len(consumer.tag), consumer.tag)
+        start += _TAG.pack(self.unacked.next_tag, False)
+        for origin, head, body in mail.messages:
+            self._session.write_content(self._number, start + origin, head, body)
 
     def got(
         self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int

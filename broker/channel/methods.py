@@ -13,9 +13,17 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp import methods, spec
-from leveret.amqp.errors import CommandInvalid, NotAllowed, NotFound, NotImplemented_, SoftError
+from leveret.amqp.errors import (
+    CommandInvalid,
+    NotAllowed,
+    NotFound,
+    NotImplemented_,
+    PreconditionFailed,
+    SoftError,
+)
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.deliveries import Subscription
+from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue.arguments import check_consumer_arguments
@@ -154,6 +162,8 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     """queue.declare, active and passive; both make the queue the channel's last one."""
     session = channel.session
     method.queue = strip_crlf(method.queue)
+    if method.queue.startswith(REPLY_TO):
+        return _declare_reply_consumer(channel, method)
     if method.passive:
         entry = session.vhost.find_queue(method.queue, session.reader)
     else:
@@ -163,6 +173,17 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     if not method.nowait:
         ready, consumers = yield from ask_queue(entry, Stat())
     return None if method.nowait else methods.QueueDeclareOk(entry.name, ready, consumers)
+
+
+def _declare_reply_consumer(
+    channel: Channel, method: methods.QueueDeclare
+) -> methods.QueueDeclareOk | None:
+    """Tell whether replies to a key have a consumer; the bare name is always there."""
+    session, name = channel.session, method.queue
+    if name != REPLY_TO and session.reply_consumers.find(_wire(name)) is None:
+        raise NotFound(f"no queue '{name}' in vhost '{session.vhost.name}'")
+    channel.last_queue = name
+    return None if method.nowait else methods.QueueDeclareOk(name, 0, 1)
 
 
 def queue_bind(channel: Channel, method: methods.QueueBind) -> Steps:
@@ -221,8 +242,14 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     """basic.consume; consume-ok comes before the first delivery."""
     deliveries = channel.deliveries
     tag = _wire(method.consumer_tag)
-    if tag in deliveries.subscriptions:
+    replies = deliveries.reply_consumer
+    is_reply_consumer = queue_name(channel, method.queue) == REPLY_TO
+    if tag in deliveries.subscriptions or (
+        replies is not None and tag == replies.tag and not is_reply_consumer
+    ):
         raise NotAllowed(f"attempt to reuse consumer tag '{method.consumer_tag}'")
+    if is_reply_consumer:
+        return _consume_replies(channel, method)
     entry = _readable_queue(channel, method.queue)
     priority = check_consumer_arguments(method.arguments, channel.session.vhost.name, entry.name)
     tag = tag or _wire(consumer_tag())
@@ -234,6 +261,23 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     if answer is not None:
         deliveries.remove(tag)
         raise answer
+    return None if method.nowait else methods.BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
+
+
+def _consume_replies(
+    channel: Channel, method: methods.BasicConsume
+) -> methods.BasicConsumeOk | None:
+    """Make the channel's reply consumer; requests published from now on ask for replies to it."""
+    deliveries, session = channel.deliveries, channel.session
+    if not method.no_ack:
+        raise PreconditionFailed("reply consumer cannot acknowledge")
+    if deliveries.reply_consumer is not None:
+        raise PreconditionFailed("reply consumer already set")
+    tag = _wire(method.consumer_tag or consumer_tag())
+    consumer = session.reply_consumers.new(
+        tag, channel.ref, deliveries.gate, session, session.writer
+    )
+    deliveries.reply_consumer, channel.publisher.reply_key = consumer, consumer.key
     return None if method.nowait else methods.BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
 
 
@@ -255,11 +299,15 @@ def consume_request(channel: Channel, subscription: Subscription) -> Consume:
 def basic_cancel(channel: Channel, method: methods.BasicCancel) -> Steps:
     """basic.cancel; unacked messages stay with the channel, nothing is delivered after cancel-ok."""
     tag = _wire(method.consumer_tag)
-    subscription = channel.deliveries.subscriptions.get(tag)
-    if subscription is not None:
+    deliveries, replies = channel.deliveries, channel.deliveries.reply_consumer
+    subscription = deliveries.subscriptions.get(tag)
+    if replies is not None and replies.tag == tag:
+        channel.session.reply_consumers.remove(replies)
+        deliveries.reply_consumer = channel.publisher.reply_key = None
+    elif subscription is not None:
         with suppress(NotFound):  # a queue that is gone delivers nothing either
             yield from ask_queue(subscription.entry, Cancel(channel.ref, tag), raises=False)
-        channel.deliveries.remove(tag)
+        deliveries.remove(tag)
     return None if method.nowait else methods.BasicCancelOk(method.consumer_tag)
 
 

@@ -30,6 +30,8 @@ from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.fan_out import FanOut
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
+from leveret.broker.channel.replies import Replies
+from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply_key_of
 from leveret.broker.channel.routes import Route
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
@@ -61,8 +63,8 @@ _EXAMINE_WORK: Final = 100  # and the bytes of the header
 _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
 _NOT_THERE: Final = ("starting", "deleted")
 
-# Target queues, persistent, expiration in ms.
-_Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None]"
+# Target queues, persistent, expiration in ms, reply keys in CC and BCC.
+_Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None, Sequence[bytes]]"
 
 
 class _Examined(Struct, eq=False):
@@ -72,6 +74,7 @@ class _Examined(Struct, eq=False):
     persistent: bool
     expiration_ms: int | None
     routed: Routed[QueueEntry]
+    reply_keys: Sequence[bytes]
 
 
 class Publisher:
@@ -82,6 +85,8 @@ class Publisher:
         fan_out: a batch that some of its queues have not been sent; nothing else is published before.
         is_long_work: the present turn goes on with work that was too long for an earlier one. Then at
             least one message is published, however many its targets, and they get it as bulk.
+        replies: what it publishes to reply consumers.
+        reply_key: of the channel's own reply consumer, if there is one.
         work_left: of the present turn of the channel, in units of about 0.1 us.
     """
 
@@ -97,6 +102,8 @@ class Publisher:
         "confirms",
         "fan_out",
         "is_long_work",
+        "replies",
+        "reply_key",
         "work_left",
     )
 
@@ -113,6 +120,8 @@ class Publisher:
         self.confirms: Confirms | None = None
         self.fan_out: FanOut | None = None
         self.is_long_work = False
+        self.replies = Replies(channel)
+        self.reply_key: bytes | None = None
         self.work_left = PUBLISH_TURN_WORK
 
     @property
@@ -202,28 +211,47 @@ class Publisher:
         self.work_left -= _EXAMINE_WORK + len(head)
         seen = properties.examine(head)
         _ = seen.headers  # decoded here: a malformed table must not reach a consumer
+        if seen.reply_to == REPLY_TO:
+            head = self._with_reply_key(head)
         expiration_ms = checked_properties(seen, self._session.user)
         keys, has_bcc = checked_keys(route.routing_key, seen)
         stored = without_bcc(head) if has_bcc else head
         if len(keys) == 1 and not route.needs_headers:
-            return stored, (route.queues, seen.persistent, expiration_ms), False
+            return stored, (route.queues, seen.persistent, expiration_ms, ()), False
         routed = self._session.routes.again(route, keys, seen, self.work_left)
         self.work_left -= routed.work
-        return self._looked(_Examined(stored, seen.persistent, expiration_ms, routed))
+        reply_keys: Sequence[bytes] = ()
+        if not route.exchange.name:
+            known = () if routed.queues else (route.routing_key,)  # ``_drop`` looks at that
+            reply_keys = [key for key in sorted({*keys}.difference(known)) if is_reply_key(key)]
+        return self._looked(_Examined(stored, seen.persistent, expiration_ms, routed, reply_keys))
+
+    def _with_reply_key(self, head: bytes) -> bytes:
+        """Return the head of a request, which tells where its replies go."""
+        if self.reply_key is None:
+            raise PreconditionFailed("fast reply consumer does not exist")
+        return properties.with_reply_to(head, self.reply_key)
 
     def _looked(self, examined: _Examined) -> tuple[bytes, _Key, bool] | None:
         routed = examined.routed
         if routed.rest is None:
-            key = (routed.queues, examined.persistent, examined.expiration_ms)
+            key = (
+                routed.queues,
+                examined.persistent,
+                examined.expiration_ms,
+                examined.reply_keys,
+            )
             return examined.head, key, routed.per_message
         self._examined = examined
         return None
 
     def _flush(self, route: Route, batch: list[Message], key: _Key | None) -> None:
         if batch and key is not None:
-            queues, persistent, expiration_ms = key
+            queues, persistent, expiration_ms, reply_keys = key
             head_bytes = sum([len(head) for _, head, _ in batch])
             self._send(route, queues, batch, persistent, expiration_ms, head_bytes)
+            for reply_key in reply_keys:
+                self.replies.send(reply_key, batch)
 
     def _send(
         self,
@@ -371,7 +399,10 @@ class Publisher:
             self.confirms.wait(first, len(messages), reached)
 
     def _drop(self, route: Route, messages: list[Message], first: int) -> None:
-        """Answer for messages that go nowhere."""
+        """Answer for messages that no queue gets: some are replies, the others go nowhere."""
+        reply_key = reply_key_of(messages[0][0])
+        if reply_key is not None:
+            self.replies.send(reply_key, messages)
         if route.mandatory:
             self._return(messages)
         if self.confirms is not None:
@@ -411,6 +442,7 @@ class Publisher:
 
         Its open confirms are acked if the queue was ``deleted``, and refused if it died.
         """
+        self.replies.goes_on(queue)  # which may be a channel
         credit = self._credits.pop(queue, None)
         if credit is not None and credit.is_blocked:
             self._session.read_control.unblock(Block.CREDIT)
@@ -441,6 +473,7 @@ class Publisher:
         if self._backpressure is not None:
             self._backpressure.forget(self._store_follows)
             self._store_follows()
+        self.replies.close()
         self.confirms = None
         self._route = self._examined = self.fan_out = None
 

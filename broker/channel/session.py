@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.fields import Method
+    from leveret.broker.channel.reply_consumers import ReplyConsumers
     from leveret.broker.channel.routes import Routes
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 class Output(Protocol):
     """Where a channel writes its frames (``connection/writer.py``)."""
+
+    @property
+    def unsent_bytes(self) -> int: ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -39,6 +43,7 @@ class Block(StrEnum):
     UNSENT = auto()
     ALARM = auto()
     COALESCING = auto()
+    REPLIES = auto()
     ENDING = auto()
 
 
@@ -63,6 +68,7 @@ class Session(Client, eq=False):
         cancel_notify: the client understands basic.cancel from the broker.
         frame_max: negotiated frame size in bytes.
         client_name: ``connection_name`` of the client's properties, for logs.
+        reply_consumers: of the node.
     """
 
     vhost: VHost
@@ -73,6 +79,7 @@ class Session(Client, eq=False):
     frame_max: int
     cancel_notify: bool
     client_name: str
+    reply_consumers: ReplyConsumers
 
     def write_content(self, channel: int, method: bytes, head: bytes, body: bytes) -> None:
         """Write one content; a large body goes piece by piece."""
@@ -97,7 +104,11 @@ class ChannelActor(Protocol):
     @property
     def runtime(self) -> Runtime: ...
 
-    def watch(self, queue: Ref) -> None: ...
+    def watch(self, target: Ref) -> None: ...
+
+    def unwatch(self, target: Ref) -> None: ...
+
+    def start_timer(self, delay_s: float, message: Any) -> Timer: ...
 
     def expect_settlement(self) -> None: ...
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from leveret.amqp.errors import InternalError, NotAllowed
+from leveret.broker.channel.reply_consumers import ReplyConsumers
 from leveret.broker.connection.read_control import ReadingTurns
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Connections(Generic[ReaderT]):
     """The open connections, by their readers, and the limits on them.
 
     Attributes:
+        reply_consumers: of all channels.
         turns: the order in which paused connections are read again.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
     """
@@ -78,6 +80,7 @@ class Connections(Generic[ReaderT]):
         self.access = access
         self._vhosts = vhosts
         self.alarms = alarms
+        self.reply_consumers = ReplyConsumers()
         self.turns = ReadingTurns(runtime)
         self.readers: dict[Ref, ReaderT] = {}
         self.is_stopping = False

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HEADER_BYTES: Final = 8
 REFUSAL: Final = b"AMQP\x00\x00\x09\x01"
 _ACCEPTED: Final = frozenset({b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"})
-# As RabbitMQ announces them; there is no direct reply-to yet.
+# As RabbitMQ announces them.
 _CAPABILITIES: Final = (
     "publisher_confirms",
     "exchange_exchange_bindings",

@@ -352,6 +352,7 @@ class Reader(GenServer):
             opened.frame_max,
             opened.cancel_notify,
             self.log.client_name,
+            self.connections.reply_consumers,
         )
         self.handshake = None
         self._enter(Event.VHOST_OPENED)

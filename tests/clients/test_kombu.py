@@ -56,6 +56,32 @@ def test_producer_and_consumer(connection: kombu.Connection, name: str) -> None:
     assert got == [({"n": n}, {"n": n}) for n in range(5)]
 
 
+def test_requests_and_direct_replies(connection: kombu.Connection, name: str) -> None:
+    requests = kombu.Queue(name, durable=False, auto_delete=True)
+    replies = kombu.Queue("amq.rabbitmq.reply-to", no_declare=True, no_ack=True)
+    got: list[Any] = []
+    with (
+        connection.channel() as asking,
+        connection.channel() as answering,
+        kombu.Consumer(asking, replies, callbacks=[lambda body, _: got.append(body)], no_ack=True),
+    ):
+        answers = kombu.Producer(answering)
+
+        def serve(body: Any, message: kombu.Message) -> None:
+            to = message.properties["reply_to"]
+            answers.publish({"answer": body["n"] + 1}, routing_key=to)
+            message.ack()
+
+        with kombu.Consumer(answering, requests, callbacks=[serve]):
+            producer = kombu.Producer(asking)
+            for number in range(3):
+                producer.publish({"n": number}, routing_key=name, reply_to=replies.name)
+            _drain(connection, got, 3)
+
+    # A publish of py-amqp calls back for deliveries that have come, so the answers are nested.
+    assert sorted(each["answer"] for each in got) == [1, 2, 3]
+
+
 def test_compression_and_a_dead_quiet_queue(connection: kombu.Connection, name: str) -> None:
     queue = connection.SimpleBuffer(name)
 

@@ -82,6 +82,13 @@ basic 60
 confirm 85
 10 select nowait:b
 11 select-ok
+tx 90
+10 select
+11 select-ok
+20 commit
+21 commit-ok
+30 rollback
+31 rollback-ok
 """
 
 Fields = tuple[tuple[str, str], ...]

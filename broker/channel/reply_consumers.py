@@ -1,0 +1,111 @@
+"""The reply consumers of a node: who gets what is published to an ``amq.rabbitmq.reply-to`` key.
+
+Direct reply-to sends replies from channel to channel, without a queue. A client that consumes from
+``amq.rabbitmq.reply-to`` gets a *reply consumer*, one per channel and without acknowledgements. Its key is
+``amq.rabbitmq.reply-to.`` and a random token of 128 bits; requests that its channel publishes carry the key in their
+reply-to. Whoever knows the key may publish to it on the default exchange, from any vhost, as in RabbitMQ. Nothing is
+stored: replies for a consumer that is gone are dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakValueDictionary
+
+from msgspec import Struct
+
+from leveret.core.limits import UNSENT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
+    from leveret.broker.delivery_gate import DeliveryGate
+    from leveret.broker.vhost.vhost import Client
+    from leveret.core.message import Message
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+_KEY_START: Final = b"amq.rabbitmq.reply-to."
+_TOKEN_BYTES: Final = 16
+
+
+class Unsent(Protocol):
+    """The writer of a connection, as far as it counts."""
+
+    @property
+    def unsent_bytes(self) -> int: ...
+
+
+class ReplyConsumer(Struct, eq=False, weakref=True):
+    """The consumer of ``amq.rabbitmq.reply-to`` of one channel.
+
+    Attributes:
+        key: what replies are published to.
+        client: its connection, and ``writer`` that connection's.
+        is_stalled: the client has read nothing for long; replies that it has no room for are dropped.
+    """
+
+    tag: bytes
+    key: bytes
+    channel: Ref
+    gate: DeliveryGate
+    client: Client
+    writer: Unsent
+    is_stalled: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for its client to read it that publishers of replies must wait."""
+        gate = self.gate
+        return not gate.is_open and gate.waiting_bytes + self.writer.unsent_bytes > UNSENT_BYTES_MAX
+
+
+class ReplyConsumers:
+    """The reply consumers of a node by their keys, for as long as their channels keep them."""
+
+    def __init__(self) -> None:
+        self._by_key: WeakValueDictionary[bytes, ReplyConsumer] = WeakValueDictionary()
+
+    def new(
+        self, tag: bytes, channel: Ref, gate: DeliveryGate, client: Client, writer: Unsent
+    ) -> ReplyConsumer:
+        """Return a consumer with a key that nobody can guess."""
+        key = _KEY_START + secrets.token_urlsafe(_TOKEN_BYTES).encode()
+        self._by_key[key] = consumer = ReplyConsumer(tag, key, channel, gate, client, writer)
+        return consumer
+
+    def find(self, key: bytes) -> ReplyConsumer | None:
+        """Return the consumer with this key, unless its channel has ended or is about to."""
+        consumer = self._by_key.get(key)
+        if consumer is None or consumer.gate.is_closed or not consumer.channel.is_alive:
+            return None
+        return consumer
+
+    def remove(self, consumer: ReplyConsumer) -> None:
+        self._by_key.pop(consumer.key, None)
+
+
+class Reply(Struct, eq=False):
+    """Mail of one channel to another: messages for its reply consumer.
+
+    Attributes:
+        waiting_bytes: of its messages, while it waits in the channel's mailbox.
+    """
+
+    consumer: ReplyConsumer
+    messages: list[Message]
+    waiting_bytes: int = 0
+
+    def waits(self) -> None:
+        """The channel is busy, so the replies wait in its mailbox."""
+        self.waiting_bytes = sum([len(head) + len(body) for _, head, body in self.messages])
+        self.consumer.gate.delivery_waits(self.waiting_bytes)
+
+
+def is_reply_key(routing_key: bytes) -> bool:
+    """Whether a publish with this key to the default exchange is a reply."""
+    return routing_key.startswith(_KEY_START)
+
+
+def reply_key_of(origin: bytes) -> bytes | None:
+    """Return the routing key of a message (``core/message.py``) if it is a reply."""
+    return origin[2:] if not origin[0] and origin.startswith(_KEY_START, 2) else None
