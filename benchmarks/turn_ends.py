@@ -31,7 +31,6 @@ from leveret.amqp.methods import (
     QueueBind,
     QueueDeclare,
     QueueDelete,
-    TxSelect,
 )
 
 if TYPE_CHECKING:
@@ -407,14 +406,6 @@ def _(rig: Rig) -> None:
     sockets = [rig.send(_start_ok(3_900)) for _ in range(rig.scaled(500))]
     for each in sockets:
         each.close()
-
-
-@operation("tx.select", "", note="refused with 540: transactions are not supported")
-def _(rig: Rig) -> None:
-    peer = rig.peer()
-    rig.measure()
-    peer.send(1, TxSelect())
-    peer.wait(spec.CONNECTION_CLOSE)
 
 
 @operation("queue.declare", "5,000 held while memory is short, then handled")

@@ -1,7 +1,7 @@
 """The attacker of ``turns.py``: an AMQP client that writes anything, waits for nothing it was not told to, and counts.
 
 A thread reads the socket and counts methods by their ids; the last payload of each is kept. ``call`` waits for the
-answer of one method, ``calls`` writes many in one go and waits for all answers.
+answer of one method, ``calls`` writes many in one go and waits for all answers. The last content header is kept, too.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Peer:
         self.seen: Counter[int] = Counter()
         self.last: dict[int, bytes] = {}
         self.contents = 0
+        self.head = b""
         self._changed = threading.Condition()
         self._end = ""
         self._ends_well = False
@@ -146,6 +147,7 @@ class Peer:
                     self._end = str(methods.decode(ids, last[ids][4:]))
             elif kind == 2:
                 self.contents += 1
+                self.head = data[at + 7 : end - 1]
             at = end
         return data[at:]
 

@@ -40,6 +40,7 @@ import turn_messages
 import turn_operators
 import turn_table
 import turn_topology
+import turn_transactions
 from turn_meter import FIGURES
 from turn_operations import Operation
 from turn_peer import Peer
@@ -58,6 +59,7 @@ OPERATIONS: list[Operation] = [
     *turn_topology.OPERATIONS,
     *turn_messages.OPERATIONS,
     *turn_ends.OPERATIONS,
+    *turn_transactions.OPERATIONS,
     *turn_operators.OPERATIONS,
     *turn_listeners.OPERATIONS,
 ]

@@ -74,6 +74,7 @@ MEMORY_PAGING_RATIO: Final = 0.5  # RabbitMQ's vm_memory_high_watermark_paging_r
 CONTENTS_RELIEF_SHARE: Final = 0.8
 CONTENTS_SHARE: Final = 0.25
 CONTENTS_BYTES_MIN: Final = 16 * 1024 * 1024
+TRANSACTIONS_SHARE: Final = 0.25  # of the memory limit, for the messages of open transactions
 # What passes on a connection while the memory alarm is raised; RabbitMQ lets all pass but publishes.
 ALARMED_ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method
 ALARMED_DEFINITIONS_MAX: Final = (

@@ -21,7 +21,7 @@ from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Down, Exit
 from leveret.actors.runtime.timers import Timer
-from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
+from leveret.amqp.errors import ChannelError, HardError, PreconditionFailed, SoftError
 from leveret.amqp.fields import Method
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import (
@@ -40,8 +40,9 @@ from leveret.broker.channel.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.replies import WaitedEnough
 from leveret.broker.channel.reply_consumers import Reply
 from leveret.broker.channel.routes import WORK_S
-from leveret.broker.channel.session import END_OF_RUNS, Block, Session
+from leveret.broker.channel.session import END_OF_RUNS, Block, Session, method_of
 from leveret.broker.channel.states import Event, State, after
+from leveret.broker.channel.transaction import Transaction
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
     Confirm,
@@ -108,6 +109,8 @@ class Channel(GenServer):
 
     Attributes:
         last_queue: the queue declared last, for methods that leave the name empty.
+        settlements: what takes its client's settlements: the deliveries, or the transaction.
+        transaction: None before tx.select.
         check_timer: runs while deliveries wait for their settlement.
     """
 
@@ -121,6 +124,8 @@ class Channel(GenServer):
         self.last_queue = ""
         self.deliveries = Deliveries(self, gate)
         self.publisher = Publisher(self)
+        self.transaction: Transaction | None = None
+        self.settlements: Deliveries | Transaction = self.deliveries
         self._watched: dict[Ref, MonitorRef] = {}
         self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
@@ -129,6 +134,7 @@ class Channel(GenServer):
         self._script: Script | None = None
         self._blocks_reading = False
         self._when_writable: Callable[[Any], None] | None = None
+        self._when_commit_goes_on: Callable[[Any], None] | None = None
         self._state = State.RUNNING
         self._current = 0
         self.check_timer: Timer | None = None
@@ -150,13 +156,14 @@ class Channel(GenServer):
         elif type(message) is _CheckSettlement:
             self._check_settlement()
         elif type(message) is WaitedEnough:
-            self.publisher.replies.waited_enough()
+            self.publisher.reply_consumers_stall()
 
     def on_runs(self, runs: list[Run]) -> None:
         """Handle the runs of one read, in order; hold them while a method waits."""
         if self._busy:
             self._held.extend(runs)
             self._block_reading()
+            self._refuse_during_commit()
             return
         publisher = self.publisher
         publisher.work_left = _FIRST_TURN_WORK
@@ -209,7 +216,7 @@ class Channel(GenServer):
             elif kind == END_OF_RUNS:
                 self._all_handled()
         elif kind == ACK:
-            self.deliveries.acked(run[2])
+            self.settlements.acked(run[2])
         elif kind == METHOD:
             self._method(run[2], run[3])
         elif kind == OVERSIZE:
@@ -286,6 +293,26 @@ class Channel(GenServer):
     def _hold(self, runs: list[Run]) -> None:
         self._held.extendleft(reversed(runs))
         self._block_reading()
+        self._refuse_during_commit()
+
+    def _refuse_during_commit(self) -> None:
+        """Close the connection if its client does not wait for tx.commit-ok; as RabbitMQ."""
+        if self.transaction is not None and self.transaction.is_waiting:
+            try:
+                self.refuse_held()
+            except HardError as error:
+                assert self._script is not None
+                self._script.close()
+                self._busy = False
+                self._when_commit_goes_on = None
+                self._fail_hard(error)
+
+    def refuse_held(self) -> None:
+        """Raise ChannelError if runs are held; those behind a close may be."""
+        if self._held:
+            run = self._held[0]
+            if run[0] != END_OF_RUNS and (ids := method_of(run)) != CHANNEL_CLOSE:
+                raise ChannelError("unexpected command while processing 'tx.commit'", ids)
 
     def _block_reading(self) -> None:
         has_more = self._held or self.publisher.fan_out is not None
@@ -331,6 +358,15 @@ class Channel(GenServer):
         self.deliveries.gate.wait(self.ref)
         self._when_writable = callback
 
+    def when_commit_goes_on(self, callback: Callable[[Any], None]) -> None:
+        """Call back when what the commit of a transaction waits for may have come."""
+        self._when_commit_goes_on = callback
+
+    def commit_goes_on(self) -> None:
+        callback, self._when_commit_goes_on = self._when_commit_goes_on, None
+        if callback is not None:
+            callback(None)
+
     def next_turn(self, callback: Callable[[Any], None]) -> None:
         """Call back in a later turn, so that others get theirs."""
         self.runtime.again(self.ref, _NextTurn(callback))
@@ -340,7 +376,7 @@ class Channel(GenServer):
 
     def on_resume(self, mail: Resume) -> None:
         """The connection takes more, or that of a reply consumer: what waited for it goes on."""
-        self.publisher.replies.goes_on(mail.channel)
+        self.publisher.reply_consumer_goes_on(mail.channel)
         if mail.channel is self.ref:
             self._wait_no_longer()
 
@@ -510,18 +546,29 @@ class Channel(GenServer):
         """Give back all deliveries now; publishes, and all else that the client has sent, go on."""
         if self.deliveries.is_settling:
             self.runtime.again(self.ref, mail)  # what its last method settles does not come back
+        elif self.transaction is not None and self.transaction.is_applying:
+            self.transaction.postponed.append(mail)
         elif self._state is _RUNNING:
             deliveries, self.deliveries = self.deliveries, NoDeliveries(self, self.deliveries.gate)
+            if self.transaction is None:
+                self.settlements = self.deliveries
             Script(self, self._give_back(deliveries), lambda _: None).resume()
             self._wait_no_longer()
 
     def on_exit(self, exit_: Exit) -> None:
-        """End with the connection, but not before the rest of a settlement: its messages must not come back."""
-        if not self.deliveries.is_settling:
+        """End with the connection, but not before the rest of a settlement or commit.
+
+        Messages that the client has settled must not come back.
+        """
+        is_applying = self.transaction is not None and self.transaction.is_applying
+        if not is_applying and not self.deliveries.is_settling:
             self.stop(exit_.reason)
         self.deliveries.gate.close()
         self._held.clear()
-        self.runtime.again(self.ref, exit_)
+        if self.transaction is not None and is_applying:
+            self.transaction.postponed.append(exit_)
+        else:
+            self.runtime.again(self.ref, exit_)
 
     def _fail_hard(self, error: HardError) -> None:
         if error.method is None:

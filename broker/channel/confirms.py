@@ -51,6 +51,11 @@ class Confirms:
         self._acked: list[tuple[int, int]] = []
         self._nacked: list[tuple[int, int]] = []
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether some queue owes an answer."""
+        return bool(self._runs)
+
     def number(self, count: int) -> int:
         first = self.next_seqno
         self.next_seqno = first + count

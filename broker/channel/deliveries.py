@@ -8,6 +8,8 @@ restart of the queue the old one is gone and its tags settle silently, as for a 
 from __future__ import annotations
 
 import struct
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from msgspec import Struct
@@ -25,6 +27,8 @@ from leveret.core.limits import LARGE_BODY_BYTES
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from leveret.amqp.fields import Method
     from leveret.broker.channel.reply_consumers import Reply, ReplyConsumer
     from leveret.broker.channel.session import ChannelActor
@@ -240,13 +244,33 @@ class Deliveries:
         if not multiple:
             self._hand_back(kind, unacked.take_single(tag))
             return None
-        last = unacked.last_of(tag)
+        return self.settle_to(kind, unacked.last_of(tag))
+
+    def settle_to(self, kind: type[Ack | Requeue | Reject], last: int) -> Steps | None:
+        """Settle all deliveries up to a tag."""
+        unacked = self.unacked
         if kind is Requeue:
             return self.requeue_to(last)
         self._hand_back(kind, unacked.take_to(last))
         if not unacked.has_to(last):
             return None
         return self._settle_rest(kind, last)
+
+    def settle_tags(self, kind: type[Ack | Requeue | Reject], tags: list[int]) -> Steps | None:
+        """Settle single deliveries, the older ones first."""
+        take = self.unacked.take
+        if len(tags) <= SETTLED_MAX:
+            self._hand_back(kind, take(sorted(tags))[0])
+            return None
+        takes = (
+            take(sorted(tags[at : at + SETTLED_MAX]))[0] for at in range(0, len(tags), SETTLED_MAX)
+        )
+        return self.requeue(takes, None) if kind is Requeue else self._settle_each(kind, takes)
+
+    def _settle_each(self, kind: type[Ack | Requeue | Reject], takes: Iterator[Settled]) -> Steps:
+        for some in takes:
+            self._hand_back(kind, some)
+            yield Until(self._channel.next_turn)
 
     @property
     def is_settling(self) -> bool:
@@ -280,21 +304,27 @@ class Deliveries:
         """
         some = self.unacked.take_to(last)
         if self.unacked.has_to(last):
-            return self._gather(some, last, method)
+            takes = iter(partial(self.unacked.take_to, last), [])
+            return self.requeue(chain([some], takes), method)
         self._hand_back(Requeue, some)
         if method is not None:
             self._channel.send_method(method)
         return None
 
-    def _gather(self, some: Settled, last: int, method: Method | None) -> Steps:
-        gathered = dict(some)
-        while self.unacked.has_to(last):
-            yield Until(self._channel.next_turn)
-            for source, seqs in self.unacked.take_to(last):
+    def recover(self, method: Method | None) -> Steps | None:
+        """Requeue all deliveries, as ``requeue_to``."""
+        return self.requeue_to(self.unacked.last_of(0), method)
+
+    def requeue(self, takes: Iterator[Settled], method: Method | None) -> Steps:
+        """Requeue what is taken out, one take a turn, as ``requeue_to``."""
+        gathered: dict[Source, list[int]] = {}
+        for some in takes:
+            for source, seqs in some:
                 if (others := gathered.get(source)) is None:
                     gathered[source] = seqs
                 else:
                     others += seqs
+            yield Until(self._channel.next_turn)
         if method is not None:
             self._channel.send_method(method)
         settled = list(gathered.items())

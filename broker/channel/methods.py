@@ -25,6 +25,7 @@ from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.deliveries import Subscription
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
+from leveret.broker.channel.transaction import Transaction
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.queue.arguments import check_consumer_arguments
 from leveret.broker.queue.calls import ask_queue
@@ -46,7 +47,13 @@ class Channel(ChannelActor, Protocol):
 
     last_queue: str
     deliveries: Deliveries
+    settlements: Deliveries | Transaction
     publisher: Publisher
+    transaction: Transaction | None
+
+    def refuse_held(self) -> None: ...
+
+    def when_commit_goes_on(self, callback: Callable[[Any], None]) -> None: ...
 
     def send_method(self, method: Method) -> None: ...
 
@@ -102,15 +109,41 @@ def access_request(channel: Channel, method: methods.AccessRequest) -> None:
 
 def confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
     """confirm.select: number publishes from now on."""
+    if channel.publisher.transaction is not None:
+        raise PreconditionFailed("cannot switch from tx to confirm mode")
     if channel.publisher.confirms is None:
         channel.publisher.confirms = Confirms()
     if not method.nowait:
         channel.send_method(methods.ConfirmSelectOk())
 
 
-def tx_unavailable(channel: Channel, method: Method) -> None:
-    """tx.*: transactions are not there yet."""
-    raise NotImplemented_("transactions are not supported")
+def tx_select(channel: Channel, method: methods.TxSelect) -> None:
+    """tx.select: collect publishes and settlements from now on."""
+    publisher = channel.publisher
+    if channel.transaction is None:
+        if publisher.confirms is not None:
+            raise PreconditionFailed("cannot switch from confirm to tx mode")
+        publisher.confirms = Confirms()
+        channel.transaction = channel.settlements = Transaction(channel)
+        publisher.transaction = publisher.collector = channel.transaction
+    channel.send_method(methods.TxSelectOk())
+
+
+def tx_commit(channel: Channel, method: methods.TxCommit) -> Steps:
+    """tx.commit: publish and settle what was collected; the answer comes when the queues have it."""
+    return _transaction(channel).commit()
+
+
+def tx_rollback(channel: Channel, method: methods.TxRollback) -> None:
+    """tx.rollback: forget what was collected; deliveries are not sent again."""
+    _transaction(channel).rollback()
+    channel.send_method(methods.TxRollbackOk())
+
+
+def _transaction(channel: Channel) -> Transaction:
+    if channel.transaction is None:
+        raise PreconditionFailed("channel is not transactional")
+    return channel.transaction
 
 
 # -- exchange -------------------------------------------------------------------------------------
@@ -327,17 +360,17 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> Steps:
 
 def basic_ack(channel: Channel, method: methods.BasicAck) -> Steps | None:
     """basic.ack with multiple (single ones come in runs)."""
-    return channel.deliveries.ack(method)
+    return channel.settlements.ack(method)
 
 
 def basic_nack(channel: Channel, method: methods.BasicNack) -> Steps | None:
     """basic.nack."""
-    return channel.deliveries.nack(method)
+    return channel.settlements.nack(method)
 
 
 def basic_reject(channel: Channel, method: methods.BasicReject) -> None:
     """basic.reject."""
-    channel.deliveries.reject(method.delivery_tag, method.requeue)
+    channel.settlements.reject(method.delivery_tag, method.requeue)
 
 
 def basic_recover(channel: Channel, method: methods.BasicRecover) -> Steps | None:
@@ -357,8 +390,7 @@ def _recover(
 ) -> Steps | None:
     if not method.requeue:
         raise NotImplemented_("requeue=false")
-    deliveries = channel.deliveries
-    return deliveries.requeue_to(deliveries.unacked.last_of(0), answer)
+    return channel.settlements.recover(answer)
 
 
 def ignored(channel: Channel, method: methods.BasicCancelOk) -> None:
@@ -440,7 +472,7 @@ HANDLERS: Final[dict[int, Callable[[Channel, Any], Steps | None]]] = {
     spec.BASIC_RECOVER: basic_recover,
     spec.BASIC_RECOVER_ASYNC: basic_recover_async,
     spec.CONFIRM_SELECT: confirm_select,
-    spec.TX_SELECT: tx_unavailable,
-    spec.TX_COMMIT: tx_unavailable,
-    spec.TX_ROLLBACK: tx_unavailable,
+    spec.TX_SELECT: tx_select,
+    spec.TX_COMMIT: tx_commit,
+    spec.TX_ROLLBACK: tx_rollback,
 }

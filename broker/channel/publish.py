@@ -17,7 +17,7 @@ more, or is gone. A message store that the disk does not follow stops it as well
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -43,7 +43,9 @@ from leveret.routing.router import Routed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.broker.channel.confirms import Answer
     from leveret.broker.channel.session import ChannelActor
+    from leveret.broker.channel.uncommitted import Batch
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.store import MsgStore
@@ -77,16 +79,37 @@ class _Examined(Struct, eq=False):
     reply_keys: Sequence[bytes]
 
 
+class Collector(Protocol):
+    """A transaction, as the publisher uses it (``transaction.py``)."""
+
+    def publish(
+        self,
+        route: Route | None,
+        queues: Sequence[QueueEntry],
+        messages: list[Message],
+        persistent: bool,
+        expiration_ms: int | None,
+        head_bytes: int,
+        reply_key: bytes | None = None,
+    ) -> None: ...
+
+    def answered(self, answers: list[Answer]) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
 class Publisher:
     """The publishing half of a channel.
 
     Attributes:
-        confirms: the confirm state; None before confirm.select.
+        collector: the transaction while it collects; None while it is committed.
+        confirms: the confirm state; None before confirm.select or tx.select.
         fan_out: a batch that some of its queues have not been sent; nothing else is published before.
         is_long_work: the present turn goes on with work that was too long for an earlier one. Then at
             least one message is published, however many its targets, and they get it as bulk.
         replies: what it publishes to reply consumers.
         reply_key: of the channel's own reply consumer, if there is one.
+        transaction: the channel's; confirms are for it.
         work_left: of the present turn of the channel, in units of about 0.1 us.
     """
 
@@ -95,15 +118,18 @@ class Publisher:
         "_channel",
         "_credits",
         "_examined",
+        "_lagging",
         "_number",
         "_ref",
         "_route",
         "_session",
+        "collector",
         "confirms",
         "fan_out",
         "is_long_work",
         "replies",
         "reply_key",
+        "transaction",
         "work_left",
     )
 
@@ -117,11 +143,14 @@ class Publisher:
         # Of the first message of the rest of a run, if its route was not complete.
         self._route: Route | None = None
         self._examined: _Examined | None = None
+        self._lagging = 0  # queues that this channel is ahead of as far as it may
+        self.collector: Collector | None = None
         self.confirms: Confirms | None = None
         self.fan_out: FanOut | None = None
         self.is_long_work = False
         self.replies = Replies(channel)
         self.reply_key: bytes | None = None
+        self.transaction: Collector | None = None
         self.work_left = PUBLISH_TURN_WORK
 
     @property
@@ -251,7 +280,10 @@ class Publisher:
             head_bytes = sum([len(head) for _, head, _ in batch])
             self._send(route, queues, batch, persistent, expiration_ms, head_bytes)
             for reply_key in reply_keys:
-                self.replies.send(reply_key, batch)
+                if self.collector is None:
+                    self.replies.send(reply_key, batch)
+                else:
+                    self.collector.publish(None, (), batch.copy(), False, None, 0, reply_key)
 
     def _send(
         self,
@@ -265,7 +297,15 @@ class Publisher:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
         count = len(messages)
         confirms = self.confirms
-        first = confirms.number(count) if confirms is not None else 0
+        if confirms is not None:
+            if self.collector is not None:
+                self.collector.publish(
+                    route, queues, messages, persistent, expiration_ms, head_bytes
+                )
+                return
+            first = confirms.number(count)
+        else:
+            first = 0
         if not queues:
             self._drop(route, messages, first)
             return
@@ -325,6 +365,7 @@ class Publisher:
                 credit = credits_[ref] = CreditSender()
                 self.work_left -= _ACCOUNT_WORK
             if credit.spend(count, size_bytes):
+                self._lagging += 1
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
             send(ref, Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes))
@@ -373,9 +414,29 @@ class Publisher:
         self._session.read_control.block(Block.BACK_PRESSURE)
         backpressure.wait(self._store_follows)
 
+    @property
+    def must_wait(self) -> bool:
+        """Whether more should be published only when some queue, the store or a reply consumer has caught up."""
+        return bool(self._lagging) or self._backpressure is not None or self.replies.is_waiting
+
+    def _went_on(self) -> None:
+        if self.transaction is not None and not self.must_wait:
+            self._channel.commit_goes_on()
+
+    def reply_consumer_goes_on(self, channel: Ref) -> None:
+        """The channel of a reply consumer takes more, or has ended."""
+        self.replies.goes_on(channel)
+        self._went_on()
+
+    def reply_consumers_stall(self) -> None:
+        """The reply consumers that were waited for take nothing."""
+        self.replies.waited_enough()
+        self._went_on()
+
     def _store_follows(self) -> None:
         self._backpressure = None
         self._session.read_control.unblock(Block.BACK_PRESSURE)
+        self._went_on()
 
     def _missed(
         self,
@@ -423,7 +484,12 @@ class Publisher:
     def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
         credit = self._credits.get(queue)
         if credit is not None and credit.grant(messages, size_bytes):
-            self._session.read_control.unblock(Block.CREDIT)
+            self._caught_up()
+
+    def _caught_up(self) -> None:
+        self._lagging -= 1
+        self._session.read_control.unblock(Block.CREDIT)
+        self._went_on()
 
     def forget_idle(self, queue: Ref) -> bool:
         """Forget a queue that owes this channel nothing; return whether it owed nothing."""
@@ -442,10 +508,10 @@ class Publisher:
 
         Its open confirms are acked if the queue was ``deleted``, and refused if it died.
         """
-        self.replies.goes_on(queue)  # which may be a channel
+        self.reply_consumer_goes_on(queue)  # it may be the channel of one
         credit = self._credits.pop(queue, None)
         if credit is not None and credit.is_blocked:
-            self._session.read_control.unblock(Block.CREDIT)
+            self._caught_up()
         if self.confirms is not None and self.confirms.gone(queue, deleted):
             self.send_confirms()
 
@@ -454,7 +520,9 @@ class Publisher:
         if self.confirms is None:
             return
         answers = self.confirms.take_answers()
-        if answers:
+        if answers and self.transaction is not None:
+            self.transaction.answered(answers)
+        elif answers:
             number = self._number
             frames = [
                 _ANSWER.pack(1, number, 13, 60, 80, tag, multiple, FRAME_END)
@@ -464,17 +532,39 @@ class Publisher:
             ]
             self._session.writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
+    @property
+    def awaits_confirms(self) -> bool:
+        """Whether some queue owes an answer."""
+        return self.confirms is not None and self.confirms.is_waiting
+
+    def send_batch(self, batch: Batch) -> None:
+        """Send messages that a transaction has collected."""
+        messages, queues = batch.messages, batch.queues
+        if any(entry.state == "deleted" for entry in queues):
+            known = self.vhost.topology.queues
+            there = (known.get(each.name) if each.state == "deleted" else each for each in queues)
+            queues = [each for each in there if each is not None]
+        self.work_left -= _RUN_WORK + len(queues) * (_MAIL_WORK + len(messages))
+        if batch.route is not None:
+            expiration_ms, head_bytes = batch.expiration_ms, batch.head_bytes
+            self._send(batch.route, queues, messages, batch.persistent, expiration_ms, head_bytes)
+        elif batch.reply_key is not None:
+            self.replies.send(batch.reply_key, messages)
+
     def close(self) -> None:
         """The channel ends: take back what blocks the connection, answer no confirm any more."""
+        if self.transaction is not None:
+            self.transaction.rollback()
         for credit in self._credits.values():
             if credit.is_blocked:
                 self._session.read_control.unblock(Block.CREDIT)
         self._credits.clear()
+        self._lagging = 0
         if self._backpressure is not None:
             self._backpressure.forget(self._store_follows)
             self._store_follows()
         self.replies.close()
-        self.confirms = None
+        self.confirms = self.transaction = self.collector = None
         self._route = self._examined = self.fan_out = None
 
 

@@ -70,6 +70,10 @@ class Replies:
             self._channel.watch(channel)
         consumer.gate.wait(self._channel.ref)
 
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._awaited)
+
     def goes_on(self, channel: Ref) -> None:
         """The channel of a consumer takes more, or has ended."""
         if self._awaited.pop(channel, None) is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from leveret.amqp.kernel import content
+from leveret.amqp import spec
+from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run, content
 from leveret.broker.vhost.vhost import Client
 from leveret.core.limits import LARGE_BODY_BYTES
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from leveret.amqp.fields import Method
     from leveret.broker.channel.reply_consumers import ReplyConsumers
     from leveret.broker.channel.routes import Routes
+    from leveret.broker.channel.uncommitted import OpenTransactions
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
 
@@ -49,6 +51,17 @@ class Block(StrEnum):
 
 # The kind of a run of the reader's own, behind all that a client has sent before connection.close.
 END_OF_RUNS: Final = -1
+_METHOD_OF_RUN: Final = {
+    PUBLISH: spec.BASIC_PUBLISH,
+    OVERSIZE: spec.BASIC_PUBLISH,
+    ACK: spec.BASIC_ACK,
+}
+
+
+def method_of(run: Run) -> int:
+    """Return the ids of the method a run of any kind of the kernel's stands for."""
+    ids: int = run[2] if run[0] == METHOD else _METHOD_OF_RUN[run[0]]
+    return ids
 
 
 class Reading(Protocol):
@@ -69,6 +82,7 @@ class Session(Client, eq=False):
         frame_max: negotiated frame size in bytes.
         client_name: ``connection_name`` of the client's properties, for logs.
         reply_consumers: of the node.
+        open_transactions: of the node.
     """
 
     vhost: VHost
@@ -80,6 +94,7 @@ class Session(Client, eq=False):
     cancel_notify: bool
     client_name: str
     reply_consumers: ReplyConsumers
+    open_transactions: OpenTransactions
 
     def write_content(self, channel: int, method: bytes, head: bytes, body: bytes) -> None:
         """Write one content; a large body goes piece by piece."""
@@ -115,3 +130,5 @@ class ChannelActor(Protocol):
     def send_method(self, method: Method) -> None: ...
 
     def next_turn(self, callback: Callable[[Any], None]) -> None: ...
+
+    def commit_goes_on(self) -> None: ...

@@ -50,6 +50,13 @@ class Unacked:
     def __len__(self) -> int:
         return len(self._records)
 
+    def __contains__(self, tag: int) -> bool:
+        return tag in self._records
+
+    def tags(self) -> list[int]:
+        """Return all tags, ascending; a million take some milliseconds."""
+        return list(self._records)
+
     def skip(self, count: int) -> int:
         """Use up tags of no-ack deliveries; return the first."""
         first = self.next_tag

@@ -19,9 +19,9 @@ from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import NORMAL, CallFailed
 from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
-from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, Run
 from leveret.amqp.methods import decode
-from leveret.broker.channel.session import END_OF_RUNS
+from leveret.broker.channel.session import END_OF_RUNS, method_of
 from leveret.broker.connection.resume_queue import ResumeQueue
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
@@ -45,17 +45,6 @@ _SPECIAL: Final = _EDGES | _ONLY_SENT
 _END_OF_RUNS: Final[Run] = (END_OF_RUNS, 0)
 CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 _CHANNELS_PER_LOOK: Final = 8  # at the clock: costly methods, one per channel, are long work too
-_METHOD_OF_RUN: Final = {
-    PUBLISH: spec.BASIC_PUBLISH,
-    OVERSIZE: spec.BASIC_PUBLISH,
-    ACK: spec.BASIC_ACK,
-}
-
-
-def method_of(run: Run) -> int:
-    """Return the ids of the method a run of any kind stands for."""
-    ids: int = run[2] if run[0] == METHOD else _METHOD_OF_RUN[run[0]]
-    return ids
 
 
 def is_close(run: Run) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from leveret.amqp.errors import InternalError, NotAllowed
 from leveret.broker.channel.reply_consumers import ReplyConsumers
+from leveret.broker.channel.uncommitted import OpenTransactions
 from leveret.broker.connection.read_control import ReadingTurns
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Connections(Generic[ReaderT]):
 
     Attributes:
         reply_consumers: of all channels.
+        open_transactions: of all channels.
         turns: the order in which paused connections are read again.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
     """
@@ -74,6 +76,7 @@ class Connections(Generic[ReaderT]):
         access: Access,
         vhosts: dict[str, VHost],
         alarms: Alarms,
+        memory_limit_bytes: Callable[[], int],
     ) -> None:
         self._runtime = runtime
         self.settings = settings
@@ -81,6 +84,7 @@ class Connections(Generic[ReaderT]):
         self._vhosts = vhosts
         self.alarms = alarms
         self.reply_consumers = ReplyConsumers()
+        self.open_transactions = OpenTransactions(memory_limit_bytes)
         self.turns = ReadingTurns(runtime)
         self.readers: dict[Ref, ReaderT] = {}
         self.is_stopping = False

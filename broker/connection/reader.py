@@ -44,10 +44,10 @@ from leveret.amqp.methods import (
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.channel import AllHandled, ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
-from leveret.broker.channel.session import Block, Session
+from leveret.broker.channel.session import Block, Session, method_of
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
-from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close, method_of
+from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close
 from leveret.broker.connection.connection_log import TO_MAKE_ROOM, ConnectionLog, header_problem
 from leveret.broker.connection.connections import (
     CONNECTIONS,
@@ -353,6 +353,7 @@ class Reader(GenServer):
             opened.cancel_notify,
             self.log.client_name,
             self.connections.reply_consumers,
+            self.connections.open_transactions,
         )
         self.handshake = None
         self._enter(Event.VHOST_OPENED)

@@ -112,7 +112,12 @@ class Node:
         self.removals: dict[str, asyncio.Future[None]] = {}
         self.settings_rows = SettingsRows()
         self.connections: Connections[Reader] = Connections(
-            runtime, settings, self.access, self.vhosts, self.resources.alarms
+            runtime,
+            settings,
+            self.access,
+            self.vhosts,
+            self.resources.alarms,
+            lambda: self.resources.memory_limit_bytes,
         )
         admission = Admission(self.vhosts)
         self.sockets = Sockets(runtime, self.connections, admission)

@@ -5,7 +5,7 @@ the parts. Queues count themselves (``queue_procs``, see ``queue_figures``).
 
 * ``connection_readers``: messages of which only a part has come, or that an alarm holds back.
 * ``connection_writers``: bytes that clients have not read yet.
-* ``connection_channels``: cached routes.
+* ``connection_channels``: cached routes, messages of open transactions.
 * ``metadata``: arguments of queues, exchanges and bindings; per vhost.
 """
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 async def memory_parts(node: Node) -> Row:
     """Return the bytes of each part but ``queue_procs``."""
-    readers = writers = channels = 0
+    readers = writers = 0
+    channels = node.connections.open_transactions.size_bytes
     async for reader in sliced(list(node.connections.readers.values())):
         readers += reader.contents_bytes
         writers += reader.writer.unsent_bytes

@@ -88,7 +88,7 @@ def _memory_parts(parts: Row) -> list[str]:
     return [
         f"             queues {_size(parts['queue_procs'])}, "
         f"arguments {_size(sum(parts['metadata'].values()))}, "
-        f"routes {_size(parts['connection_channels'])}",
+        f"routes and transactions {_size(parts['connection_channels'])}",
         f"             received in part {_size(parts['connection_readers'])}, "
         f"not read by clients {_size(parts['connection_writers'])}",
     ]

@@ -41,6 +41,51 @@ def test_publish_get_ack(channel: BlockingChannel, name: str) -> None:
     assert channel.basic_get(name) == (None, None, None)
 
 
+def test_requests_and_direct_replies(
+    connection: pika.BlockingConnection, channel: BlockingChannel, name: str
+) -> None:
+    server = connection.channel()
+    server.queue_declare(name, exclusive=True)
+
+    def serve(_: object, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        answer = pika.BasicProperties(correlation_id=properties.correlation_id)
+        server.basic_publish("", properties.reply_to, body.upper(), answer)
+        server.basic_ack(method.delivery_tag)
+
+    server.basic_consume(name, serve)
+    replies: list[tuple[str, bytes]] = []
+    channel.basic_consume(
+        "amq.rabbitmq.reply-to",
+        lambda _, __, properties, body: replies.append((properties.correlation_id, body)),
+        auto_ack=True,
+    )
+    for number, word in enumerate((b"ping", b"pong")):
+        asked = pika.BasicProperties(reply_to="amq.rabbitmq.reply-to", correlation_id=f"{number}")
+        channel.basic_publish("", name, word, asked)
+    while len(replies) < 2:
+        connection.process_data_events(time_limit=10)
+
+    assert replies == [("0", b"PING"), ("1", b"PONG")]
+
+
+def test_transactions(channel: BlockingChannel, name: str) -> None:
+    channel.queue_declare(name, exclusive=True)
+    channel.tx_select()
+    for body in (b"a", b"b"):
+        channel.basic_publish("", name, body)
+    channel.tx_commit()
+    taken = [channel.basic_get(name) for _ in range(2)]
+    assert [body for _, _, body in taken] == [b"a", b"b"]
+
+    channel.basic_publish("", name, b"c")
+    channel.basic_ack(taken[0][0].delivery_tag)
+    channel.tx_rollback()
+    channel.basic_ack(taken[1][0].delivery_tag, multiple=True)
+    channel.tx_commit()
+
+    assert channel.basic_get(name) == (None, None, None)
+
+
 def test_consume_with_a_prefetch(channel: BlockingChannel, name: str) -> None:
     channel.queue_declare(name, exclusive=True)
     for number in range(50):

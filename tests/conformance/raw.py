@@ -88,8 +88,20 @@ class Connection:
         self.heartbeats: list[float] = []
         self.channels: dict[int, Channel] = {}
         self.ended = False
+        self.held: bytes | None = None
 
     def send_bytes(self, data: bytes) -> None:
+        if self.held is None:
+            self.socket.sendall(data)
+        else:
+            self.held += data
+
+    def hold(self) -> None:
+        """Keep what is sent from now on, so that it goes out in one write."""
+        self.held = b""
+
+    def release(self) -> None:
+        data, self.held = self.held or b"", None
         self.socket.sendall(data)
 
     def send(self, name: str, channel: int = 0, **fields: Any) -> None:

@@ -116,18 +116,20 @@ class Confirms:
         return [name for name, _ in done]
 
 
-class ConfirmedPublisher(Client):
-    """Publishes as many messages ahead of their confirms as may be in flight.
+class CountingClient(Client):
+    """A client that counts what the broker has promised.
 
     Attributes:
         confirmed: how many messages were confirmed.
     """
 
-    in_flight = IN_FLIGHT
+    confirmed = 0
 
-    def __init__(self, address: tuple[str, int], known: dict[str, Known]) -> None:
-        super().__init__(address, known)
-        self.confirmed = 0
+
+class ConfirmedPublisher(CountingClient):
+    """Publishes as many messages ahead of their confirms as may be in flight."""
+
+    in_flight = IN_FLIGHT
 
     def prepare(self, channel: Channel) -> None:
         self.confirms = Confirms(channel, self.known)

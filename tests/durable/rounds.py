@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from durable.clients import Client, ConfirmedPublisher
+from durable.clients import Client, CountingClient
 from durable.workers import BrokerWorker
 from rigs.waiting import wait_until
 
@@ -53,7 +53,7 @@ class Rounds(ABC):
 
     def crash_amid(
         self,
-        publishers: Sequence[ConfirmedPublisher],
+        publishers: Sequence[CountingClient],
         others: Sequence[Client],
         confirmed_max: int,
     ) -> None:

@@ -17,6 +17,7 @@ from mutants import (
     store_mutants,
     stored_mutants,
     tool_mutants,
+    transaction_mutants,
     transient_mutants,
     variable_mutants,
 )
@@ -134,6 +135,12 @@ PARTS = {
         fan_out_mutants.MUTANTS,
         suite("broker", "channel/confirms", "channel/fan_out"),
         Mutant("channel/fan_out.py", "Invariants:", "Invariants:"),
+    ),
+    "transactions and direct replies": Faults(
+        "broker",
+        transaction_mutants.MUTANTS,
+        suite("broker", "channel/transactions", "channel/replies"),
+        Mutant("channel/transaction.py", "SETTLED_MAX", "SETTLED_MAX"),
     ),
     "queues": Faults(
         "",

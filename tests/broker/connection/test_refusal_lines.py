@@ -25,6 +25,7 @@ from leveret.amqp.tables import encode_table
 from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import RefusedError
 from leveret.core.errors import StoreError
+from leveret.core.sizes import SizeLimit
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow, UserRow
 from leveret.routing.exchange import Exchange
 from rigs.broker_rig import HEADER, Client, FullDisk, Rig, durable
@@ -133,6 +134,15 @@ def kill_channel(client: Client) -> None:
     (reader,) = client.rig.node.connections.readers.values()
     (channel,) = reader.channels._numbers
     client.rig.runtime.exit(channel, KILL)
+    client.rig.settle()
+
+
+def suspend_queue(client: Client) -> None:
+    client.rig.runtime.suspend(client.rig.queues["q"].ref)
+
+
+def kill_queue(client: Client) -> None:
+    client.rig.runtime.exit(client.rig.queues["q"].ref, KILL)
     client.rig.settle()
 
 
@@ -289,6 +299,17 @@ REFUSALS = [
     soft(406, "basic.nack", "unknown delivery tag 9", m.BasicNack(9)),
     soft(404, "queue.declare", "no queue 'amq.rabbitmq.reply-to.x'",
          m.QueueDeclare("amq.rabbitmq.reply-to.x")),
+    soft(406, "tx.commit", "partial tx completion", Q, m.TxSelect(), publish(), suspend_queue,
+         m.TxCommit(), kill_queue),
+    soft(406, "basic.publish", "transaction too large: open transactions keep", Q, m.TxSelect(),
+         publish(), memory_high_watermark=SizeLimit(1_000)),
+    hard(504, "basic.qos", "unexpected command while processing 'tx.commit'", Q, m.TxSelect(),
+         publish(), suspend_queue, m.TxCommit(), m.BasicQos(), channel=1),
+    soft(406, "tx.commit", "channel is not transactional", m.TxCommit()),
+    soft(406, "tx.rollback", "channel is not transactional", m.TxRollback()),
+    soft(406, "tx.select", "cannot switch from confirm to tx mode", m.ConfirmSelect(), m.TxSelect()),
+    soft(406, "confirm.select", "cannot switch from tx to confirm mode", m.TxSelect(),
+         m.ConfirmSelect()),
     soft(406, "basic.publish", "fast reply consumer does not exist",
          publish(reply_to="amq.rabbitmq.reply-to")),
     soft(406, "basic.consume", "reply consumer cannot acknowledge",
@@ -302,7 +323,6 @@ REFUSALS = [
          lambda client: client.feed(m.method_frame(1, m.encode(m.BasicPublish("", "q", False, True)))
          + frame(2, 1, struct.pack(">HHQH", 60, 0, 0, 0))), channel=1),
     hard(540, "channel.flow", "active=false", m.ChannelFlow(False), channel=1),
-    hard(540, "tx.select", "transactions are not supported", m.TxSelect(), channel=1),
     hard(540, "basic.qos", "prefetch_size!=0 (7)", m.BasicQos(7), channel=1),
     hard(540, "basic.recover", "requeue=false", m.BasicRecover(False), channel=1),
     # Methods out of place.

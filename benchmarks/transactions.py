@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Transactions: commits and messages per second, and the broker's CPU time per message, beside RabbitMQ.
+
+    python benchmarks/transactions.py                     # all of it: two minutes
+    python benchmarks/transactions.py --only durable --rounds 5 --seconds 3
+
+Clients of one process send a transaction of 100 messages of 1 KiB in one write, with its commit, and wait for
+commit-ok; those with ``acks`` consume the same queue, and each transaction acknowledges what was delivered before.
+Every broker gets the same work in alternating rounds. At the end the queues must hold what was committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import selectors
+import socket
+import statistics
+import struct
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
+import brokers
+import results
+from turn_peer import PERSISTENT, PLAIN, Peer, frames, message
+
+from leveret.amqp import spec
+from leveret.amqp.methods import (
+    BasicAck,
+    BasicConsume,
+    ChannelOpen,
+    ConnectionOpen,
+    ConnectionStartOk,
+    ConnectionTuneOk,
+    QueueDeclare,
+    QueueDelete,
+    TxCommit,
+    TxSelect,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brokers import Broker
+
+SIZE = 100
+BODY = bytes(1024)
+_HEAD = struct.Struct(">BHI")
+
+
+class Scenario(NamedTuple):
+    """Work for a number of clients, each with a queue of its own."""
+
+    about: str
+    clients: int
+    is_durable: bool
+    has_acks: bool = False
+
+
+SCENARIOS = {
+    "transient": Scenario("transient, 1 client", 1, False),
+    "durable": Scenario("persistent, 1 client", 1, True),
+    "durable10": Scenario("persistent, 10 clients", 10, True),
+    "acks": Scenario("persistent, acks of what was delivered, 4 clients", 4, True, has_acks=True),
+}
+
+
+class Committer:
+    """One client.
+
+    Attributes:
+        commits: that were answered.
+    """
+
+    def __init__(self, address: tuple[str, int], scenario: Scenario, queue: str) -> None:
+        self.commits = 0
+        self._acked = self._delivered = 0
+        self._has_acks = scenario.has_acks
+        self.socket = socket.create_connection(address)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._rest = b""
+        self.socket.sendall(spec.PROTOCOL_HEADER)
+        self._await(spec.CONNECTION_START)
+        self._send(0, ConnectionStartOk({}, "PLAIN", b"\0guest\0guest"))
+        self._await(spec.CONNECTION_TUNE)
+        self._send(0, ConnectionTuneOk(2047, 131_072, 0), ConnectionOpen("/"))
+        self._send(1, ChannelOpen(), QueueDeclare(queue, durable=scenario.is_durable), TxSelect())
+        self._await(spec.TX_SELECT_OK)
+        if scenario.has_acks:
+            self._send(1, BasicConsume(queue))
+        properties = PERSISTENT if scenario.is_durable else PLAIN
+        self._publishes = message(1, queue.encode(), BODY, properties=properties) * SIZE
+        self._commit = frames(1, [TxCommit()])
+
+    def _send(self, channel: int, *methods: Any) -> None:
+        self.socket.sendall(frames(channel, methods))
+
+    def _await(self, ids: int) -> None:
+        while ids not in self._methods():
+            pass
+
+    def _methods(self) -> list[int]:
+        data = self.socket.recv(1 << 20)
+        assert data, "the broker has closed the connection"
+        data, at, found = self._rest + data, 0, []
+        while len(data) - at >= 7:
+            kind, _, size = _HEAD.unpack_from(data, at)
+            if len(data) - at < size + 8:
+                break
+            if kind == 1:
+                found.append(int.from_bytes(data[at + 7 : at + 11], "big"))
+            at += size + 8
+        self._rest = data[at:]
+        assert spec.CHANNEL_CLOSE not in found, "the broker has closed the channel"
+        return found
+
+    def begin(self) -> None:
+        """Send a transaction."""
+        acks = b""
+        if self._delivered > self._acked:
+            acks = frames(1, [BasicAck(self._delivered, multiple=True)])
+            self._acked = self._delivered
+        self.socket.sendall(self._publishes + acks + self._commit)
+
+    def received(self) -> bool:
+        """Take what has come; return whether the transaction is committed."""
+        found = self._methods()
+        self._delivered += found.count(spec.BASIC_DELIVER)
+        if spec.TX_COMMIT_OK not in found:
+            return False
+        self.commits += 1
+        return True
+
+
+def cpu_s(broker: Broker) -> float:
+    """Return the CPU time of a broker and all its descendants."""
+    return sum(_thread_times(pid) for pid in _tree(broker.pid)) / 1e9
+
+
+def _tree(pid: int) -> Iterator[int]:
+    yield pid
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            yield from _tree(int(child))
+
+
+def _thread_times(pid: int) -> int:
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
+
+
+def run(broker: Broker, scenario: Scenario, seconds: float) -> tuple[float, float]:
+    """Return messages per second, and the broker's CPU time per message in microseconds."""
+    address = broker.host, broker.port
+    names = [f"bench.tx.{number}" for number in range(scenario.clients)]
+    clients = [Committer(address, scenario, name) for name in names]
+    with selectors.DefaultSelector() as selector:
+        for client in clients:
+            selector.register(client.socket, selectors.EVENT_READ, client)
+            client.begin()
+        before_s, began_s = cpu_s(broker), time.monotonic()
+        waiting = len(clients)
+        while waiting:
+            for key, _ in selector.select():
+                client = key.data
+                if not client.received():
+                    continue
+                if time.monotonic() - began_s < seconds:
+                    client.begin()
+                else:
+                    waiting -= 1
+                    selector.unregister(client.socket)
+        took_s, used_s = time.monotonic() - began_s, cpu_s(broker) - before_s
+    count = SIZE * sum(client.commits for client in clients)
+    for client in clients:
+        client.socket.close()
+    _check(address, names, scenario, count)
+    return count / took_s, used_s / count * 1e6
+
+
+def _check(address: tuple[str, int], names: list[str], scenario: Scenario, count: int) -> None:
+    """Delete the queues; they hold what was committed, less what was acknowledged."""
+    peer = Peer(address)
+    left = sum(peer.call(1, QueueDelete(name)).message_count for name in names)
+    peer.close()
+    assert left == count or (scenario.has_acks and 0 < left < count), f"{left} of {count} left"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default=",".join(SCENARIOS), help="scenarios")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--brokers", default="c,rabbitmq", help="of c, py and rabbitmq")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
+    options = parser.parse_args()
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    with ExitStack() as stack:
+        under_test = {
+            name: stack.enter_context(
+                brokers.rabbitmq() if name == "rabbitmq" else brokers.leveret(name)
+            )
+            for name in options.brokers.split(",")
+        }
+        for key in options.only.split(","):
+            for number in range(options.rounds):
+                order = list(under_test.items())
+                for name, broker in order if number % 2 else reversed(order):
+                    figures = run(broker, SCENARIOS[key], options.seconds)
+                    found.setdefault(key, {}).setdefault(name, []).append(figures)
+            for name, rounds in found[key].items():
+                rate, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
+                sys.stdout.write(
+                    f"{SCENARIOS[key].about}: {name} {rate:,.0f} messages/s in transactions of {SIZE},"
+                    f" {cpu:.1f} us CPU each\n"
+                )
+                sys.stdout.flush()
+    about = {
+        "commit": results.commit(),
+        "machine": results.machine(),
+        "versions": results.versions("rabbitmq" in under_test),
+    }
+    results.write(options.out, "transactions", {"rounds": found}, about)
+
+
+if __name__ == "__main__":
+    main()
