@@ -95,6 +95,18 @@ class ConnectionLog:
             extra=self._account,
         )
 
+    def secret_updated(self, reason: str) -> None:
+        """Write that the client has sent a new secret, which passwords do not need; never the secret itself."""
+        log.info(
+            "secret updated name=%s connection_name=%s user=%s vhost=%s reason=%s",
+            self.name,
+            self.client_name,
+            self._user,
+            self._vhost,
+            reason,
+            extra=self._account,
+        )
+
     def knows(self, user: str, properties: Table) -> None:
         """Note what the handshake has brought so far: the user, empty before its login, and the client's name."""
         self._user, self.client_name = user, _text(properties, "connection_name")

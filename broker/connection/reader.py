@@ -36,6 +36,7 @@ from leveret.amqp.methods import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpenOk,
+    ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
     decode,
     encode,
@@ -427,7 +428,9 @@ class Reader(GenServer):
                 self.read_control.block(Block.ENDING)
                 self.channels.close()
             elif method == spec.CONNECTION_UPDATE_SECRET:
-                decode(method, run[3])
+                update = decode(method, run[3])
+                assert isinstance(update, ConnectionUpdateSecret)
+                self.log.secret_updated(update.reason)
                 self.send_method(ConnectionUpdateSecretOk())
             else:
                 if method in spec.METHOD_NAMES and run[0] == METHOD:

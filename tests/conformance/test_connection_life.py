@@ -121,6 +121,19 @@ def test_update_secret(connect: Connect) -> None:
     assert reply.name == "connection.update-secret-ok"
 
 
+@pytest.mark.parametrize("secret", ["", "wrong", "x" * 2_000])
+def test_a_secret_means_nothing_to_users_with_passwords(connect: Connect, secret: str) -> None:
+    """It is for tokens that expire: it is neither checked nor does it change the password."""
+    connection = connect()
+    channel = connection.channel()
+    for reason in ("", "r" * 255):
+        reply = connection.call("connection.update-secret", new_secret=secret, reason=reason)
+        assert reply.name == "connection.update-secret-ok"
+
+    assert channel.ok("queue.declare", exclusive=True).name == "queue.declare-ok"
+    assert connect().channel().ok("channel.flow", active=True).active
+
+
 def test_a_vhost_that_is_deleted_takes_its_connections_along(
     connect: Connect, broker: BrokerUnderTest, name: str
 ) -> None:
