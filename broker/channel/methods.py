@@ -194,8 +194,9 @@ def _between_exchanges(
 def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     """queue.declare, active and passive; both make the queue the channel's last one."""
     session = channel.session
+    is_reply_name = method.queue.startswith(REPLY_TO)
     method.queue = strip_crlf(method.queue)
-    if method.queue.startswith(REPLY_TO):
+    if is_reply_name:
         return _declare_reply_consumer(channel, method)
     if method.passive:
         entry = session.vhost.find_queue(method.queue, session.reader)

@@ -232,7 +232,7 @@ def test_declaring_tells_whether_there_is_a_consumer(
 
 
 def test_the_name_can_be_that_declared_last(channel: Channel, queue: str) -> None:
-    channel.ok("queue.declare", queue=f"\r{REPLY_TO}\n")
+    channel.ok("queue.declare", queue=f"{REPLY_TO}\r\n")
 
     channel.ok("basic.consume", no_ack=True)
 
@@ -246,6 +246,13 @@ def test_declaring_other_names_of_that_kind(channel: Channel, name: str) -> None
     error = channel.error("queue.declare", queue=name)
 
     assert error == soft(404, f"NOT_FOUND - no queue '{name}' in vhost '/'", "queue.declare")
+
+
+def test_a_line_break_before_the_name_makes_it_another(channel: Channel) -> None:
+    error = channel.error("queue.declare", queue=f"\n{REPLY_TO}")
+
+    text = f"ACCESS_REFUSED - queue name '{REPLY_TO}' contains reserved prefix 'amq.*'"
+    assert error == soft(403, text, "queue.declare")
 
 
 @pytest.mark.parametrize("method", ["basic.get", "queue.purge"])
