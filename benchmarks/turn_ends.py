@@ -315,7 +315,7 @@ def _(rig: Rig) -> Peer:
 def _very_many_consumers(rig: Rig, **options: Any) -> tuple[Peer, Peer]:
     """Start 100,000 consumers of a queue on 2,000 channels."""
     peer, consumer = rig.peer(), rig.peer()
-    declare(peer, ["q"])
+    declare(peer, ["q"], arguments=options.pop("queue", {}))
     channels = open_channels(consumer, rig.scaled(MANY) // CONSUMERS_EACH)
     if options.pop("prefetch", 0):
         consumer.raw(b"".join([frames(number, [BasicQos(0, 1)]) for number in channels]))
@@ -326,6 +326,36 @@ def _very_many_consumers(rig: Rig, **options: Any) -> tuple[Peer, Peer]:
 @both_ends("2,000 channels, 100,000 consumers of a queue")
 def _(rig: Rig) -> Peer:
     return _very_many_consumers(rig)[1]
+
+
+def _one_active(rig: Rig) -> Peer:
+    """As ``_very_many_consumers``; one consumer is active, the others wait."""
+    return _very_many_consumers(rig, queue={"x-single-active-consumer": ("t", True)})[1]
+
+
+@both_ends("2,000 channels, 100,000 consumers of a queue, one active")
+def _(rig: Rig) -> Peer:
+    return _one_active(rig)
+
+
+@operation("basic.cancel", "100,000 times the active consumer of a queue")
+def _(rig: Rig) -> None:
+    consumer = _one_active(rig)
+    channels = range(1, rig.scaled(MANY) // CONSUMERS_EACH + 1)
+    cancels = [BasicCancel(f"c{own}") for own in range(CONSUMERS_EACH)]
+    rig.measure()
+    consumer.raw(b"".join([frames(number, cancels) for number in channels]))
+    consumer.wait(spec.BASIC_CANCEL_OK, len(channels) * CONSUMERS_EACH)
+
+
+@operation("channel.close", "2,000 times, with the active of 100,000 consumers of a queue")
+def _(rig: Rig) -> None:
+    consumer = _one_active(rig)
+    channels = range(1, rig.scaled(MANY) // CONSUMERS_EACH + 1)
+    rig.measure()
+    close = [ChannelClose(200, "", 0, 0)]
+    consumer.raw(b"".join([frames(number, close) for number in channels]))
+    consumer.wait(spec.CHANNEL_CLOSE_OK, len(channels))
 
 
 @operation("queue.delete", "with 100,000 consumers on 2,000 channels")

@@ -45,6 +45,7 @@ class Subscription(Struct, eq=False):
 
     Attributes:
         entry: the queue's registry entry, the same across restarts of the queue.
+        cancel_on_restart: it asked to be cancelled when the queue restarts (``x-cancel-on-ha-failover``).
         source: where its deliveries are settled; None for no-ack. A new one after each restart.
     """
 
@@ -54,6 +55,7 @@ class Subscription(Struct, eq=False):
     exclusive: bool
     prefetch: int
     priority: int
+    cancel_on_restart: bool = False
     source: Source | None = None
 
 

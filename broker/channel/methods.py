@@ -288,7 +288,13 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     priority = check_consumer_arguments(method.arguments, channel.session.vhost.name, entry.name)
     tag = tag or _wire(consumer_tag())
     subscription = Subscription(
-        tag, entry, method.no_ack, method.exclusive, deliveries.prefetch, priority
+        tag,
+        entry,
+        method.no_ack,
+        method.exclusive,
+        deliveries.prefetch,
+        priority,
+        method.arguments.get("x-cancel-on-ha-failover") == ("t", True),
     )
     deliveries.add(subscription)
     answer = yield from ask_queue(entry, consume_request(channel, subscription), raises=False)
@@ -404,14 +410,17 @@ def ignored(channel: Channel, method: methods.BasicCancelOk) -> None:
 # -- after a restart of a queue -----------------------------------------------------------------
 # Its consumers subscribe again, without a word to the client. RabbitMQ does the same for a classic queue
 # that crashed (``queue_down_consumer_action`` recover): no basic.cancel, the same consumer tag, unacked
-# messages come back redelivered. Only where that is not possible, because the queue will not be started
-# again or refuses, is the consumer cancelled.
+# messages come back redelivered. A consumer is cancelled where that is not possible, because the queue will
+# not be started again or refuses, and where its argument ``x-cancel-on-ha-failover`` asks for it.
 
 
 def resubscribe(channel: Channel, entry: QueueEntry) -> None:
-    """Subscribe the channel's consumers of this queue at its new incarnation."""
+    """Subscribe the channel's consumers of this queue at its new incarnation, or cancel them."""
     for subscription in channel.deliveries.of_queue(entry):
-        _subscribe(channel, subscription)
+        if subscription.cancel_on_restart:
+            _cancel(channel, subscription)
+        else:
+            _subscribe(channel, subscription)
 
 
 def _subscribe(channel: Channel, subscription: Subscription) -> None:

@@ -38,7 +38,7 @@ from leveret.broker import mail
 from leveret.broker.queue.allotments import batch_limit, deliver, within_limit
 from leveret.broker.queue.arguments import locked
 from leveret.broker.queue.consumer import ChannelRecord, Consumer
-from leveret.broker.queue.consumers import Consumers
+from leveret.broker.queue.consumers import Consumers, refuses
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, alive_at
 from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.mailbox import (
@@ -488,7 +488,7 @@ class AmqQueue(GenServer):
 
     def _channel_record(self, channel: Ref) -> ChannelRecord:
         if self._consumers is None:
-            self._consumers = Consumers(self.ref)
+            self._consumers = Consumers(self.ref, self._entry.settings.single_active_consumer)
         record = self._consumers.channel(channel)
         if record.monitor is None:
             record.monitor = self.monitor(channel)
@@ -500,11 +500,10 @@ class AmqQueue(GenServer):
             self._has_returned(consume.channel)
         if entry.exclusive is not None and consume.owner is not entry.exclusive:
             return locked(entry.name, entry.vhost_name)
-        if consumers is not None and consumers.count:
-            if consumers.has(consume.channel, consume.tag):
-                return None  # asked before and after a restart, or told of two restarts
-            if consume.exclusive or consumers.exclusive:
-                return AccessRefused(f"{entry} in exclusive use")
+        if consumers is not None and consumers.has(consume.channel, consume.tag):
+            return None  # asked before and after a restart, or told of two restarts
+        if refuses(consumers, consume, entry.settings):
+            return AccessRefused(f"{entry} in exclusive use")
         self._channel_record(consume.channel)
         assert self._consumers is not None
         self._consumers.add(consume)
@@ -563,14 +562,15 @@ class AmqQueue(GenServer):
 
     def _drop_channel(self, channel: Ref) -> tuple[int, list[set[int]]]:
         assert self._consumers is not None
-        monitor = self._consumers.channels[channel].monitor
-        if monitor is not None:
+        if (monitor := self._consumers.channels[channel].monitor) is not None:
             self.demonitor(monitor)
         return self._consumers.remove_channel(channel)
 
     def _consumers_left(self) -> None:
-        """Delete an auto-delete queue without consumers; otherwise restart ``x-expires``."""
+        """Delete an auto-delete queue without consumers, or restart ``x-expires``; another may be active now."""
         if self._consumer_count():
+            if self._ready:
+                self._continue()
             return
         if self._entry.auto_delete:
             self._delete()

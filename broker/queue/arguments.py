@@ -32,9 +32,7 @@ _IDLE_KEYS: Final = frozenset({
     "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size",
     "ha-promote-on-shutdown", "ha-promote-on-failure",
 })  # fmt: skip
-WITHOUT_EFFECT: Final = (
-    _IDLE_KEYS | {f"x-{key}" for key in _IDLE_KEYS} | {"x-single-active-consumer"}
-)
+WITHOUT_EFFECT: Final = _IDLE_KEYS | {f"x-{key}" for key in _IDLE_KEYS}
 """Keys of policies and arguments of queues that are checked, stored and shown, and not carried out so far."""
 CLASSIC: Final = "classic"
 

@@ -13,6 +13,10 @@ work is one slice per consumer and pass, and a single message costs one step.
 
 ``room_for`` tells how many messages will be taken, so that no more than that is fetched; ``deal``
 gives out exactly so many.
+
+With a *single active consumer* only that one is in a ring or blocked; the others wait (``waiting_consumers.py``).
+It is the first that came. When it leaves, the waiting one of the highest priority takes over, the oldest of those;
+a higher priority alone does not displace it. As ``rabbit_amqqueue_process`` does for a classic queue.
 """
 
 from __future__ import annotations
@@ -25,11 +29,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.broker.queue.allotments import Allotment, allot
 from leveret.broker.queue.consumer import ChannelRecord, Consumer
+from leveret.broker.queue.waiting_consumers import WaitingConsumers
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.delivery_gate import ChannelLimiter
     from leveret.broker.mail import Consume
+    from leveret.broker.queue.queue_settings import QueueSettings
 
 _ONE_BY_ONE_MAX: Final = 2  # with so many consumers in the rings they leave singly
 _level_of: Final[Callable[[Any], int]] = itemgetter(0)
@@ -46,14 +52,17 @@ class Consumers:
         count: consumers, blocked ones included.
         active: consumers in a ring, that is, not known to be blocked.
         no_ack_count: consumers that do not acknowledge.
-        exclusive: whether the only consumer is exclusive.
+        exclusive: the only consumer, if it is exclusive.
+        single_active: the active consumer of a queue that has but one; always None in others.
     """
 
-    __slots__ = ("_by_priority", "_gone", "_queue", "_rings", "active", "channels", "count", "exclusive",
-        "no_ack_count")  # fmt: skip
+    __slots__ = ("_by_priority", "_gone", "_queue", "_rings", "_waiting", "active", "channels", "count", "exclusive",
+        "no_ack_count", "single_active")  # fmt: skip
 
-    def __init__(self, queue: Ref) -> None:
+    def __init__(self, queue: Ref, has_single_active: bool = False) -> None:
         self._queue = queue
+        self._waiting = WaitingConsumers() if has_single_active else None
+        self.single_active: Consumer | None = None
         self._rings: list[_Level] = []  # sorted
         self._by_priority: dict[int, deque[Consumer]] = {}  # the same
         self._gone: set[Consumer] = set()  # of ended channels, still in their rings
@@ -61,7 +70,7 @@ class Consumers:
         self.count = 0
         self.active = 0
         self.no_ack_count = 0
-        self.exclusive = False
+        self.exclusive: Consumer | None = None
 
     # Coming and going.
 
@@ -76,16 +85,28 @@ class Consumers:
         return record is not None and tag in record.consumers
 
     def add(self, spec: Consume) -> Consumer:
-        """Add a consumer at the end of its ring."""
+        """Add a consumer at the end of its ring, or to those that wait."""
         consumer = Consumer(spec)
         consumers = self.channel(spec.channel).consumers
         assert spec.tag not in consumers, "a channel uses each tag once"
         consumers[spec.tag] = consumer
         self.count += 1
         self.no_ack_count += spec.no_ack
-        self.exclusive = self.exclusive or spec.exclusive
-        self._join(consumer)
+        if spec.exclusive:
+            self.exclusive = consumer
+        if self._waiting is None:
+            self._join(consumer)
+        else:
+            self._waiting.add(consumer)
+            self._activate_next(self._waiting)
         return consumer
+
+    def _activate_next(self, waiting: WaitingConsumers) -> None:
+        """Let the first that waits be active unless another is."""
+        if self.single_active is None:
+            self.single_active = waiting.take_first()
+            if self.single_active is not None:
+                self._join(self.single_active)
 
     def remove(self, channel: Ref, tag: bytes) -> bool:
         """Cancel a consumer; its unacked messages stay with the channel. Return whether it was there."""
@@ -98,6 +119,8 @@ class Consumers:
         if consumer.blocked:
             del self._blocked_beside(consumer)[consumer]
         self._leave(consumer)
+        if self._waiting is not None:
+            self._activate_next(self._waiting)
         return True
 
     def remove_channel(self, channel: Ref) -> tuple[int, list[set[int]]]:
@@ -115,9 +138,15 @@ class Consumers:
                     self._gone.add(consumer)
             if len(self._gone) > self.active:
                 self._drop_gone()
+        if self._waiting is not None:
+            self._activate_next(self._waiting)
         return len(record.consumers), record.unacked()
 
     def _leave(self, consumer: Consumer) -> None:
+        if self._waiting is not None and self._waiting.discard(consumer):
+            self.count -= 1
+            self.no_ack_count -= consumer.no_ack
+            return
         self._count_out(consumer)
         priority = consumer.spec.priority
         ring = self._by_priority.get(priority)
@@ -143,8 +172,10 @@ class Consumers:
         self.count -= 1
         self.no_ack_count -= consumer.no_ack
         self.active -= not consumer.blocked
-        if consumer.spec.exclusive:
-            self.exclusive = False
+        if consumer is self.exclusive:
+            self.exclusive = None
+        if consumer is self.single_active:
+            self.single_active = None
 
     def _join(self, consumer: Consumer) -> None:
         consumer.blocked = False
@@ -336,6 +367,18 @@ class Consumers:
             else:
                 self._block(consumer)
         return position
+
+
+def refuses(consumers: Consumers | None, spec: Consume, settings: QueueSettings) -> bool:
+    """Whether a consumer cannot be added beside the others, since one of them is exclusive, or it wants to be.
+
+    A queue with a single active consumer takes no exclusive one at all, as in RabbitMQ.
+    """
+    if spec.exclusive and settings.single_active_consumer:
+        return True
+    if consumers is None or not consumers.count:
+        return False
+    return spec.exclusive or consumers.exclusive is not None
 
 
 def _full_rounds(ring: deque[Consumer], rounds: int) -> int:

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leveret.broker.queue.consumer import Consumer
     from leveret.broker.queue.consumers import Consumers
     from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.api import QueueOperations
+
+
+def _named(role: str, consumer: Consumer | None) -> dict[str, str]:
+    """Return the tag and the channel of the consumer with a role, empty when there is none."""
+    spec = consumer.spec if consumer is not None else None
+    return {
+        f"{role}_consumer_tag": spec.tag.decode("utf-8", "backslashreplace") if spec else "",
+        f"{role}_consumer_pid": str(spec.channel) if spec else "",
+    }
 
 
 def figures_of(
@@ -23,7 +33,9 @@ def figures_of(
         "state": entry.state,
         "consumers": count,
         "active_consumers": consumers.active if consumers is not None else 0,
-        "exclusive_consumer": consumers is not None and consumers.exclusive,
+        "exclusive_consumer": consumers is not None and consumers.exclusive is not None,
+        **_named("exclusive", consumers.exclusive if consumers is not None else None),
+        **_named("single_active", consumers.single_active if consumers is not None else None),
         **backing.info(),
     }
     if not count:  # else it would have to be measured all the time

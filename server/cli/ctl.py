@@ -44,7 +44,8 @@ QUEUE_COLUMNS: Final = _words("""arguments auto_delete backing_queue_status cons
     effective_policy_definition members memory message_bytes message_bytes_persistent message_bytes_ram message_bytes_ready
     message_bytes_unacknowledged messages messages_paged_out messages_persistent messages_ram messages_ready
     messages_ready_ram messages_unacknowledged messages_unacknowledged_ram name online
-    operator_policy owner_pid pid policy slave_pids state synchronised_slave_pids type""")
+    operator_policy owner_pid pid policy single_active_consumer_pid single_active_consumer_tag slave_pids
+    state synchronised_slave_pids type""")
 CONNECTION_COLUMNS: Final = _words("""auth_mechanism channel_max channels client_properties connected_at frame_max host name
     peer_cert_issuer peer_cert_subject peer_cert_validity peer_host peer_port pid port protocol
     recv_cnt recv_oct send_cnt send_oct send_pend ssl ssl_cipher ssl_hash ssl_key_exchange

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 _CONSUMERS, _PUBLISHERS = "broker/queue/consumers.py", "broker/queue/publishers.py"
+_WAITING = "broker/queue/waiting_consumers.py"
 _REQUEUEING, _CREDIT = "broker/queue/requeueing.py", "actors/credit.py"
 _VHOST, _DELETIONS = "broker/vhost/vhost.py", "broker/vhost/deletions.py"
 _ENVIRONMENT = "metadata/environment.py"
@@ -22,6 +23,30 @@ QUEUES = {
     ),
     "they still count as active": Mutant(
         _CONSUMERS, "        self.active -= not consumer.blocked\n        if", "        if"
+    ),
+    "a higher priority displaces the active consumer": Mutant(
+        _CONSUMERS,
+        "        if self.single_active is None:\n            self.single_active = waiting",
+        "        if True:\n            self.single_active = waiting",
+    ),
+    "nobody takes over from a channel that ends": Mutant(
+        _CONSUMERS,
+        "            self._activate_next(self._waiting)\n        return len(record",
+        "            pass\n        return len(record",
+    ),
+    "the active consumer that has gone stays active": Mutant(
+        _CONSUMERS, "        if consumer is self.single_active:", "        if False:"
+    ),
+    "the lowest priority takes over": Mutant(
+        _WAITING, "self._levels[self._priorities[-1]]", "self._levels[self._priorities[0]]"
+    ),
+    "the youngest takes over": Mutant(
+        _WAITING, "next(iter(self._levels", "next(reversed(self._levels"
+    ),
+    "messages that wait do not go to the new active consumer": Mutant(
+        "broker/queue/amqqueue.py",
+        "            if self._ready:\n                self._continue()\n            return",
+        "            return",
     ),
     "an account is closed without its rest": Mutant(
         _PUBLISHERS, "rest = receiver.grant_rest()", "rest = Grant(0, 0)"

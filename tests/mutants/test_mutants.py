@@ -149,6 +149,7 @@ PARTS = {
         + suite(
             "broker",
             "queue/consumers",
+            "queue/single_active_consumer",
             "queue/requeueing",
             "queue/amqqueue",
             "queue/pair",

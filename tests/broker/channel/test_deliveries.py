@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from leveret.amqp import methods as m
 from leveret.broker.mail import Deliver
 from rigs.broker_rig import Rig
@@ -41,3 +43,38 @@ def test_a_restarted_queue_finds_the_consumers_that_are_left_and_no_other(rig: R
         client.ask(1, m.BasicCancel(gone))
     assert not entry._watchers
     assert not rig.queues["other"]._watchers
+
+
+@pytest.mark.parametrize("is_capable", [True, False])
+def test_a_consumer_that_asks_for_it_is_cancelled_when_its_queue_restarts(
+    rig: Rig, is_capable: bool
+) -> None:
+    client = rig.session()
+    client.ask(1, m.QueueDeclare("q"))
+    for tag, wish in (("stays", ("t", False)), ("goes", ("t", True))):
+        arguments = {"x-cancel-on-ha-failover": wish}
+        client.ask(1, m.BasicConsume("q", tag, no_ack=True, arguments=arguments))
+    channel = next(c for c in rig.runtime.cells() if c.describe() == "channel:1")
+    channel.actor.session.cancel_notify = is_capable
+
+    rig.runtime.exit(rig.queues["q"].ref, "crashed")
+    rig.settle()
+
+    assert client.take() == ([m.BasicCancel("goes", True)] if is_capable else [])
+    assert client.ask(1, m.QueueDeclare("q", passive=True)).consumer_count == 1
+    client.publish(1, "q", b"0", b"1")
+    assert client.bodies() == [b"0", b"1"]
+
+
+def test_one_of_the_consumers_that_return_is_active_and_no_other(rig: Rig) -> None:
+    clients = [rig.session() for _ in range(3)]
+    single = {"x-single-active-consumer": ("t", True)}
+    clients[0].ask(1, m.QueueDeclare("q", arguments=single))
+    for client in clients:
+        client.ask(1, m.BasicConsume("q", "c", no_ack=True))
+
+    for _ in range(3):
+        rig.runtime.exit(rig.queues["q"].ref, "crashed")
+        rig.settle()
+        clients[0].publish(1, "q", b"0", b"1")
+        assert sorted(len(client.bodies()) for client in clients) == [0, 0, 2]

@@ -29,6 +29,7 @@ class Seen:
 
     prefetch: int
     no_ack: bool
+    rank: tuple[int, int] = (0, 0)  # -priority, number: who becomes active first has the lowest
 
 
 @dataclass
@@ -109,7 +110,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         peer = self.peer(which)
         tag = b"c%d" % self.tags
         self.tags += 1
-        peer.consumers[tag] = Seen(prefetch, no_ack)
+        peer.consumers[tag] = Seen(prefetch, no_ack, (-priority, self.tags))
         answer = peer.channel.consume(tag, prefetch=prefetch, no_ack=no_ack, priority=priority)
         assert answer is None
         self.collect()
@@ -260,12 +261,15 @@ class AmqQueueMachine(RuleBasedStateMachine):
         assert self.rig.stat() == (len(self.ready), consumers)
         assert self.rig.info()["messages_unacknowledged"] == len(unacked)
 
+    def served(self) -> list[tuple[Peer, bytes]]:
+        """The consumers that get messages while they have room."""
+        return [(peer, tag) for peer in self.peers for tag in peer.consumers]
+
     @invariant()
     def nobody_waits_who_could_be_served(self) -> None:
         if self.ready:
-            for peer in self.peers:
-                for tag in peer.consumers:
-                    assert peer.room(tag) <= 0, "a message waits and so does a consumer"
+            for peer, tag in self.served():
+                assert peer.room(tag) <= 0, "a message waits and so does a consumer"
 
     @invariant()
     def the_limiters_count_what_consumers_hold(self) -> None:
@@ -303,9 +307,39 @@ class PagingMachine(AmqQueueMachine):
         self.collect()
 
 
+class SingleActiveMachine(AmqQueueMachine):
+    """One consumer gets all messages until it leaves; then the highest priority, and the oldest of those."""
+
+    budgets = (5, 4)
+
+    def new_rig(self) -> Rig:
+        self.active: tuple[Peer, bytes] | None = None
+        return Rig(arguments={"x-single-active-consumer": ("t", True)})
+
+    def served(self) -> list[tuple[Peer, bytes]]:
+        return [self.active] if self.active is not None else []
+
+    def collect(self) -> None:
+        every = super().served()
+        if self.active not in every:
+            self.active = min(every, key=lambda each: each[0].consumers[each[1]].rank, default=None)
+        super().collect()
+
+    def check(self, peer: Peer, delivery: mail.Deliver) -> list[int]:
+        assert (peer, delivery.consumer) == self.active, "another than the active one is served"
+        return super().check(peer, delivery)
+
+    @invariant()
+    def the_figures_name_the_active_one(self) -> None:
+        tag = self.active[1].decode() if self.active is not None else ""
+        assert self.rig.info()["single_active_consumer_tag"] == tag
+
+
 PagingMachine.TestCase.settings = settings(max_examples=100, deadline=None)
 TestAmqQueueThatPages = PagingMachine.TestCase
 AmqQueueMachine.TestCase.settings = settings(max_examples=150, deadline=None)
 TightBudgetsMachine.TestCase.settings = settings(max_examples=150, deadline=None)
 TestAmqQueue = AmqQueueMachine.TestCase
 TestAmqQueueWithTightBudgets = TightBudgetsMachine.TestCase
+SingleActiveMachine.TestCase.settings = settings(max_examples=150, deadline=None)
+TestAmqQueueWithASingleActiveConsumer = SingleActiveMachine.TestCase

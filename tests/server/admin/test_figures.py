@@ -106,8 +106,8 @@ async def test_no_column_of_a_queue_is_unknown_or_empty_without_reason(
     found = await row(admin, "q")
 
     assert {name for name in ctl.QUEUE_COLUMNS if found.get(name) is None} == {
-        "exclusive_consumer_pid", "exclusive_consumer_tag", "head_message_timestamp", "leader",
-        "members", "online", "slave_pids", "synchronised_slave_pids",
+        "head_message_timestamp", "leader", "members", "online", "slave_pids",
+        "synchronised_slave_pids",
     }  # fmt: skip
     assert (found["consumer_capacity"], found["consumer_utilisation"]) == (0, 0)
 
