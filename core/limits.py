@@ -64,6 +64,9 @@ LARGE_BODY_BYTES: Final = 1024 * 1024  # a larger body is written piece by piece
 # Flow control per pair of channel and queue: (initial, granted again after).
 CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
+# Dead letters of one queue that their targets have not answered for; more wait in the queue.
+LETTERS_IN_FLIGHT: Final = 4_096
+LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one letter may have more
 
 # Alarms: publishers are blocked above or below.
 MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)

@@ -2,12 +2,13 @@
 
 The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, so that one amqqueue works with a
 variable queue, in RAM or over a store, and with a priority queue over several of them.
-It is complete as RabbitMQ's: ``drop``, ``fold``, ``ackfold``, ``purge_acks``, ``is_empty`` and ``delivered`` of
-``publish`` have no caller yet. Mirrors and dead letters will need them.
+It is complete as RabbitMQ's: ``fold``, ``purge_acks``, ``is_empty`` and ``delivered`` of ``publish`` have no
+caller yet. Mirrors will need them.
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
 message within its queue and is the ack tag; batches are lists of them. The functions that an amqqueue
-passes in (predicates, fold steps) are pure. Later events reach the amqqueue as mails of the backing actor:
+passes in (predicates, fold steps) change nothing of the queue; a predicate is asked of each entry from the
+head once. Later events reach the amqqueue as mails of the backing actor:
 ``Confirmed``, ``Refused``, and ``FetchReady`` for messages that had to be read.
 
 No operation waits for the disk: it handles the messages in RAM, says ``pending`` if others must be read
@@ -189,7 +190,8 @@ class QueueOperations(Protocol):
     ) -> Accumulator:
         """Fold over the given unacked messages, in the order of ``seqs``; nothing changes.
 
-        An entry whose content must be read first comes without ``MESSAGE``; ``FetchReady`` follows.
+        An entry whose content must be read first comes without ``MESSAGE``; the first of these are read, some MB, and
+        ``FetchReady`` follows. Damaged messages are left out.
         """
 
     def fold(
@@ -210,6 +212,9 @@ class QueueOperations(Protocol):
 
     def len(self) -> int:
         """Return the number of ready messages."""
+
+    def len_bytes(self) -> int:
+        """Return the bytes of the ready messages' bodies."""
 
     def is_empty(self) -> bool:
         """Whether no message is ready."""

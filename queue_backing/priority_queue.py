@@ -232,6 +232,9 @@ class PriorityQueue:
     def len(self) -> int:
         return sum(level.count for level in self._levels)
 
+    def len_bytes(self) -> int:
+        return sum(level.ready_bytes for level in self._levels)
+
     def is_empty(self) -> bool:
         return self._head() is None
 

@@ -118,6 +118,10 @@ class BackingProxy(InlineTurn[BackingActor]):
         with self as actor:
             return actor.queue.len()
 
+    def len_bytes(self) -> int:
+        with self as actor:
+            return actor.queue.len_bytes()
+
     def is_empty(self) -> bool:
         with self as actor:
             return actor.queue.is_empty()

@@ -38,7 +38,7 @@ def ackfold(
     absent = [entry for entry in entries if entry[MESSAGE] is None]
     if absent:
         queue.paged.fetch_is_pending = True
-        queue.index.prefetch(absent)
+        queue.paged.prefetch(absent)
     for entry in entries:
         start = step(entry, start)
     return start

@@ -624,6 +624,9 @@ class VariableQueue:
     def len(self) -> int:
         return self.count
 
+    def len_bytes(self) -> int:
+        return self.ready_bytes
+
     def is_empty(self) -> bool:
         return not self.count
 
