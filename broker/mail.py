@@ -25,6 +25,9 @@ QueueFailed         queue -> channel       it crashed too often: basic.cancel fo
 PeerEnded           reader -> channel      the client has ended: nobody takes deliveries
 ==================  =====================  =======================================================
 
+A queue that dead-letters is to its target queues what a channel is: it sends ``Publish``, and gets ``Confirm`` and
+``QueueDeleted``.
+
 ``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry,
 ``Reply`` is in ``channel/reply_consumers.py``.
 
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
+MERGED_MESSAGES: Final = 4_000  # of a mail that others are merged into
+
+
 class Publish(Struct, eq=False):
     """A run of messages for one queue, from one or (after a merge) several channels.
 
@@ -62,6 +68,8 @@ class Publish(Struct, eq=False):
         head_bytes: the headers' part of the publishers' ``size_bytes``; 0 where no header has a table
             of its own, and all are small.
         own: a merge has copied ``messages``.
+        by_queue: the publishers are queues that dead-letter. They have no credit, and wait for the disk
+            whatever happens: that it takes nothing for now is no answer for them.
     """
 
     messages: list[Message]
@@ -71,19 +79,23 @@ class Publish(Struct, eq=False):
     first_msg_no: int = 0
     head_bytes: int = 0
     own: bool = False
+    by_queue: bool = False
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
 
         Returns:
-            Whether ``later`` is now part of this mail. Both must agree in persistence, have no
-            expirations, and have numbers in the store that follow each other, or none.
+            Whether ``later`` is now part of this mail. Both must agree in persistence and kind of publisher,
+            have no expirations, and have numbers in the store that follow each other, or none. A mail of
+            ``MERGED_MESSAGES`` grows no more.
         """
         if (
             type(later) is not Publish
             or later.persistent is not self.persistent
             or later.expirations is not None
             or self.expirations is not None
+            or later.by_queue is not self.by_queue
+            or len(self.messages) >= MERGED_MESSAGES
             or later.first_msg_no != (self.first_msg_no and self.first_msg_no + len(self.messages))
         ):
             return False
@@ -94,6 +106,41 @@ class Publish(Struct, eq=False):
         self.publishers += later.publishers
         self.head_bytes += later.head_bytes
         return True
+
+    def split(self, count: int) -> tuple[Publish, Publish]:
+        """Return the first so many messages, and the others, as mails of their own."""
+        first: list[tuple[Ref, int, int, int]] = []
+        rest: list[tuple[Ref, int, int, int]] = []
+        at = 0
+        for channel, own, size_bytes, seqno in self.publishers:
+            here = min(own, max(0, count - at))
+            if here == own:
+                first.append((channel, own, size_bytes, seqno))
+            elif not here:
+                rest.append((channel, own, size_bytes, seqno))
+            else:  # the headers are counted with its rest
+                here_bytes = _bodies_bytes(self.messages[at : at + here])
+                first.append((channel, here, here_bytes, seqno))
+                rest.append((channel, own - here, size_bytes - here_bytes, seqno and seqno + here))
+            at += own
+        return self._part(slice(count), first), self._part(slice(count, None), rest)
+
+    def _part(self, part: slice, publishers: list[tuple[Ref, int, int, int]]) -> Publish:
+        messages = self.messages[part]
+        return Publish(
+            messages,
+            self.persistent,
+            publishers,
+            self.expirations[part] if self.expirations is not None else None,
+            self.first_msg_no and self.first_msg_no + (part.start or 0),
+            sum([each[2] for each in publishers]) - _bodies_bytes(messages),
+            True,
+            self.by_queue,
+        )
+
+
+def _bodies_bytes(messages: list[Message]) -> int:
+    return sum([len(body) for _, _, body in messages])
 
 
 class _Settlement(Struct, eq=False):

@@ -35,9 +35,9 @@ from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply
 from leveret.broker.channel.routes import Route
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
+from leveret.broker.queue.store_writes import write_for
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message
-from leveret.msg_store.format.errors import StoreFailed
 from leveret.routing.router import Routed
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from leveret.broker.channel.uncommitted import Batch
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
-    from leveret.msg_store.store import MsgStore
     from leveret.msg_store.wal.backpressure import Backpressure
 
 # basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
@@ -344,7 +343,7 @@ class Publisher:
         count = len(messages)
         first_msg_no = 0
         if persistent and (store := self._session.vhost.store.msg_store) is not None:
-            first_msg_no = _stored(store, queues, messages, self.confirms is not None, size_bytes)
+            first_msg_no = write_for(store, queues, messages, self.confirms is not None, size_bytes)
             if store.backpressure.is_on and self._backpressure is None:
                 self._wait_for(store.backpressure)
         size_bytes += head_bytes
@@ -571,24 +570,3 @@ class Publisher:
 def _is_refused(queues: Sequence[QueueEntry]) -> bool:
     """Return whether one of the queues could not be started."""
     return any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues)
-
-
-def _stored(
-    store: MsgStore,
-    queues: Sequence[QueueEntry],
-    messages: list[Message],
-    is_awaited: bool,
-    size_bytes: int,
-) -> int:
-    """Give messages to the store for those durable queues that run; return the first's number.
-
-    0 is returned when there is none, and when the store has failed: then the vhost's queues are about
-    to go down, and the messages are refused with all others that they have not confirmed.
-    """
-    route_nos = [each.route_no for each in queues if each.route_no and each.is_running]
-    if not route_nos:
-        return 0
-    try:
-        return store.write(messages, tuple(route_nos), is_awaited, size_bytes)
-    except StoreFailed:
-        return 0

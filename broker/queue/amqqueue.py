@@ -28,6 +28,7 @@ publishes and then declares passively finds its messages counted; ``Resume`` doe
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
@@ -35,34 +36,40 @@ from leveret.actors.runtime.calls import Request
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail
-from leveret.broker.queue.allotments import batch_limit, deliver, within_limit
+from leveret.broker.queue.allotments import batch_limit, within_limit
 from leveret.broker.queue.arguments import locked
-from leveret.broker.queue.consumer import ChannelRecord, Consumer
+from leveret.broker.queue.consumer import ChannelRecord
 from leveret.broker.queue.consumers import Consumers, refuses
-from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, alive_at
+from leveret.broker.queue.dead_letters import DeadLetters, has_dead_letter_exchange
+from leveret.broker.queue.dispatch import Dispatch
+from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, expired_at
 from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.mailbox import (
+    ANSWERS_OF_A_DELETED,
     INFO_LEVEL,
     LEVELS,
     OWNER_LEVEL,
+    SEE_ALL_MESSAGES,
     CheckReturned,
     CloseAccounts,
     Continue,
     DropExpired,
     Finish,
     MaybeExpire,
+    RetryLetters,
+    SendLetters,
 )
+from leveret.broker.queue.overflow import Overflow, overflow_of
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing
-from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
+from leveret.broker.queue.returning import ReturningChannels
+from leveret.core.limits import TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, FetchReady, Refused
 from leveret.queue_backing.proxy import BackingProxy
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.timers import Timer
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
 
@@ -76,12 +83,15 @@ _MAYBE_EXPIRE: Final = MaybeExpire()
 _CLOSE_ACCOUNTS: Final = CloseAccounts()
 
 
+_PART_COST: Final = 20  # of a part of a run that is taken in by itself, in messages
+
+
 class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_backing", "_consumers", "_continues", "_entry", "_expiry", "_head_bytes",
-        "_is_deleted", "_messages_left", "_publishers", "_ready", "_requeueing", "_returning",
-        "_unused_timer", "_waiting_calls")  # fmt: skip
+    __slots__ = ("_backing", "_consumers", "_continues", "_dispatch", "_entry", "_expiry", "_head_bytes",
+        "_is_deleted", "_letters", "_messages_left", "_overflow", "_publishers", "_ready", "_requeueing",
+        "_returning", "_unused_timer", "_waiting_calls")  # fmt: skip
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
@@ -101,7 +111,10 @@ class AmqQueue(GenServer):
         self._head_bytes = 0  # the largest mean header of a run, since the backlog began
         self._requeueing: Requeueing | None = None  # None: no message is on its way back
         self._waiting_calls: list[tuple[Any, From]] | None = None
-        self._returning: dict[Ref, MonitorRef] | None = None  # channels that are to come back
+        self._returning: ReturningChannels | None = None
+        self._dispatch: Dispatch  # set with the first consumer
+        self._overflow: Overflow | None = None  # None: there is no length limit
+        self._letters: DeadLetters | None = None  # set with the first dead letter
         if self._ready:
             self._continue()
         if entry.exclusive is not None:
@@ -111,7 +124,7 @@ class AmqQueue(GenServer):
         for channel in watchers:
             self.post(channel, QueueUp(entry))
         if entry.auto_delete and entry.was_consumed:
-            self._returning = {channel: self.monitor(channel) for channel in watchers}
+            self._returning = ReturningChannels(watchers, self.monitor, self.demonitor)
             self.post(self.ref, _CHECK_RETURNED)
 
     def _apply_settings(self) -> None:
@@ -127,15 +140,17 @@ class AmqQueue(GenServer):
             self._unused_timer.cancel()
             self._unused_timer = None
         if settings.expires_ms is not None:
-            self._unused_timer = UnusedTimer(
-                settings.expires_ms,
-                self.runtime.clock,
-                lambda delay_s: self.start_bulk_timer(delay_s, _MAYBE_EXPIRE),
-            )
+            start = partial(self.start_bulk_timer, message=_MAYBE_EXPIRE)
+            self._unused_timer = UnusedTimer(settings.expires_ms, self.runtime.clock, start)
+        self._overflow = overflow_of(settings, self._backing, self._entry.durable)
+        if self._publishers is not None:
+            self._publishers.release_credit()
 
     def _policy_changed(self, _: mail.PolicyChanged) -> None:
         if not self._is_deleted:
             self._apply_settings()
+            if self._ready:
+                self._continue()
 
     def prioritise(self, message: Any) -> int:
         """Return RabbitMQ's priorities, except for ``Requeue``."""
@@ -159,47 +174,42 @@ class AmqQueue(GenServer):
         if handle is None:
             return super().handle_call(request, None)
         if self._is_deleted:
-            return _ANSWERS_OF_A_DELETED.get(type(request), self._entry.missing())
-        answer = handle(self, request)
+            return ANSWERS_OF_A_DELETED.get(type(request), self._entry.missing())
+        must_wait = self._requeueing is not None and type(request) in SEE_ALL_MESSAGES
+        answer = NOREPLY if must_wait else handle(self, request)
         if answer is NOREPLY:
             assert isinstance(frm, From), "an inline call cannot wait"
             self._waiting_calls = self._waiting_calls or []
             self._waiting_calls.append((request, frm))
         return answer
 
-    def handle_info(self, message: Any) -> None:
-        if isinstance(message, Down):
-            if message.ref is self._entry.exclusive:
-                self._delete()
-            else:
-                self._channel_down(message.ref)
-                self._returns_no_more(message.ref)
-        elif isinstance(message, DropExpired):
-            self._head_expired()
-        elif isinstance(message, MaybeExpire):
-            self._maybe_expire()
-        elif isinstance(message, CloseAccounts):
-            self._close_accounts()
+    def _down(self, down: Down) -> None:
+        if down.ref is self._entry.exclusive:
+            self._delete()
         else:
-            super().handle_info(message)
+            self._channel_down(down.ref)
+            self._returns_no_more(down.ref)
+            self._handle_letter_mail(down)
 
     def _touch(self) -> None:
         if self._unused_timer is not None:
             self._unused_timer.used()
 
-    def _maybe_expire(self) -> None:
+    def _maybe_expire(self, _: MaybeExpire) -> None:
         timer = self._unused_timer
         if timer is not None and timer.fired(has_consumers=bool(self._consumer_count())):
             self._delete()
 
     # Publishing.
 
-    def _publish(self, publish: mail.Publish) -> None:
-        if self._is_deleted:
-            self._new_publishers().confirm_all(publish)
+    def _publish(self, publish: mail.Publish, is_admitted: bool = False) -> None:
+        consumers, overflow = self._consumers, self._overflow
+        if (
+            self._is_deleted or (overflow is not None and overflow.takes_parts)
+        ) and not is_admitted:
+            self._publish_or_refuse(publish)
             return
-        self._charge(len(publish.messages))
-        consumers = self._consumers
+        self.charge(len(publish.messages))
         publishers = self._publishers
         if publishers is None:
             publishers = self._publishers = self._new_publishers()
@@ -208,7 +218,7 @@ class AmqQueue(GenServer):
             nothing_waits
             and consumers is not None
             and consumers.active == 1
-            and self._deliver_whole(publish, publishers, consumers.only())
+            and self._dispatch.straight_whole(publish, publishers, consumers.only())
         ):
             return
         messages, count = publish.messages, len(publish.messages)
@@ -218,9 +228,11 @@ class AmqQueue(GenServer):
         taken, base, safe = 0, -1, True
         if nothing_waits and consumers is not None and consumers.active:
             limit = count
-            if not expiries:
+            if not expiries and overflow is None:
                 limit = within_limit(messages, size_bytes, batch_limit(consumers.active))
-            taken, base, safe = self._deliver_straight(publish, limit, persistent, expiries)
+            taken, base, safe = self._dispatch.straight(
+                publish, consumers, limit, persistent, expiries
+            )
         unsafe_from = count if safe else 0
         if taken < count:
             self._head_bytes = max(self._ready and self._head_bytes, publish.head_bytes // count)
@@ -241,73 +253,18 @@ class AmqQueue(GenServer):
         elif self._ready:
             self._go_on()
 
-    def _deliver_whole(
-        self, publish: mail.Publish, publishers: Publishers, consumer: Consumer
-    ) -> bool:
-        """Deliver a run to the one consumer that waits, if it can take all of it and nothing expires.
-
-        Returns:
-            Whether it was delivered. Most messages go this way, so it does no more than it must.
-        """
-        messages, by_channel, count = publish.messages, publish.publishers, len(publish.messages)
-        size_bytes = (
-            by_channel[0][2] if len(by_channel) == 1 else sum([each[2] for each in by_channel])
-        )
-        if (
-            self._expiry.ttl_ms is not None
-            or publish.expirations is not None
-            or size_bytes > DELIVERY_BATCH_BYTES
-            or not consumer.room() >= count <= DELIVERY_BATCH_MESSAGES
-        ):
-            return False
-        persistent = publish.persistent and self._entry.durable
-        spec = consumer.spec
-        if consumer.no_ack:
-            self._backing.discard(messages, persistent, publish.first_msg_no)
-            base, safe, seqs = -1, True, None
-        else:
-            base, safe = self._backing.publish_delivered(
-                messages, persistent, None, size_bytes - publish.head_bytes, publish.first_msg_no
-            )
-            seqs = list(range(base, base + count))
-            consumer.dealt(count)
-            consumer.owe(seqs)
-        delivery = mail.Deliver(self.ref, spec.tag, messages, seqs, 0)
-        if not self.runtime.send_now(spec.channel, delivery):
-            delivery.wait_at(spec.gate)
-        publishers.published(publish, count if safe else 0, base)
-        return True
-
-    def _deliver_straight(
-        self, publish: mail.Publish, limit: int, persistent: bool, expiries: list[int] | None
-    ) -> tuple[int, int, bool]:
-        """Deliver the first messages to waiting consumers.
-
-        Returns how many, the seq of the first (-1 when they got none), and whether they are safe.
-        """
-        consumers, messages = self._consumers, publish.messages
-        assert consumers is not None
-        room = consumers.room_for(limit)
-        if not room:
-            consumers.block_all()
-            return 0, -1, True
-        allotments = consumers.deal(room)
-        if room < limit:
-            consumers.block_all()
-        batch = messages if room == len(messages) else messages[:room]
-        if consumers.no_ack_count and all(each.consumer.no_ack for each in allotments):
-            self._backing.discard(batch, persistent, publish.first_msg_no)
-            deliver(self.runtime, self.ref, allotments, batch)
-            return room, -1, True
-        own = expiries[:room] if expiries else None
-        first, safe = self._backing.publish_delivered(
-            batch, persistent, own, None, publish.first_msg_no
-        )
-        seqs = list(range(first, first + room))
-        done = deliver(self.runtime, self.ref, allotments, batch, seqs)
-        if done:
-            self._backing.ack(done)
-        return room, first, safe
+    def _publish_or_refuse(self, publish: mail.Publish) -> None:
+        """Take in the messages that fit into a queue that refuses others; a deleted one confirms all."""
+        publishers = self._publishers or self._new_publishers()
+        if self._is_deleted:
+            publishers.confirm_all(publish)
+            return
+        self._publishers = publishers
+        self.charge(len(publish.messages))
+        assert self._overflow is not None
+        for part in self._overflow.admitted(publish, publishers, self._dead_letters()):
+            self._publish(part, is_admitted=True)
+            self.charge(_PART_COST)
 
     def _became_safe(self, confirmed: Confirmed) -> None:
         if self._publishers is not None:
@@ -318,19 +275,17 @@ class AmqQueue(GenServer):
             self._publishers.confirm(refused.runs, ok=False)
 
     def _new_publishers(self) -> Publishers:
-        return Publishers(self.runtime, self.ref, self._look_at_accounts_in)
+        look_in = partial(self.start_bulk_timer, message=_CLOSE_ACCOUNTS)
+        return Publishers(self.runtime, self.ref, look_in)
 
-    def _look_at_accounts_in(self, delay_s: float) -> Timer:
-        return self.start_bulk_timer(delay_s, _CLOSE_ACCOUNTS)
-
-    def _close_accounts(self) -> None:
+    def _close_accounts(self, _: CloseAccounts) -> None:
         """Close the accounts of channels that publish no more."""
         if self._publishers is not None and not self._publishers.close_idle():
             self._publishers = None
 
     # Delivering.
 
-    def _charge(self, count: int) -> None:
+    def charge(self, count: int) -> None:
         """Count messages that a mail took; a turn ends when they are a turn's worth."""
         self._messages_left -= count
         if self._messages_left <= 0:
@@ -367,16 +322,26 @@ class AmqQueue(GenServer):
 
     def _fetch_ready(self, _: FetchReady) -> None:
         """Go on with messages that have been read."""
+        if self._letters is not None:
+            self._letters.go_on()
         if self._waiting_calls:
             self._answer_waiting()
         self._go_on()
 
     def _go_on(self) -> None:
-        """Drop expired messages at the head, then deliver as many as the consumers take."""
-        if self._is_deleted or not self._ready:
+        """Keep the length limits, drop expired messages, deliver as many as the consumers take."""
+        if self._is_deleted:
             return
-        if self._expiry.may_expire and not self._drop_expired():
-            return
+        overflow = self._overflow
+        if overflow is not None:
+            self._keep_limits(overflow)
+        if self._ready and (not self._expiry.may_expire or self._drop_expired()):
+            self._deliver_some()
+            if overflow is not None:
+                self._keep_limits(overflow)
+
+    def _deliver_some(self) -> None:
+        """Deliver a batch, as far as the consumers take it."""
         consumers = self._consumers
         if consumers is None or not consumers.active or not self._ready or self._requeueing:
             return
@@ -392,31 +357,67 @@ class AmqQueue(GenServer):
 
     def _fetch_and_deal(self, consumers: Consumers, room: int) -> tuple[int, bool]:
         """Deliver up to ``room`` messages; return how many, and whether the next must be read first."""
-        ack_required = self._expiry.is_unordered or consumers.no_ack_count < consumers.count
-        if self._expiry.is_unordered:
-            alive = alive_at(self._now_ms())
-            fetched, _ = self._backing.fetchwhile(alive, room, DELIVERY_BATCH_BYTES)
-        else:
-            fetched = self._backing.fetch(room, DELIVERY_BATCH_BYTES, ack_required)
+        fetched = self._dispatch.from_head(consumers, room)
         count = len(fetched.messages)
         # The backing queue drops messages that are damaged on the disk: count again.
         self._ready = self._ready - count if count == room else self._backing.len()
-        if count:
-            self._charge(count)
-            seqs = fetched.seqs if ack_required else None
-            allotments = consumers.deal(count)
-            done = deliver(
-                self.runtime, self.ref, allotments, fetched.messages, seqs, fetched.redelivered
-            )
-            if done:
-                self._backing.ack(done)
+        self.charge(count)
         return count, fetched.pending
 
     def _resume(self, resume: mail.Resume) -> None:
         if self._consumers is not None and self._consumers.resume(resume.channel):
             self._go_on()
 
+    def _keep_limits(self, overflow: Overflow, before_delivery: bool = False) -> None:
+        """Drop or dead-letter messages from the head that are too many and that no consumer takes."""
+        is_above, consumers = False, self._consumers
+        if self._ready and not self._requeueing:
+            if consumers is not None and consumers.active and not before_delivery:
+                return
+            is_above = overflow.drop(self._ready, self._dead_letters())
+            before, self._ready = self._ready, self._backing.len()
+            self.charge(before - self._ready)
+            if is_above and before > self._ready:
+                self._continue()
+        if self._publishers is not None:
+            overflow.control_credit(self._publishers, self._letters, is_above)
+
+    def _dead_letters(self) -> DeadLetters | None:
+        """Return where messages go that die now; None: they are dropped."""
+        if not has_dead_letter_exchange(self._entry):
+            return None
+        if self._letters is None:
+            self._letters = DeadLetters(self, self._entry, self._backing)
+        return self._letters
+
+    def _handle_letter_mail(self, message: object) -> None:
+        """Hand on mail about dead letters; go on with messages that had to wait until others have arrived."""
+        if self._letters is None or self._is_deleted:
+            return
+        self._letters.handle(message)
+        if self._waiting_calls:
+            self._answer_waiting()
+        self._go_on()
+
     # Settling.
+
+    def _reject(self, reject: mail.Reject) -> None:
+        letters = self._dead_letters()
+        if letters is None or self._is_deleted:
+            self._ack(reject)
+            return
+        seqs = reject.seqs
+        if len(seqs) > TURN_MESSAGES:
+            seqs = seqs[:TURN_MESSAGES]
+            del reject.seqs[:TURN_MESSAGES]
+            self.runtime.again(self.ref, reject)
+        unblocked = self._consumers is not None and self._consumers.settle(
+            reject.channel, reject.consumer, seqs
+        )
+        self.charge(len(seqs))
+        letters.take_unacked(seqs)
+        if unblocked:
+            self._go_on()
 
     def _ack(self, ack: mail.Ack | mail.Reject) -> None:
         if self._is_deleted:
@@ -430,7 +431,7 @@ class AmqQueue(GenServer):
             ack.channel, ack.consumer, seqs
         )
         self._backing.ack(seqs)
-        self._charge(len(seqs))
+        self.charge(len(seqs))
         if unblocked:
             self._go_on()
 
@@ -442,9 +443,11 @@ class AmqQueue(GenServer):
         if len(seqs) > TURN_MESSAGES:
             self._requeue_later().refuse(requeue)
             return
-        self._charge(len(seqs))
+        self.charge(len(seqs))
         consumers.settle(requeue.channel, requeue.consumer, seqs)
         self._ready += self._backing.requeue(seqs)
+        if self._overflow is not None:
+            self._keep_limits(self._overflow, before_delivery=True)
         self._go_on()
 
     def _requeue_later(self) -> Requeueing:
@@ -461,25 +464,24 @@ class AmqQueue(GenServer):
 
     # Expiry.
 
-    def _now_ms(self) -> int:
-        return int(self.runtime.clock.wall_s() * 1000)
-
-    def _head_expired(self) -> None:
+    def _head_expired(self, _: DropExpired) -> None:
         self._expiry.fired()
         self._go_on()
 
     def _drop_expired(self) -> bool:
-        """Drop a turn's worth of expired messages from the head; return whether those were all."""
-        dropped = self._expiry.drop_expired(self._backing, self._now_ms(), self._time_head)
+        """Drop or dead-letter expired messages from the head; return whether those were all."""
+        now_ms, letters = int(self.runtime.clock.wall_s() * 1000), self._dead_letters()
+        start = partial(self.start_bulk_timer, message=_DROP_EXPIRED)
+        dropped = self._expiry.drop_expired(self._backing, letters, now_ms, start)
         self._ready -= dropped.count
-        self._charge(dropped.count)
-        if dropped.count == TURN_MESSAGES and dropped.head is not None:
+        if letters is not None:  # damaged messages are gone as well
+            self._ready = self._backing.len()
+        self.charge(dropped.count)
+        if dropped.head is None or not expired_at(now_ms)(dropped.head):
+            return letters is None or not dropped.pending
+        if letters is None or letters.room():
             self._continue()
-            return False
-        return True
-
-    def _time_head(self, delay_s: float) -> Timer:
-        return self.start_bulk_timer(delay_s, _DROP_EXPIRED)
+        return False
 
     # Consumers and channels.
 
@@ -489,6 +491,9 @@ class AmqQueue(GenServer):
     def _channel_record(self, channel: Ref) -> ChannelRecord:
         if self._consumers is None:
             self._consumers = Consumers(self.ref, self._entry.settings.single_active_consumer)
+            self._dispatch = Dispatch(
+                self.runtime, self.ref, self._entry.durable, self._backing, self._expiry
+            )
         record = self._consumers.channel(channel)
         if record.monitor is None:
             record.monitor = self.monitor(channel)
@@ -497,7 +502,7 @@ class AmqQueue(GenServer):
     def _consume(self, consume: mail.Consume) -> SoftError | None:
         entry, consumers = self._entry, self._consumers
         if self._returning is not None:
-            self._has_returned(consume.channel)
+            self._returning.forget(consume.channel)
         if entry.exclusive is not None and consume.owner is not entry.exclusive:
             return locked(entry.name, entry.vhost_name)
         if consumers is not None and consumers.has(consume.channel, consume.tag):
@@ -523,14 +528,9 @@ class AmqQueue(GenServer):
         self._forget_channel(leave.channel)
         self._returns_no_more(leave.channel)
 
-    def _has_returned(self, channel: Ref) -> None:
-        monitor = self._returning.pop(channel, None) if self._returning is not None else None
-        if monitor is not None:
-            self.demonitor(monitor)
-
     def _returns_no_more(self, channel: Ref) -> None:
         if self._returning is not None:
-            self._has_returned(channel)
+            self._returning.forget(channel)
             self._check_returned()
 
     def _check_returned(self, _: CheckReturned | None = None) -> None:
@@ -581,7 +581,7 @@ class AmqQueue(GenServer):
 
     def _get(self, get: mail.Get) -> _Got | Any:
         self._touch()
-        if self._requeueing or (self._expiry.may_expire and not self._drop_expired()):
+        if self._expiry.may_expire and not self._drop_expired():
             return NOREPLY
         fetched = self._backing.fetch(1, 1, not get.no_ack)
         while not fetched.messages:
@@ -598,22 +598,16 @@ class AmqQueue(GenServer):
             self._drop_expired()
         return self.ref, fetched.messages[0], seq, bool(fetched.redelivered), self._ready
 
-    def _stat(self, stat: mail.Stat) -> tuple[int, int] | Any:
-        if self._requeueing:
-            return NOREPLY
+    def _stat(self, stat: mail.Stat) -> tuple[int, int]:
         if stat.touch:
             self._touch()
         return self._ready, self._consumer_count()
 
-    def _purge(self, _: mail.Purge) -> int | Any:
-        if self._requeueing:
-            return NOREPLY
+    def _purge(self, _: mail.Purge) -> int:
         self._ready = 0
         return self._backing.purge()
 
-    def _delete_if(self, delete: mail.Delete) -> int | SoftError | Any:
-        if self._requeueing:
-            return NOREPLY
+    def _delete_if(self, delete: mail.Delete) -> int | SoftError:
         if delete.if_empty and self._ready:
             return PreconditionFailed(f"{self._entry} not empty")
         if delete.if_unused and self._consumer_count():
@@ -622,10 +616,8 @@ class AmqQueue(GenServer):
         self._delete()
         return ready
 
-    def _info(self, info: mail.Info) -> dict[str, Any] | Any:
+    def _info(self, info: mail.Info) -> dict[str, Any]:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
-        if self._requeueing:
-            return NOREPLY
         return figures_of(self._entry, self._consumers, self._backing, info.items)
 
     # The end.
@@ -636,6 +628,8 @@ class AmqQueue(GenServer):
             return
         self._is_deleted = True
         self._expiry.cancel()
+        if self._letters is not None:
+            self._letters.end()
         if self._unused_timer is not None:
             self._unused_timer.cancel()
         consumers, self._consumers = self._consumers, None
@@ -667,7 +661,7 @@ class AmqQueue(GenServer):
     CASTS: ClassVar[dict[type, Callable[..., None]]] = {
         mail.Publish: _publish,
         mail.Ack: _ack,
-        mail.Reject: _ack,  # dead-lettering will part them
+        mail.Reject: _reject,
         mail.Requeue: _requeue,
         mail.Resume: _resume,
         Continue: _continued,
@@ -677,6 +671,14 @@ class AmqQueue(GenServer):
         Finish: _finish,
         CheckReturned: _check_returned,
         mail.PolicyChanged: _policy_changed,
+        Down: _down,
+        DropExpired: _head_expired,
+        MaybeExpire: _maybe_expire,
+        CloseAccounts: _close_accounts,
+        mail.Confirm: _handle_letter_mail,
+        mail.QueueDeleted: _handle_letter_mail,
+        SendLetters: _handle_letter_mail,
+        RetryLetters: _handle_letter_mail,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
         mail.Consume: _consume,
@@ -692,9 +694,3 @@ class AmqQueue(GenServer):
 
 _CASTS: Final = AmqQueue.CASTS
 _CALLS: Final = AmqQueue.CALLS
-_ANSWERS_OF_A_DELETED: Final[dict[type, Any]] = {
-    mail.Cancel: None,
-    mail.Leave: None,
-    mail.Delete: 0,
-    mail.Info: {},
-}

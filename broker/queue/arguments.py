@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 QUEUE_TYPE: Final = "x-queue-type"
 _IDLE_KEYS: Final = frozenset({
-    "dead-letter-exchange", "dead-letter-routing-key", "max-length", "max-length-bytes",
-    "max-in-memory-length", "max-in-memory-bytes", "overflow", "queue-version",
-    "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size",
-    "ha-promote-on-shutdown", "ha-promote-on-failure",
+    "max-in-memory-length", "max-in-memory-bytes", "queue-version", "queue-master-locator",
+    "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
+    "ha-promote-on-failure",
 })  # fmt: skip
 WITHOUT_EFFECT: Final = _IDLE_KEYS | {f"x-{key}" for key in _IDLE_KEYS}
 """Keys of policies and arguments of queues that are checked, stored and shown, and not carried out so far."""

@@ -14,13 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from leveret.broker.queue.death_headers import EXPIRED
 from leveret.core.entry import EXPIRY_MS
-from leveret.core.limits import TURN_MESSAGES
+from leveret.core.limits import LETTER_BYTES_IN_FLIGHT, TURN_MESSAGES
+from leveret.queue_backing.api import Dropped
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
+    from leveret.broker.queue.dead_letters import DeadLetters
     from leveret.core.clock import Clock
-    from leveret.queue_backing.api import Dropped, Predicate, QueueOperations
+    from leveret.queue_backing.api import Predicate, QueueOperations
 
 StartTimer: TypeAlias = "Callable[[float], Timer]"
 """Starts a timer of the queue's actor that fires after so many seconds."""
@@ -82,15 +85,25 @@ class MessageExpiry:
         return deadlines(int(clock.wall_s() * 1000), self.ttl_ms, expirations, count)
 
     def drop_expired(
-        self, backing: QueueOperations, now_ms: int, start_timer: StartTimer
+        self,
+        backing: QueueOperations,
+        letters: DeadLetters | None,
+        now_ms: int,
+        start_timer: StartTimer,
     ) -> Dropped:
-        """Drop a turn's worth of expired messages from the head; time the head that stays."""
-        dropped = backing.dropwhile(expired_at(now_ms), TURN_MESSAGES)
+        """Drop or dead-letter a turn's worth of expired messages from the head; time the head that stays."""
+        if letters is None:
+            dropped = backing.dropwhile(expired_at(now_ms), TURN_MESSAGES)
+        else:
+            room = letters.room()
+            fetched, head = backing.fetchwhile(expired_at(now_ms), room, LETTER_BYTES_IN_FLIGHT)
+            letters.take(fetched, EXPIRED)
+            dropped = Dropped(len(fetched.seqs), head, fetched.pending)
         head = dropped.head
         if head is None:
             if self.is_unordered and not dropped.pending and not backing.depth():
                 self.may_expire = self.is_unordered = False
-        elif head[EXPIRY_MS] and dropped.count < TURN_MESSAGES:
+        elif head[EXPIRY_MS] > now_ms:
             self._time_head(head[EXPIRY_MS], now_ms, start_timer)
         return dropped
 

@@ -1,11 +1,12 @@
 """The mails of an amqqueue to itself, and the priorities of the mails in its mailbox.
 
-Higher levels first, as in ``rabbit_amqqueue_process``; 0 for all other mail.
+Higher levels first, as in ``rabbit_amqqueue_process``; 0 for all other mail. And which calls have to wait, or need no
+queue that is still there.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from leveret.broker import mail
 from leveret.queue_backing.api import Confirmed, FetchReady
@@ -34,6 +35,14 @@ class CloseAccounts:
     """Timer: have the publishers been idle for a while?"""
 
 
+class SendLetters:
+    """To itself: go on dead-lettering where the budget of the last turn ended, or the disk has caught up."""
+
+
+class RetryLetters:
+    """Timer: do the targets of dead letters that had crashed run again?"""
+
+
 class CheckReturned:
     """To itself, after a restart: delete an auto-delete queue to which no consumer can return."""
 
@@ -42,6 +51,7 @@ LEVELS: Final[dict[type, int]] = {
     MaybeExpire: 8,
     DropExpired: 8,
     Confirmed: 6,
+    mail.Confirm: 6,  # of dead letters
     mail.Ack: 4,
     mail.Reject: 4,
     mail.Requeue: 4,
@@ -51,3 +61,12 @@ LEVELS: Final[dict[type, int]] = {
 }
 INFO_LEVEL: Final = 9
 OWNER_LEVEL: Final = 8  # the end of the connection that owns an exclusive queue
+SEE_ALL_MESSAGES: Final = frozenset({mail.Get, mail.Stat, mail.Purge, mail.Delete, mail.Info})
+"""Calls that wait while messages are being requeued."""
+ANSWERS_OF_A_DELETED: Final[dict[type, Any]] = {
+    mail.Cancel: None,
+    mail.Leave: None,
+    mail.Delete: 0,
+    mail.Info: {},
+}
+"""What a deleted queue answers; all other calls get ``NotFound``."""

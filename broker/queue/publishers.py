@@ -10,6 +10,11 @@ no monitor.
 A confirm is due when the message is safe: mostly at once, and then nothing is noted here. Messages that
 are not safe yet are noted as intervals of ``seq``, which the backing queue confirms in any pieces and
 order.
+
+Queues that dead-letter publish too (``Publish.by_queue``). They have no account. When the disk takes nothing for now
+they are told nothing: the queue keeps the message, and the confirm comes later.
+
+The queue may withhold credit while it is above its length limit and cannot dead-letter as fast as it is filled.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from leveret.actors.credit import CreditReceiver, Grant
 from leveret.broker import mail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
@@ -48,7 +53,8 @@ class Publishers:
         look_in: has ``close_idle`` called after so many seconds.
     """
 
-    __slots__ = ("_credit", "_look_in", "_prune_at", "_queue", "_runtime", "_timer", "_unconfirmed")
+    __slots__ = ("_credit", "_look_in", "_prune_at", "_queue", "_queues", "_runtime", "_timer",
+        "_unconfirmed", "_withheld")  # fmt: skip
 
     def __init__(self, runtime: Runtime, queue: Ref, look_in: Callable[[float], Timer]) -> None:
         self._runtime = runtime
@@ -58,6 +64,8 @@ class Publishers:
         self._credit: dict[Ref, CreditReceiver] = {}
         self._prune_at = _PRUNE_AT
         self._unconfirmed: list[Interval] | None = None  # sorted by seq
+        self._queues: set[Ref] | None = None  # those of them that are queues
+        self._withheld: list[tuple[Ref, int, int]] | None = None  # None: credit is granted
 
     def published(self, publish: mail.Publish, unsafe_from: int, base: int) -> None:
         """Grant credit for a batch, and confirm the messages that are safe.
@@ -67,7 +75,7 @@ class Publishers:
         """
         has_confirms = False
         for channel, count, size_bytes, seqno in publish.publishers:
-            grant = self._received(channel, count, size_bytes)
+            grant = None if publish.by_queue else self._received(channel, count, size_bytes)
             if grant is not None:
                 granted = mail.CreditGrant(self._queue, grant.messages, grant.size_bytes)
                 self._runtime.send(channel, granted, self._queue)
@@ -79,6 +87,12 @@ class Publishers:
         else:
             self._send(self._due(publish, unsafe_from, base))
 
+    def refuse(self, publish: mail.Publish) -> None:
+        """Grant credit for a batch that the queue does not take in, and refuse its messages."""
+        for channel, count, size_bytes, _ in publish.publishers if not publish.by_queue else ():
+            self._grant(channel, count, size_bytes)
+        self._send(self._due(publish, len(publish.messages), 0), ok=False)
+
     def confirm_all(self, publish: mail.Publish) -> None:
         """Confirm a batch to a queue that is deleted, without credit."""
         self._send(self._due(publish, len(publish.messages), 0))
@@ -88,9 +102,11 @@ class Publishers:
         if not self._unconfirmed:
             return
         ranges: Ranges = {}
+        waiting_on = None if ok else self._queues
         for first, count in runs:
-            _take(self._unconfirmed, first, first + count, ranges)
-        self._unconfirmed = self._unconfirmed or None
+            _take(self._unconfirmed, first, first + count, ranges, waiting_on)
+        if not self._unconfirmed:
+            self._unconfirmed = self._queues = None
         self._send(ranges, ok)
 
     def _send(self, ranges: Ranges, ok: bool = True) -> None:
@@ -99,8 +115,28 @@ class Publishers:
 
     # Credit.
 
+    def _grant(self, channel: Ref, count: int, size_bytes: int) -> None:
+        grant = self._received(channel, count, size_bytes)
+        if grant is not None:
+            granted = mail.CreditGrant(self._queue, grant.messages, grant.size_bytes)
+            self._runtime.send_bulk(channel, granted, self._queue)
+
+    def withhold_credit(self) -> None:
+        """Grant no credit until ``release_credit``."""
+        if self._withheld is None:
+            self._withheld = []
+
+    def release_credit(self) -> None:
+        """Grant the credit that was withheld."""
+        withheld, self._withheld = self._withheld, None
+        for each in withheld or ():
+            self._grant(*each)
+
     def _received(self, channel: Ref, count: int, size_bytes: int) -> Grant | None:
         """Count messages of a channel; return the credit to grant it, if it is time."""
+        if self._withheld is not None:
+            self._withheld.append((channel, count, size_bytes))
+            return None
         receiver = self._credit.get(channel)
         if receiver is None:
             self._make_room()
@@ -148,7 +184,7 @@ class Publishers:
             del self._credit[channel]
         if len(closed) > len(self._credit):  # a dict keeps the room of keys that were deleted
             self._credit = dict(self._credit)
-        if not self._credit and not self._unconfirmed:
+        if not self._credit and not self._unconfirmed and self._withheld is None:
             return False
         if len(closed) == CLOSED_AT_ONCE:
             self._look(_SOON_S)
@@ -169,6 +205,8 @@ class Publishers:
                     _extend(ranges, channel, seqno, safe)
                 if safe < count:
                     self._unconfirmed = self._unconfirmed or []
+                    if publish.by_queue:
+                        self._queues = (self._queues or set()) | {channel}
                     seq = base + position + safe
                     self._unconfirmed.append((seq, count - safe, channel, seqno + safe))
             position += count
@@ -192,14 +230,20 @@ def _extend(ranges: Ranges, channel: Ref, seqno: int, count: int) -> None:
         own.append((seqno, count))
 
 
-def _take(waiting: list[Interval], first: int, end: int, ranges: Ranges) -> None:
-    """Move the unconfirmed messages of ``first <= seq < end`` to the ranges."""
+def _take(
+    waiting: list[Interval],
+    first: int,
+    end: int,
+    ranges: Ranges,
+    but: Container[Ref] | None = None,
+) -> None:
+    """Move the unconfirmed messages of ``first <= seq < end`` to the ranges, but those of some publishers."""
     low = max(0, bisect_right(waiting, first, key=_seq_of) - 1)
     high = bisect_left(waiting, end, key=_seq_of)
     left: list[Interval] = []
     for seq, count, channel, seqno in waiting[low:high]:
         start, stop = max(seq, first), min(seq + count, end)
-        if start >= stop:
+        if start >= stop or (but is not None and channel in but):
             left.append((seq, count, channel, seqno))
             continue
         _extend(ranges, channel, seqno + start - seq, stop - start)

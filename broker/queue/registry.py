@@ -13,7 +13,7 @@ is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -25,6 +25,8 @@ from leveret.msg_store.format.record import route_no
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.queue_settings import AppliedPolicies, Arguments
+    from leveret.msg_store.store import MsgStore
+    from leveret.routing.topology import Topology
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
 
@@ -39,6 +41,21 @@ class QueueFailed(Struct, eq=False):
     """Mail: the queue will not be started again; sent to the channels that watch its entry."""
 
     entry: QueueEntry
+
+
+class StoreHolder(Protocol):
+    """The state of a vhost's store."""
+
+    msg_store: MsgStore | None
+
+
+class Surroundings(Protocol):
+    """A queue's vhost, as the queue itself knows it: where its dead letters go."""
+
+    topology: Topology[QueueEntry]
+
+    @property
+    def store(self) -> StoreHolder: ...
 
 
 class QueueEntry:
@@ -56,11 +73,12 @@ class QueueEntry:
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
         was_consumed: whether it has ever had a consumer since the node was started.
+        vhost: its vhost; None until it is registered there.
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
     """
 
     __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "name", "on_deleted", "queue_no", "ref", "route_no",
-        "settings", "supervisor", "transient_no", "vhost_name", "was_consumed")  # fmt: skip
+        "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
         self,
@@ -82,6 +100,7 @@ class QueueEntry:
         self.applied: AppliedPolicies = NO_POLICIES
         self.settings = settings_of(arguments or {})
         self.on_deleted = on_deleted
+        self.vhost: Surroundings | None = None
         self.number(queue_no)
         self.transient_no = 0
         self.ref: Ref | None = None

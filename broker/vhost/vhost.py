@@ -387,6 +387,7 @@ class VHost:
 
     def register(self, entry: QueueEntry) -> None:
         """Make a queue known by its name; from now on its policies are up to date."""
+        entry.vhost = self
         apply_to_queue(self.policies, entry)
         self.topology.add_queue(entry.name, entry)
         if entry.exclusive is not None:

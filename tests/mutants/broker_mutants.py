@@ -8,6 +8,9 @@ _CONSUMERS, _PUBLISHERS = "broker/queue/consumers.py", "broker/queue/publishers.
 _WAITING = "broker/queue/waiting_consumers.py"
 _REQUEUEING, _CREDIT = "broker/queue/requeueing.py", "actors/credit.py"
 _VHOST, _DELETIONS = "broker/vhost/vhost.py", "broker/vhost/deletions.py"
+_LETTERS, _FLIGHT = "broker/queue/dead_letters.py", "broker/queue/letters_in_flight.py"
+_HEADERS, _OVERFLOW = "broker/queue/death_headers.py", "broker/queue/overflow.py"
+_LIMITS = "broker/queue/length_limits.py"
 _ENVIRONMENT = "metadata/environment.py"
 
 QUEUES = {
@@ -72,6 +75,92 @@ QUEUES = {
         _REQUEUEING,
         "deque(each for each in self._refused if each.channel is not channel)",
         "self._refused",
+    ),
+}
+
+LETTERS = {
+    "a message is given up when the first target has answered": Mutant(
+        _FLIGHT, "not self.owing and not self.retries and", "len(self.owing) < 2 and"
+    ),
+    "a wide batch is done after its first slice": Mutant(
+        _FLIGHT, " and self.sent >= len(self.targets)", ""
+    ),
+    "an answer for a part counts for the batch": Mutant(
+        _FLIGHT, "if left > stop - start:", "if left > count:"
+    ),
+    "an answer counts for its first batch only": Mutant(
+        _FLIGHT, "                place += 1\n", "                break\n"
+    ),
+    "letters of a target that crashed are forgotten": Mutant(
+        _LETTERS,
+        "            if not deleted:\n                self._retry_later(batch, entry)\n",
+        "",
+    ),
+    "letters go again to one that is deleted": Mutant(
+        _LETTERS, 'elif target.state != "deleted":', "else:"
+    ),
+    "a source dead-letters without bound": Mutant(
+        _LETTERS,
+        "LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count",
+        "LETTERS_IN_FLIGHT",
+    ),
+    "damaged messages stay unacked": Mutant(
+        _LETTERS, "self._backing.ack(list(set(seqs).difference(own)))", "pass"
+    ),
+    "letters of different persistence travel together": Mutant(
+        _LETTERS, "one.persistent == other.persistent and ", ""
+    ),
+    "rejected messages that must be read are passed over": Mutant(
+        _LETTERS, "            seqs = seqs[: seqs.index(found[count][SEQ])]\n", ""
+    ),
+    "letters are sent although the disk does not follow": Mutant(
+        _LETTERS, " and not self._waits_for_store()", ""
+    ),
+    "the disk's callback outlives a deleted queue": Mutant(
+        _LETTERS,
+        "            store.backpressure.forget(self._store_follows)\n",
+        "            pass\n",
+    ),
+    "a rejected letter is held to be in a cycle": Mutant(
+        _LETTERS,
+        "        if reason != REJECTED:\n            targets",
+        "        if True:\n            targets",
+    ),
+    "a rejection does not end a cycle": Mutant(
+        _HEADERS, ' or death.get("reason") == ("S", REJECTED)', ""
+    ),
+    "the first death is told each time": Mutant(
+        _HEADERS, "    if before is None:\n", "    if True:\n"
+    ),
+    "expired messages that wait are delivered": Mutant(
+        "broker/queue/amqqueue.py",
+        "            self._continue()\n        return False\n",
+        "            self._continue()\n        return True\n",
+    ),
+    "credit is granted although letters are slow": Mutant(
+        _OVERFLOW, "            publishers.withhold_credit()\n", "            pass\n"
+    ),
+    "credit that was withheld is lost": Mutant(
+        _PUBLISHERS, "            self._grant(*each)\n", "            pass\n"
+    ),
+    "what was dropped at once counts against what follows": Mutant(
+        _OVERFLOW, "limits.refuses or (has_priorities and limits.has_bytes)", "limits.refuses"
+    ),
+    "refused messages stay in the store": Mutant(
+        _OVERFLOW,
+        "        self._backing.discard(publish.messages, persistent, publish.first_msg_no)\n",
+        "",
+    ),
+    "a full disk answers for a queue that keeps the letter": Mutant(
+        _PUBLISHERS, "or (but is not None and channel in but)", "or False"
+    ),
+    "a limit takes one message too many": Mutant(
+        _LIMITS, "if ready < self.length and", "if ready <= self.length and"
+    ),
+    "a limit drops one message too many": Mutant(
+        _LIMITS,
+        "return ready - self.length, bytes_above",
+        "return ready - self.length + 1, bytes_above",
     ),
 }
 

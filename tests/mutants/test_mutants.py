@@ -157,6 +157,18 @@ PARTS = {
         ),
         Mutant("broker/queue/consumers.py", "_gone: set", "_gone: set"),
     ),
+    "dead letters": Faults(
+        "",
+        broker_mutants.LETTERS,
+        suite(
+            "broker",
+            "queue/dead_letters",
+            "queue/length_limits",
+            "queue/length_limits_model",
+            "dead_letter_cycles_model",
+        ),
+        Mutant("broker/queue/dead_letters.py", "**Bounds.**", "**Bounds.**"),
+    ),
     "definitions": Faults(
         "",
         broker_mutants.DEFINITIONS,

@@ -3,7 +3,8 @@
     PYTHONPATH=tests python -P broker_worker.py DATA SEED DISK
 
 Segments and journals are small, so that files roll, memtables end and garbage is collected all the time; the RAM
-targets of queues go up and down, so that messages are paged out; a channel sends to three queues in a turn. ``DISK``
+targets of queues go up and down, so that messages are paged out; a channel sends to three queues in a turn, and a
+queue has few dead letters under way. ``DISK``
 is ``real``, or ``faulty``: then writes come short and calls are interrupted, and unsynced data can be lost. It prints
 ``ready PORT``, and takes one line: ``stop`` ends it in order, ``cut`` cuts the power.
 """
@@ -22,6 +23,7 @@ from typing import Any
 
 from leveret.broker.channel import publish
 from leveret.broker.node import maintenance, node, orphans
+from leveret.broker.queue import dead_letters
 from leveret.broker.queue import factory as backings
 from leveret.broker.queue.factory import queue_nos_of
 from leveret.core.files import Files, OsCalls
@@ -44,6 +46,7 @@ from rigs.waiting import eventually
 
 FILE_BYTES = 200_000
 FAN_OUT_QUEUES = 3
+LETTERS_IN_FLIGHT = 50
 QUEUE_LIMITS = Limits(segment=32, io_batch=1, step=200, read_max=32, slack=0, read_ahead=32)
 STORE_LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=400, journal_bytes=40_000),
@@ -101,6 +104,7 @@ def make_all_rare_things_frequent() -> None:
     recovery.StoreFiles = files  # type: ignore[assignment,misc]
     msg_store.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
     publish.FAN_OUT_QUEUES = FAN_OUT_QUEUES  # type: ignore[misc]
+    dead_letters.LETTERS_IN_FLIGHT = LETTERS_IN_FLIGHT  # type: ignore[misc]
     maintenance.PERIOD_S = 0.05  # type: ignore[misc]
     maintenance.ORPHANS_PERIODS = 1  # type: ignore[misc]
     orphans.due = partial(orphans.due, kept_ms=0)

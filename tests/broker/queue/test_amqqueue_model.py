@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker import mail
-from leveret.broker.queue import allotments, amqqueue, expiry
+from leveret.broker.queue import allotments, amqqueue, dispatch, expiry, length_limits
 from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
@@ -55,14 +55,14 @@ class Peer:
 pick = st.integers(0, 1000)
 
 
-_BUDGETS = (amqqueue.DELIVERY_BATCH_MESSAGES, amqqueue.TURN_MESSAGES)
+_BUDGETS = (dispatch.DELIVERY_BATCH_MESSAGES, amqqueue.TURN_MESSAGES)
 
 
 def use_budgets(batch: int, turn: int) -> None:
     """Set how much a delivery batch and a turn hold, wherever that is read."""
-    for each in (amqqueue, allotments):
+    for each in (dispatch, allotments):
         each.DELIVERY_BATCH_MESSAGES = batch  # type: ignore[misc]
-    for each in (amqqueue, expiry):
+    for each in (amqqueue, expiry, length_limits):
         each.TURN_MESSAGES = turn  # type: ignore[misc]
 
 

@@ -137,13 +137,13 @@ async def test_keys_without_effect_are_told_where_they_are_set(
     admin: NodeAdmin, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "leveret")
-    definition = '{"queue-mode":"lazy","overflow":"drop-head","max-length":5}'
+    definition = '{"queue-mode":"lazy","queue-version":2,"ha-mode":"all","max-length":5}'
 
     said = await admin.policies.set_policy("/", "p", "^q", definition, 1, "queues")
     assert await admin.operator_policies.set_policy("/", "o", "", '{"expires":9}', 0, "all") == []
     await admin.policies.clear_policy("/", "p")
 
-    assert said == ["policy 'p' in vhost '/': max-length, overflow without effect so far"]
+    assert said == ["policy 'p' in vhost '/': ha-mode, queue-version without effect so far"]
     lines = [record.getMessage() for record in caplog.records if "policy" in record.getMessage()]
     assert [line.partition(" vhost=")[0] for line in lines] == [
         "policy set",

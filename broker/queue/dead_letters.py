@@ -1,0 +1,514 @@
+"""Dead letters: a queue publishes messages that died in it to its dead-letter exchange.
+
+Messages die when they are rejected, when they expire, when the queue is above a length limit, and when they were
+delivered too often. The exchange and key are those of the queue's arguments and policies at that time; without an
+exchange, or if it does not exist, the caller drops them.
+
+**At least once.** A message that dies stays in the source's backing queue as unacked. Its letter is published as by a
+channel with confirms, and the message is acked when all queues that it was routed to have it, on the disk where they
+are durable. So after a crash at any time it is in the source or in all its targets, perhaps in both. These count as
+answers: no queue, a cycle, a target that is deleted, a target that refuses the letter because it is full
+(``x-overflow``). These do not: a disk that takes nothing for now (the target keeps the letter, and answers later), and
+a target that crashes (it is sent the letter again). RabbitMQ's classic queues publish without confirms.
+
+**Bounds.** ``LETTERS_IN_FLIGHT`` and ``LETTER_BYTES_IN_FLIGHT`` limit what a source has under way. Rejected messages
+beyond them wait as unacked ones; expired ones and those above a limit wait at the head of the queue, where they are not
+delivered. Only letters of messages that the queue has refused (reject-publish-dlx) wait here; the queue withholds
+credit from its publishers as long as there is no ``room``. A target takes letters without credit: two queues that
+dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
+
+**Turns.** A turn does ``PUBLISH_TURN_WORK``: it builds headers, routes, sends; routes that are long, and letters for
+very many queues, are continued in the next. Neighbours with the same header and origin share the work, and go to the
+same targets as one mail.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
+
+from leveret.actors.runtime.signals import Down
+from leveret.amqp.properties import examine
+from leveret.broker.mail import Confirm, Publish, QueueDeleted
+from leveret.broker.queue.death_headers import (
+    REJECTED,
+    DeadLetter,
+    dead_letter,
+    died_since_rejection,
+    queues_of,
+)
+from leveret.broker.queue.letters_in_flight import LetterBatch, LettersInFlight
+from leveret.broker.queue.mailbox import RetryLetters, SendLetters
+from leveret.broker.queue.store_writes import write_for
+from leveret.core.entry import MESSAGE, SEQ, SIZE
+from leveret.core.limits import (
+    FAN_OUT_QUEUES,
+    LETTER_BYTES_IN_FLIGHT,
+    LETTERS_IN_FLIGHT,
+    PUBLISH_TURN_WORK,
+    SHORTSTR_BYTES_MAX,
+    TURN_MESSAGES,
+)
+from leveret.core.log.loggers import logger
+from leveret.core.message import origin_of
+from leveret.routing.router import Routed, route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.timers import Timer
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.core.entry import Entry
+    from leveret.core.message import Message
+    from leveret.msg_store.store import MsgStore
+    from leveret.queue_backing.api import Fetched, QueueOperations
+
+log = logger(__name__)
+
+RETRY_S: Final = 1.0  # between two looks at targets that have crashed
+READ_AT_ONCE: Final = 500  # rejected messages whose contents are looked up together
+MONITORS_KEPT: Final = 100  # of targets, while no letter is under way
+RETRIES_AT_ONCE: Final = 1_000
+_CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
+
+# Work, in units of about 0.1 us, as in ``channel/publish.py``.
+_HEAD_WORK: Final = 300  # and the bytes of the header
+_BATCH_WORK: Final = 100
+_MAIL_WORK: Final = 10
+
+_SEND_LETTERS: Final = SendLetters()
+_RETRY_LETTERS: Final = RetryLetters()
+
+
+class LetterSource(Protocol):
+    """The actor of the queue that dead-letters."""
+
+    @property
+    def runtime(self) -> Runtime: ...
+
+    @property
+    def ref(self) -> Ref: ...
+
+    def monitor(self, ref: Ref) -> MonitorRef: ...
+
+    @property
+    def demonitor(self) -> Callable[[MonitorRef], object]: ...
+
+    def start_bulk_timer(self, delay_s: float, message: object) -> Timer: ...
+
+    def charge(self, count: int) -> None:
+        """Count work of a turn, in messages."""
+
+
+class _Rejected(Struct, eq=False):
+    """Unacked messages that died; ``at`` of them have been looked up."""
+
+    seqs: list[int]
+    reason: bytes
+    at: int = 0
+
+
+class _Dead(Struct, eq=False):
+    """Messages that died, with their contents: ``at`` of them have been sent.
+
+    ``seqs`` are their ack tags in the source; empty: they have never been in it.
+    """
+
+    messages: list[Message]
+    seqs: list[int]
+    reason: bytes
+    at: int = 0
+
+
+class _Letter(Struct, eq=False):
+    """What neighbours with the same header and origin share, unless each message has its own route."""
+
+    origin: bytes
+    head: bytes
+    persistent: bool
+    targets: Sequence[QueueEntry]
+    is_shared: bool
+
+
+class DeadLetters:
+    """The dead letters of one queue, made when the first message dies that has where to go.
+
+    Args:
+        source: the queue's actor.
+        entry: its registry entry; its settings name exchange and key.
+        backing: where the messages are until their letters have arrived.
+    """
+
+    __slots__ = ("_backing", "_cycles", "_dead", "_entry", "_flight", "_is_scheduled", "_is_waiting_for_store",
+        "_monitors", "_rejected", "_retries", "_routed", "_source", "_timer", "_waiting_bytes",
+        "_waiting_count", "_wide")  # fmt: skip
+
+    def __init__(self, source: LetterSource, entry: QueueEntry, backing: QueueOperations) -> None:
+        self._source = source
+        self._entry = entry
+        self._backing = backing
+        self._flight = LettersInFlight()
+        self._rejected: deque[_Rejected] = deque()
+        self._dead: deque[_Dead] = deque()
+        self._waiting_count = self._waiting_bytes = 0  # in ``_dead``
+        self._routed: tuple[DeadLetter, Routed[QueueEntry]] | None = None  # of the next message
+        self._wide: LetterBatch | None = None  # has more targets than a turn can send to
+        self._retries: list[tuple[LetterBatch, QueueEntry]] = []
+        self._monitors: dict[Ref, MonitorRef] = {}
+        self._timer: Timer | None = None
+        self._cycles: set[tuple[str, ...]] = set()
+        self._is_scheduled = self._is_waiting_for_store = False
+
+    def room(self) -> int:
+        """Return how many more messages may be under way."""
+        if self._flight.size_bytes + self._waiting_bytes >= LETTER_BYTES_IN_FLIGHT:
+            return 0
+        return max(0, LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count)
+
+    # Messages that die.
+
+    def take(self, fetched: Fetched, reason: bytes) -> None:
+        """Dead-letter messages that were fetched as unacked."""
+        if fetched.messages:
+            self._add(_Dead(fetched.messages, fetched.seqs, reason))
+
+    def take_unacked(self, seqs: list[int], reason: bytes = REJECTED) -> None:
+        """Dead-letter unacked messages, which nobody owes any more."""
+        self._rejected.append(_Rejected(seqs, reason))
+        self.go_on()
+
+    def take_refused(self, messages: list[Message], reason: bytes) -> None:
+        """Dead-letter messages that the queue has not taken in."""
+        self._add(_Dead(messages, [], reason))
+
+    def _add(self, dead: _Dead) -> None:
+        self._put(dead)
+        self.go_on()
+
+    def _put(self, dead: _Dead) -> None:
+        self._dead.append(dead)
+        self._waiting_count += len(dead.messages)
+        self._waiting_bytes += bytes_of(dead.messages)
+
+    # Work.
+
+    def handle(self, message: object) -> None:
+        """Take a mail of a target, or of the source to itself; other news of actors that end are ignored."""
+        if isinstance(message, Confirm):
+            self._look_whether_done(self._flight.answered(message.queue, message.ranges))
+        elif isinstance(message, QueueDeleted):
+            self._target_down(message.queue, deleted=True)
+        elif isinstance(message, Down):
+            self._target_down(message.ref, deleted=False)
+        elif isinstance(message, RetryLetters):
+            self._retry()
+        else:
+            self._is_scheduled = False
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Send what waits, a turn's worth."""
+        if self._is_scheduled:
+            return
+        left = PUBLISH_TURN_WORK
+        while left > 0 and not self._waits_for_store():
+            if self._wide is not None:
+                left -= self._send_slice(self._wide)
+            elif self._flight.size_bytes >= LETTER_BYTES_IN_FLIGHT:
+                break
+            elif self._dead:
+                left -= self._send_some(self._dead[0], left)
+            elif count := self._look_up_rejected() or self._forget_targets():
+                left -= count
+            else:
+                break
+        if left <= 0:
+            self._is_scheduled = True
+            self._source.runtime.again(self._source.ref, _SEND_LETTERS)
+        self._source.charge((PUBLISH_TURN_WORK - left) * TURN_MESSAGES // PUBLISH_TURN_WORK)
+
+    def _waits_for_store(self) -> bool:
+        """Whether the disk does not follow; then the letters go on when it has."""
+        store = self._store()
+        if store is None or not store.backpressure.is_on:
+            return False
+        if not self._is_waiting_for_store:
+            self._is_waiting_for_store = True
+            store.backpressure.wait(self._store_follows)
+        return True
+
+    def _store(self) -> MsgStore | None:
+        vhost = self._entry.vhost
+        return vhost.store.msg_store if vhost is not None else None
+
+    def _store_follows(self) -> None:
+        self._is_waiting_for_store = False
+        source = self._source
+        if not self._is_scheduled and source.ref.is_alive:
+            self._is_scheduled = True
+            source.runtime.send(source.ref, _SEND_LETTERS)
+
+    def _look_up_rejected(self) -> int:
+        """Take in rejected messages with contents in RAM, the others are read; return how many of them went."""
+        room = self.room()
+        if not self._rejected or not room:
+            return 0
+        rejected = self._rejected[0]
+        seqs = rejected.seqs[rejected.at : rejected.at + min(room, READ_AT_ONCE)]
+        found: list[Entry] = self._backing.ackfold(_append, [], seqs)
+        absent = next((at for at, entry in enumerate(found) if entry[MESSAGE] is None), len(found))
+        reached = accumulate([entry[SIZE] for entry in found[:absent]])
+        count = min(absent, 1 + sum(size_bytes < LETTER_BYTES_IN_FLIGHT for size_bytes in reached))
+        if count < len(found):
+            seqs = seqs[: seqs.index(found[count][SEQ])]
+            del found[count:]
+        own = [entry[SEQ] for entry in found]
+        if len(own) < len(seqs):  # some are damaged
+            self._backing.ack(list(set(seqs).difference(own)))
+        rejected.at += len(seqs)
+        if rejected.at == len(rejected.seqs):
+            self._rejected.popleft()
+        if own:
+            self._put(_Dead([entry[MESSAGE] for entry in found], own, rejected.reason))
+        return len(seqs)
+
+    def _forget_targets(self) -> int:
+        """Monitor many targets no longer when nothing is under way; return how many were forgotten."""
+        if self._flight.count or len(self._monitors) <= MONITORS_KEPT:
+            return 0
+        gone = list(islice(self._monitors, TURN_MESSAGES))
+        for target in gone:
+            self._source.demonitor(self._monitors.pop(target))
+        if not self._monitors:
+            self._monitors = {}  # a dict keeps the room of keys that were deleted
+        return len(gone)
+
+    def _send_some(self, dead: _Dead, budget: int) -> int:
+        """Send the next of these messages, neighbours with equal targets together; return the work."""
+        letters: dict[tuple[bytes, bytes], _Letter] = {}
+        messages, start, work = dead.messages, dead.at, 0
+        run: list[Message] = []
+        shared: _Letter | None = None
+        while dead.at < len(messages) and work < budget:
+            origin, head, body = messages[dead.at]
+            letter = letters.get((origin, head))
+            if letter is None:
+                letter, more = self._letter(origin, head, dead.reason, budget - work)
+                work += more
+                if letter is None:
+                    break
+                if letter.is_shared:
+                    letters[origin, head] = letter
+            if shared is not None and not _go_together(shared, letter):
+                work += self._begin(run, dead, start, shared)
+                run, start = [], dead.at
+                if work >= budget:
+                    break
+            shared = letter
+            run.append((letter.origin, letter.head, body))
+            work += 1 + min(len(letter.targets), FAN_OUT_QUEUES)
+            dead.at += 1
+        if shared is not None and run:
+            work += self._begin(run, dead, start, shared)
+        if dead.at == len(messages):
+            self._dead.popleft()
+        return work
+
+    def _letter(
+        self, origin: bytes, head: bytes, reason: bytes, budget: int
+    ) -> tuple[_Letter | None, int]:
+        """Return the letter of a message, None if its route takes another turn, and the work."""
+        entry, vhost = self._entry, self._entry.vhost
+        assert vhost is not None
+        name = entry.settings.dead_letter_exchange
+        if self._routed is not None:
+            (dead, routed), self._routed = self._routed, None
+            before = routed.work
+            routed.go_on(budget)
+            work = routed.work - before
+        else:
+            own_key = entry.settings.dead_letter_routing_key
+            dead = dead_letter(
+                origin,
+                head,
+                entry.name.encode("utf-8", "surrogateescape"),
+                reason,
+                int(self._source.runtime.clock.wall_s()),
+                None if own_key is None else own_key.encode("utf-8", "surrogateescape"),
+            )
+            work = _HEAD_WORK + len(dead.head)
+            exchange = vhost.topology.exchanges.get(name) if name is not None else None
+            keys = list(dict.fromkeys(dead.keys))
+            if exchange is None:
+                routed = Routed([], False, 0)
+            else:
+                routed = route(vhost.topology, exchange, keys, examine(dead.head), budget)
+            work += routed.work
+        if routed.rest is not None:
+            self._routed = dead, routed
+            return None, work
+        targets = routed.queues
+        if reason != REJECTED:
+            targets = self._without_cycles(targets, dead)
+        exchange_name = (name or "").encode("utf-8", "surrogateescape")
+        new_origin = origin_of(exchange_name, dead.keys[0][:SHORTSTR_BYTES_MAX])
+        is_shared = not routed.per_message
+        letter = _Letter(new_origin, dead.head, dead.persistent, targets, is_shared)
+        return letter, work + len(targets)
+
+    def _without_cycles(self, targets: list[QueueEntry], dead: DeadLetter) -> list[QueueEntry]:
+        """Leave out the targets that the letter has come round to without having been rejected."""
+        seen = died_since_rejection(dead.headers)
+        kept = [target for target in targets if target.name not in seen]
+        if len(kept) < len(targets):
+            queues = queues_of(dead.headers)
+            for target in targets:
+                if target.name in seen:
+                    self._log_cycle((target.name, *queues))
+        return kept
+
+    def _log_cycle(self, queues: tuple[str, ...]) -> None:
+        if queues not in self._cycles and len(self._cycles) < _CYCLES_MAX:
+            self._cycles.add(queues)
+            log.warning(
+                "dead-letter cycle, messages dropped queue=%s vhost=%s queues=%s",
+                self._entry.name,
+                self._entry.vhost_name,
+                ",".join(queues),
+            )
+
+    # Sending.
+
+    def _begin(self, messages: list[Message], dead: _Dead, start: int, shared: _Letter) -> int:
+        """Send a batch to its targets, or as many as a turn has time for; return the work."""
+        seqs = dead.seqs[start : start + len(messages)]
+        self._waiting_count -= len(messages)
+        self._waiting_bytes -= bytes_of(dead.messages[start : start + len(messages)])
+        batch = LetterBatch(messages, seqs, shared.persistent, shared.targets)
+        self._flight.begin(batch)
+        if len(shared.targets) > FAN_OUT_QUEUES:
+            self._wide = batch
+            return PUBLISH_TURN_WORK  # nothing else is sent before it
+        return _BATCH_WORK + self._send_slice(batch)
+
+    def _send_slice(self, batch: LetterBatch) -> int:
+        targets = batch.next_slice(FAN_OUT_QUEUES)
+        self._send(batch, targets)
+        if batch.sent >= len(batch.targets):
+            self._wide = None
+        self._look_whether_done([batch])
+        return len(targets) * _MAIL_WORK
+
+    def _send(self, batch: LetterBatch, targets: Sequence[QueueEntry]) -> None:
+        """Send a batch to those of some targets that run; others get it later, unless they are deleted."""
+        running: list[QueueEntry] = []
+        for target in targets:
+            if target.is_running:
+                running.append(target)
+            elif target.state != "deleted":
+                self._retry_later(batch, target)
+        store, msg_no = self._store(), 0
+        if batch.persistent and store is not None:
+            body_bytes = batch.size_bytes - batch.head_bytes
+            msg_no = write_for(store, running, batch.messages, True, body_bytes)
+        source = self._source
+        publisher = (source.ref, len(batch.messages), batch.size_bytes, batch.first)
+        for target in running:
+            ref = target.ref
+            assert ref is not None
+            if ref not in self._monitors:
+                self._monitors[ref] = source.monitor(ref)
+            batch.owes(target, ref)
+            own_no = msg_no if target.queue_no else 0
+            letters = Publish(
+                batch.messages,
+                batch.persistent,
+                [publisher],
+                None,
+                own_no,
+                batch.head_bytes,
+                by_queue=True,
+            )
+            source.runtime.send(ref, letters)
+
+    # Answers.
+
+    def _target_down(self, target: Ref, deleted: bool) -> None:
+        """A target has ended: a deleted one owes nothing, another gets its letters again."""
+        monitor = self._monitors.pop(target, None)
+        if monitor is not None and deleted:
+            self._source.demonitor(monitor)
+        gone = self._flight.gone(target)
+        for batch, entry in gone:
+            if not deleted:
+                self._retry_later(batch, entry)
+        self._look_whether_done([batch for batch, _ in gone])
+
+    def _retry_later(self, batch: LetterBatch, target: QueueEntry) -> None:
+        batch.retries += 1
+        self._retries.append((batch, target))
+        if self._timer is None:
+            self._timer = self._source.start_bulk_timer(RETRY_S, _RETRY_LETTERS)
+
+    def _retry(self) -> None:
+        """Send batches again to targets that did not run, a turn's worth."""
+        self._timer = None
+        retries = self._retries[:RETRIES_AT_ONCE]
+        del self._retries[:RETRIES_AT_ONCE]
+        if self._retries:
+            self._timer = self._source.start_bulk_timer(RETRY_S, _RETRY_LETTERS)
+        for batch, target in retries:
+            batch.retries -= 1
+            self._send(batch, [target])
+            self._look_whether_done([batch])
+
+    def _look_whether_done(self, batches: Sequence[LetterBatch]) -> None:
+        """Ack the messages of the batches that have arrived everywhere."""
+        done = [batch for batch in batches if batch.is_done]
+        for batch in done:
+            self._flight.end(batch)
+        seqs = [seq for batch in done for seq in batch.seqs]
+        if seqs:
+            self._backing.ack(seqs)
+
+    def end(self) -> None:
+        """The queue is deleted, and its messages with it."""
+        store = self._store()
+        if self._is_waiting_for_store and store is not None:
+            store.backpressure.forget(self._store_follows)
+        if self._timer is not None:
+            self._timer.cancel()
+        for monitor in self._monitors.values():
+            self._source.demonitor(monitor)
+        self._monitors.clear()
+        self._rejected.clear()
+        self._dead.clear()
+        self._retries.clear()
+        self._routed = self._wide = None
+        self._flight = LettersInFlight()
+
+
+def has_dead_letter_exchange(entry: QueueEntry) -> bool:
+    """Return whether messages that die in a queue now are dead-lettered: it names an exchange that exists."""
+    name, vhost = entry.settings.dead_letter_exchange, entry.vhost
+    return name is not None and vhost is not None and name in vhost.topology.exchanges
+
+
+def bytes_of(messages: Sequence[Message]) -> int:
+    """Return the size of heads and bodies."""
+    return sum([len(head) + len(body) for _, head, body in messages])
+
+
+def _append(entry: Entry, entries: list[Entry]) -> list[Entry]:
+    entries.append(entry)
+    return entries
+
+
+def _go_together(one: _Letter, other: _Letter) -> bool:
+    return one is other or (one.persistent == other.persistent and one.targets == other.targets)

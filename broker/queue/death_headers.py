@@ -1,0 +1,197 @@
+"""The header of a dead-lettered message: ``x-death``, ``x-first-death-*``, and where it has been.
+
+A dead letter is a new message with the body of the old one. Its header is the old one with these changes, which are
+RabbitMQ's (``rabbit_dead_letter``, 3.10.8):
+
+* ``x-death``, an array of tables, tells of each pair of queue and reason by which the message died: ``count`` (l),
+  ``reason`` (S), ``queue`` (S), ``time`` of the first such death (T, seconds), and of that time ``exchange`` (S),
+  ``routing-keys`` (A of S: key and CC) and ``original-expiration`` (S, where the message had one). The latest death is
+  the first table. A pair that is there already moves to the front and is counted up.
+* ``x-first-death-reason``, ``-queue`` and ``-exchange`` (S) are set when there was no ``x-death``.
+* An ``x-death`` that is no array is replaced, and sets no ``x-first-death-*``.
+* The property ``expiration`` goes. The header ``CC`` goes when the queue's ``x-dead-letter-routing-key`` replaces the
+  keys of the message.
+* Headers are written sorted by name, and ``L`` as ``l``; the table of a new ``x-death`` keeps the order above, every
+  later one is sorted.
+
+Differs from RabbitMQ: it reverses the order of the other tables each time, against its documentation. So with three
+tables and more it takes loops that a consumer's rejections drive for cycles, and others for none, which then never
+end. Here the order is that of the deaths.
+Where a client has put something else than tables into ``x-death``, or a ``count`` that is no
+integer, RabbitMQ's queue crashes; here such entries stay as they are, and such a count begins again.
+Keys of BCC are forgotten when a message is published; RabbitMQ routes its dead letters by them too.
+
+Sans-IO.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from leveret.amqp.errors import SyntaxError_
+from leveret.amqp.properties import Properties, decode_properties, head_of
+from leveret.amqp.tables import S64_MAX
+from leveret.core.message import exchange_and_key
+
+if TYPE_CHECKING:
+    from leveret.amqp.tables import Field, Table
+
+REJECTED: Final = b"rejected"
+EXPIRED: Final = b"expired"
+MAXLEN: Final = b"maxlen"
+DELIVERY_LIMIT: Final = b"delivery_limit"
+
+_X_DEATH: Final = "x-death"
+_CC: Final = "CC"
+_INTEGERS: Final = frozenset("bBsuIilL")
+_BODY_SIZE: Final = slice(4, 12)  # in a content header
+
+
+class DeadLetter(NamedTuple):
+    """What becomes of a message that died, but for its body.
+
+    Attributes:
+        head: its content header.
+        keys: to route it by; the first is the routing key it is published with.
+        headers: the same, decoded.
+        persistent: delivery-mode is 2.
+    """
+
+    head: bytes
+    keys: list[bytes]
+    headers: Table
+    persistent: bool
+
+
+def dead_letter(
+    origin: bytes,
+    head: bytes,
+    queue: bytes,
+    reason: bytes,
+    time_s: int,
+    routing_key: bytes | None,
+) -> DeadLetter:
+    """Return the dead letter of a message with this origin and header.
+
+    Args:
+        origin: exchange and routing key, as in ``core.message``.
+        head: a content header; where it cannot be decoded, the letter has none of its properties.
+        queue: where it died.
+        reason: one of the above.
+        time_s: now, seconds since 1970.
+        routing_key: the queue's ``x-dead-letter-routing-key``.
+    """
+    try:
+        properties = decode_properties(head)
+    except SyntaxError_:
+        properties = Properties()
+    exchange, key = exchange_and_key(origin)
+    headers = properties.headers or {}
+    keys = [key, *_carbon_copies(headers)]
+    death: Table = {
+        "count": ("l", 1),
+        "reason": ("S", reason),
+        "queue": ("S", queue),
+        "time": ("T", time_s),
+        "exchange": ("S", exchange),
+        "routing-keys": ("A", [("S", each) for each in keys]),
+    }
+    if properties.expiration is not None:
+        expiration = properties.expiration.encode("utf-8", "surrogateescape")
+        death["original-expiration"] = ("S", expiration)
+        properties.expiration = None
+    headers = _with_death(headers, death)
+    if routing_key is not None:
+        keys = [routing_key]
+        headers.pop(_CC, None)
+    properties.headers = headers
+    size = int.from_bytes(head[_BODY_SIZE], "big")
+    new_head = head_of(properties, size, rewritten=True)
+    return DeadLetter(new_head, keys, headers, properties.delivery_mode == 2)
+
+
+def _carbon_copies(headers: Table) -> list[bytes]:
+    kind, values = headers.get(_CC, ("A", ()))
+    return [value for letter, value in values if letter == "S"] if kind == "A" else []
+
+
+def _with_death(headers: Table, death: Table) -> Table:
+    headers = dict(headers)
+    before = headers.get(_X_DEATH)
+    if before is None:
+        for name in ("reason", "queue", "exchange"):
+            headers[f"x-first-death-{name}"] = death[name]
+    if before is None or before[0] != "A":
+        headers[_X_DEATH] = ("A", [("F", death)])
+    else:
+        headers[_X_DEATH] = ("A", _counted(before[1], death))
+    return headers
+
+
+def _counted(deaths: list[Field], death: Table) -> list[Field]:
+    """Return the deaths with one more, or with one counted up, which is the first then."""
+    pair = _pair(death)
+    others: list[Field] = []
+    for each in _grouped(deaths):
+        if each[0] == "F" and _pair(each[1]) == pair:
+            death = each[1] | {"count": ("l", _next_count(each[1].get("count")))}
+        else:
+            others.append(each)
+    return [("F", dict(sorted(death.items()))), *others]
+
+
+def _grouped(deaths: list[Field]) -> list[Field]:
+    """Return several deaths, each pair of queue and reason once, and with its count."""
+    if len(deaths) <= 1:
+        return deaths
+    times: dict[tuple[str, str], int] = {}
+    for letter, death in deaths:
+        if letter == "F":
+            times[_pair(death)] = times.get(_pair(death), 0) + 1
+    grouped: list[Field] = []
+    for letter, death in deaths:
+        if letter != "F":
+            grouped.append((letter, death))
+        elif count := times.pop(_pair(death), 0):
+            counted = death if "count" in death else {"count": ("l", count), **death}
+            grouped.append(("F", counted))
+    return grouped
+
+
+def _pair(death: Table) -> tuple[str, str]:
+    """Return queue and reason, as something that compares and hashes whatever a client has put there."""
+    return repr(death.get("queue", _NOTHING)[1]), repr(death.get("reason", _NOTHING)[1])
+
+
+_NOTHING: Final[Field] = ("V", None)
+
+
+def _next_count(count: Field | None) -> int:
+    if count is None or count[0] not in _INTEGERS:
+        return 1
+    return min(int(count[1]) + 1, S64_MAX)
+
+
+def died_since_rejection(headers: Table) -> set[str]:
+    """Return the queues in which a letter with these headers has died since it was last rejected.
+
+    They are those of ``x-death`` from the first table to the one before ``rejected``. At any of them the letter has
+    come round in a cycle.
+    """
+    names: set[str] = set()
+    kind, deaths = headers.get(_X_DEATH, _NOTHING)
+    for letter, death in deaths if kind == "A" else ():
+        if letter != "F" or death.get("reason") == ("S", REJECTED):
+            break
+        kind, name = death.get("queue", _NOTHING)
+        if kind == "S":
+            names.add(name.decode("utf-8", "surrogateescape"))
+    return names
+
+
+def queues_of(headers: Table) -> list[str]:
+    """Return the queues in ``x-death``, the latest first, for the log."""
+    kind, deaths = headers.get(_X_DEATH, _NOTHING)
+    tables = [death for letter, death in deaths if letter == "F"] if kind == "A" else []
+    names = [table.get("queue", _NOTHING) for table in tables]
+    return [name.decode("utf-8", "surrogateescape") for letter, name in names if letter == "S"]

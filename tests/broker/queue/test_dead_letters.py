@@ -1,0 +1,622 @@
+"""Dead letters of one queue: given up when all targets have answered, in bounds, in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leveret.amqp.properties import decode_properties
+from leveret.broker import mail
+from leveret.broker.queue import dead_letters
+from leveret.broker.queue.dead_letters import RETRY_S
+from leveret.core.limits import LETTERS_IN_FLIGHT, TURN_MESSAGES
+from leveret.queue_backing.actor import StoreResumes
+from leveret.queue_backing.api import Confirmed, Refused
+from leveret.queue_backing.variable.limits import Limits
+from leveret.queue_backing.variable.queue import VariableQueue
+from leveret.routing.bindings import QUEUE
+from leveret.testing.virtual_clock import VirtualClock
+from rigs.fake_index import FakeIndex
+from rigs.letter_rig import DLX, LetterRig, message, publish
+from rigs.queue_rig import Channel, longs
+
+
+@pytest.fixture
+def rig() -> LetterRig:
+    return LetterRig()
+
+
+def rejected(rig: LetterRig, *bodies: bytes) -> Channel:
+    """Publish messages and reject them all at once."""
+    channel = rig.channel()
+    publish(rig, channel, *[message(body) for body in bodies])
+    rig.reject(channel, *rig.get_all(channel))
+    return channel
+
+
+def test_a_message_is_given_up_when_all_targets_have_answered(rig: LetterRig) -> None:
+    one, other = rig.target("one"), rig.target("other")
+
+    rejected(rig, b"0", b"1")
+
+    assert rig.unacked() == 2
+    one.answer(one.letters())
+    assert rig.unacked() == 2
+    letters = other.letters()
+    assert [each[2] for each in letters[0].messages] == [b"0", b"1"]
+    other.answer(letters)
+    assert rig.unacked() == 0
+    assert rig.info()["messages"] == 0
+
+
+def test_answers_come_in_pieces_and_across_batches(rig: LetterRig) -> None:
+    target = rig.target()
+    for _ in range(3):
+        rejected(rig, b"0", b"1")
+
+    assert [each.publishers[0][3] for each in target.letters()] == [1, 3, 5]
+    target.confirm((2, 3))
+    assert rig.unacked() == 4  # the second batch is done
+    target.confirm((6, 1), (1, 1))
+    assert rig.unacked() == 2
+    target.confirm((5, 1))
+    assert rig.unacked() == 0
+
+
+def test_a_full_target_and_a_deleted_one_have_answered(rig: LetterRig) -> None:
+    full, deleted = rig.target("full"), rig.target("deleted")
+    rejected(rig, b"0")
+
+    full.answer(full.letters(), ok=False)
+    assert rig.unacked() == 1
+    deleted.delete()
+
+    assert rig.unacked() == 0
+
+
+def test_without_targets_messages_are_given_up_at_once(rig: LetterRig) -> None:
+    rejected(rig, b"0")
+
+    assert rig.unacked() == 0
+
+
+def test_a_target_that_crashes_gets_its_letters_again(rig: LetterRig) -> None:
+    fine, crashing = rig.target("fine"), rig.target("crashing")
+    rejected(rig, b"0", b"1")
+    fine.answer(fine.letters())
+    assert crashing.bodies() == [b"0", b"1"]
+
+    crashing.die()
+    rig.clock.jump(RETRY_S)
+    assert rig.unacked() == 2
+    crashing.start()
+    rig.clock.jump(RETRY_S)
+
+    crashing.answer(crashing.letters())
+    assert fine.letters() == []
+    assert rig.unacked() == 0
+
+
+def test_a_target_that_does_not_run_gets_them_when_it_does(rig: LetterRig) -> None:
+    target = rig.target()
+    target.die()
+    rejected(rig, b"0")
+
+    rig.clock.jump(10 * RETRY_S)
+    assert rig.unacked() == 1
+    target.start()
+    rig.clock.jump(RETRY_S)
+
+    assert target.bodies() == [b"0"]
+
+
+def test_a_target_that_is_deleted_while_it_is_down_is_forgotten(rig: LetterRig) -> None:
+    target = rig.target()
+    rejected(rig, b"0")
+    target.die()
+
+    target.entry.deleted()
+    rig.clock.jump(RETRY_S)
+
+    assert rig.unacked() == 0
+
+
+def test_the_deletion_of_the_source_ends_it(rig: LetterRig) -> None:
+    target = rig.target()
+    channel = rejected(rig, b"0")
+    target.die()
+
+    assert channel.ask(mail.Delete()) == 0
+
+    rig.clock.jump(10 * RETRY_S)
+    assert rig.entry.state == "deleted"
+
+
+def test_a_purge_leaves_what_is_under_way(rig: LetterRig) -> None:
+    target = rig.target()
+    channel = rejected(rig, b"0")
+    publish(rig, channel, message(b"1"))
+
+    assert channel.ask(mail.Purge()) == 1
+
+    target.answer(target.letters())
+    assert rig.unacked() == 0
+
+
+def test_after_a_crash_of_the_source_answers_of_before_are_ignored(rig: LetterRig) -> None:
+    target = rig.target()
+    rejected(rig, b"0")
+    old = rig.queue
+    rig.runtime.exit(old, "oops")
+    rig.settle()
+    channel = rig.channel()
+    publish(rig, channel, message(b"1"))
+
+    target.confirm((1, 1))
+
+    assert rig.stat() == (1, 0)
+
+
+# Bounds.
+
+
+def expiring(rig: LetterRig, count: int) -> Channel:
+    channel = rig.channel()
+    step = TURN_MESSAGES
+    for start in range(0, count, step):
+        same = message(b"x")
+        publish(rig, channel, *[same] * min(step, count - start))
+    return channel
+
+
+def test_expired_messages_beyond_the_bound_wait_and_nobody_gets_them() -> None:
+    rig = LetterRig(arguments=longs(x_message_ttl=1000))
+    target = rig.target()
+    channel = expiring(rig, LETTERS_IN_FLIGHT + 100)
+
+    rig.clock.jump(1.0)
+
+    assert rig.unacked() == LETTERS_IN_FLIGHT
+    assert rig.stat() == (100, 0)
+    channel.consume(b"c")
+    channel.take(mail.CreditGrant)
+    channel.start_asking(mail.Get(channel.ref, True))
+    rig.settle()
+    assert channel.box == []  # the get waits, and nothing is delivered
+    target.answer(target.letters())
+    target.answer(target.letters())
+    rig.settle()
+    assert channel.box == [None]
+    assert rig.info()["messages"] == 0
+
+
+def test_live_messages_behind_expired_ones_are_delivered_when_these_have_gone() -> None:
+    rig = LetterRig(arguments=longs(x_message_ttl=1000))
+    target = rig.target()
+    channel = expiring(rig, LETTERS_IN_FLIGHT + 1)
+    rig.clock.jump(0.5)
+    publish(rig, channel, message(b"live"))
+    rig.clock.jump(0.5)
+    channel.consume(b"c")
+    assert channel.bodies() == []
+
+    target.answer(target.letters())
+
+    assert channel.bodies() == [b"live"]
+
+
+def test_a_queue_above_its_limit_withholds_credit_until_letters_have_arrived() -> None:
+    rig = LetterRig(arguments=longs(x_max_length=10))
+    target = rig.target()
+    channel = rig.channel()
+
+    for _ in range(4):
+        publish(rig, channel, *[message(b"x")] * 2_000)
+    granted = sum(each.messages for each in channel.take(mail.CreditGrant))
+
+    assert rig.stat() == (8_000 - LETTERS_IN_FLIGHT, 0)
+    assert granted < 8_000
+    while letters := target.letters():
+        target.answer(letters)
+    assert rig.stat() == (10, 0)
+    assert granted + sum(each.messages for each in channel.take(mail.CreditGrant)) == 8_000
+
+
+def test_refused_messages_that_wait_withhold_credit_as_well() -> None:
+    arguments = longs(x_max_length=0) | {"x-overflow": ("S", b"reject-publish-dlx")}
+    rig = LetterRig(arguments=arguments)
+    target = rig.target()
+    channel = rig.channel()
+
+    for _ in range(4):
+        publish(rig, channel, *[message(b"x")] * 2_000)
+
+    assert sum(each.messages for each in channel.take(mail.CreditGrant)) < 8_000
+    assert rig.info()["messages"] == 0
+    total = 0
+    while letters := target.letters():
+        total += sum(len(each.messages) for each in letters)
+        target.answer(letters)
+    assert total == 8_000
+    publish(rig, channel, *[message(b"x")] * 200)
+    assert channel.take(mail.CreditGrant)
+
+
+def test_many_rejected_messages_go_in_order_and_in_bounds(rig: LetterRig) -> None:
+    target = rig.target()
+    channel = rig.channel()
+    count = 3 * TURN_MESSAGES
+    for start in range(0, count, TURN_MESSAGES):
+        publish(rig, channel, *[message(b"%d" % n) for n in range(start, start + TURN_MESSAGES)])
+    channel.consume(b"c")
+    seqs = [seq for each in channel.take(mail.Deliver) for seq in each.seqs or ()]
+    assert len(seqs) == count
+
+    rig.reject(channel, *seqs, tag=b"c")
+
+    bodies: list[bytes] = []
+    while letters := target.letters():
+        own = [each[2] for letter in letters for each in letter.messages]
+        assert len(own) <= LETTERS_IN_FLIGHT
+        bodies += own
+        target.answer(letters)
+    assert bodies == [b"%d" % n for n in range(count)]
+    assert rig.unacked() == 0
+
+
+# Turns.
+
+
+def test_letters_for_very_many_queues_are_sent_in_slices(
+    rig: LetterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "FAN_OUT_QUEUES", 3)
+    targets = [rig.target(f"t{number}") for number in range(10)]
+
+    rejected(rig, b"0", b"1")
+    rejected(rig, b"2")
+
+    for target in targets:
+        letters = target.letters()
+        assert [each[2] for letter in letters for each in letter.messages] == [b"0", b"1", b"2"]
+        assert rig.unacked() == 3
+        target.answer(letters)
+    assert rig.unacked() == 0
+
+
+def test_work_beyond_a_turn_goes_on_in_the_next(
+    rig: LetterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "PUBLISH_TURN_WORK", 1)
+    target = rig.target()
+
+    channel = rig.channel()
+    publish(rig, channel, *[message(b"%d" % n, type=str(n)) for n in range(20)])
+    rig.reject(channel, *rig.get_all(channel))
+
+    assert target.bodies() == [b"%d" % n for n in range(20)]
+
+
+def test_a_long_route_is_found_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = LetterRig("topic")
+    monkeypatch.setattr(dead_letters, "PUBLISH_TURN_WORK", 3_000)
+    target = rig.target()
+    key = b".".join([b"a"] * 20)
+    for number in range(20):
+        words = [b"#", b"*"] * 8
+        words[number % 16] = b"a"
+        rig.home.topology.bind(DLX, QUEUE, "t", b".".join(words), {})
+    channel = rig.channel()
+    publish(rig, channel, message(b"0", key), message(b"1", b"none"), message(b"2", key))
+
+    rig.reject(channel, *rig.get_all(channel))
+
+    assert target.bodies() == [b"0", b"2"]
+
+
+# Contents on the disk.
+
+
+def paged(is_late: bool = True) -> tuple[LetterRig, FakeIndex]:
+    index = FakeIndex(is_late=is_late)
+    limits = Limits(segment=4, io_batch=1, step=3, slack=0)
+    rig = LetterRig(
+        make_backing=lambda _: VariableQueue(index, VirtualClock(), limits),
+        arguments={"x-queue-mode": ("S", b"lazy")},
+    )
+    return rig, index
+
+
+def arrive(rig: LetterRig, index: FakeIndex) -> None:
+    while index.arrive():
+        assert rig.entry.backing is not None
+        rig.runtime.send(rig.entry.backing, StoreResumes())
+        rig.settle()
+
+
+def get_paged(rig: LetterRig, index: FakeIndex, channel: Channel, count: int) -> list[int]:
+    seqs = []
+    for _ in range(count):
+        channel.start_asking(mail.Get(channel.ref, False))
+        rig.settle()
+        arrive(rig, index)
+        seqs.append(channel.box.pop()[2])
+    return seqs
+
+
+def test_rejected_messages_are_read_from_the_disk() -> None:
+    rig, index = paged()
+    target = rig.target()
+    channel = rig.channel()
+    publish(rig, channel, *[message(b"%d" % n) for n in range(10)])
+    seqs = get_paged(rig, index, channel, 10)
+    index.resident.clear()
+
+    rig.reject(channel, *seqs)
+    assert target.bodies() == []
+    arrive(rig, index)
+
+    assert target.bodies() == [b"%d" % n for n in range(10)]
+
+
+def test_damaged_messages_are_passed_over() -> None:
+    rig, index = paged(is_late=False)
+    target = rig.target()
+    channel = rig.channel()
+    publish(rig, channel, *[message(b"%d" % n) for n in range(4)])
+    seqs = rig.get_all(channel)
+    index.damaged.update(list(index.contents)[1:3])
+
+    rig.reject(channel, *seqs)
+
+    letters = target.letters()
+    assert [each[2] for letter in letters for each in letter.messages] == [b"0", b"3"]
+    target.answer(letters)
+    assert rig.unacked() == 0
+    assert index.contents == {}
+
+
+# Settings.
+
+
+def test_a_message_dies_by_the_settings_of_its_time(rig: LetterRig) -> None:
+    target = rig.target()
+    rig.set_policy(dead_letter_routing_key="other")
+    rejected(rig, b"0")
+
+    (letter,) = target.letters()
+    assert letter.messages[0][0] == b"\x03dlx\x05other"
+
+
+def test_a_missing_exchange_drops(rig: LetterRig) -> None:
+    target = rig.target()
+    rig.home.topology.remove_exchange(DLX)
+
+    rejected(rig, b"0")
+
+    assert target.letters() == []
+    assert rig.info()["messages"] == 0
+
+
+def test_persistence_is_the_messages_not_the_sources(rig: LetterRig) -> None:
+    target = rig.target()
+    channel = rig.channel()
+    publish(rig, channel, message(b"0", delivery_mode=2), message(b"1"), message(b"2"))
+
+    rig.reject(channel, *rig.get_all(channel))
+
+    assert [(each.persistent, len(each.messages)) for each in target.letters()] == [
+        (True, 1),
+        (False, 2),
+    ]
+
+
+def test_a_header_that_cannot_be_read_is_replaced(rig: LetterRig) -> None:
+    target = rig.target()
+    channel = rig.channel()
+    origin, head, body = message(b"body")
+    publish(rig, channel, (origin, head[:12] + b"\xff\xfe", body))
+
+    rig.reject(channel, *rig.get_all(channel))
+
+    (letter,) = target.letters()
+    properties = decode_properties(letter.messages[0][1])
+    assert properties.content_type is None
+    assert properties.headers is not None
+    assert letter.messages[0][1][4:12] == (4).to_bytes(8, "big")
+
+
+def test_a_cycle_is_logged_once(rig: LetterRig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.home.topology.bind(DLX, QUEUE, "q", b"", {})
+    channel = rig.channel()
+    for _ in range(3):
+        channel.publish(b"x", expirations=[0], head=message(expiration="0")[1])
+        rig.settle()
+
+    lines = [each.getMessage() for each in caplog.records]
+    assert lines == ["dead-letter cycle, messages dropped queue=q vhost=/ queues=q,q"]
+    assert rig.info()["messages"] == 0
+
+
+class Backpressure:
+    """A store that the disk does not follow."""
+
+    def __init__(self) -> None:
+        self.is_on = True
+        self.waiting: list[Callable[[], None]] = []
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        self.waiting.append(go_on)
+
+    def forget(self, go_on: Callable[[], None]) -> None:
+        self.waiting.remove(go_on)
+
+
+class SlowStore:
+    def __init__(self) -> None:
+        self.backpressure = Backpressure()
+
+
+def test_letters_wait_while_the_disk_does_not_follow(rig: LetterRig) -> None:
+    target = rig.target()
+    store: Any = SlowStore()
+    rig.home.store.msg_store = store
+    rejected(rig, b"0")
+    rejected(rig, b"1")
+    assert target.letters() == []
+    assert len(store.backpressure.waiting) == 1
+
+    store.backpressure.is_on = False
+    store.backpressure.waiting.pop()()
+
+    assert target.bodies() == [b"0", b"1"]
+
+
+def test_a_deleted_source_waits_no_more_for_the_disk(rig: LetterRig) -> None:
+    rig.target()
+    store: Any = SlowStore()
+    rig.home.store.msg_store = store
+    channel = rejected(rig, b"0")
+
+    channel.ask(mail.Delete())
+
+    assert store.backpressure.waiting == []
+
+
+# As a target.
+
+
+def test_a_full_disk_is_no_answer_to_a_queue_and_a_refusal_to_a_channel() -> None:
+    index = FakeIndex()
+    rig = LetterRig(
+        make_backing=lambda _: VariableQueue(index, VirtualClock()), durable=True, queue_no=1
+    )
+    source, channel = rig.channel(), rig.channel()
+    for number, (publisher, by_queue) in enumerate([(source, True), (channel, False)]):
+        letter = message(b"%d" % number, delivery_mode=2)
+        index.route(number + 1, [letter])
+        rig.runtime.send(
+            rig.queue,
+            mail.Publish(
+                [letter],
+                True,
+                [(publisher.ref, 1, 100, 7)],
+                None,
+                number + 1,
+                99,
+                by_queue=by_queue,
+            ),
+        )
+        rig.settle()
+
+    rig.runtime.send(rig.queue, Refused([(0, 2)]))
+
+    assert source.take(mail.Confirm) == []
+    assert [each.ok for each in channel.take(mail.Confirm)] == [False]
+    rig.runtime.send(rig.queue, Confirmed([(0, 2)]))
+    assert [(each.ok, each.ranges) for each in source.take(mail.Confirm)] == [(True, [(7, 1)])]
+    assert channel.take(mail.Confirm) == []
+
+
+def test_letters_have_no_credit() -> None:
+    rig = LetterRig()
+    source = rig.channel()
+    for _ in range(10):
+        letters = [message(b"x")] * 100
+        rig.runtime.send(
+            rig.queue, mail.Publish(letters, False, [(source.ref, 100, 2000, 1)], by_queue=True)
+        )
+        rig.settle()
+
+    assert source.take(mail.CreditGrant) == []
+    assert len(source.take(mail.Confirm)) == 10
+
+
+def test_letters_and_publishes_do_not_merge() -> None:
+    letter = mail.Publish([message()], False, [], by_queue=True)
+    other = mail.Publish([message()], False, [])
+
+    assert not letter.absorb(other)
+    assert not other.absorb(letter)
+    assert letter.absorb(mail.Publish([message()], False, [], by_queue=True))
+    assert other.absorb(mail.Publish([message()], False, []))
+
+
+# What is kept, and for how long.
+
+
+def test_large_rejected_messages_go_a_few_at_a_time(
+    rig: LetterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "LETTER_BYTES_IN_FLIGHT", 10_000)
+    target = rig.target()
+
+    rejected(rig, *[b"x" * 4_000] * 6)
+
+    counts = []
+    while letters := target.letters():
+        counts.append(sum(len(each.messages) for each in letters))
+        target.answer(letters)
+    assert counts == [3, 3]
+
+
+def test_large_headers_count_as_well(rig: LetterRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dead_letters, "LETTER_BYTES_IN_FLIGHT", 10_000)
+    target = rig.target()
+    channel = rig.channel()
+    large = {"h": ("S", b"x" * 20_000)}
+    publish(rig, channel, *[message(b"%d" % n, headers=large | {"n": ("l", n)}) for n in range(9)])
+
+    rig.reject(channel, *rig.get_all(channel))
+
+    bodies: list[bytes] = []
+    while letters := target.letters():
+        own = [each[2] for letter in letters for each in letter.messages]
+        assert len(own) <= 3  # those of one turn
+        bodies += own
+        target.answer(letters)
+    assert bodies == [b"%d" % n for n in range(9)]
+
+
+def test_many_targets_are_forgotten_when_nothing_is_under_way(
+    rig: LetterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "MONITORS_KEPT", 2)
+    targets = [rig.target(f"t{number}") for number in range(5)]
+    rejected(rig, b"0")
+    for target in targets[1:]:
+        target.answer(target.letters())
+    targets[0].die()
+    assert rig.unacked() == 1
+
+    targets[0].start()
+    rig.clock.jump(RETRY_S)
+    targets[0].answer(targets[0].letters())
+    assert rig.unacked() == 0
+
+    rejected(rig, b"1")
+    for target in targets:
+        assert target.bodies() == [b"1"]
+
+
+def test_a_key_too_long_for_a_delivery_is_cut(rig: LetterRig) -> None:
+    target = rig.target()
+    rig.set_policy(dead_letter_routing_key="k" * 300)
+
+    rejected(rig, b"0")
+
+    (letter,) = target.letters()
+    assert letter.messages[0][0] == b"\x03dlx\xff" + b"k" * 255
+
+
+def test_a_route_of_each_message_is_not_shared() -> None:
+    rig = LetterRig("x-random")
+    targets = [rig.target(f"t{number}") for number in range(2)]
+
+    rejected(rig, *[b"x"] * 100)
+
+    counts = [len(target.bodies()) for target in targets]
+    assert sum(counts) == 100
+    assert min(counts) > 10
