@@ -11,8 +11,8 @@
 Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real
 sockets by this process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage
 collection, in milliseconds of CPU time, from the operation's beginning until the broker is idle again.
-``turn_topology.py``, ``turn_messages.py``, ``turn_ends.py``, ``turn_operators.py`` and ``turn_listeners.py`` have the
-operations, a function each.
+``turn_topology.py``, ``turn_messages.py``, ``turn_letters.py``, ``turn_transactions.py``, ``turn_ends.py``,
+``turn_operators.py`` and ``turn_listeners.py`` have the operations, a function each.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is s
 import brokers
 import results
 import turn_ends
+import turn_letters
 import turn_listeners
 import turn_messages
 import turn_operators
@@ -58,6 +59,7 @@ KERNEL, LOOP = "c", "asyncio"
 OPERATIONS: list[Operation] = [
     *turn_topology.OPERATIONS,
     *turn_messages.OPERATIONS,
+    *turn_letters.OPERATIONS,
     *turn_ends.OPERATIONS,
     *turn_transactions.OPERATIONS,
     *turn_operators.OPERATIONS,
