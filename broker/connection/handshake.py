@@ -53,6 +53,7 @@ _CAPABILITIES: Final = (
 )
 _MECHANISMS: Final = {"PLAIN": sasl.plain, "AMQPLAIN": sasl.amqplain}
 _EXTERNAL: Final = "EXTERNAL"
+_OFFERED: Final = ("AMQPLAIN", "PLAIN", _EXTERNAL)  # in RabbitMQ's order
 
 
 class RefusedError(Exception):
@@ -139,8 +140,9 @@ class Handshake:
 
     @property
     def _mechanisms(self) -> list[str]:
-        """The mechanisms that are offered, in RabbitMQ's order."""
-        offered = sorted(self._connections.settings.auth_mechanisms)
+        """The mechanisms that are offered."""
+        allowed = self._connections.settings.auth_mechanisms
+        offered = [each for each in _OFFERED if each in allowed]
         return [each for each in offered if each != _EXTERNAL or self._tls is not None]
 
     def method(self, ids: int, arguments: bytes) -> Method | Opened | None:

@@ -5,7 +5,7 @@ relies on: a read gives at most ``limit_reads`` bytes, a paused connection is gi
 the write buffer is the socket's.
 
 OpenSSL's buffers grow and never shrink, so bytes go in and come out in pieces of one TLS record: a connection keeps
-some 60 KiB, however much it once sent or received. What a read leaves over waits as ciphertext.
+some 70 KiB, however much it once sent or received. What a read leaves over waits as ciphertext.
 
 Turned down: the event loops' own TLS. They work on a handshake as soon as its bytes come, so that a thousand clients
 that connect together stop the loop for a second; a connection that has ended is a cycle of objects; and the bytes that
