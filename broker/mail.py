@@ -236,6 +236,21 @@ class QueueDeleted(Struct, eq=False):
     queue: Ref
 
 
+class OwnMessage(Struct, eq=False):
+    """A transient message of the node's own, for an internal exchange.
+
+    Attributes:
+        vhost: the exchange's.
+        head: the payload of its content header.
+    """
+
+    vhost: str
+    exchange: str
+    routing_key: bytes
+    head: bytes
+    body: bytes
+
+
 class PeerEnded:
     """The client has ended."""
 

@@ -68,6 +68,12 @@ CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 LETTERS_IN_FLIGHT: Final = 4_096
 LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one letter may have more
 
+# The firehose of a vhost: messages that wait to be copied; further ones are not.
+FIREHOSE_MESSAGES_MAX: Final = 20_000
+FIREHOSE_BYTES_MAX: Final = 32 * 1024 * 1024
+# Lines of the log that wait to be published to amq.rabbitmq.log; further ones are not.
+LOG_EXCHANGE_LINES_MAX: Final = 2_000
+
 # Alarms: publishers are blocked above or below.
 MEMORY_HIGH_WATERMARK: Final = SizeLimit(share=0.4)
 DISK_FREE_LIMIT: Final = SizeLimit(50_000_000)

@@ -33,6 +33,7 @@ class BrokerSettings:
         memory_paging_ratio: the share of the high watermark at which queues start to page messages out.
         memory_total_bytes: the RAM that shares refer to; None: the machine's.
         disk_free_limit: publishers are blocked while less disk space is free in the data directory.
+        log_exchange: ``leveret serve`` publishes its log to the exchange ``amq.rabbitmq.log`` of ``default_vhost``.
         product: the broker's name in server-properties. kombu switches its prefetch semantics on
             exactly ``RabbitMQ`` and a version of at least 3.3.
         product_version: the version of ``product``.
@@ -73,6 +74,7 @@ class BrokerSettings:
     memory_paging_ratio: float = limits.MEMORY_PAGING_RATIO
     memory_total_bytes: int | None = None
     disk_free_limit: SizeLimit = limits.DISK_FREE_LIMIT
+    log_exchange: bool = False
     product: str = "RabbitMQ"
     product_version: str = "3.10.8"
     cluster_name: str | None = None

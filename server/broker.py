@@ -130,6 +130,10 @@ class Broker:
             finally:
                 outages.on_over.remove(tell)
 
+    def change_limits(self, limits: dict[str, Any]) -> None:
+        """Change limits of the running broker, by fields of ``BrokerSettings``; other settings have no effect."""
+        self.node.change_settings(replace(self.node.settings, **limits))
+
     async def start(self) -> None:
         """Start the broker; clients can connect when this returns.
 

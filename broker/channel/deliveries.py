@@ -169,6 +169,9 @@ class Deliveries:
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
         session, messages = self._session, mail.messages
+        if (firehose := session.vhost.firehose) is not None:
+            queue = subscription.entry.name
+            firehose.delivered(session, self._number, queue, messages, mail.redelivered)
         large = None
         if len(messages[-1][2]) > LARGE_BODY_BYTES:  # more than a batch holds: no other can be
             origin, head, large = messages[-1]

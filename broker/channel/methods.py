@@ -361,6 +361,9 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> Steps:
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
     if answer is None:
         return methods.BasicGetEmpty()
+    if (firehose := channel.session.vhost.firehose) is not None:
+        _, message, _, redelivered, _ = answer
+        firehose.delivered(channel.session, channel.number, entry.name, [message], int(redelivered))
     channel.deliveries.got(*answer)
     return None
 

@@ -294,6 +294,9 @@ class Publisher:
         head_bytes: int = 0,
     ) -> None:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
+        session = self._session
+        if (firehose := session.vhost.firehose) is not None:
+            firehose.published(session, self._number, route.exchange.name, queues, messages)
         count = len(messages)
         confirms = self.confirms
         if confirms is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
 from leveret.amqp.errors import InternalError, NotFound, SoftError
+from leveret.broker.node.log_exchange import LOG_EXCHANGE
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.vhost_keeper import STAYS_DOWN, vhost_serves, vhost_starts
 from leveret.broker.queue.factory import new_queue_no
@@ -22,7 +23,7 @@ from leveret.broker.vhost.policies import apply_to_exchange
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.metadata import passwords
-from leveret.metadata.tables import PermissionRow, UserRow, VhostRow
+from leveret.metadata.tables import ExchangeRow, PermissionRow, UserRow, VhostRow
 from leveret.routing.exchange import Exchange
 from leveret.supervisors.requests import StartChild
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
-    from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, PolicyRow, Row
+    from leveret.metadata.tables import BindingRow, Contents, PolicyRow, Row
 
 log = logger(__name__)
 
@@ -53,7 +54,20 @@ async def load(node: Node, with_defaults: bool = True) -> None:
         for row in rows:
             contents.add(row)
     await _number_queues(node, contents)
+    await _add_log_exchange(node, contents)
     fill(node, contents)
+
+
+async def _add_log_exchange(node: Node, contents: Contents) -> None:
+    """Make the exchange to which the log is published, if it is; its vhost must be there."""
+    settings = node.settings
+    row = ExchangeRow(settings.default_vhost, LOG_EXCHANGE, "topic", internal=True)
+    is_wanted = settings.log_exchange and any(each.name == row.vhost for each in contents.vhosts)
+    if is_wanted and all(
+        (each.vhost, each.name) != (row.vhost, row.name) for each in contents.exchanges
+    ):
+        await node.metadata.write([row])
+        contents.add(row)
 
 
 async def _number_queues(node: Node, contents: Contents) -> None:

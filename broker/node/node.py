@@ -15,6 +15,7 @@ from leveret.broker.connection.connections import Connections
 from leveret.broker.connection.sockets import Sockets
 from leveret.broker.node.openings import Openings
 from leveret.broker.node.outages import Outages
+from leveret.broker.node.own_messages import OwnMessages
 from leveret.broker.node.resources import Resources
 from leveret.broker.vhost.access import Access
 from leveret.broker.vhost.metadata_writer import MetadataWriter
@@ -80,6 +81,7 @@ class Node:
         reserve: the same, for starts and for acks.
         epochs: numbers of starts, for message stores.
         outages: the vhosts that are down.
+        own_messages: of the firehose and the log, which the node publishes.
         openings: lets few message stores be opened at once.
         removals: done when the messages of a deleted vhost are removed; by its name, while they are not.
         admin_turn: held while an operator's change is checked, written and made.
@@ -108,6 +110,7 @@ class Node:
         self.access = Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.outages = Outages(runtime.clock)
+        self.own_messages = OwnMessages(runtime)
         self.openings = Openings(runtime.clock)
         self.removals: dict[str, asyncio.Future[None]] = {}
         self.settings_rows = SettingsRows()
@@ -132,6 +135,16 @@ class Node:
         vhost = VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
         vhost.store.in_use = self.removals.get(name)
         return vhost
+
+    def change_settings(self, settings: BrokerSettings) -> None:
+        """Take other settings; those of limits and of new connections have an effect."""
+        former, self.settings = self.settings, settings
+        self.connections.settings = settings
+        memory, disk = settings.memory_high_watermark, settings.disk_free_limit
+        self.resources.set_limits(
+            memory if memory != former.memory_high_watermark else None,
+            disk if disk != former.disk_free_limit else None,
+        )
 
     def file_descriptors(self) -> dict[str, Any]:
         """Return RabbitMQ's figures of descriptors; counting them takes a microsecond for each."""

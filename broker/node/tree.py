@@ -9,7 +9,8 @@
     │ ├ maintenance          transient                memory of idle actors, ballast, orphans
     │ ├ memory_watch         transient                memory alarm; how much queues keep in RAM
     │ ├ disk_watch           transient                disk alarm
-    │ └ vhost_keeper         transient                starts vhosts again that the disk took down
+    │ ├ vhost_keeper         transient                starts vhosts again that the disk took down
+    │ └ own_publisher        transient                publishes copies for the firehose, and the log
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost goes down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
@@ -47,6 +48,7 @@ from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
+from leveret.broker.node.own_publisher import OwnPublisher
 from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.node.vhost_keeper import VhostKeeper, vhost_ended
 from leveret.broker.queue.supervisor import QueueSup
@@ -90,7 +92,7 @@ class MetadataSup(Supervisor):
 
 
 class InfraSup(Supervisor):
-    """Keeps maintenance, the watches of the node, and the keeper of its vhosts."""
+    """Keeps maintenance, the watches of the node, the keeper of its vhosts, and the publisher of its own messages."""
 
     def init(self, node: Node) -> SupervisorSpec:
         children = (
@@ -103,6 +105,7 @@ class InfraSup(Supervisor):
             ),
             ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
             ChildSpec("vhost_keeper", VhostKeeper, (node,), restart=_MEASURES_ANEW),
+            ChildSpec("own_publisher", OwnPublisher, (node,), restart=_MEASURES_ANEW),
         )
         return SupervisorSpec("one_for_one", 10, 10.0, children)
 

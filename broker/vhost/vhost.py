@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
     from leveret.amqp.tables import Table
     from leveret.broker.vhost.access import Access, User
+    from leveret.broker.vhost.firehose import Firehose
     from leveret.broker.vhost.metadata_writer import MetadataWriter
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
@@ -75,6 +76,7 @@ class VHost:
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
+        firehose: gets copies of all messages; None while it is off.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class VHost:
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
         self.is_closing = False
+        self.firehose: Firehose | None = None
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():

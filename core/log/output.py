@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ from typing import Final
 from leveret.core.log.lines import LineHandler
 from leveret.core.log.loggers import FLOODS
 from leveret.core.printable import printable
+from leveret.core.shortage import start_thread
 
 ROOT: Final = "leveret"
 SILENT: Final = logging.CRITICAL + 1
@@ -69,6 +72,37 @@ def configure(
     Raises:
         OSError: the file cannot be opened, or no thread is left.
     """
+    handlers = _opened(level, path, path_level, stderr)
+    add(handlers)
+    return handlers
+
+
+def reconfigure(
+    handlers: list[logging.Handler],
+    level: str,
+    path: Path | None = None,
+    path_level: str | None = None,
+    stderr: int = 2,
+) -> None:
+    """Put others in the place of the handlers of ``configure``; a file is opened anew, as after its rotation.
+
+    Raises:
+        OSError: the file cannot be opened, or no thread is left; nothing is changed.
+    """
+    new = _opened(level, path, path_level, stderr)
+    old, handlers[:] = list(handlers), new
+    add(new)
+    remove(old)
+    closer = threading.Thread(target=_close, args=(old,), name="leveret-log-close", daemon=True)
+    try:
+        start_thread(closer)  # it waits until the lines of before are written
+    except OSError:
+        _close(old)
+
+
+def _opened(
+    level: str, path: Path | None, path_level: str | None, stderr: int
+) -> list[logging.Handler]:
     handlers: list[logging.Handler] = []
     with ExitStack() as opened:  # an error closes the file again
         if path is not None:
@@ -82,22 +116,43 @@ def configure(
             console.setLevel(level_number(level))
             handlers.append(console)
         opened.pop_all()
-    logging.getLogger(ROOT).setLevel(min((each.level for each in handlers), default=SILENT))
+    return handlers
+
+
+def add(handlers: Sequence[logging.Handler]) -> None:
+    """Send Leveret's log to these too."""
     for each in map(logging.getLogger, _DESTINED):
         each.propagate = False
         for handler in handlers:
             handler.setFormatter(LineFormatter())
             each.addHandler(handler)
-    return handlers
+    set_level()
+
+
+def remove(handlers: Sequence[logging.Handler]) -> None:
+    """Send Leveret's log no more to these."""
+    for each in map(logging.getLogger, _DESTINED):
+        for handler in handlers:
+            each.removeHandler(handler)
+    set_level()
+
+
+def set_level() -> None:
+    """Make no records that no handler takes."""
+    root = logging.getLogger(ROOT)
+    root.setLevel(min((each.level for each in root.handlers), default=SILENT))
+
+
+def _close(handlers: Sequence[logging.Handler]) -> None:
+    for handler in handlers:
+        handler.close()
 
 
 def release(handlers: list[logging.Handler]) -> None:
     """Remove the handlers of ``configure`` and close the file, with all counted lines in it."""
     FLOODS.close()
+    remove(handlers)
     for each in map(logging.getLogger, _DESTINED):
         each.propagate = True
-        for handler in handlers:
-            each.removeHandler(handler)
-    for handler in handlers:
-        handler.close()
+    _close(handlers)
     logging.getLogger(ROOT).setLevel(logging.NOTSET)

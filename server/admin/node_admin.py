@@ -18,6 +18,7 @@ from leveret.server.admin.memory_parts import memory_parts
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import totals
 from leveret.server.admin.snapshots import SnapshotAdmin
+from leveret.server.admin.tracing import TracingAdmin
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
 from leveret.server.audit_log import audit
@@ -63,6 +64,7 @@ class NodeAdmin:
         self.operator_policies = PolicyAdmin(node, is_operator=True)
         self.definitions = NodeDefinitions(node)
         self.snapshots = SnapshotAdmin(node)
+        self.tracing = TracingAdmin(node)
 
     def verbs(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         """Return the verbs of the control socket; a verb takes the arguments of its method."""
@@ -103,6 +105,8 @@ class NodeAdmin:
             "export_definitions": self.definitions.export_definitions,
             "import_definitions": self.definitions.import_definitions,
             "take_snapshot": self.snapshots.take_snapshot,
+            "trace_on": self.tracing.trace_on,
+            "trace_off": self.tracing.trace_off,
         }
 
     def streams(self) -> dict[str, Callable[..., Awaitable[Any]]]:

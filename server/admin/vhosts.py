@@ -14,7 +14,7 @@ from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
-from leveret.server.admin import rows
+from leveret.server.admin import rows, tracing
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.admin.queue_figures import queue_rows
 from leveret.server.audit_log import audit
@@ -96,6 +96,7 @@ class VhostAdmin:
             vhost.is_closing = False
             raise
         del node.vhosts[name]
+        tracing.stop(node, vhost)
         node.outages.forget(name)
         node.access.remove(settings)
         node.settings_rows.remove([VhostRow(name), *settings])
@@ -122,7 +123,7 @@ class VhostAdmin:
                 "name": vhost.name,
                 "description": (row := self._node.settings_rows.vhost(vhost.name)).description,
                 "tags": row.tags,
-                "tracing": False,
+                "tracing": vhost.firehose is not None,
                 "default_queue_type": "",
                 "cluster_state": "running" if vhost.serves else "stopped",
             }

@@ -1,7 +1,7 @@
 """``leveret serve``: a broker as a process of its own.
 
 Only this command sets up logging, signals and the interpreter's settings; an embedding service does so itself.
-SIGTERM and SIGINT stop the broker; a second signal ends the process at once. SIGHUP reads the certificates again.
+SIGTERM and SIGINT stop the broker; a second signal ends the process at once. SIGHUP: see ``reload``.
 
 One line on standard output says that every vhost serves (``ready``). Where some are down, a line before it names
 each of them and why (``degraded``), and ``ready`` follows when all serve.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from typing import Any, Final
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
+from leveret.broker.node.log_exchange import LogExchange
 from leveret.core import descriptors, heap
 from leveret.core.errors import ConfigError, StoreError
 from leveret.core.log import output as log_output
@@ -27,6 +29,7 @@ from leveret.core.machine import Machine
 from leveret.core.printable import value
 from leveret.core.shortage import SHORTAGES, THREADS, reason_no
 from leveret.server.broker import Broker, BrokerFailedError
+from leveret.server.cli.reload import Reload
 from leveret.server.cli.spare_memory import SpareMemory
 from leveret.server.cli.young_objects import collect_young
 from leveret.server.config import files as conf_file
@@ -82,7 +85,7 @@ def _run(path: Path | None, given: dict[str, Any]) -> int:
         raise ConfigError(f"cannot write {config.log_file}: {error.strerror}") from error
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_serve(config))
+            runner.run(_serve(config, path, given, handlers))
     except StoreError as error:
         return _fail(os.EX_CONFIG, error)
     except AddressUnavailableError as error:
@@ -94,7 +97,9 @@ def _run(path: Path | None, given: dict[str, Any]) -> int:
     return 0
 
 
-async def _serve(config: Config) -> None:
+async def _serve(
+    config: Config, path: Path | None, given: dict[str, Any], handlers: list[logging.Handler]
+) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
@@ -102,7 +107,9 @@ async def _serve(config: Config) -> None:
     _tune_interpreter()
     descriptors_limit = descriptors.raise_limit()
     async with Broker(config) as broker:
-        loop.add_signal_handler(signal.SIGHUP, broker.reload_certificates)
+        exchange = _publish_log(broker, loop) if config.log_exchange else None
+        reload = Reload(broker, path, given, handlers, exchange)
+        loop.add_signal_handler(signal.SIGHUP, reload)
         gc.freeze()
         log.info("file descriptors limit=%d", descriptors_limit)
         background = [
@@ -115,8 +122,21 @@ async def _serve(config: Config) -> None:
         finally:
             for task in background:
                 task.cancel()
+            if exchange is not None:
+                log_output.remove([exchange])
         log.info("stopping")
     log.info("stopped")
+
+
+def _publish_log(broker: Broker, loop: asyncio.AbstractEventLoop) -> LogExchange:
+    """Begin to publish the log to ``amq.rabbitmq.log``."""
+    config, own = broker.config, broker.node.own_messages
+    name = str(broker.node.settings.cluster_name)
+    exchange = LogExchange(config.default_vhost, name, loop, own.wake)
+    exchange.setLevel(log_output.level_number(config.log_exchange_level or config.log_level))
+    own.add(exchange)
+    log_output.add([exchange])
+    return exchange
 
 
 async def _tell_ready(broker: Broker, config: Config) -> None:

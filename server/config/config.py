@@ -139,10 +139,11 @@ class Config(BrokerSettings):
             (no IPv6) is left out; any other must be bound.
         data_dir: for messages, definitions, node id, lock and control socket; with None, for services
             that embed the broker, everything is in memory and no file is touched.
-        log_level: of the log on stderr. The three log settings are used by ``leveret serve`` only;
+        log_level: of the log on stderr. The log settings are used by ``leveret serve`` only;
             an embedding service has its own logging.
         log_file: a second destination of the log; None: stderr only.
         log_file_level: of that file; None: ``log_level``.
+        log_exchange_level: of the lines published to ``amq.rabbitmq.log``; None: ``log_level``.
         load_definitions: a definitions file, imported at every start before clients can connect. With
             it, an empty data directory gets no default user and no default vhost.
         proxy_protocol: connections to TCP and TLS listeners begin with a header of the PROXY protocol.
@@ -154,6 +155,7 @@ class Config(BrokerSettings):
     log_file: Path | None = None
     log_file_level: str | None = None
     _: KW_ONLY
+    log_exchange_level: str | None = None
     load_definitions: Path | None = None
     proxy_protocol: bool = False
 
@@ -171,7 +173,11 @@ class Config(BrokerSettings):
         self._check_log()
 
     def _check_log(self) -> None:
-        levels = {"log_level": self.log_level, "log_file_level": self.log_file_level}
+        levels = {
+            "log_level": self.log_level,
+            "log_file_level": self.log_file_level,
+            "log_exchange_level": self.log_exchange_level,
+        }
         for field, level in levels.items():
             if level is not None and level not in LOG_LEVELS:
                 raise _refusal(field, level, ", ".join(LOG_LEVELS))

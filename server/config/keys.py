@@ -70,6 +70,13 @@ def seconds(value: object) -> float:
     return number(value, "a number of seconds")
 
 
+def switch(value: object) -> bool:
+    """Check a boolean."""
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
 def strings(value: object) -> tuple[str, ...]:
     """Check a list of strings."""
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
@@ -194,6 +201,8 @@ KEYS: Final = (
     Key("log.level", "log_level", text, "log.console.level log.level", conf_level),
     Key("log.file", "log_file", path, "log.file", conf_log_file),
     Key("log.file_level", "log_file_level", text, "log.file.level", conf_level),
+    Key("log.exchange", "log_exchange", switch, "log.exchange", conf_switch),
+    Key("log.exchange_level", "log_exchange_level", text, "log.exchange.level", conf_level),
     Key("tls.cert_file", "tls_cert_file", path, "ssl_options.certfile", path),
     Key("tls.key_file", "tls_key_file", path, "ssl_options.keyfile", path),
     Key("tls.key_password", "tls_key_password", text, "ssl_options.password", text),
@@ -312,7 +321,7 @@ OF_LATER_VERSIONS: Final = _words(
     """
     auth_backends cluster_formation cluster_keepalive_interval
     cluster_partition_handling collect_statistics log.channel log.connection
-    log.default log.dir log.exchange log.federation log.file.formatter log.file.rotation
+    log.default log.dir log.exchange.formatter log.federation log.file.formatter log.file.rotation
     log.mirroring log.queue log.syslog log.upgrade management mirroring_sync_batch_size mqtt
     msg_store_file_size_limit prometheus queue_index_embed_msgs_below
     queue_leader_locator queue_master_locator reverse_dns_lookups ssl_options statistics stomp

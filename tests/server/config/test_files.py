@@ -25,6 +25,8 @@ proxy_protocol = true
 level = "debug"
 file = "/var/log/leveret.log"
 file_level = "error"
+exchange = true
+exchange_level = "warning"
 
 [amqp]
 handshake_s = 2.5
@@ -88,6 +90,8 @@ EVERY_VALUE = {
     "log_level": "debug",
     "log_file": Path("/var/log/leveret.log"),
     "log_file_level": "error",
+    "log_exchange": True,
+    "log_exchange_level": "warning",
     "handshake_s": 2.5,
     "frame_max": 8192,
     "channel_max": 10,
@@ -204,6 +208,8 @@ RABBITMQ = [
     ("log.file = false", "log_file", None),
     ("log.file = a.log\nlog.file.level = error", "log_file_level", "error"),
     ("log.file.level = error", "log_level", "error"),
+    ("log.exchange = true", "log_exchange", True),
+    ("log.exchange.level = warning", "log_exchange_level", "warning"),
     ("consumer_timeout = 5000", "consumer_timeout_ms", 5000),
     ("consumer_timeout = undefined", "consumer_timeout_ms", None),
     ("connection_max = 9", "connections_max", 9),

@@ -1,0 +1,44 @@
+"""The operator's commands on firehoses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.vhost.firehose import Firehose
+from leveret.server.admin.lookups import vhost_named
+from leveret.server.audit_log import audit
+from leveret.server.errors import RefusedError
+
+if TYPE_CHECKING:
+    from leveret.broker.node.node import Node
+    from leveret.broker.vhost.vhost import VHost
+
+
+class TracingAdmin:
+    """Turns the firehoses of one node on and off."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def trace_on(self, vhost: str, rate: float = 1.0) -> None:
+        """Copy a share of the messages of a vhost; where it is done already, the rate changes."""
+        if not 0.0 < rate <= 1.0:
+            raise RefusedError(f"rate is {rate:g}; allowed: above 0, at most 1")
+        node, found = self._node, vhost_named(self._node, vhost)
+        stop(node, found)
+        name = str(node.settings.cluster_name)
+        found.firehose = Firehose(vhost, name, node.own_messages.wake, rate)
+        node.own_messages.add(found.firehose)
+        audit("tracing started vhost=%s rate=%s by=%s", vhost, rate)
+
+    async def trace_off(self, vhost: str) -> None:
+        """Copy no more messages of a vhost; what waits to be copied is forgotten."""
+        stop(self._node, vhost_named(self._node, vhost))
+        audit("tracing stopped vhost=%s by=%s", vhost)
+
+
+def stop(node: Node, vhost: VHost) -> None:
+    """Turn the firehose of a vhost off, if it is on."""
+    if vhost.firehose is not None:
+        node.own_messages.remove(vhost.firehose)
+        vhost.firehose = None
