@@ -181,6 +181,7 @@ class Broker:
         )
         self.credentials = credentials
         self.node.sockets.listening = [self._listening(each) for each in self._bound]
+        self.node.connections.interceptors = plugins.load_interceptors(self.config.interceptors)
         await self._load(definitions)
         await self._start_tree(loop)
         if self._directory is not None:

@@ -1,16 +1,18 @@
 """Plug-ins: what installed packages add to the broker, found by their entry points.
 
 The group ``leveret.exchange_types`` names exchange types (``routing/exchange_type.py``). All that are installed are
-loaded once, when the first broker of the process starts.
+loaded once, when the first broker of the process starts. ``leveret.interceptors`` names interceptors of messages
+(``broker/channel/interceptors.py``); a broker makes those that its settings name.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
+from leveret.broker.channel.interceptors import Interceptors
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.routing.exchange import register_type
@@ -18,6 +20,7 @@ from leveret.routing.exchange import register_type
 log = logger(__name__)
 
 EXCHANGE_TYPES: Final = "leveret.exchange_types"
+INTERCEPTORS: Final = "leveret.interceptors"
 
 
 @functools.cache
@@ -32,6 +35,34 @@ def load_exchange_types() -> None:
             register_type(name, type_)
         except ValueError as error:
             raise ConfigError(f"plug-in {name!r} of {EXCHANGE_TYPES}: {error}") from error
+
+
+def load_interceptors(names: Sequence[str]) -> Interceptors | None:
+    """Make the interceptors of these names; None: there are none.
+
+    Raises:
+        ConfigError: one is not installed, or cannot be made.
+    """
+    if not names:
+        return None
+    installed = {entry.name: entry for entry in entry_points(group=INTERCEPTORS)}
+    chain = []
+    for name in names:
+        if name not in installed:
+            raise ConfigError(
+                f"plug-in {name!r} of {INTERCEPTORS} is not installed;"
+                f" installed: {', '.join(sorted(installed)) or 'none'}"
+            )
+        chain.append(_made(installed[name]))
+    return Interceptors(chain)
+
+
+def _made(entry: EntryPoint) -> Any:
+    make = _load(entry)
+    try:
+        return make()
+    except Exception as error:
+        raise ConfigError(f"plug-in {entry.name!r} of {entry.group} failed: {error}") from error
 
 
 def _loaded(group: str) -> Iterator[tuple[str, Any]]:

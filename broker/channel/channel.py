@@ -40,7 +40,7 @@ from leveret.broker.channel.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.replies import WaitedEnough
 from leveret.broker.channel.reply_consumers import Reply
 from leveret.broker.channel.routes import WORK_S
-from leveret.broker.channel.session import END_OF_RUNS, Block, Session, method_of
+from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block, Session, method_of
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.delivery_gate import DeliveryGate
@@ -160,6 +160,8 @@ class Channel(GenServer):
 
     def on_runs(self, runs: list[Run]) -> None:
         """Handle the runs of one read, in order; hold them while a method waits."""
+        if (interceptors := self.session.interceptors) is not None:
+            runs = interceptors.published(self.session, runs)
         if self._busy:
             self._held.extend(runs)
             self._block_reading()
@@ -222,6 +224,9 @@ class Channel(GenServer):
         elif kind == OVERSIZE:
             self._current = BASIC_PUBLISH
             self.publisher.oversize(run[2], run[3])
+        elif kind == REFUSED:
+            self._current = BASIC_PUBLISH
+            raise run[2]
         elif kind == END_OF_RUNS:
             self._all_handled()
 

@@ -169,6 +169,9 @@ class Deliveries:
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
         session, messages = self._session, mail.messages
+        if session.interceptors is not None:
+            queue = subscription.entry.name
+            messages = session.interceptors.delivered(session, queue, messages)
         if (firehose := session.vhost.firehose) is not None:
             queue = subscription.entry.name
             firehose.delivered(session, self._number, queue, messages, mail.redelivered)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel.routes import Routes
     from leveret.broker.channel.uncommitted import OpenTransactions
     from leveret.broker.vhost.vhost import VHost
+    from leveret.core.message import Message
     from leveret.core.settings import BrokerSettings
 
 
@@ -51,9 +52,12 @@ class Block(StrEnum):
 
 # The kind of a run of the reader's own, behind all that a client has sent before connection.close.
 END_OF_RUNS: Final = -1
+# The kind of a run of publishes that an interceptor has refused: ``(REFUSED, channel, ProtocolError)``.
+REFUSED: Final = -2
 _METHOD_OF_RUN: Final = {
     PUBLISH: spec.BASIC_PUBLISH,
     OVERSIZE: spec.BASIC_PUBLISH,
+    REFUSED: spec.BASIC_PUBLISH,
     ACK: spec.BASIC_ACK,
 }
 
@@ -74,6 +78,14 @@ class Reading(Protocol):
     def limit_coalescing(self, prefetch: int) -> None: ...
 
 
+class Intercepting(Protocol):
+    """The interceptors of the node, as a channel uses them (``channel/interceptors.py``)."""
+
+    def published(self, client: Client, runs: list[Run]) -> list[Run]: ...
+
+    def delivered(self, client: Client, queue: str, messages: list[Message]) -> list[Message]: ...
+
+
 class Session(Client, eq=False):
     """One logged-in connection, as its channels see it.
 
@@ -83,6 +95,7 @@ class Session(Client, eq=False):
         client_name: ``connection_name`` of the client's properties, for logs.
         reply_consumers: of the node.
         open_transactions: of the node.
+        interceptors: see what the client publishes and gets; None: there are none.
     """
 
     vhost: VHost
@@ -95,6 +108,7 @@ class Session(Client, eq=False):
     client_name: str
     reply_consumers: ReplyConsumers
     open_transactions: OpenTransactions
+    interceptors: Intercepting | None
 
     def write_content(self, channel: int, method: bytes, head: bytes, body: bytes) -> None:
         """Write one content; a large body goes piece by piece."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.amqp.kernel import Scanner
-    from leveret.broker.channel.session import Session
+    from leveret.broker.channel.session import Intercepting, Session
     from leveret.broker.connection.alarms import Alarms
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.vhost import VHost
@@ -66,6 +66,7 @@ class Connections(Generic[ReaderT]):
         reply_consumers: of all channels.
         open_transactions: of all channels.
         turns: the order in which paused connections are read again.
+        interceptors: of messages, for the channels of connections that are opened; None: there are none.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
     """
 
@@ -87,6 +88,7 @@ class Connections(Generic[ReaderT]):
         self.open_transactions = OpenTransactions(memory_limit_bytes)
         self.turns = ReadingTurns(runtime)
         self.readers: dict[Ref, ReaderT] = {}
+        self.interceptors: Intercepting | None = None
         self.is_stopping = False
 
     def __len__(self) -> int:

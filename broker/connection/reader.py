@@ -355,6 +355,7 @@ class Reader(GenServer):
             self.log.client_name,
             self.connections.reply_consumers,
             self.connections.open_transactions,
+            self.connections.interceptors,
         )
         self.handshake = None
         self._enter(Event.VHOST_OPENED)

@@ -144,6 +144,7 @@ class Config(BrokerSettings):
         log_file: a second destination of the log; None: stderr only.
         log_file_level: of that file; None: ``log_level``.
         log_exchange_level: of the lines published to ``amq.rabbitmq.log``; None: ``log_level``.
+        interceptors: names of plug-ins that see and may change messages, in this order.
         load_definitions: a definitions file, imported at every start before clients can connect. With
             it, an empty data directory gets no default user and no default vhost.
         proxy_protocol: connections to TCP and TLS listeners begin with a header of the PROXY protocol.
@@ -156,6 +157,7 @@ class Config(BrokerSettings):
     log_file_level: str | None = None
     _: KW_ONLY
     log_exchange_level: str | None = None
+    interceptors: tuple[str, ...] = ()
     load_definitions: Path | None = None
     proxy_protocol: bool = False
 

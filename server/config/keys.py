@@ -70,13 +70,6 @@ def seconds(value: object) -> float:
     return number(value, "a number of seconds")
 
 
-def switch(value: object) -> bool:
-    """Check a boolean."""
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
 def strings(value: object) -> tuple[str, ...]:
     """Check a list of strings."""
     if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
@@ -294,6 +287,7 @@ KEYS: Final = (
     ),
     Key("access.mechanisms", "auth_mechanisms", strings, "auth_mechanisms.$name"),
     Key("access.loopback_users", "loopback_users", strings, "loopback_users loopback_users.$user"),
+    Key("plugins.interceptors", "interceptors", strings),
     Key("announce.product", "product", text, "product.name", text),
     Key("announce.version", "product_version", text, "product.version", text),
     Key("announce.cluster_name", "cluster_name", text, "cluster_name", text),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pika
 import pytest
 
-from rigs.nodes import BrokerUnderTest, start_leveret, stop_leveret
-from rigs.programs import run
+from rigs.nodes import BrokerUnderTest, leveret_program, start_leveret, stop_leveret
+from rigs.programs import ended, run
 
+PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 PLUGINS = Path(__file__).parents[2] / "examples" / "plugins"
 
 
@@ -28,6 +31,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def connect(broker: BrokerUnderTest) -> pika.BlockingConnection:
     return pika.BlockingConnection(pika.URLParameters(broker.url))
+
+
+def test_the_page_shows_the_examples() -> None:
+    shown = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    programs = [file.read_text() for file in PLUGINS.glob("*/*.py")]
+    assert len(shown) == len(programs)
+    assert all(any(program.endswith(block) for program in programs) for block in shown)
 
 
 def test_each_example_is_short() -> None:
@@ -76,3 +86,33 @@ def test_an_exchange_type(tmp_path: Path, installed: Path) -> None:
             assert channel.basic_get("q+49", auto_ack=True)[2] == b"back"
     finally:
         stop_leveret(again)
+
+
+def test_an_interceptor(tmp_path: Path, installed: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text('[plugins]\ninterceptors = ["stamp"]')
+    broker = start_leveret(tmp_path, "--config", str(config), PYTHONPATH=str(installed))
+    try:
+        with connect(broker) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q")
+            mine = pika.BasicProperties(content_type="text/plain", headers={"mine": 1})
+            channel.basic_publish("", "q", b"body", mine)
+            _, properties, body = channel.basic_get("q", auto_ack=True)
+        assert (properties.content_type, body) == ("text/plain", b"body")
+        assert properties.headers["mine"] == 1
+        assert abs(properties.headers["timestamp_in_ms"] / 1000 - time.time()) < 60
+    finally:
+        stop_leveret(broker)
+
+
+def test_an_interceptor_that_is_not_installed(tmp_path: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text('[plugins]\ninterceptors = ["stamp"]')
+
+    done = ended([leveret_program(), "serve", "--config", str(config)], tmp_path)
+
+    assert done.returncode == 78
+    assert done.stderr.splitlines()[-1] == (
+        "leveret: plug-in 'stamp' of leveret.interceptors is not installed; installed: none"
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from leveret.broker.channel.interceptors import Interceptor
 from leveret.core.errors import ConfigError
 from leveret.routing import exchange
 from leveret.routing.fanout import FanoutMatcher
@@ -67,3 +68,42 @@ async def test_a_plug_in_that_cannot_be_used_is_an_error(
 
     with pytest.raises(ConfigError, match=text):
         await Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=None)).start()
+
+
+class Quiet(Interceptor):
+    pass
+
+
+class Broken(Interceptor):
+    def __init__(self) -> None:
+        raise OSError("no licence")
+
+
+def test_no_interceptors_are_none() -> None:
+    assert plugins.load_interceptors(()) is None
+
+
+def test_interceptors_are_made_in_the_order_of_the_setting(entries: list[EntryPoint]) -> None:
+    here = f"{__name__}:Quiet"
+    entries += [EntryPoint(name, here, plugins.INTERCEPTORS) for name in ("b", "a", "c")]
+
+    found = plugins.load_interceptors(["c", "a"])
+
+    assert found is not None
+    assert [type(each) for each in found._chain] == [Quiet, Quiet]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gone", "'gone' of leveret.interceptors is not installed; installed: broken"),
+        ("broken", "'broken' of leveret.interceptors failed: no licence"),
+    ],
+)
+def test_an_interceptor_that_cannot_be_made_is_an_error(
+    entries: list[EntryPoint], name: str, text: str
+) -> None:
+    entries.append(EntryPoint("broken", f"{__name__}:Broken", plugins.INTERCEPTORS))
+
+    with pytest.raises(ConfigError, match=text):
+        plugins.load_interceptors([name])

@@ -77,6 +77,9 @@ login_from = "subject_alternative_name"
 login_san_type = "email"
 login_san_index = 1
 
+[plugins]
+interceptors = ["stamp", "audit"]
+
 [announce]
 product = "Leveret"
 version = "9"
@@ -111,6 +114,7 @@ EVERY_VALUE = {
     "default_vhost": "field",
     "load_definitions": Path("defs.json"),
     "loopback_users": (),
+    "interceptors": ("stamp", "audit"),
     "product": "Leveret",
     "product_version": "9",
     "cluster_name": "burrow",
