@@ -185,6 +185,9 @@ def _bind(kind: str, size: str, key: str, durable: bool, count: int) -> None:
 _bind("direct", "100,000 bindings", "k{}", False, MANY)
 _bind("topic", "100,000 bindings", "#.a.*.k{}.#", False, MANY)
 _bind("headers", "100,000 bindings", "k{}", False, MANY)
+_bind("x-consistent-hash", "100,000 bindings of one queue", "1{:06}", False, MANY)
+_bind("x-modulus-hash", "100,000 bindings", "k{}", False, MANY)
+_bind("x-random", "100,000 bindings", "k{}", False, MANY)
 _bind("direct", "40,000 bindings", "k{}", True, 40_000)
 
 

@@ -12,7 +12,7 @@ Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py
 sockets by this process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage
 collection, in milliseconds of CPU time, from the operation's beginning until the broker is idle again.
 ``turn_topology.py``, ``turn_messages.py``, ``turn_letters.py``, ``turn_transactions.py``, ``turn_ends.py``,
-``turn_operators.py`` and ``turn_listeners.py`` have the operations, a function each.
+``turn_operators.py``, ``turn_listeners.py`` and ``turn_plugins.py`` have the operations, a function each.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ import turn_letters
 import turn_listeners
 import turn_messages
 import turn_operators
+import turn_plugins
 import turn_table
 import turn_topology
 import turn_transactions
@@ -64,6 +65,7 @@ OPERATIONS: list[Operation] = [
     *turn_transactions.OPERATIONS,
     *turn_operators.OPERATIONS,
     *turn_listeners.OPERATIONS,
+    *turn_plugins.OPERATIONS,
 ]
 
 

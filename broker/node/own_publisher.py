@@ -100,7 +100,7 @@ class OwnPublisher(GenServer):
             sources.append(source := sources.pop(0))
             message = source.next()
             if message is not None:
-                return _MESSAGE_WORK + (len(message.head) >> 3) + self._route(message)
+                return _MESSAGE_WORK + len(message.head) + self._route(message)
         return 0
 
     def _route(self, own: OwnMessage) -> int:
