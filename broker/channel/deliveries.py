@@ -22,6 +22,7 @@ from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Source, Unacked
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
 from leveret.broker.script import Steps, Until
+from leveret.broker.vhost.firehose import is_copy
 from leveret.core import small_set
 from leveret.core.limits import LARGE_BODY_BYTES
 from leveret.core.message import Message
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.registry import QueueEntry
 
 RESUMES_MAX: Final = 1_000  # in a turn, of the queues that wait for room
+_OUTCOMES: Final = {Ack: b"ack", Requeue: b"requeue", Reject: b"reject"}
 _GET_OK: Final = struct.Struct(">HHQB")
 _DELIVER: Final = struct.pack(">HH", 60, 60)
 _TAG: Final = struct.Struct(">Q?")  # and redelivered
@@ -164,17 +166,15 @@ class Deliveries:
         else:
             source = subscription.source
             if source is None or source.queue is not mail.queue:
-                source = subscription.source = Source(mail.queue, subscription.tag)
+                name = subscription.entry.name
+                source = subscription.source = Source(mail.queue, subscription.tag, name)
             first = self.unacked.add(source, seqs)
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
         session, messages = self._session, mail.messages
-        if session.interceptors is not None:
-            queue = subscription.entry.name
-            messages = session.interceptors.delivered(session, queue, messages)
-        if (firehose := session.vhost.firehose) is not None:
-            queue = subscription.entry.name
-            firehose.delivered(session, self._number, queue, messages, mail.redelivered)
+        if session.interceptors is not None or session.vhost.firehose is not None:
+            source, name = subscription.source, subscription.entry.name
+            messages = self._shown(name, messages, mail.redelivered, source)
         large = None
         if len(messages[-1][2]) > LARGE_BODY_BYTES:  # more than a batch holds: no other can be
             origin, head, large = messages[-1]
@@ -203,26 +203,49 @@ class Deliveries:
             self._session.write_content(self._number, start + origin, head, body)
 
     def got(
-        self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int
+        self,
+        queue: Ref,
+        message: Message,
+        seq: int | None,
+        redelivered: bool,
+        ready: int,
+        name: str = "",
     ) -> None:
         if seq is None:
             tag = self.unacked.skip(1)
         else:
             source = self._source
             if source is None or source.queue is not queue:
-                source = self._source = Source(queue, None)
+                source = self._source = Source(queue, None, name)
             tag = self.unacked.add(source, [seq])
             self._channel.expect_settlement()
+        session = self._session
+        if session.interceptors is not None or session.vhost.firehose is not None:
+            source = self._source if seq is not None else None
+            (message,) = self._shown(name, [message], int(redelivered), source)
         origin, head, body = message
         method = _GET_OK.pack(60, 71, tag, redelivered) + origin + ready.to_bytes(4, "big")
         self._session.write_content(self._number, method, head, body)
+
+    def _shown(
+        self, queue: str, messages: list[Message], redelivered: int, source: Source | None
+    ) -> list[Message]:
+        """Show messages to interceptors and the firehose; return them as the client gets them."""
+        session = self._session
+        if session.interceptors is not None:
+            messages = session.interceptors.delivered(session, queue, messages)
+        if (firehose := session.vhost.firehose) is not None:
+            firehose.delivered(session, self._number, queue, messages, redelivered)
+            if source is not None and is_copy(messages[0]):
+                source.has_copies = True
+        return messages
 
     def acked(self, tags: list[int]) -> None:
         """Settle single acks, in order; PreconditionFailed at the first unknown tag."""
         if len(tags) == 1:
             ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
             channel = self._channel
-            if self.limiter.limit:
+            if self.limiter.limit or self._session.vhost.firehose is not None:
                 self._hand_back(Ack, settled)
             else:
                 channel.runtime.send(source.queue, Ack(channel.ref, source.consumer, seqs))
@@ -351,6 +374,8 @@ class Deliveries:
         Queues that waited hear first, in the limiter's order: the first to hear may take all the room.
         """
         channel = self._channel.ref
+        if (firehose := self._session.vhost.firehose) is not None:
+            firehose.settled(self._session, self._number, _OUTCOMES[kind], settled)
         if self.limiter.limit:
             self._count_off(settled)
             queues = self._to_resume()
@@ -418,7 +443,13 @@ class NoDeliveries(Deliveries):
             self.refuse([(Source(mail.queue, mail.consumer), mail.seqs)], requeue=True)
 
     def got(
-        self, queue: Ref, message: Message, seq: int | None, redelivered: bool, ready: int
+        self,
+        queue: Ref,
+        message: Message,
+        seq: int | None,
+        redelivered: bool,
+        ready: int,
+        name: str = "",
     ) -> None:
         if seq is not None:
             self.refuse([(Source(queue, None), [seq])], requeue=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp import methods, spec
 from leveret.amqp.errors import (
@@ -40,10 +40,6 @@ if TYPE_CHECKING:
     from leveret.broker.channel.deliveries import Deliveries
     from leveret.broker.channel.publish import Publisher
     from leveret.broker.queue.registry import QueueEntry
-    from leveret.core.message import Message
-
-
-_Got: TypeAlias = "tuple[Ref, Message, int | None, bool, int]"
 
 
 class Channel(ChannelActor, Protocol):
@@ -365,19 +361,9 @@ def basic_get(channel: Channel, method: methods.BasicGet) -> Steps:
     answer = yield from ask_queue(entry, Get(channel.ref, method.no_ack))
     if answer is None:
         return methods.BasicGetEmpty()
-    channel.deliveries.got(*_seen(channel, entry.name, answer))
-    return None
-
-
-def _seen(channel: Channel, queue: str, answer: _Got) -> _Got:
-    """Show a message to interceptors and the firehose, if there are any; return it as the client gets it."""
-    session = channel.session
     source, message, seq, redelivered, ready = answer
-    if session.interceptors is not None:
-        (message,) = session.interceptors.delivered(session, queue, [message])
-    if (firehose := session.vhost.firehose) is not None:
-        firehose.delivered(session, channel.number, queue, [message], int(redelivered))
-    return source, message, seq, redelivered, ready
+    channel.deliveries.got(source, message, seq, redelivered, ready, entry.name)
+    return None
 
 
 def basic_ack(channel: Channel, method: methods.BasicAck) -> Steps | None:

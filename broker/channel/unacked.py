@@ -28,10 +28,14 @@ class Source(Struct, eq=False):
     Attributes:
         queue: the incarnation of the amqqueue that sent it.
         consumer: the consumer's tag; None for basic.get.
+        queue_name: for the firehose; empty: the client has not got these deliveries.
+        has_copies: some of them are copies that the firehose has made.
     """
 
     queue: Ref
     consumer: bytes | None
+    queue_name: str = ""
+    has_copies: bool = False
 
 
 Settled = list[tuple[Source, list[int]]]

@@ -5,6 +5,9 @@ the message's, and its headers tell the rest. Channels hand over batches (``publ
 until the publisher of the node's own messages has time for them (``next``). What waits is bounded; batches beyond that
 are counted and dropped, so that the firehose holds no client up.
 
+Settlements are told too, with the key ``settle.QUEUE`` and no body. That of copies is not, since the settlement of one
+would be a copy again.
+
 A vhost whose firehose is off has none, and costs its channels one look per batch.
 
 Sans-IO.
@@ -78,6 +81,26 @@ class _Batch(Struct, eq=False):
     at: int = 0
 
 
+class Settled(Protocol):
+    """Where deliveries came from that a client settles (``channel.unacked.Source``)."""
+
+    @property
+    def queue_name(self) -> str: ...
+
+    @property
+    def has_copies(self) -> bool: ...
+
+
+class _Settlement(Struct, eq=False):
+    """Deliveries of one queue that a client has settled at once."""
+
+    subject: bytes
+    outcome: bytes
+    count: int
+    client: Client
+    channel: int
+
+
 class Firehose:
     """What the channels of a vhost hand over.
 
@@ -105,7 +128,7 @@ class Firehose:
         self._node = node
         self._wake = wake
         self._random = random or Random()
-        self._batches: deque[_Batch] = deque()
+        self._batches: deque[_Batch | _Settlement] = deque()
         self._count = self._size_bytes = 0
 
     def published(
@@ -124,12 +147,34 @@ class Firehose:
         self, client: Client, channel: int, queue: str, messages: list[Message], redelivered: int
     ) -> None:
         """Take messages of a queue that a client gets, of which the first were delivered before."""
-        if messages[0][0].startswith(_TRACE_ORIGIN):  # else each copy would be copied again
-            messages = [each for each in messages if not each[0].startswith(_TRACE_ORIGIN)]
+        if is_copy(messages[0]):  # else each copy would be copied again
+            messages = [each for each in messages if not is_copy(each)]
         subject = f"deliver.{queue}".encode("utf-8", "surrogateescape")
         self._take(
             _Batch(subject[:SHORTSTR_BYTES_MAX], messages, client, channel, None, redelivered)
         )
+
+    def settled(
+        self,
+        client: Client,
+        channel: int,
+        outcome: bytes,
+        settled: Sequence[tuple[Settled, list[int]]],
+    ) -> None:
+        """Take what a client has settled: ``ack``, ``requeue`` or ``reject``. The rate is that of messages."""
+        for source, seqs in settled:
+            if not source.queue_name or source.has_copies:
+                continue
+            if self.rate < 1.0 and self._random.random() >= self.rate:
+                continue
+            if self._count >= FIREHOSE_MESSAGES_MAX:
+                self.dropped += 1
+                continue
+            subject = f"settle.{source.queue_name}".encode("utf-8", "surrogateescape")
+            subject = subject[:SHORTSTR_BYTES_MAX]
+            self._count += 1
+            self._batches.append(_Settlement(subject, outcome, len(seqs), client, channel))
+        self._wake()
 
     def _take(self, batch: _Batch) -> None:
         if self.rate < 1.0:
@@ -162,6 +207,11 @@ class Firehose:
         if not self._batches:
             return None
         batch = self._batches[0]
+        if isinstance(batch, _Settlement):
+            self._batches.popleft()
+            self._count -= 1
+            head = head_of(Properties(headers=self._outcome(batch)), 0)
+            return OwnMessage(self.vhost, TRACE_EXCHANGE, batch.subject, head, b"")
         origin, head, body = batch.messages[batch.at]
         is_redelivered = batch.at < batch.redelivered
         batch.at += 1
@@ -185,14 +235,32 @@ class Firehose:
         }
         if batch.queues is None:
             headers["redelivered"] = ("I", int(is_redelivered))
-        headers["vhost"] = _text(self.vhost)
-        headers["connection"] = _text(client.name)
-        headers["channel"] = ("I", batch.channel)
-        headers["user"] = _text(client.user.name)
+        headers |= self._place(client, batch.channel)
         if batch.queues is not None:
             named = [_text(each.name) for each in batch.queues[:QUEUES_NAMED_MAX]]
             headers["routed_queues"] = ("A", named)
         return headers
+
+    def _outcome(self, settlement: _Settlement) -> Table:
+        return {
+            "outcome": ("S", settlement.outcome),
+            "count": ("I", settlement.count),
+            "node": _text(self._node),
+            **self._place(settlement.client, settlement.channel),
+        }
+
+    def _place(self, client: Client, channel: int) -> Table:
+        return {
+            "vhost": _text(self.vhost),
+            "connection": _text(client.name),
+            "channel": ("I", channel),
+            "user": _text(client.user.name),
+        }
+
+
+def is_copy(message: Message) -> bool:
+    """Return whether a message was published by a firehose."""
+    return message[0].startswith(_TRACE_ORIGIN)
 
 
 def _decoded(head: bytes) -> Properties:

@@ -44,6 +44,7 @@ def ready(rig: Rig, queue: str) -> int:
 def copies(client: Client) -> list[tuple[str, Properties, bytes]]:
     """Get all copies: routing key, properties and body."""
     found = []
+    client.frames()
     while True:
         client.send(2, m.BasicGet("trace", no_ack=True))
         frames = client.frames()
@@ -112,7 +113,9 @@ def test_a_delivery_is_copied(client: Client, by: str) -> None:
         client.send(1, m.BasicGet("q"))
     client.frames()
 
-    (key, first, body), (_, second, _) = copies(client)
+    (key, first, body), (_, second, _) = [
+        each for each in copies(client) if each[0].startswith("deliver")
+    ]
 
     assert (key, body) == ("deliver.q", b"one")
     assert first.headers is not None
@@ -123,6 +126,66 @@ def test_a_delivery_is_copied(client: Client, by: str) -> None:
     ]  # fmt: skip
     assert first.headers["redelivered"] == ("I", 0)
     assert second.headers["redelivered"] == ("I", 1)
+
+
+@pytest.mark.parametrize("by", ["get", "consume"])
+@pytest.mark.parametrize(
+    ("settle", "outcome"),
+    [
+        (m.BasicAck(1), b"ack"),
+        (m.BasicAck(0, multiple=True), b"ack"),
+        (m.BasicNack(0, multiple=True, requeue=True), b"requeue"),
+        (m.BasicReject(1, requeue=False), b"reject"),
+    ],
+)
+def test_a_settlement_is_told(client: Client, by: str, settle: m.Method, outcome: bytes) -> None:
+    count = 2 if getattr(settle, "multiple", False) else 1
+    client.publish(1, "q", b"one", b"two")
+    if by == "get":
+        client.send(1, m.BasicGet("q"), m.BasicGet("q"))
+    else:
+        client.send(1, m.BasicQos(0, 2, False), m.BasicConsume("q", "tag"))
+    copies(client)
+
+    client.send(1, settle)
+
+    client.frames()
+    [(key, properties, body), *_] = [each for each in copies(client) if each[0] == "settle.q"]
+    assert (key, body) == ("settle.q", b"")
+    assert properties.headers == {
+        "outcome": ("S", outcome),
+        "count": ("I", count),
+        "node": ("S", b"leveret@here"),
+        "vhost": ("S", b"/"),
+        "connection": ("S", properties.headers["connection"][1]),
+        "channel": ("I", 1),
+        "user": ("S", b"guest"),
+    }
+
+
+@pytest.mark.parametrize("by", ["get", "consume"])
+def test_the_settlement_of_copies_is_not_told(client: Client, rig: Rig, by: str) -> None:
+    client.publish(1, "q", b"one")
+    if by == "get":
+        client.send(2, m.BasicGet("trace"))
+    else:
+        client.send(2, m.BasicConsume("trace", "tag"))
+    client.send(2, m.BasicAck(1))
+    rig.settle()
+
+    assert ready(rig, "trace") == 0
+
+
+def test_deliveries_that_a_client_has_not_got_are_not_settled(client: Client, rig: Rig) -> None:
+    client.publish(1, "q", b"one")
+    copies(client)
+    other = rig.session()
+    other.send(1, m.BasicConsume("q", "tag"))
+    copies(client)
+
+    other.hang_up()
+
+    assert copies(client) == []
 
 
 def test_copies_are_not_copied_again(client: Client) -> None:
