@@ -111,6 +111,13 @@ COMMANDS: Final = (
     Command("list_vhosts", "vhosts", columns=VHOST_COLUMNS, shown="name"),
     Command("check_virtual_hosts", "exit with 69 unless every vhost serves"),
     Command("restart_vhost", "start a vhost that is down", "-p"),
+    Command(
+        "trace_on",
+        "publish copies of the messages of a vhost, or of a share of them, to amq.rabbitmq.trace",
+        "-p",
+        options=(("rate", float, 1.0),),
+    ),
+    Command("trace_off", "publish no more copies of messages", "-p"),
     Command("list_queues", "queues of a vhost", "-p", QUEUE_COLUMNS, shown="name messages"),
     Command("list_exchanges", "exchanges of a vhost", "-p", EXCHANGE_COLUMNS, shown="name type"),
     Command("list_bindings", "bindings of a vhost", "-p", _words(BINDINGS), shown=BINDINGS),
@@ -179,6 +186,8 @@ BANNERS: Final = {
     "list_vhosts": "Listing vhosts ...",
     "check_virtual_hosts": "Checking if all vhosts are running on node ...",
     "restart_vhost": "Trying to restart vhost '{vhost}' ...",
+    "trace_on": 'Starting tracing for vhost "{vhost}" ...',
+    "trace_off": 'Stopping tracing for vhost "{vhost}" ...',
     "list_queues": "Timeout: {timeout:.1f} seconds ...\nListing queues for vhost {vhost} ...",
     "list_exchanges": "Listing exchanges for vhost {vhost} ...",
     "list_bindings": "Listing bindings for vhost {vhost}...",
@@ -369,6 +378,12 @@ def _restart_vhost(command: Command, options: Options, ask: Ask) -> str:
     return f"Vhost '{options.vhost}' is already running, or being started"
 
 
+def _trace(command: Command, options: Options, ask: Ask) -> str:
+    _plain(command, options, ask)
+    state = "enabled" if command.verb == "trace_on" else "disabled"
+    return f"Trace {state} for vhost {options.vhost}"
+
+
 def _export(_command: Command, options: Options, ask: Ask) -> str | None:
     document = json.dumps(ask("export_definitions", {}), separators=(",", ":"))
     if options.file == "-":
@@ -402,6 +417,8 @@ _SPECIAL: Final[dict[str, Callable[[Command, Options, Ask], Any]]] = {
     "authenticate_user": _with_password,
     "check_virtual_hosts": _check_vhosts,
     "restart_vhost": _restart_vhost,
+    "trace_on": _trace,
+    "trace_off": _trace,
     "close_all_connections": _close_all,
     "set_vm_memory_high_watermark": _set_limit,
     "set_disk_free_limit": _set_limit,
