@@ -178,6 +178,7 @@ class Broker:
             data_dir,
             self._files,
             gil_yielding=self._gil_yielding,
+            access=plugins.load_access(self.config, self.runtime.clock),
         )
         self.credentials = credentials
         self.node.sockets.listening = [self._listening(each) for each in self._bound]
@@ -319,6 +320,7 @@ class Broker:
             self.runtime.exit(self._root, SHUTDOWN)
             await asyncio.wait([self._ended], timeout=STOP_S)
         await self.runtime.shutdown(END_S)
+        node.access.close()
         for vhost in node.vhosts.values():
             vhost.store.let_go(loop)  # of an actor that was killed
         users = [vhost.store.in_use for vhost in node.vhosts.values()]

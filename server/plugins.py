@@ -2,7 +2,8 @@
 
 The group ``leveret.exchange_types`` names exchange types (``routing/exchange_type.py``). All that are installed are
 loaded once, when the first broker of the process starts. ``leveret.interceptors`` names interceptors of messages
-(``broker/channel/interceptors.py``); a broker makes those that its settings name.
+(``broker/channel/interceptors.py``), and ``leveret.auth_backends`` back ends that know users and permissions
+(``broker/vhost/outside.py``); a broker makes those that its settings name.
 """
 
 from __future__ import annotations
@@ -10,17 +11,26 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.channel.interceptors import Interceptors
+from leveret.broker.vhost.access import Access
+from leveret.broker.vhost.outside import AuthBackend, OutsideAccess
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.routing.exchange import register_type
+from leveret.server.auth_http import http_backend
+from leveret.server.config.config import INTERNAL
+
+if TYPE_CHECKING:
+    from leveret.core.clock import Clock
+    from leveret.server.config.config import Config
 
 log = logger(__name__)
 
 EXCHANGE_TYPES: Final = "leveret.exchange_types"
 INTERCEPTORS: Final = "leveret.interceptors"
+AUTH_BACKENDS: Final = "leveret.auth_backends"
 
 
 @functools.cache
@@ -46,15 +56,36 @@ def load_interceptors(names: Sequence[str]) -> Interceptors | None:
     if not names:
         return None
     installed = {entry.name: entry for entry in entry_points(group=INTERCEPTORS)}
-    chain = []
-    for name in names:
-        if name not in installed:
-            raise ConfigError(
-                f"plug-in {name!r} of {INTERCEPTORS} is not installed;"
-                f" installed: {', '.join(sorted(installed)) or 'none'}"
-            )
-        chain.append(_made(installed[name]))
-    return Interceptors(chain)
+    return Interceptors([_made(_found(installed, name, INTERCEPTORS)) for name in names])
+
+
+def load_access(config: Config, clock: Clock) -> Access:
+    """Return the access of a broker, with the back ends that its settings name.
+
+    Raises:
+        ConfigError: one is not installed, or cannot be made.
+    """
+    if config.auth_backends == (INTERNAL,):
+        return Access(config.loopback_users)
+    installed = {entry.name: entry for entry in entry_points(group=AUTH_BACKENDS)}
+    chain: list[AuthBackend | None] = []
+    for name in config.auth_backends:
+        if name == INTERNAL:
+            chain.append(None)
+        elif name == "http":
+            chain.append(http_backend(config))
+        else:
+            chain.append(_made(_found(installed, name, AUTH_BACKENDS)))
+    return OutsideAccess(
+        chain, clock, config.auth_cache_s, config.auth_timeout_s, config.loopback_users
+    )
+
+
+def _found(installed: dict[str, EntryPoint], name: str, group: str) -> EntryPoint:
+    if name not in installed:
+        known = ", ".join(sorted(installed)) or "none"
+        raise ConfigError(f"plug-in {name!r} of {group} is not installed; installed: {known}")
+    return installed[name]
 
 
 def _made(entry: EntryPoint) -> Any:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -56,6 +57,7 @@ from leveret.broker.mail import (
 )
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.vhost.outside import Question
 from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
@@ -132,6 +134,8 @@ class Channel(GenServer):
         self._busy = False
         self._is_going_on = False
         self._script: Script | None = None
+        self._scripted: Run = ()  # the method of the script
+        self._asking: Run | None = None  # until a back end has answered
         self._blocks_reading = False
         self._when_writable: Callable[[Any], None] | None = None
         self._when_commit_goes_on: Callable[[Any], None] | None = None
@@ -192,6 +196,8 @@ class Channel(GenServer):
                 self.fail(error)
             except HardError as error:
                 self._fail_hard(error)
+            except Question as question:
+                self._wait_for(question, run)
             if self._busy:
                 self._hold(runs[position:])
                 return
@@ -247,6 +253,7 @@ class Channel(GenServer):
         since_s = clock.monotonic_s()
         steps = handler(self, method)
         if steps is not None:
+            self._scripted = (METHOD, self.number, ids, arguments)
             self.run_script(steps, self._method_done)
         # A method with short arguments may remove or search much: it is charged by its time, too.
         self.publisher.work_left -= int((clock.monotonic_s() - since_s) / WORK_S)
@@ -291,9 +298,23 @@ class Channel(GenServer):
             self.fail(problem)
         elif isinstance(problem, HardError):
             self._fail_hard(problem)
+        elif isinstance(problem, Question):
+            self._wait_for(problem, self._scripted)
         else:
             raise problem
         self._go_on()
+
+    def _wait_for(self, question: Question, run: Run) -> None:
+        """Handle a run again when a back end has answered; nothing of it has been done."""
+        self._busy = True
+        self._asking = run
+        question.when_answered(partial(self.runtime.run_as, self.ref, self._answered))
+
+    def _answered(self) -> None:
+        run, self._asking = self._asking, None
+        if run is not None:
+            self._held.appendleft(run)
+            self.on_go_on(_GO_ON)
 
     def _hold(self, runs: list[Run]) -> None:
         self._held.extendleft(reversed(runs))

@@ -48,6 +48,7 @@ class Block(StrEnum):
     COALESCING = auto()
     REPLIES = auto()
     ENDING = auto()
+    QUESTION = auto()
 
 
 # The kind of a run of the reader's own, behind all that a client has sent before connection.close.

@@ -28,6 +28,7 @@ from leveret.broker.vhost.access import LoginRefused
 from leveret.core.limits import FRAME_MIN_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from ssl import SSLObject
 
     from leveret.amqp.fields import Method
@@ -107,11 +108,17 @@ class Handshake:
     """The state of one connection before it is open."""
 
     def __init__(
-        self, connections: Connections[Any], from_loopback: bool, tls: SSLObject | None = None
+        self,
+        connections: Connections[Any],
+        from_loopback: bool,
+        peer: str,
+        tls: SSLObject | None = None,
     ) -> None:
         self._connections = connections
         self._from_loopback = from_loopback
+        self._peer = peer
         self._tls = tls
+        self._login: Callable[[], User] | None = None  # under way
         self._state = spec.CONNECTION_START_OK
         self._user: User | None = None
         self.client_properties: Table = {}
@@ -152,6 +159,7 @@ class Handshake:
             What to send, None for nothing, or that the connection is open.
 
         Raises:
+            Question: a back end is being asked; the same is to be done again when it has answered.
             RefusedError: wrong method or agreement; no answer.
             ProtocolError: login or vhost refused; to be sent as connection.close.
         """
@@ -197,9 +205,7 @@ class Handshake:
             name, password = _MECHANISMS[method.mechanism](method.response)
         except ProtocolError as error:
             raise RefusedError(error.log_text) from error
-        return self._connections.access.authenticate(
-            name, password, method.mechanism, self._from_loopback
-        )
+        return self._logged_in(name, password, method.mechanism)
 
     def _by_certificate(self) -> User:
         """Return the user that the client's certificate stands for; the response of EXTERNAL has no meaning."""
@@ -215,7 +221,15 @@ class Handshake:
         )
         if name is None:
             raise LoginRefused(_EXTERNAL, f"no name found: the certificate has no {kind}")
-        return self._connections.access.admit(name, _EXTERNAL, self._from_loopback)
+        return self._logged_in(name, None, _EXTERNAL)
+
+    def _logged_in(self, name: str, password: bytes | None, mechanism: str) -> User:
+        """Return the user; a login that is under way is not begun again. No password: a certificate says who it is."""
+        if self._login is None:
+            self._login = self._connections.access.log_in(
+                name, password, mechanism, self._from_loopback, self._peer
+            )
+        return self._login()
 
     def _tune(self, method: ConnectionTuneOk) -> None:
         settings = self._connections.settings

@@ -72,6 +72,7 @@ from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded
 from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.vhost.outside import Question
 from leveret.core.limits import (
     CLOSING_WAIT_S,
     FRAME_MIN_BYTES,
@@ -117,6 +118,7 @@ class Reader(GenServer):
         self.log = ConnectionLog(self.name, self.peer, self.runtime.clock.monotonic_s())
         self.state = State.HEADER
         self.early = b""
+        self._unanswered: Run | None = None  # of the handshake, until a back end has answered
         self.unread = b""
         self.scanner = self._new_scanner(FRAME_MIN_BYTES)
         self.scanner.stepwise = True
@@ -282,7 +284,8 @@ class Reader(GenServer):
             self._part()
             return
         is_local = address.is_loopback(self.peer)
-        self.handshake = Handshake(self.connections, is_local, self.protocol.tls)
+        peer, tls = address.split(self.peer)[0], self.protocol.tls
+        self.handshake = Handshake(self.connections, is_local, peer, tls)
         self._enter(Event.HEADER_ACCEPTED)
         self.send_method(self.handshake.start())
         if rest:
@@ -290,10 +293,13 @@ class Reader(GenServer):
 
     def _read_handshake(self, data: bytes) -> None:
         """Scan run by run: tune-ok changes the frame size for the bytes behind it."""
+        if self._unanswered is not None:
+            self.early += data
+            return
         runs = self.scanner.scan(data)
         while runs:
             self._handshake_run(runs[0])
-            if self.state is not State.HANDSHAKE:
+            if self.state is not State.HANDSHAKE or self._unanswered is not None:
                 return
             runs = self.scanner.scan(b"")
         if self.scanner.pending:  # else 128 MiB could come before the login
@@ -309,6 +315,10 @@ class Reader(GenServer):
             if run[0] != METHOD or run[1] != 0:
                 raise RefusedError(f"a frame of channel {run[1]} during the handshake")
             answer = self.handshake.method(run[2], run[3])
+        except Question as question:
+            self._unanswered = run
+            self.read_control.block(Block.QUESTION)
+            question.when_answered(partial(self.runtime.run_as, self.ref, self._answered))
         except RefusedError as refusal:
             self._refuse(refusal, run[2] if run[0] == METHOD else 0)
         except ProtocolError as error:
@@ -317,6 +327,17 @@ class Reader(GenServer):
             self._say_close(error, method)
         else:
             self._handshake_goes_on(answer)
+
+    def _answered(self) -> None:
+        """A back end has answered: handle the method again that has asked, and what came since."""
+        run, self._unanswered = self._unanswered, None
+        if run is None or self.state is not State.HANDSHAKE:
+            return
+        self.read_control.unblock(Block.QUESTION)
+        self._handshake_run(run)
+        if self.state is State.HANDSHAKE and self._unanswered is None:
+            data, self.early = self.early, b""
+            self._read_handshake(data)
 
     def _handshake_goes_on(self, answer: Method | Opened | None) -> None:
         assert self.handshake is not None

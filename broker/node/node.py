@@ -75,6 +75,7 @@ class Node:
         store: the metadata store; its maker closes it.
         data_dir: where messages are stored; None = nowhere.
         gil_yielding: tracks the jobs of threads.
+        access: with users of outside back ends; None: of the broker's own only.
 
     Attributes:
         ballast: reserved disk space, released when the disk is full.
@@ -96,6 +97,7 @@ class Node:
         files: Files | None = None,
         machine: Machine | None = None,
         gil_yielding: GilYielding = NEVER,
+        access: Access | None = None,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
@@ -107,7 +109,7 @@ class Node:
         self.resources = Resources(runtime, settings, machine or Machine())
         self.metadata = MetadataWriter(runtime, store)
         self.epochs = BootEpochs(self.metadata)
-        self.access = Access(settings.loopback_users)
+        self.access = access or Access(settings.loopback_users)
         self.vhosts: dict[str, VHost] = {}
         self.outages = Outages(runtime.clock)
         self.own_messages = OwnMessages(runtime)

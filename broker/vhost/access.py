@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, TypeAlias
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
@@ -131,9 +132,29 @@ class Access:
         user = self.users.get(name)
         if user is None:
             raise LoginRefused(mechanism, f"user '{name}' - invalid credentials")
+        self.check_address(name, mechanism, from_loopback)
+        return user
+
+    def check_address(self, name: str, mechanism: str, from_loopback: bool) -> None:
+        """Raise LoginRefused where a user may only come from the machine itself, and does not."""
         if name in self._loopback_users and not from_loopback:
             raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
-        return user
+
+    def log_in(
+        self, name: str, password: bytes | None, mechanism: str, from_loopback: bool, peer: str
+    ) -> Callable[[], User]:
+        """Begin a login; return a function that returns the user, or raises LoginRefused.
+
+        Args:
+            name: of the user.
+            password: None where a certificate has proved who the client is.
+            mechanism: for the text of an error.
+            from_loopback: the client is on this machine.
+            peer: its address.
+        """
+        if password is None:
+            return partial(self.admit, name, mechanism, from_loopback)
+        return partial(self.authenticate, name, password, mechanism, from_loopback)
 
     def check_vhost(self, user: User, vhost: str) -> None:
         """Raise NotAllowed when the user has no permission at all in a vhost (that exists)."""
@@ -143,14 +164,14 @@ class Access:
     def check_exchange(self, user: User, vhost: str, name: str, permission: str) -> None:
         """Raise AccessRefused unless the user may configure, write or read an exchange."""
         name = name or _DEFAULT_EXCHANGE
-        if not self.may(user, vhost, name, permission):
+        if not self.may(user, vhost, "exchange", name, permission):
             raise AccessRefused(
                 f"access to exchange '{name}' in vhost '{vhost}' refused for user '{user.name}'"
             )
 
     def check_queue(self, user: User, vhost: str, name: str, permission: str) -> None:
         """Raise AccessRefused unless the user may configure, write or read a queue."""
-        if not self.may(user, vhost, name, permission):
+        if not self.may(user, vhost, "queue", name, permission):
             raise AccessRefused(
                 f"access to queue '{name}' in vhost '{vhost}' refused for user '{user.name}'"
             )
@@ -168,14 +189,10 @@ class Access:
             return 0.0
         began_s = self._now_s()
         if not _grants(row, permission, key):
-            text = key.decode("utf-8", "surrogateescape")
-            raise AccessRefused(
-                f"access to topic '{text}' in exchange '{exchange}' in vhost '{vhost}' "
-                f"refused for user '{user.name}'"
-            )
+            raise refused_topic(user, vhost, exchange, key)
         return self._now_s() - began_s
 
-    def may(self, user: User, vhost: str, name: str, permission: str) -> bool:
+    def may(self, user: User, vhost: str, kind: str, name: str, permission: str) -> bool:
         check = (user.name, vhost, name, permission)
         if check in self._granted:
             return True
@@ -250,9 +267,21 @@ class Access:
                 self.topic_permissions.pop((row.user, row.vhost, row.exchange), None)
         self._changed()
 
+    def close(self) -> None:
+        """The broker stops."""
+
     def _changed(self) -> None:
         self._granted.clear()
         self.epoch += 1
+
+
+def refused_topic(user: User, vhost: str, exchange: str, key: bytes) -> AccessRefused:
+    """Return the error of a user that may not write or read with a routing key."""
+    text = key.decode("utf-8", "surrogateescape")
+    return AccessRefused(
+        f"access to topic '{text}' in exchange '{exchange}' in vhost '{vhost}' "
+        f"refused for user '{user.name}'"
+    )
 
 
 def check_patterns(row: Permission) -> None:

@@ -10,6 +10,7 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -27,6 +28,7 @@ from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
+from leveret.broker.vhost.outside import granted
 from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
@@ -299,7 +301,8 @@ class VHost:
         owner = client.reader if method.exclusive else None
         durable = method.durable and not method.exclusive
         name = exchange_rules.new_queue_name(method.queue)
-        self.access.check_queue(user, self.name, name, "configure")
+        check = self.access.check_queue
+        yield from granted(partial(check, user, self.name, name, "configure"))
         if name not in self.topology.queues:
             yield from self._find_policies(name, "queues")
         yield from self.deletions.name_free(QUEUE, name)
@@ -314,7 +317,7 @@ class VHost:
                 if current.state == "deleted":  # its declaration was taken back
                     return (yield from self.declare_queue(client, method))
             return current
-        self._check_new_queue(user, name, method)
+        yield from granted(partial(self._check_new_queue, user, name, method))
         entry = QueueEntry(
             self.name,
             name,

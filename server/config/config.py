@@ -28,6 +28,8 @@ TLS_VERSIONS: Final = ("tlsv1.2", "tlsv1.3")
 TLS_LOGIN_NAMES: Final = ("distinguished_name", "common_name", "subject_alternative_name")
 TLS_SAN_TYPES: Final = ("dns", "ip", "email", "uri")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
+INTERNAL: Final = "internal"  # the back end that is the broker's own users
+HTTP_METHODS: Final = ("get", "post")
 MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
 
@@ -145,6 +147,14 @@ class Config(BrokerSettings):
         log_file_level: of that file; None: ``log_level``.
         log_exchange_level: of the lines published to ``amq.rabbitmq.log``; None: ``log_level``.
         interceptors: names of plug-ins that see and may change messages, in this order.
+        auth_backends: who logs users in, in this order: ``internal``, ``http`` or names of plug-ins.
+        auth_cache_s: how long answers of back ends other than ``internal`` are kept.
+        auth_timeout_s: how long such an answer may take; within ``handshake_s``.
+        auth_http_method: of the requests of ``http``: ``get`` or ``post``.
+        auth_http_user_path: the URL that logs users in. The following are asked for permissions.
+        auth_http_vhost_path: for a vhost.
+        auth_http_resource_path: for a queue or exchange.
+        auth_http_topic_path: for a routing key of a topic exchange.
         load_definitions: a definitions file, imported at every start before clients can connect. With
             it, an empty data directory gets no default user and no default vhost.
         proxy_protocol: connections to TCP and TLS listeners begin with a header of the PROXY protocol.
@@ -158,6 +168,14 @@ class Config(BrokerSettings):
     _: KW_ONLY
     log_exchange_level: str | None = None
     interceptors: tuple[str, ...] = ()
+    auth_backends: tuple[str, ...] = (INTERNAL,)
+    auth_cache_s: float = 15.0
+    auth_timeout_s: float = 8.0
+    auth_http_method: str = "get"
+    auth_http_user_path: str = "http://localhost:8000/auth/user"
+    auth_http_vhost_path: str = "http://localhost:8000/auth/vhost"
+    auth_http_resource_path: str = "http://localhost:8000/auth/resource"
+    auth_http_topic_path: str = "http://localhost:8000/auth/topic"
     load_definitions: Path | None = None
     proxy_protocol: bool = False
 
@@ -173,6 +191,20 @@ class Config(BrokerSettings):
         self._check_alarms()
         self._check_names()
         self._check_log()
+        self._check_auth()
+
+    def _check_auth(self) -> None:
+        if not self.auth_backends:
+            raise SettingError("auth_backends", "is empty; nobody could log in")
+        _within("auth_cache_s", self.auth_cache_s, 1, 86_400)
+        _within("auth_timeout_s", self.auth_timeout_s, 0.1, 3_600)
+        if self.auth_http_method not in HTTP_METHODS:
+            raise _refusal("auth_http_method", self.auth_http_method, ", ".join(HTTP_METHODS))
+        for what in ("user", "vhost", "resource", "topic"):
+            field = f"auth_http_{what}_path"
+            url = getattr(self, field)
+            if not url.startswith(("http://", "https://")) or not url.isprintable() or " " in url:
+                raise _refusal(field, url, "a URL such as http://localhost:8000/auth/user")
 
     def _check_log(self) -> None:
         levels = {

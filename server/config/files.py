@@ -24,6 +24,7 @@ from leveret.server.config.config import (
     AMQP,
     AMQPS,
     DEFAULT_LISTEN,
+    INTERNAL,
     Address,
     Config,
     SettingError,
@@ -275,6 +276,28 @@ def _limit(lines: dict[str, Line], path: Path) -> SizeLimit:
     return SizeLimit(_converted(size, line.value, path, line.number, line.key))
 
 
+_BACKENDS: Final = {
+    "internal": INTERNAL, "rabbit_auth_backend_internal": INTERNAL,
+    "http": "http", "rabbit_auth_backend_http": "http",
+}  # fmt: skip
+
+
+def _auth_backends(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
+    """Return the back ends in the order of their numbers."""
+    found: dict[int, str] = {}
+    for name, line in lines.items():
+        if not name.isdigit():
+            text = f'{path}:{line.number}: "{line.key}" is a key of RabbitMQ\'s that Leveret lacks'
+            raise ConfigError(text)
+        if line.value not in _BACKENDS:
+            allowed = ", ".join(_BACKENDS)
+            raise ConfigError(
+                f'{path}:{line.number}: {line.key} is "{line.value}"; allowed: {allowed}'
+            )
+        found[int(name)] = _BACKENDS[line.value]
+    return tuple(found[number] for number in sorted(found))
+
+
 COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] = {
     "listeners": ("listen", _listeners),
     "auth_mechanisms": ("auth_mechanisms", _texts),
@@ -282,6 +305,7 @@ COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] 
     "ssl_options.ciphers": ("tls_ciphers", _texts),
     "default_user_tags": ("default_user_tags", _user_tags),
     "loopback_users": ("loopback_users", _loopback_users),
+    "auth_backends": ("auth_backends", _auth_backends),
     "default_permissions": ("default_permissions", _permissions),
     "vm_memory_high_watermark": ("memory_high_watermark", _limit),
     "disk_free_limit": ("disk_free_limit", _limit),

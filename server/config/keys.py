@@ -287,6 +287,23 @@ KEYS: Final = (
     ),
     Key("access.mechanisms", "auth_mechanisms", strings, "auth_mechanisms.$name"),
     Key("access.loopback_users", "loopback_users", strings, "loopback_users loopback_users.$user"),
+    Key("auth.backends", "auth_backends", strings, "auth_backends.$n"),
+    Key("auth.cache_s", "auth_cache_s", seconds, "auth_cache.cache_ttl", conf_milliseconds, "s"),
+    Key(
+        "auth.timeout_s",
+        "auth_timeout_s",
+        seconds,
+        "auth_http.request_timeout",
+        conf_milliseconds,
+        "s",
+    ),
+    Key("auth.http.method", "auth_http_method", text, "auth_http.http_method", text),
+    Key("auth.http.user_path", "auth_http_user_path", text, "auth_http.user_path", text),
+    Key("auth.http.vhost_path", "auth_http_vhost_path", text, "auth_http.vhost_path", text),
+    Key(
+        "auth.http.resource_path", "auth_http_resource_path", text, "auth_http.resource_path", text
+    ),
+    Key("auth.http.topic_path", "auth_http_topic_path", text, "auth_http.topic_path", text),
     Key("plugins.interceptors", "interceptors", strings),
     Key("announce.product", "product", text, "product.name", text),
     Key("announce.version", "product_version", text, "product.version", text),
@@ -313,7 +330,7 @@ WITHOUT_EFFECT: Final = {
 
 OF_LATER_VERSIONS: Final = _words(
     """
-    auth_backends cluster_formation cluster_keepalive_interval
+    auth_cache auth_http cluster_formation cluster_keepalive_interval
     cluster_partition_handling collect_statistics log.channel log.connection
     log.default log.dir log.exchange.formatter log.federation log.file.formatter log.file.rotation
     log.mirroring log.queue log.syslog log.upgrade management mirroring_sync_batch_size mqtt

@@ -116,3 +116,29 @@ def test_an_interceptor_that_is_not_installed(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == (
         "leveret: plug-in 'stamp' of leveret.interceptors is not installed; installed: none"
     )
+
+
+def test_a_back_end(tmp_path: Path, installed: Path) -> None:
+    config = tmp_path / "leveret.toml"
+    config.write_text('[auth]\nbackends = ["password-file", "internal"]')
+    passwords = tmp_path / "passwords"
+    passwords.write_text("ann:secret\nbob:hidden\n")
+    broker = start_leveret(
+        tmp_path, "--config", str(config), PYTHONPATH=str(installed), PASSWORDS=str(passwords)
+    )
+    try:
+        url = broker.url.replace("guest:guest", "ann:secret")
+        with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("ann.q")
+            channel.basic_publish("", "ann.q", b"body")
+            assert channel.basic_get("ann.q", auto_ack=True)[2] == b"body"
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:
+                channel.queue_declare("bob.q")
+            assert closed.value.reply_code == 403
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            pika.BlockingConnection(pika.URLParameters(url.replace("secret", "wrong")))
+        with connect(broker) as connection:
+            connection.channel().queue_declare("guests")
+    finally:
+        stop_leveret(broker)

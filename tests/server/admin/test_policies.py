@@ -197,8 +197,8 @@ async def test_stored_expressions_that_cannot_be_read_keep_no_node_from_starting
         await declare(broker, "q")
         assert await modes(NodeAdmin(broker)) == {"q": ("", "default")}
         access = broker.node.access
-        assert access.may(access.users["u"], "/", "q", "write")
-        assert not access.may(access.users["u"], "/", "q", "configure")
+        assert access.may(access.users["u"], "/", "queue", "q", "write")
+        assert not access.may(access.users["u"], "/", "queue", "q", "configure")
     assert "policy skipped vhost=/ name=odd" in caplog.text
     assert "stored permission cannot be read, grants nothing; set it again user=u" in caplog.text
 

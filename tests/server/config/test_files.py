@@ -77,6 +77,18 @@ login_from = "subject_alternative_name"
 login_san_type = "email"
 login_san_index = 1
 
+[auth]
+backends = ["http", "internal"]
+cache_s = 5.0
+timeout_s = 2.5
+
+[auth.http]
+method = "post"
+user_path = "https://auth/u"
+vhost_path = "https://auth/v"
+resource_path = "https://auth/r"
+topic_path = "https://auth/t"
+
 [plugins]
 interceptors = ["stamp", "audit"]
 
@@ -115,6 +127,14 @@ EVERY_VALUE = {
     "load_definitions": Path("defs.json"),
     "loopback_users": (),
     "interceptors": ("stamp", "audit"),
+    "auth_backends": ("http", "internal"),
+    "auth_cache_s": 5.0,
+    "auth_timeout_s": 2.5,
+    "auth_http_method": "post",
+    "auth_http_user_path": "https://auth/u",
+    "auth_http_vhost_path": "https://auth/v",
+    "auth_http_resource_path": "https://auth/r",
+    "auth_http_topic_path": "https://auth/t",
     "product": "Leveret",
     "product_version": "9",
     "cluster_name": "burrow",
@@ -213,6 +233,18 @@ RABBITMQ = [
     ("log.file = a.log\nlog.file.level = error", "log_file_level", "error"),
     ("log.file.level = error", "log_level", "error"),
     ("log.exchange = true", "log_exchange", True),
+    (
+        "auth_backends.2 = internal\nauth_backends.1 = rabbit_auth_backend_http",
+        "auth_backends",
+        ("http", "internal"),
+    ),
+    ("auth_cache.cache_ttl = 2500", "auth_cache_s", 2.5),
+    ("auth_http.request_timeout = 1500", "auth_timeout_s", 1.5),
+    ("auth_http.http_method = post", "auth_http_method", "post"),
+    ("auth_http.user_path = http://a/u", "auth_http_user_path", "http://a/u"),
+    ("auth_http.vhost_path = http://a/v", "auth_http_vhost_path", "http://a/v"),
+    ("auth_http.resource_path = http://a/r", "auth_http_resource_path", "http://a/r"),
+    ("auth_http.topic_path = http://a/t", "auth_http_topic_path", "http://a/t"),
     ("log.exchange.level = warning", "log_exchange_level", "warning"),
     ("consumer_timeout = 5000", "consumer_timeout_ms", 5000),
     ("consumer_timeout = undefined", "consumer_timeout_ms", None),
@@ -287,6 +319,11 @@ MISTAKES = [
     ("a.conf", "vm_memory_high_watermark.relative = 1.2", '1: memory_high_watermark is "1.2"; allowed: 0.0 to 1.0'),
     ("a.conf", "vm_memory_high_watermark_paging_ratio = 1", '1: memory_paging_ratio is "1.0"; allowed: 0.0 to 0.99'),
     ("a.toml", "[disk]\nfree_limit = -1", '2: disk.free_limit is "-1"; allowed: bytes, or a size such as 512MiB or 2GB'),
+    ("a.conf", "auth_backends.1 = ldap", '1: auth_backends.1 is "ldap"; allowed: internal, rabbit_auth_backend_internal, http, rabbit_auth_backend_http'),
+    ("a.conf", "auth_backends.1.authn = http", '1: "auth_backends.1.authn" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.toml", "[auth]\nbackends = []", "2: auth_backends is empty; nobody could log in"),
+    ("a.toml", '[auth.http]\nmethod = "put"', '2: auth_http_method is "put"; allowed: get, post'),
+    ("a.toml", '[auth.http]\nuser_path = "/user"', '2: auth_http_user_path is "/user"; allowed: a URL such as http://localhost:8000/auth/user'),
     ("a.conf", "log.console.level = loud", '1: log.console.level is "loud"; allowed: debug, info, warning, error, critical, none'),
 ]  # fmt: skip
 

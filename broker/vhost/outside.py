@@ -1,0 +1,301 @@
+"""Users of outside back ends: who they are, and what they may, is asked elsewhere and takes time.
+
+A *back end* answers four questions in coroutines (``AuthBackend``). The broker asks them in its own turns, which do not
+wait: where the answer is not there, ``Question`` is raised, and whoever handles the client's method stops, and does the
+same again when the answer has come (a reader during the handshake, a channel with a method or a run of publishes).
+That works because permissions are checked before anything is changed.
+
+An answer is kept for ``cache_s``, counted from the first one that is kept; then all are forgotten, and cached routes
+with them. Questions that are equal are asked once. A back end that fails, or takes longer than
+``timeout_s``, counts as a refusal, which is not kept. ``QUESTIONS_MAX`` may be open; more are refused.
+
+Logins go through the chain of the settings, in order, as in RabbitMQ: the first that knows user and password decides,
+and what the user may is asked there only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.amqp.errors import NotAllowed
+from leveret.broker.script import Steps, Until
+from leveret.broker.vhost.access import Access, LoginRefused, User, refused_topic
+from leveret.core.log.loggers import logger
+from leveret.metadata.tables import UserRow
+
+if TYPE_CHECKING:
+    from leveret.core.clock import Clock
+
+log = logger(__name__)
+
+QUESTIONS_MAX: Final = 1_000
+ANSWERS_MAX: Final = 10_000
+
+
+class AuthBackend:
+    """The base of back ends: it refuses everything.
+
+    All answers are given within the setting ``auth.timeout_s``; an exception is a refusal, and is logged.
+    """
+
+    async def login(self, name: str, password: bytes | None, peer: str) -> Collection[str] | None:
+        """Return the tags of a user; None: refused.
+
+        Args:
+            name: of the user.
+            password: None where a certificate has proved who the client is.
+            peer: the address of the client.
+        """
+        return None
+
+    async def may_enter(self, user: OutsideUser, vhost: str) -> bool:
+        """Return whether a user may open connections to a vhost."""
+        return False
+
+    async def may(
+        self, user: OutsideUser, vhost: str, kind: str, name: str, permission: str
+    ) -> bool:
+        """Return whether a user may ``configure``, ``write`` or ``read`` a ``queue`` or ``exchange``."""
+        return False
+
+    async def may_topic(
+        self, user: OutsideUser, vhost: str, exchange: str, permission: str, routing_key: str
+    ) -> bool:
+        """Return whether a user may ``write`` or ``read`` with this key at a topic exchange."""
+        return False
+
+
+class OutsideUser(User):
+    """A user that a back end has logged in.
+
+    Attributes:
+        backend: that knows the user.
+        peer: the address of the client.
+    """
+
+    __slots__ = ("backend", "peer")
+
+    def __init__(self, name: str, tags: Collection[str], backend: AuthBackend, peer: str) -> None:
+        super().__init__(UserRow(name, b"", tags=list(tags)))
+        self.backend = backend
+        self.peer = peer
+
+
+class Question(Exception):  # noqa: N818 - it is not an error
+    """A back end is being asked; ``when_answered`` tells when to try again."""
+
+    def __init__(self) -> None:
+        super().__init__("a back end is being asked")
+        self._waiting: list[Callable[[], None]] | None = []
+
+    @property
+    def is_answered(self) -> bool:
+        return self._waiting is None
+
+    def when_answered(self, callback: Callable[[], None]) -> None:
+        if self._waiting is None:
+            callback()
+        else:
+            self._waiting.append(callback)
+
+    def resume(self, callback: Callable[[Any], None]) -> None:
+        """Do the same for a script, which waits with ``Until``."""
+        self.when_answered(lambda: callback(None))
+
+    def answered(self) -> None:
+        """The answer is there."""
+        waiting, self._waiting = self._waiting or [], None
+        for callback in waiting:
+            callback()
+
+
+def granted(check: Callable[[], object]) -> Steps:
+    """Check a permission as often as a back end must be asked.
+
+    It is for a script that would ask something else if it was begun again: the name of a queue that is made here is
+    another each time.
+    """
+    while True:
+        try:
+            check()
+        except Question as question:
+            yield Until(question.resume)
+        else:
+            return
+
+
+class Login(Question):
+    """A login that is under way; ``outcome`` is the user, or why it is refused."""
+
+    outcome: User | LoginRefused
+
+    def user(self) -> User:
+        """Return the user.
+
+        Raises:
+            Question: it is not known yet.
+            LoginRefused: all back ends have refused.
+        """
+        if not self.is_answered:
+            raise self
+        if isinstance(self.outcome, LoginRefused):
+            raise self.outcome
+        return self.outcome
+
+
+class OutsideAccess(Access):
+    """Access with users of back ends beside the broker's own.
+
+    Args:
+        chain: in the order of the settings; None stands for the broker's own users.
+        cache_s: how long answers are kept.
+        timeout_s: that a back end has for an answer.
+    """
+
+    def __init__(
+        self,
+        chain: Sequence[AuthBackend | None],
+        clock: Clock,
+        cache_s: float,
+        timeout_s: float,
+        loopback_users: Iterable[str] = ("guest",),
+    ) -> None:
+        super().__init__(loopback_users)
+        self._chain = chain
+        self._clock = clock
+        self._cache_s = cache_s
+        self._timeout_s = timeout_s
+        self._answers: dict[tuple[Any, ...], bool] = {}
+        self._failed: set[tuple[Any, ...]] = set()
+        self._open: dict[tuple[Any, ...], Question] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._has_timer = False
+
+    def log_in(
+        self, name: str, password: bytes | None, mechanism: str, from_loopback: bool, peer: str
+    ) -> Callable[[], User]:
+        login = Login()
+        self._spawn(self._log_in(login, name, password, mechanism, from_loopback, peer))
+        return login.user
+
+    def check_vhost(self, user: User, vhost: str) -> None:
+        if not isinstance(user, OutsideUser):
+            super().check_vhost(user, vhost)
+        elif not self._allowed(user, "may_enter", vhost):
+            raise NotAllowed(f"access to vhost '{vhost}' refused for user '{user.name}'")
+
+    def may(self, user: User, vhost: str, kind: str, name: str, permission: str) -> bool:
+        if not isinstance(user, OutsideUser):
+            return super().may(user, vhost, kind, name, permission)
+        return self._allowed(user, "may", vhost, kind, name, permission)
+
+    def check_topic(
+        self, user: User, vhost: str, exchange: str, key: bytes, permission: str
+    ) -> float:
+        if not isinstance(user, OutsideUser):
+            return super().check_topic(user, vhost, exchange, key, permission)
+        text = key.decode("utf-8", "surrogateescape")
+        if not self._allowed(user, "may_topic", vhost, exchange, permission, text):
+            raise refused_topic(user, vhost, exchange, key)
+        return 0.0
+
+    def close(self) -> None:
+        """The broker stops: give up what is open."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _log_in(
+        self,
+        login: Login,
+        name: str,
+        password: bytes | None,
+        mechanism: str,
+        from_loopback: bool,
+        peer: str,
+    ) -> None:
+        login.outcome = LoginRefused(mechanism, f"user '{name}' - invalid credentials")
+        try:
+            for backend in self._chain:
+                try:
+                    if backend is None:
+                        user = super().log_in(name, password, mechanism, from_loopback, peer)()
+                    else:
+                        user = await self._asked(backend, name, password, mechanism, peer)
+                        self.check_address(name, mechanism, from_loopback)
+                except LoginRefused as refused:
+                    login.outcome = refused
+                else:
+                    login.outcome = user
+                    break
+        finally:
+            login.answered()
+
+    async def _asked(
+        self, backend: AuthBackend, name: str, password: bytes | None, mechanism: str, peer: str
+    ) -> User:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                tags = await backend.login(name, password, peer)
+        except Exception as error:  # noqa: BLE001 - a plug-in's; whatever it is, the login is refused
+            _log_failure(backend, name, error)
+            raise LoginRefused(mechanism, f"user '{name}' - back end failed") from None
+        if tags is None:
+            raise LoginRefused(mechanism, f"user '{name}' - refused by a back end")
+        return OutsideUser(name, tags, backend, peer)
+
+    def _allowed(self, user: OutsideUser, method: str, *what: str) -> bool:
+        key = (user.backend, user.name, user.tags, user.peer, method, *what)
+        answer = self._answers.get(key)
+        if answer is not None:
+            return answer
+        if key in self._failed:
+            self._failed.discard(key)
+            return False
+        question = self._open.get(key)
+        if question is None:
+            if len(self._open) >= QUESTIONS_MAX:
+                log.error("back end not asked, too many questions are open user=%s", user.name)
+                return False
+            question = self._open[key] = Question()
+            self._spawn(self._ask(key, user, method, what))
+        raise question
+
+    async def _ask(
+        self, key: tuple[Any, ...], user: OutsideUser, method: str, what: tuple[str, ...]
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                answer = bool(await getattr(user.backend, method)(user, *what))
+        except Exception as error:  # noqa: BLE001 - a plug-in's; whatever it is, access is refused
+            _log_failure(user.backend, user.name, error)
+            self._failed.add(key)
+        else:
+            self._keep(key, answer)
+        finally:
+            self._open.pop(key).answered()
+
+    def _keep(self, key: tuple[Any, ...], answer: bool) -> None:
+        if len(self._answers) >= ANSWERS_MAX:
+            self._answers.clear()
+        self._answers[key] = answer
+        if not self._has_timer:
+            self._has_timer = True
+            self._clock.call_later(self._cache_s, self._forget)
+
+    def _forget(self) -> None:
+        self._has_timer = False
+        self._answers.clear()
+        self._failed.clear()
+        self.epoch += 1
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _log_failure(backend: AuthBackend, user: str, error: Exception) -> None:
+    reason = str(error) or type(error).__name__
+    log.error("back end failed backend=%s user=%s error=%s", type(backend).__name__, user, reason)
