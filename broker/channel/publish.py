@@ -295,7 +295,8 @@ class Publisher:
     ) -> None:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
         session = self._session
-        if (firehose := session.vhost.firehose) is not None:
+        firehose = session.vhost.firehose
+        if firehose is not None and (self.transaction is None or self.collector is not None):
             firehose.published(session, self._number, route.exchange.name, queues, messages)
         count = len(messages)
         confirms = self.confirms

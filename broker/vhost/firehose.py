@@ -191,6 +191,7 @@ class Firehose:
         else:
             self._count += count
             self._size_bytes += size_bytes
+            batch.messages = batch.messages.copy()  # a transaction adds others to the list
             self._batches.append(batch)
         self._wake()
 

@@ -89,6 +89,17 @@ def test_a_publish_is_copied_with_all_that_was_sent(client: Client) -> None:
     assert b" -> " in properties.headers["connection"][1]
 
 
+def test_a_publish_in_a_transaction_is_copied_at_once_and_once(client: Client) -> None:
+    client.ask(1, m.TxSelect())
+    client.publish(1, "q", b"one", b"two")
+    client.publish(1, "q", b"three")
+
+    assert [body for _, _, body in copies(client)] == [b"one", b"two", b"three"]
+
+    client.send(1, m.TxCommit())
+    assert copies(client) == []
+
+
 def test_a_publish_that_goes_nowhere_is_copied(client: Client) -> None:
     client.publish(1, "k", b"body", exchange="amq.direct", headers={"CC": ("A", [("S", b"cc")])})
 
