@@ -298,7 +298,7 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
         "queues       1, messages 5 ready 6 unacknowledged",
         "actors       50",
         "memory       123.4 MB used, limit 9500.0 MB",
-        "             queues 12.0 MB, arguments 0.5 MB, routes 0.3 MB",
+        "             queues 12.0 MB, arguments 0.5 MB, routes and transactions 0.3 MB",
         "             received in part 1.5 MB, not read by clients 0.2 MB",
         "disk         unknown free, limit 50.0 GB",
         "descriptors  123 of 20000, sockets 2 of 19840",
