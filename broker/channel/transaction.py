@@ -200,6 +200,7 @@ class Transaction:
         for at in range(0, len(tags), SETTLED_MAX):
             some = [tag for tag in tags[at : at + SETTLED_MAX] if not self._is_settled(tag)]
             yield deliveries.unacked.take(some)[0]
+        deliveries.unacked.compact()
 
     @property
     def ack_count(self) -> int:

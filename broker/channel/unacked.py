@@ -61,6 +61,10 @@ class Unacked:
         """Return all tags, ascending; a million take some milliseconds."""
         return list(self._records)
 
+    def compact(self) -> None:
+        """Give back the room of deliveries that were settled, which a dict keeps and takes along when it grows."""
+        self._records = dict(self._records)
+
     def skip(self, count: int) -> int:
         """Use up tags of no-ack deliveries; return the first."""
         first = self.next_tag
