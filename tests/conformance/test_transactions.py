@@ -242,6 +242,22 @@ def test_a_queue_that_is_declared_anew_before_the_commit(
     assert channel.ready(queue) == 1
 
 
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_publish_that_a_queue_refuses(
+    tx: Channel, channel: Channel, litter: Any, name: str, durable: bool
+) -> None:
+    arguments = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    channel.ok("queue.declare", queue=name, durable=durable, arguments=arguments)
+    litter(name)
+    for number in range(5):
+        tx.publish(name, f"{number}", delivery_mode=2)
+
+    error = tx.error("tx.commit")
+
+    assert error == soft(406, "PRECONDITION_FAILED - partial tx completion", "tx.commit")
+    assert [body for body, _ in _drain(channel, name)] == [b"0", b"1"]
+
+
 def test_a_missing_exchange_is_an_error_at_once(tx: Channel, name: str) -> None:
     tx.publish("", "m", name)
 
