@@ -134,6 +134,72 @@ def of_unacked(name: str, attack: Callable[[Peer], object]) -> None:
         attack(peer)
 
 
+# Quorum queues: every message that comes back is counted, and delivered with the count in its header.
+
+
+def quorum_unacked(rig: Rig) -> Peer:
+    """Have 10^6 messages of a quorum queue delivered, on channel 2."""
+    peer = rig.peer()
+    declare(peer, ["q"], durable=True, arguments={"x-queue-type": ("S", b"quorum")})
+    fill(peer, "q", rig.scaled(MILLION), b"\0\0")
+    open_channels(peer, 2)
+    peer.send(2, BasicConsume("q", "c"))
+    peer.wait(spec.BASIC_DELIVER, rig.scaled(MILLION))
+    return peer
+
+
+def _requeued(rig: Rig) -> Peer:
+    """Have them come back."""
+    peer = quorum_unacked(rig)
+    peer.call(2, BasicCancel("c"))
+    peer.send(2, BasicNack(0, True, True))
+    rig.settle()
+    return peer
+
+
+@operation("basic.nack multiple requeue", "10^6 unacked of a quorum queue, none consumes")
+def _(rig: Rig) -> None:
+    peer = quorum_unacked(rig)
+    peer.call(2, BasicCancel("c"))
+    rig.measure()
+    peer.send(2, BasicNack(0, True, True))
+
+
+@operation("channel.close", "10^6 unacked of a quorum queue, beyond its delivery limit")
+def _(rig: Rig) -> None:
+    peer = quorum_unacked(rig)
+    rig.control(
+        "set_policy", vhost="/", name="p", pattern="", definition='{"delivery-limit":0}',
+        priority=0, apply_to="queues",
+    )  # fmt: skip
+    rig.measure()
+    peer.call(2, ChannelClose(200, "", 0, 0))
+
+
+@operation("basic.consume", "10^6 delivered again by a quorum queue, with x-delivery-count")
+def _(rig: Rig) -> None:
+    peer = _requeued(rig)
+    rig.measure()
+    peer.send(2, BasicConsume("q", "again"))
+    peer.wait(spec.BASIC_DELIVER, 2 * rig.scaled(MILLION))
+
+
+@operation("basic.ack multiple", "10^6 of a quorum queue, delivered twice")
+def _(rig: Rig) -> None:
+    peer = _requeued(rig)
+    peer.send(2, BasicConsume("q", "again"))
+    peer.wait(spec.BASIC_DELIVER, 2 * rig.scaled(MILLION))
+    rig.measure()
+    peer.send(2, BasicAck(0, multiple=True))
+
+
+@operation("queue.purge", "10^6 of a quorum queue that came back")
+def _(rig: Rig) -> None:
+    peer = _requeued(rig)
+    rig.measure()
+    peer.call(1, QueuePurge("q"))
+
+
 of_unacked("basic.ack multiple", lambda peer: peer.send(1, BasicAck(0, multiple=True)))
 of_unacked("basic.nack multiple requeue", lambda peer: peer.send(1, BasicNack(0, True, True)))
 of_unacked("basic.nack multiple drop", lambda peer: peer.send(1, BasicNack(0, True, False)))

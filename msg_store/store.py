@@ -37,6 +37,7 @@ from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.checkpoint.snapshot import Snapshot
 from leveret.msg_store.client import CleanTerms, QueueClient
+from leveret.msg_store.delivery_counts import DeliveryCountLog
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
 from leveret.msg_store.figures import StoreFigures
 from leveret.msg_store.format.errors import StoreFailed
@@ -153,8 +154,13 @@ class MsgStore:
 
     def _make_readers(self, workers: _Workers) -> None:
         index, folder, loop = self._opened.recovered.index, self._opened.folder, self._loop
-        files = SegmentReader(folder)
-        worker = workers.make(loop, "leveret-read", files.close)
+        files, count_file = SegmentReader(folder), self._opened.count_file
+
+        def close() -> None:
+            files.close()
+            count_file.close()
+
+        worker = workers.make(loop, "leveret-read", close)
         shortages = ShortageLog("reading rows", folder.path)
         self._reader = ReadThread(worker, self._part_failed, loop, shortages)
         self.contents = ContentReader(
@@ -168,6 +174,7 @@ class MsgStore:
             ShortageLog("reading messages", folder.path),
         )
         self.rows = RowReader(self.core, index, self._reader)
+        self.counts = DeliveryCountLog(count_file, self._opened.counts, self._reader.submit, loop)
 
     def _make_flusher(self, writers: Writers) -> None:
         opened = self._opened
@@ -288,6 +295,7 @@ class MsgStore:
         """Remove all rows of a queue, in slices, and forget it."""
         self._clients.pop(queue_no, None)
         self._unopened.pop(queue_no, None)
+        self.counts.forget(queue_no)
         self.drop_transients(queue_no)
         if self.core.error is None:
             self.core.delete_queue(queue_no)
@@ -445,6 +453,7 @@ class MsgStore:
 
     def _flushed(self, then: Callable[[], None]) -> None:
         core = self.core
+        self.counts.end()
         self._reader.end()
         self.transients.end()
         if core.error is not None or not core.is_idle:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.actors.runtime.inline import InlineTurn
+from leveret.core.entry import SEQ
 from leveret.queue_backing.actor import BackingActor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.turns import Turns
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.api import (
@@ -22,10 +26,38 @@ if TYPE_CHECKING:
     )
 
 
-class BackingProxy(InlineTurn[BackingActor]):
-    """The turns of a backing actor, one for each operation; see ``QueueOperations`` for the methods."""
+class Counts(Protocol):
+    """How often messages came back; the amqqueue's (``broker/queue/delivery_counts.py``)."""
 
-    __slots__ = ()
+    def __len__(self) -> int: ...
+
+    def came_back(self, seqs: list[int]) -> list[int]:
+        """Count messages that are requeued; return those that shall be, without those given up."""
+
+    def forget(self, seqs: Sequence[int]) -> None:
+        """Forget messages that are gone."""
+
+    def forget_all(self) -> None: ...
+
+    def shown(self, fetched: Fetched) -> list[Message]:
+        """Return messages as consumers get them."""
+
+    def got(self, message: Message, seq: int, is_settled: bool) -> Message:
+        """Return a message as basic.get gets it."""
+
+
+class BackingProxy(InlineTurn[BackingActor]):
+    """The turns of a backing actor, one for each operation; see ``QueueOperations`` for the methods.
+
+    Attributes:
+        counts: is told what comes back and what goes, whoever calls; None: nobody counts.
+    """
+
+    __slots__ = ("counts",)
+
+    def __init__(self, turns: Turns, actor: Ref) -> None:
+        super().__init__(turns, actor)
+        self.counts: Counts | None = None
 
     def attach(self, amqqueue: Ref) -> int:
         """Have ``Confirmed``, ``Refused`` and ``FetchReady`` sent to an amqqueue; return ``len()``."""
@@ -74,19 +106,42 @@ class BackingProxy(InlineTurn[BackingActor]):
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         with self as actor:
-            return actor.done(actor.queue.drop(limit, ack_required))
+            dropped = actor.done(actor.queue.drop(limit, ack_required))
+        if self.counts is not None and not ack_required:
+            self.counts.forget(dropped)
+        return dropped
 
     def ack(self, seqs: list[int]) -> int:
+        if self.counts is not None:
+            self.counts.forget(seqs)
         with self as actor:
             return actor.done(actor.queue.ack(seqs))
 
     def requeue(self, seqs: list[int]) -> int:
+        if self.counts is not None:
+            seqs = self.counts.came_back(seqs)
         with self as actor:
             return actor.done(actor.queue.requeue(seqs))
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
+        if self.counts:
+            return self._dropwhile(self.counts, predicate, limit)
         with self as actor:
             return actor.done(actor.queue.dropwhile(predicate, limit))
+
+    def _dropwhile(self, counts: Counts, predicate: Predicate, limit: int) -> Dropped:
+        gone: list[int] = []
+
+        def noted(entry: Entry) -> bool:
+            holds = predicate(entry)
+            if holds:
+                gone.append(entry[SEQ])
+            return holds
+
+        with self as actor:
+            dropped = actor.done(actor.queue.dropwhile(noted, limit))
+        counts.forget(gone[: dropped.count])
+        return dropped
 
     def fetchwhile(
         self, predicate: Predicate, limit: int, bytes_max: int
@@ -107,6 +162,8 @@ class BackingProxy(InlineTurn[BackingActor]):
             return actor.done(actor.queue.fold(step, start, from_seq))
 
     def purge(self) -> int:
+        if self.counts is not None:
+            self.counts.forget_all()
         with self as actor:
             return actor.done(actor.queue.purge())
 

@@ -19,6 +19,7 @@ from leveret.amqp.errors import (
     NotFound,
     NotImplemented_,
     PreconditionFailed,
+    ResourceLocked,
     SoftError,
 )
 from leveret.broker.channel.confirms import Confirms
@@ -285,7 +286,9 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
     if is_reply_consumer:
         return _consume_replies(channel, method)
     entry = _readable_queue(channel, method.queue)
-    priority = check_consumer_arguments(method.arguments, channel.session.vhost.name, entry.name)
+    priority = check_consumer_arguments(method.arguments, entry)
+    if entry.settings.is_quorum and deliveries.limiter.limit:
+        raise NotImplemented_(f"{entry} does not support global qos")
     tag = tag or _wire(consumer_tag())
     subscription = Subscription(
         tag,
@@ -354,6 +357,11 @@ def basic_cancel(channel: Channel, method: methods.BasicCancel) -> Steps:
 def basic_get(channel: Channel, method: methods.BasicGet) -> Steps:
     """basic.get; the message stays in its queue when the client ends before the queue is asked."""
     entry = _readable_queue(channel, method.queue)
+    if entry.settings.is_quorum and entry.settings.single_active_consumer:
+        raise ResourceLocked(
+            f"cannot obtain access to locked {entry}. basic.get operations are not supported by"
+            " quorum queues with single active consumer"
+        )
     if channel.deliveries.client_reads and not channel.deliveries.gate.is_open:
         yield Until(channel.when_writable)  # as consumers wait: the client reads too slowly
     if not channel.deliveries.client_reads:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.calls import Request
@@ -41,6 +41,7 @@ from leveret.broker.queue.arguments import locked
 from leveret.broker.queue.consumer import ChannelRecord
 from leveret.broker.queue.consumers import Consumers, refuses
 from leveret.broker.queue.dead_letters import DeadLetters, has_dead_letter_exchange
+from leveret.broker.queue.delivery_counts import DELIVERY_LIMIT, counts_of
 from leveret.broker.queue.dispatch import Dispatch
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, expired_at
 from leveret.broker.queue.figures import figures_of
@@ -71,9 +72,6 @@ from leveret.queue_backing.proxy import BackingProxy
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.registry import QueueEntry
-    from leveret.core.message import Message
-
-_Got: TypeAlias = "tuple[Ref, Message, int | None, bool, int]"
 
 _CONTINUE: Final = Continue()
 _DROP_EXPIRED: Final = DropExpired()
@@ -132,7 +130,8 @@ class AmqQueue(GenServer):
 
         A queue mode whose policy has gone stays until the next start, as in RabbitMQ.
         """
-        settings = self._entry.settings
+        settings, backing = self._entry.settings, self._backing
+        backing.counts = counts_of(self._entry, backing.counts, self._give_up)
         self._expiry.set_ttl(settings.message_ttl_ms, self._backing)
         if settings.queue_mode is not None:
             self._backing.set_queue_mode(settings.queue_mode)
@@ -402,35 +401,24 @@ class AmqQueue(GenServer):
     # Settling.
 
     def _reject(self, reject: mail.Reject) -> None:
-        letters = self._dead_letters()
-        if letters is None or self._is_deleted:
-            self._ack(reject)
-            return
-        seqs = reject.seqs
-        if len(seqs) > TURN_MESSAGES:
-            seqs = seqs[:TURN_MESSAGES]
-            del reject.seqs[:TURN_MESSAGES]
-            self.runtime.again(self.ref, reject)
-        unblocked = self._consumers is not None and self._consumers.settle(
-            reject.channel, reject.consumer, seqs
-        )
-        self.charge(len(seqs))
-        letters.take_unacked(seqs)
-        if unblocked:
-            self._go_on()
+        self._ack(reject, self._dead_letters())
 
-    def _ack(self, ack: mail.Ack | mail.Reject) -> None:
+    def _ack(self, ack: mail.Ack | mail.Reject, letters: DeadLetters | None = None) -> None:
         if self._is_deleted:
             return
         seqs = ack.seqs
         if len(seqs) > TURN_MESSAGES:  # the rest in a later turn, before mail of lower priority
-            seqs = seqs[-TURN_MESSAGES:]
-            del ack.seqs[-TURN_MESSAGES:]
+            some = slice(-TURN_MESSAGES, None) if letters is None else slice(TURN_MESSAGES)
+            seqs = seqs[some]
+            del ack.seqs[some]
             self.runtime.again(self.ref, ack)
         unblocked = self._consumers is not None and self._consumers.settle(
             ack.channel, ack.consumer, seqs
         )
-        self._backing.ack(seqs)
+        if letters is None:
+            self._backing.ack(seqs)
+        else:
+            letters.take_unacked(seqs)
         self.charge(len(seqs))
         if unblocked:
             self._go_on()
@@ -449,6 +437,13 @@ class AmqQueue(GenServer):
         if self._overflow is not None:
             self._keep_limits(self._overflow, before_delivery=True)
         self._go_on()
+
+    def _give_up(self, seqs: list[int]) -> None:
+        """Dead-letter or drop unacked messages that came back too often."""
+        if (letters := self._dead_letters()) is not None:
+            letters.take_unacked(seqs, DELIVERY_LIMIT)
+        else:
+            self._backing.ack(seqs)
 
     def _requeue_later(self) -> Requeueing:
         if self._requeueing is None:
@@ -579,7 +574,7 @@ class AmqQueue(GenServer):
 
     # Calls.
 
-    def _get(self, get: mail.Get) -> _Got | Any:
+    def _get(self, get: mail.Get) -> Any:
         self._touch()
         if self._expiry.may_expire and not self._drop_expired():
             return NOREPLY
@@ -594,9 +589,12 @@ class AmqQueue(GenServer):
         if not get.no_ack:
             seq = fetched.seqs[0]
             self._channel_record(get.channel).owe(fetched.seqs)
+        message, counts = fetched.messages[0], self._backing.counts
+        if counts is not None:
+            message = counts.got(message, fetched.seqs[0], get.no_ack)
         if self._expiry.may_expire:
             self._drop_expired()
-        return self.ref, fetched.messages[0], seq, bool(fetched.redelivered), self._ready
+        return self.ref, message, seq, bool(fetched.redelivered), self._ready
 
     def _stat(self, stat: mail.Stat) -> tuple[int, int]:
         if stat.touch:

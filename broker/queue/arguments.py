@@ -1,12 +1,10 @@
 """Checks of the arguments of queue.declare and basic.consume, with RabbitMQ's error texts.
 
-Every argument that RabbitMQ 3.10 knows is checked here, also those without effect so far or of other
-queue types. ``ORDER`` is RabbitMQ's order of checks, so that the first error is the same. Unknown
-arguments are stored and ignored.
+Every argument that RabbitMQ 3.10 knows is checked here, also those without effect so far. ``_CHECKS`` has
+RabbitMQ's order of checks, so that the first error is the same. Unknown arguments are stored and ignored.
 
-Quorum queues and streams: a declare that RabbitMQ refuses is refused with its text. All others are
-refused as an unsupported type, because Leveret has no such queue, and a classic one in its place would
-break promises that the client relies on.
+Streams: a declare that RabbitMQ refuses is refused with its text. All others are refused as an unsupported
+type, because Leveret has no streams, and a queue in their place would break promises that the client relies on.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from leveret.amqp.erlang_text import binary
 from leveret.amqp.errors import PreconditionFailed, ResourceLocked
 from leveret.amqp.tables import type_name
 from leveret.broker.queue.equivalence import assert_argument, assert_property
+from leveret.broker.queue.queue_types import QUEUE_TYPE, STREAM, TYPES, QueueType, type_of
 from leveret.core.limits import PRIORITIES_MAX, TTL_MS_MAX
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from leveret.broker.queue.registry import QueueEntry
 
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
-QUEUE_TYPE: Final = "x-queue-type"
 _IDLE_KEYS: Final = frozenset({
     "max-in-memory-length", "max-in-memory-bytes", "queue-version", "queue-master-locator",
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",
@@ -33,7 +31,6 @@ _IDLE_KEYS: Final = frozenset({
 })  # fmt: skip
 WITHOUT_EFFECT: Final = _IDLE_KEYS | {f"x-{key}" for key in _IDLE_KEYS}
 """Keys of policies and arguments of queues that are checked, stored and shown, and not carried out so far."""
-CLASSIC: Final = "classic"
 
 _INTEGERS: Final = frozenset("bBsuIilL")
 _SERVER_NAMED: Final = "amq.gen-"
@@ -136,7 +133,6 @@ def _listed(text: str) -> str:
     return printed[2:-2] if printed.startswith('<<"') else f"[{','.join(map(str, wire))}]"
 
 
-_TYPES: Final = (b"classic", b"quorum", b"stream")
 _CHECKS: Final[dict[str, Check]] = {
     "x-expires": _expires,
     "x-message-ttl": _ttl,
@@ -154,33 +150,17 @@ _CHECKS: Final[dict[str, Check]] = {
     "x-queue-mode": _named((b"default", b"lazy"), "queue mode"),
     "x-queue-version": _version,
     "x-single-active-consumer": _bool,
-    QUEUE_TYPE: _named(_TYPES, "queue type"),
+    QUEUE_TYPE: _named(tuple(name.encode() for name in TYPES), "queue type"),
     "x-quorum-initial-group-size": _positive,
     "x-max-age": _anything,
     "x-stream-max-segment-size-bytes": _not_negative,
     "x-initial-cluster-size": _positive,
-    "x-queue-leader-locator": _longstr,
+    "x-queue-leader-locator": _one_of(
+        (b"client-local", b"balanced", b"random", b"least-leaders"), "invalid_queue_locator_arg"
+    ),
     "x-queue-master-locator": _locator,
     "x-delivery-limit": _anything,
 }
-ORDER: Final = (
-    "x-expires", "x-message-ttl", DEAD_LETTER_EXCHANGE, "x-dead-letter-routing-key",
-    "x-max-length", "x-max-length-bytes", "x-max-priority", "x-overflow", "x-queue-mode",
-    "x-queue-version", "x-single-active-consumer", QUEUE_TYPE, "x-queue-master-locator",
-)  # fmt: skip
-_KNOWN_TO: Final[Mapping[str, frozenset[str]]] = {
-    "classic": frozenset(ORDER),
-    "quorum": frozenset({
-        DEAD_LETTER_EXCHANGE, "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-expires",
-        "x-max-length", "x-max-length-bytes", "x-max-in-memory-length", "x-max-in-memory-bytes",
-        "x-overflow", "x-single-active-consumer", QUEUE_TYPE, "x-quorum-initial-group-size",
-        "x-delivery-limit", "x-message-ttl", "x-queue-leader-locator",
-    }),
-    "stream": frozenset({
-        "x-max-length-bytes", QUEUE_TYPE, "x-max-age", "x-stream-max-segment-size-bytes",
-        "x-initial-cluster-size", "x-queue-leader-locator",
-    }),
-}  # fmt: skip
 _CONSUMER_CHECKS: Final[dict[str, Check]] = {
     "x-priority": _integer,
     "x-cancel-on-ha-failover": _bool,
@@ -188,6 +168,10 @@ _CONSUMER_CHECKS: Final[dict[str, Check]] = {
         "F"
     ),  # of the AMQP 1.0 plug-in; RabbitMQ fails with 541 when it is no table
 }
+
+
+_OF_CONSUMERS: Final = frozenset().union(*(each.consumer_arguments for each in TYPES.values()))
+_CLASSIC: Final = TYPES["classic"]
 
 
 def check(
@@ -206,22 +190,17 @@ def check(
     """
     what = f"queue '{name}' in vhost '{vhost}'"
     _check_one(QUEUE_TYPE, arguments, what)
-    kind = _type_of(arguments)
-    if kind != CLASSIC and name.startswith(_SERVER_NAMED):
-        raise PreconditionFailed(
-            f"Cannot declare a server-named queue for type rabbit_{kind}_queue"
-        )
-    known = _KNOWN_TO[kind]
+    kind = type_of(arguments)
+    if kind is not _CLASSIC and name.startswith(_SERVER_NAMED):
+        raise PreconditionFailed(f"Cannot declare a server-named queue for type {kind.module}")
     for key in _CHECKS:
-        if key in known:
+        if key in kind.arguments:
             _check_one(key, arguments, what)
     for key in arguments:
-        if key in _CHECKS and key not in known:
-            raise PreconditionFailed(
-                f"invalid arg '{key}' for {what} of queue type rabbit_{kind}_queue"
-            )
-    if kind != CLASSIC:
-        _refuse(kind, what, durable, exclusive, auto_delete)
+        if key in _CHECKS and key not in kind.arguments:
+            raise PreconditionFailed(f"invalid arg '{key}' for {what} of queue type {kind.module}")
+    if kind is not _CLASSIC:
+        _check_properties(kind, what, durable, exclusive, auto_delete)
 
 
 def _check_one(
@@ -233,8 +212,10 @@ def _check_one(
         raise PreconditionFailed(f"invalid arg '{key}' for {what}: {reason}")
 
 
-def _refuse(kind: str, what: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
-    """Refuse a replicated queue: with RabbitMQ's text for a wrong property, else as unsupported."""
+def _check_properties(
+    kind: QueueType, what: str, durable: bool, exclusive: bool, auto_delete: bool
+) -> None:
+    """Refuse a replicated queue with a wrong property, and every stream."""
     for is_wrong, problem in (
         (auto_delete, "auto-delete"),
         (exclusive, "exclusive-owner"),
@@ -242,15 +223,9 @@ def _refuse(kind: str, what: str, durable: bool, exclusive: bool, auto_delete: b
     ):
         if is_wrong:
             raise PreconditionFailed(f"invalid property '{problem}' for {what}")
-    # Differs from RabbitMQ: there are no such queues here.
-    reason = _listed(f"unsupported queue type '{kind}'")
-    raise PreconditionFailed(f"invalid arg '{QUEUE_TYPE}' for {what}: {reason}")
-
-
-def _type_of(arguments: Table) -> str:
-    field = arguments.get(QUEUE_TYPE)
-    kind: str = field[1].decode() if field is not None else CLASSIC
-    return kind
+    if kind.name == STREAM:  # Differs from RabbitMQ: there are none here.
+        reason = _listed(f"unsupported queue type '{kind.name}'")
+        raise PreconditionFailed(f"invalid arg '{QUEUE_TYPE}' for {what}: {reason}")
 
 
 def check_equivalent(
@@ -270,14 +245,15 @@ def check_equivalent(
     assert_property(what, "durable", entry.durable, durable)
     assert_property(what, "auto_delete", entry.auto_delete, auto_delete)
     current = entry.arguments
-    for key in ORDER:
-        if key != QUEUE_TYPE or _is_special(current) or _is_special(arguments):
+    kind = type_of(current)
+    for key in kind.arguments:
+        if key != QUEUE_TYPE or not _is_classic(current, arguments):
             assert_argument(what, key, current, arguments)
 
 
-def _is_special(arguments: Table) -> bool:
-    """Whether the arguments ask for another queue type than classic, the default."""
-    return arguments.get(QUEUE_TYPE, ("S", b"classic")) != ("S", b"classic")
+def _is_classic(*tables: Table) -> bool:
+    """Whether all ask for the queue type classic, by name or by default."""
+    return all(each.get(QUEUE_TYPE, ("S", b"classic")) == ("S", b"classic") for each in tables)
 
 
 def locked(name: str, vhost: str) -> ResourceLocked:
@@ -289,16 +265,16 @@ def locked(name: str, vhost: str) -> ResourceLocked:
     )
 
 
-def check_consumer_arguments(arguments: Table, vhost: str, name: str) -> int:
+def check_consumer_arguments(arguments: Table, entry: QueueEntry) -> int:
     """Return the priority that basic.consume asks for; PreconditionFailed for a wrong argument."""
     if not arguments:
         return 0
-    what = f"queue '{name}' in vhost '{vhost}'"
+    what, kind = str(entry), TYPES[entry.settings.queue_type]
     for key in _CONSUMER_CHECKS:
-        _check_one(key, arguments, what, _CONSUMER_CHECKS)
-    if "x-stream-offset" in arguments:
-        raise PreconditionFailed(
-            f"invalid arg 'x-stream-offset' for {what} of queue type rabbit_classic_queue"
-        )
+        if key in kind.consumer_arguments:
+            _check_one(key, arguments, what, _CONSUMER_CHECKS)
+    for key in arguments:
+        if key in _OF_CONSUMERS and key not in kind.consumer_arguments:
+            raise PreconditionFailed(f"invalid arg '{key}' for {what} of queue type {kind.module}")
     priority: int = arguments["x-priority"][1] if "x-priority" in arguments else 0
     return priority

@@ -372,8 +372,11 @@ class Consumers:
 def refuses(consumers: Consumers | None, spec: Consume, settings: QueueSettings) -> bool:
     """Whether a consumer cannot be added beside the others, since one of them is exclusive, or it wants to be.
 
-    A queue with a single active consumer takes no exclusive one at all, as in RabbitMQ.
+    A queue with a single active consumer takes no exclusive one at all, and a quorum queue ignores the flag,
+    as in RabbitMQ.
     """
+    if settings.is_quorum:
+        return False
     if spec.exclusive and settings.single_active_consumer:
         return True
     if consumers is None or not consumers.count:

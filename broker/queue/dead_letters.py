@@ -414,9 +414,12 @@ class DeadLetters:
             elif target.state != "deleted":
                 self._retry_later(batch, target)
         store, msg_no = self._store(), 0
-        if batch.persistent and store is not None:
+        kept = running
+        if not batch.persistent:
+            kept = [target for target in running if target.settings.is_quorum]
+        if kept and store is not None:
             body_bytes = batch.size_bytes - batch.head_bytes
-            msg_no = write_for(store, running, batch.messages, True, body_bytes)
+            msg_no = write_for(store, kept, batch.messages, True, body_bytes)
         source = self._source
         publisher = (source.ref, len(batch.messages), batch.size_bytes, batch.first)
         for target in running:
@@ -425,10 +428,11 @@ class DeadLetters:
             if ref not in self._monitors:
                 self._monitors[ref] = source.monitor(ref)
             batch.owes(target, ref)
-            own_no = msg_no if target.queue_no else 0
+            persistent = batch.persistent or target.settings.is_quorum
+            own_no = msg_no if persistent and target.queue_no else 0
             letters = Publish(
                 batch.messages,
-                batch.persistent,
+                persistent,
                 [publisher],
                 None,
                 own_no,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumers import Consumers
     from leveret.broker.queue.expiry import MessageExpiry
     from leveret.broker.queue.publishers import Publishers
-    from leveret.queue_backing.api import Fetched, QueueOperations
+    from leveret.queue_backing.api import Fetched
+    from leveret.queue_backing.proxy import BackingProxy
 
 
 class Dispatch:
@@ -33,7 +34,7 @@ class Dispatch:
         runtime: Runtime,
         queue: Ref,
         durable: bool,
-        backing: QueueOperations,
+        backing: BackingProxy,
         expiry: MessageExpiry,
     ) -> None:
         self._runtime = runtime
@@ -122,11 +123,16 @@ class Dispatch:
             fetched, _ = self._backing.fetchwhile(alive, room, DELIVERY_BATCH_BYTES)
         else:
             fetched = self._backing.fetch(room, DELIVERY_BATCH_BYTES, ack_required)
-        if fetched.messages:
+        messages, counts = fetched.messages, self._backing.counts
+        if messages:
+            if counts is not None:
+                messages = counts.shown(fetched)
+                if not ack_required:
+                    counts.forget(fetched.seqs)
             seqs = fetched.seqs if ack_required else None
-            allotments = consumers.deal(len(fetched.messages))
+            allotments = consumers.deal(len(messages))
             done = deliver(
-                self._runtime, self._queue, allotments, fetched.messages, seqs, fetched.redelivered
+                self._runtime, self._queue, allotments, messages, seqs, fetched.redelivered
             )
             if done:
                 self._backing.ack(done)

@@ -2,7 +2,9 @@
 
 The lowest of all limits holds, whether an argument, a policy or an operator policy sets it; for other
 settings an argument overrules a policy, and an operator policy does not count. As in RabbitMQ 3.10.8,
-``rabbit_amqqueue_process:process_args_policy`` and ``rabbit_policy:get``.
+``rabbit_amqqueue_process:process_args_policy`` and ``rabbit_policy:get``. Of a quorum queue a policy overrules
+``x-expires`` and ``x-overflow``, and the overflow ``reject-publish-dlx`` counts as ``drop-head``
+(``rabbit_quorum_queue:ra_machine_config``).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, QUORUM
 from leveret.core.limits import PRIORITIES_MAX, TTL_MS_MAX
 from leveret.queue_backing.api import QueueMode
 
@@ -23,8 +26,13 @@ Arguments: TypeAlias = "dict[str, tuple[str, Any]]"
 
 
 class QueueSettings(Struct):
-    """The settings that arguments and policies make; None = neither does."""
+    """The settings that arguments and policies make; None = neither does.
 
+    Attributes:
+        delivery_limit: a message that has come back more often is dropped.
+    """
+
+    queue_type: str = CLASSIC
     expires_ms: int | None = None
     message_ttl_ms: int | None = None
     max_length: int | None = None
@@ -35,6 +43,11 @@ class QueueSettings(Struct):
     dead_letter_exchange: str | None = None
     dead_letter_routing_key: str | None = None
     single_active_consumer: bool = False
+    delivery_limit: int | None = None
+
+    @property
+    def is_quorum(self) -> bool:
+        return self.queue_type == QUORUM
 
     @property
     def highest_priority(self) -> int:
@@ -49,6 +62,7 @@ _LIMITS: Final[Mapping[str, str]] = {
     "message-ttl": "message_ttl_ms",
     "max-length": "max_length",
     "max-length-bytes": "max_length_bytes",
+    "delivery-limit": "delivery_limit",
 }
 _CHOICES: Final[Mapping[str, str]] = {
     "overflow": "overflow",
@@ -60,8 +74,12 @@ _FIELDS: Final = {
     **{f"x-{key}": attribute for key, attribute in (*_LIMITS.items(), *_CHOICES.items())},
     "x-max-priority": "max_priority",
     "x-single-active-consumer": "single_active_consumer",
+    QUEUE_TYPE: "queue_type",
 }
+_DELIVERY_LIMIT: Final = "x-delivery-limit"
 _TIMES: Final = frozenset({"expires", "message-ttl"})
+_POLICY_OVERRULES: Final = frozenset({"expires", "overflow"})  # the argument of a quorum queue
+_INTEGERS: Final = frozenset("bBsuIilL")
 
 
 def settings_of(arguments: Arguments) -> QueueSettings:
@@ -69,11 +87,21 @@ def settings_of(arguments: Arguments) -> QueueSettings:
     values: dict[str, Any] = {}
     for name, attribute in _FIELDS.items():
         if name in arguments:
-            value = arguments[name][1]
+            letter, value = arguments[name]
+            if name == _DELIVERY_LIMIT and letter not in _INTEGERS:
+                continue  # RabbitMQ does not check it, and no count is larger than anything else
             values[attribute] = (
                 value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
             )
-    return QueueSettings(**values) if values else NO_SETTINGS
+    if values.get("queue_type") == CLASSIC:
+        del values["queue_type"]
+    return _effective(QueueSettings(**values)) if values else NO_SETTINGS
+
+
+def _effective(settings: QueueSettings) -> QueueSettings:
+    if settings.is_quorum and settings.overflow == "reject-publish-dlx":
+        settings.overflow = None
+    return settings
 
 
 class AppliedPolicies:
@@ -109,11 +137,14 @@ def settings_under(own: QueueSettings, definition: Mapping[str, Any]) -> QueueSe
             if key in _TIMES:
                 limit = min(limit, TTL_MS_MAX)  # policies may have larger ones
             argument = getattr(own, attribute)
-            changes[attribute] = limit if argument is None else min(limit, argument)
+            if argument is not None and not (own.is_quorum and key in _POLICY_OVERRULES):
+                limit = min(limit, argument)
+            changes[attribute] = limit
     for key, attribute in _CHOICES.items():
-        if key in definition and getattr(own, attribute) is None:
+        is_free = getattr(own, attribute) is None or (own.is_quorum and key in _POLICY_OVERRULES)
+        if key in definition and is_free:
             changes[attribute] = definition[key]
-    return replace(own, **changes) if changes else own
+    return _effective(replace(own, **changes)) if changes else own
 
 
 NO_POLICIES: Final = AppliedPolicies()

@@ -2,8 +2,8 @@
 
 To everything at most one policy and at most one operator policy apply: of those whose pattern is found
 in the name and whose ``apply-to`` fits, the one of the highest priority. Among equal priorities the
-first by name is taken, where RabbitMQ takes any. A policy with a key that belongs to other queue types
-only (``NOT_FOR_CLASSIC``) does not apply to a classic queue at all, the rest of its keys included.
+first by name is taken, where RabbitMQ takes any. A policy with a key that belongs to other queue types only
+(``queue_types.py``) does not apply to a queue at all, the rest of its keys included.
 
 Where both set a key the operator's is a ceiling: the lesser value holds. An argument of the queue
 itself is stronger than either, except for limits, of which again the least holds (``settings_under``).
@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.broker.mail import PolicyChanged
 from leveret.broker.queue.queue_settings import (
@@ -31,6 +31,7 @@ from leveret.broker.queue.queue_settings import (
     settings_of,
     settings_under,
 )
+from leveret.broker.queue.queue_types import CLASSIC, TYPES
 from leveret.broker.vhost.patterns import Pattern, compile_pattern
 from leveret.core.slices import TurnBudget, sliced
 from leveret.routing.exchange import ALTERNATE_EXCHANGE
@@ -42,14 +43,12 @@ if TYPE_CHECKING:
     from leveret.routing.exchange import Exchange
     from leveret.routing.topology import Topology
 
-NOT_FOR_CLASSIC: Final = frozenset({
-    "max-age", "stream-max-segment-size-bytes", "queue-leader-locator", "initial-cluster-size",
-    "delivery-limit", "dead-letter-strategy",
-})  # fmt: skip
 TRIED_AT_ONCE: Final = 10
 """Expressions tried before the clock is asked whether a look-up pauses."""
 
-Kind: TypeAlias = Literal["queues", "exchanges"]
+EXCHANGES: Final = "exchanges"
+Kind: TypeAlias = str
+"""``EXCHANGES``, or the name of a queue type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +96,11 @@ class Policies:
         self._found = None
         self._version += 1
 
-    def of_queue(self, name: str) -> AppliedPolicies:
-        return self._of(name, "queues") if self else NO_POLICIES
+    def of_queue(self, name: str, queue_type: str = CLASSIC) -> AppliedPolicies:
+        return self._of(name, queue_type) if self else NO_POLICIES
 
     def of_exchange(self, name: str) -> AppliedPolicies:
-        return self._of(name, "exchanges") if self else NO_POLICIES
+        return self._of(name, EXCHANGES) if self else NO_POLICIES
 
     def search(self, name: str, kind: Kind) -> Iterator[None]:
         """Look up which policies apply; yields where others should run.
@@ -142,10 +141,12 @@ class Policies:
 
 
 def _fits(row: PolicyRow) -> Iterator[Kind]:
-    if row.apply_to != "exchanges" and NOT_FOR_CLASSIC.isdisjoint(row.definition):
-        yield "queues"
+    if row.apply_to != "exchanges":
+        for each in TYPES.values():
+            if each.foreign_keys.isdisjoint(row.definition):
+                yield each.name
     if row.apply_to != "queues":
-        yield "exchanges"
+        yield EXCHANGES
 
 
 def _name_of(row: PolicyRow | None) -> str | None:
@@ -154,7 +155,7 @@ def _name_of(row: PolicyRow | None) -> str | None:
 
 def apply_to_queue(policies: Policies, entry: QueueEntry) -> bool:
     """Set the policies that apply to a queue; return whether they changed."""
-    applied = policies.of_queue(entry.name)
+    applied = policies.of_queue(entry.name, entry.settings.queue_type)
     before, entry.applied = entry.applied, applied
     if before is applied or (before.policy, before.operator) == (applied.policy, applied.operator):
         return False
@@ -183,11 +184,11 @@ async def apply_to_all(
     in its entry.
     """
     async for exchange in sliced(list(topology.exchanges.values())):
-        await _paced(policies, exchange.name, "exchanges")
+        await _paced(policies, exchange.name, EXCHANGES)
         apply_to_exchange(policies, exchange)
     topology.touch()
     async for entry in sliced(list(topology.queues.values())):
-        await _paced(policies, entry.name, "queues")
+        await _paced(policies, entry.name, entry.settings.queue_type)
         if apply_to_queue(policies, entry) and entry.ref is not None:
             runtime.send(entry.ref, PolicyChanged())
 

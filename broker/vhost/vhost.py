@@ -17,19 +17,26 @@ from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed
-from leveret.amqp.errors import InternalError, NotFound, PreconditionFailed
+from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
 from leveret.broker.mail import Delete
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
 from leveret.broker.queue.calls import GONE, ask_queue
 from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import backing_of, forget_messages, new_queue_no, number_transient
+from leveret.broker.queue.queue_types import type_of
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.outside import granted
-from leveret.broker.vhost.policies import Kind, Policies, apply_to_exchange, apply_to_queue
+from leveret.broker.vhost.policies import (
+    EXCHANGES,
+    Kind,
+    Policies,
+    apply_to_exchange,
+    apply_to_queue,
+)
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
 from leveret.core.log.floods import SOURCE
@@ -77,6 +84,7 @@ class VHost:
         is_recovered: its queues have been started since its actors were.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
+        quorum_queues: how many it has; publishers to a vhost without one need not look for them.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         firehose: gets copies of all messages; None while it is off.
     """
@@ -102,6 +110,7 @@ class VHost:
         self.is_recovered = False
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
+        self.quorum_queues = 0
         self.is_closing = False
         self.firehose: Firehose | None = None
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
@@ -175,7 +184,7 @@ class VHost:
         exchange_rules.refuse_default(name)
         self.access.check_exchange(user, self.name, name, "configure")
         if name not in self.topology.exchanges:
-            yield from self._find_policies(name, "exchanges")
+            yield from self._find_policies(name, EXCHANGES)
         yield from self.deletions.name_free(EXCHANGE, name)
         current = self.topology.exchanges.get(name)
         if current is not None:
@@ -304,7 +313,7 @@ class VHost:
         check = self.access.check_queue
         yield from granted(partial(check, user, self.name, name, "configure"))
         if name not in self.topology.queues:
-            yield from self._find_policies(name, "queues")
+            yield from self._find_policies(name, type_of(method.arguments).name)
         yield from self.deletions.name_free(QUEUE, name)
         current = self.topology.queues.get(name)
         if current is not None:
@@ -334,6 +343,8 @@ class VHost:
                 log.error("queue not declared queue=%s vhost=%s error=%s", name, self.name, error)
                 raise InternalError() from error
         yield from self.add_queue(entry, user.name)
+        if entry.settings.is_quorum:
+            log.info("quorum queue has one replica queue=%s vhost=%s", name, self.name)
         if idle := queue_arguments.without_effect(method.arguments):
             log.warning(
                 "queue arguments are without effect so far queue=%s vhost=%s user=%s name=%s"
@@ -396,6 +407,7 @@ class VHost:
         entry.vhost = self
         apply_to_queue(self.policies, entry)
         self.topology.add_queue(entry.name, entry)
+        self.quorum_queues += entry.settings.is_quorum
         if entry.exclusive is not None:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
 
@@ -432,6 +444,9 @@ class VHost:
         if name not in self.topology.queues:
             return 0
         entry = self.find_queue(name, client.reader)
+        if entry.settings.is_quorum:
+            _refuse_condition(entry, "if-unused", if_unused)
+            _refuse_condition(entry, "if-empty", if_empty)
         return (yield from self._delete(entry, if_unused, if_empty))
 
     def _delete(self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False) -> Steps:
@@ -466,6 +481,7 @@ class VHost:
         if self.topology.queues.get(entry.name) is not entry:
             return
         removal = self.topology.remove_queue(entry.name)
+        self.quorum_queues -= entry.settings.is_quorum
         if entry.exclusive is not None:
             owned = self._exclusive.get(entry.exclusive)
             if owned is not None:
@@ -548,4 +564,12 @@ class VHost:
             binding.destination,
             binding.key,
             binding.arguments if arguments is None else arguments,
+        )
+
+
+def _refuse_condition(entry: QueueEntry, flag: str, is_set: bool) -> None:
+    if is_set:
+        raise NotImplemented_(
+            f"cannot delete {entry}. queue.delete operations with {flag} flag set are not supported"
+            " by quorum queues"
         )

@@ -44,6 +44,7 @@ from leveret.core.files import Files
 from leveret.core.log.loggers import logger
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
+from leveret.msg_store.format.count_file import CountFile, Counts
 from leveret.msg_store.format.errors import EpochUsed
 from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
 from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
@@ -109,12 +110,15 @@ class Opened:
     rdq_log: AppendLog
     journal_log: AppendLog
     index_files: IndexFiles
+    count_file: CountFile
+    counts: Counts  # what it held: how often messages came back
 
     def close(self) -> None:
         """Close all files; for a caller that does not make a ``MsgStore`` of it."""
         self.rdq_log.close()
         self.journal_log.close()
         self.recovered.index.close()
+        self.count_file.close()
         self.folder.close()
 
 
@@ -213,6 +217,7 @@ class Recovery:
         core = self._opened(recovered.memtables)
         self._remove_segments(recovered.memtables)
         self._write_report()
+        count_file = CountFile(self._folder, self._identity, self._where.now_ms)
         return Opened(
             self._folder,
             self._where.ballast,
@@ -223,6 +228,8 @@ class Recovery:
             self._rdq_log,
             self._journal_log,
             self._index_files,
+            count_file,
+            count_file.read(),
         )
 
     def _judged(self, damage: str) -> Recovered:

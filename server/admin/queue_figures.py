@@ -16,7 +16,7 @@ from leveret.server.admin import rows as admin_rows
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable
 
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.registry import QueueEntry
@@ -47,8 +47,10 @@ async def queue_rows(
         await asyncio.sleep(0)
 
 
-async def totals(runtime: Runtime, vhosts: Iterable[VHost]) -> tuple[dict[str, int], list[Row]]:
+async def totals(runtime: Runtime, vhosts: Collection[VHost]) -> tuple[dict[str, int], list[Row]]:
     """Return the sums of ``COUNTS`` and ``memory`` over all queues, and the ``LARGEST`` by messages.
+
+    The sums also have ``count``, the number of queues, and ``quorum``, that of quorum queues.
 
     The largest queues have their ``PLACES`` too, except transient queues, which have none.
     """
@@ -68,6 +70,7 @@ async def totals(runtime: Runtime, vhosts: Iterable[VHost]) -> tuple[dict[str, i
             heapq.heappush(largest, ranked)
         elif ranked > largest[0]:
             heapq.heapreplace(largest, ranked)
+    sums["quorum"] = sum(vhost.quorum_queues for vhost in vhosts)
     return sums | {"count": -number}, [row for _, _, row in sorted(largest, reverse=True)]
 
 

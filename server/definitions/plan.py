@@ -191,7 +191,9 @@ class Plan:
         if row.name in vhost.topology.queues or place in self.queues or self._is_reserved(row):
             return
         _check_name(row.name)
-        queue_arguments.check(row.arguments, row.vhost, row.name, durable=row.durable)
+        queue_arguments.check(
+            row.arguments, row.vhost, row.name, durable=row.durable, auto_delete=row.auto_delete
+        )
         encode_table(row.arguments)
         self.queues[place] = row
 

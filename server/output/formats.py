@@ -63,6 +63,11 @@ def status(found: Row) -> str:
         f"consumers    {found['consumers']}",
         f"queues       {queues['count']}, messages {queues['messages_ready']} ready "
         f"{queues['messages_unacknowledged']} unacknowledged",
+        *(
+            [f"             {queues['quorum']} quorum queues, one replica each"]
+            if queues["quorum"]
+            else []
+        ),
         f"actors       {found['actors']}",
         f"memory       {_size(memory['used_bytes'])} used, limit {_size(memory['limit_bytes'])}",
         *_memory_parts(memory["parts"]),

@@ -164,6 +164,54 @@ LETTERS = {
     ),
 }
 
+_COUNTS, _COUNT_FILE = "broker/queue/delivery_counts.py", "msg_store/format/count_file.py"
+_COUNT_LOG, _PROXY = "msg_store/delivery_counts.py", "queue_backing/proxy.py"
+
+DELIVERY_COUNTS = {
+    "the limit is reached one time too early": Mutant(
+        _COUNTS, "and count > limit:", "and count >= limit:"
+    ),
+    "what is given up keeps its count": Mutant(
+        _COUNTS, "                counts.pop(seq, None)\n", ""
+    ),
+    "a policy that goes leaves its counts": Mutant(
+        _COUNTS, "            before.forget_all()", "            pass"
+    ),
+    "counts are shown by classic queues": Mutant(
+        _COUNTS, "if not self.are_shown or not fetched", "if not fetched"
+    ),
+    "acked messages keep their counts": Mutant(
+        _PROXY, "            self.counts.forget(seqs)", "            pass"
+    ),
+    "expired messages keep their counts": Mutant(
+        _PROXY, "        counts.forget(gone[: dropped.count])\n", ""
+    ),
+    "purged messages keep their counts": Mutant(
+        _PROXY, "            self.counts.forget_all()", "            pass"
+    ),
+    "messages that are given up are requeued": Mutant(
+        _PROXY, "            seqs = self.counts.came_back", "            self.counts.came_back"
+    ),
+    "damaged records of counts are read": Mutant(
+        _COUNT_FILE, "if extend(seed, fields) != _CRC.unpack_from(data, at)[0]:", "if False:"
+    ),
+    "the end of a file is not where its damage begins": Mutant(
+        _COUNT_FILE, "if end == len(data) and header", "if header"
+    ),
+    "a write that failed is not made good": Mutant(
+        _COUNT_FILE, "file, self._file = self._file, None  #", "file = self._file  #"
+    ),
+    "changes before a purge are written behind it": Mutant(
+        _COUNT_LOG, "        self._changed.pop(queue_no, None)\n", ""
+    ),
+    "an error ends the writing": Mutant(
+        _COUNT_LOG, "            self._write_in(RETRY_S)", "            pass"
+    ),
+    "what changes during a write waits for ever": Mutant(
+        _COUNT_LOG, "            self._write_in(0.0)", "            pass"
+    ),
+}
+
 DEFINITIONS = {
     "clients are let in before the queues are started": Mutant(
         _VHOST, "return self.is_up and self.is_recovered", "return self.is_up"

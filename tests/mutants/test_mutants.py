@@ -169,6 +169,13 @@ PARTS = {
         ),
         Mutant("broker/queue/dead_letters.py", "**Bounds.**", "**Bounds.**"),
     ),
+    "delivery counts": Faults(
+        "",
+        broker_mutants.DELIVERY_COUNTS,
+        suite("broker", "queue/delivery_counts", "queue/delivery_limit")
+        + suite("msg_store", "delivery_counts", "format/count_file"),
+        Mutant("msg_store/delivery_counts.py", "WRITE_S: Final", "WRITE_S: Final"),
+    ),
     "definitions": Faults(
         "",
         broker_mutants.DEFINITIONS,

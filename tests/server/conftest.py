@@ -52,6 +52,7 @@ STATUS = {
     },
     "queues": {
         "count": 1,
+        "quorum": 0,
         "messages_ready": 5,
         "messages_unacknowledged": 6,
         "largest": [

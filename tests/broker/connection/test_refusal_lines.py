@@ -210,6 +210,7 @@ def operator_closes(client: Client) -> None:
 
 
 Q = m.QueueDeclare("q")
+QUORUM = durable("q", arguments={"x-queue-type": ("S", b"quorum")})
 X = m.ExchangeDeclare("x")
 LONG: tuple[str, Any] = ("l", 5)
 TEXT: tuple[str, Any] = ("S", b"y")
@@ -267,8 +268,8 @@ REFUSALS = [
          m.QueueDeclare("", arguments=arguments(x_queue_type=("S", b"quorum")))),
     soft(406, "queue.declare", "invalid property 'non-durable'",
          m.QueueDeclare("q", arguments=arguments(x_queue_type=("S", b"quorum")))),
-    soft(406, "queue.declare", "unsupported queue type 'quorum'",
-         durable("q", arguments=arguments(x_queue_type=("S", b"quorum")))),
+    soft(406, "queue.declare", "unsupported queue type 'stream'",
+         durable("q", arguments=arguments(x_queue_type=("S", b"stream")))),
     soft(406, "queue.bind", "Invalid x-match field type", Q,
          m.QueueBind("q", "amq.headers", "", arguments=arguments(x_match=LONG))),
     soft(406, "queue.bind", "Invalid x-match field value", Q,
@@ -287,6 +288,14 @@ REFUSALS = [
          m.BasicConsume("q", "u")),
     hard(530, "basic.consume", "attempt to reuse consumer tag 't'", Q, m.BasicConsume("q", "t"),
          m.BasicConsume("q", "t"), channel=1),
+    # Quorum queues.
+    hard(540, "queue.delete", "queue.delete operations with if-unused flag set are not supported",
+         QUORUM, m.QueueDelete("q", if_unused=True), channel=1),
+    hard(540, "basic.consume", "does not support global qos", QUORUM, m.BasicQos(0, 5, True),
+         m.BasicConsume("q"), channel=1),
+    soft(405, "basic.get", "not supported by quorum queues with single active consumer",
+         durable("q", arguments=arguments(x_queue_type=("S", b"quorum"), x_single_active_consumer=("t", True))),
+         m.BasicGet("q")),
     # Messages and settlement.
     soft(406, "basic.publish", "user_id property set to 'hare'", Q, publish(user_id="hare")),
     soft(406, "basic.publish", "delivery_mode_unknown,7", Q, publish(delivery_mode=7)),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.queue.queue_settings import NO_POLICIES, NO_SETTINGS
+from leveret.broker.queue.queue_settings import NO_POLICIES, NO_SETTINGS, QueueSettings
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.core.limits import TTL_MS_MAX
@@ -51,7 +51,8 @@ LAZY = {"queue_mode": "lazy"}
         ([row("q", **LAZY), row("p", **LAZY)], "p", "p"),
         ([row("p", priority=-1, **LAZY), row("q", "^x", **LAZY)], "p", "p"),
         ([row("p", **LAZY), row("q", priority=1, max_age="1D", **LAZY)], "p", "q"),
-        ([row("p", **LAZY), row("q", priority=1, delivery_limit=1)], "p", "q"),
+        ([row("p", **LAZY), row("q", priority=1, delivery_limit=1)], "q", "q"),
+        ([row("p", **LAZY), row("q", priority=1, dead_letter_strategy="at-most-once")], "p", "q"),
         ([row("p", "^a", **LAZY), row("p", "^b", **LAZY)], None, None),
     ],
 )
@@ -140,6 +141,65 @@ def test_of_everything_else_the_argument_holds() -> None:
     assert (settings.dead_letter_exchange, settings.dead_letter_routing_key) == ("mine", "k")
 
 
+QUORUM = {"x-queue-type": ("S", b"quorum")}
+
+
+def quorum(*rows: PolicyRow, **arguments: Any) -> QueueSettings:
+    """The settings of a quorum queue under policies."""
+    given = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
+    entry = QueueEntry("/", "q", durable=True, arguments=QUORUM | given)
+    apply_to_queue(policies(*rows), entry)
+    return entry.settings
+
+
+def test_of_a_quorum_queue_a_policy_overrules_expiry_and_overflow() -> None:
+    settings = quorum(
+        row("p", expires=9, overflow="reject-publish", message_ttl=9, max_length=9, delivery_limit=9),
+        expires=("l", 5), overflow=("S", b"drop-head"), message_ttl=("l", 5), max_length=("l", 5),
+        delivery_limit=("l", 5),
+    )  # fmt: skip
+
+    assert (settings.expires_ms, settings.overflow) == (9, "reject-publish")
+    assert (settings.message_ttl_ms, settings.max_length, settings.delivery_limit) == (5, 5, 5)
+
+
+def test_an_overflow_that_quorum_queues_do_not_have_is_drop_head() -> None:
+    dead = "reject-publish-dlx"
+
+    assert quorum(overflow=("S", dead.encode())).overflow is None
+    assert quorum(row("p", overflow=dead), overflow=("S", b"reject-publish")).overflow is None
+
+
+@pytest.mark.parametrize(
+    ("field", "limit"),
+    [(("l", 3), 3), (("l", -1), -1), (("S", b"a"), None), (("t", True), None), (("d", 2.5), None)],
+)
+def test_a_delivery_limit_is_a_number(field: tuple[str, Any], limit: int | None) -> None:
+    assert quorum(delivery_limit=field).delivery_limit == limit
+
+
+@pytest.mark.parametrize(
+    ("definition", "applies"),
+    [
+        ({"delivery_limit": 1}, True),
+        ({"dead_letter_strategy": "at-least-once"}, True),
+        ({"max_in_memory_length": 1}, True),
+        ({"message_ttl": 1}, True),
+        ({"queue_leader_locator": "balanced"}, True),
+        ({"queue_version": 1}, True),
+        ({"queue_mode": "lazy"}, False),
+        ({"ha_mode": "all"}, False),
+        ({"queue_master_locator": "random"}, False),
+        ({"max_age": "1D"}, False),
+        ({"message_ttl": 1, "queue_mode": "lazy"}, False),
+    ],
+)
+def test_policies_that_apply_to_quorum_queues(definition: dict[str, Any], applies: bool) -> None:
+    found = policies(row("p", **definition))
+
+    assert name_of(found.of_queue("q", "quorum").policy) == ("p" if applies else None)
+
+
 def test_times_beyond_what_an_argument_may_say_are_cut() -> None:
     entry = QueueEntry("/", "q")
 
@@ -188,7 +248,7 @@ def many() -> Policies:
 def test_a_look_up_through_many_policies_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     found = many()
 
-    assert sum(1 for _ in found.search("q", "queues")) == 9
+    assert sum(1 for _ in found.search("q", "classic")) == 9
 
     monkeypatch.setattr(found, "search", None)  # what was found is taken
     assert name_of(found.of_queue("q").policy) == "last"
@@ -197,7 +257,7 @@ def test_a_look_up_through_many_policies_pauses(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("removed", ["last", "p000"])
 def test_a_policy_changed_during_a_look_up_counts(removed: str) -> None:
     found = many()
-    look_up = found.search("q", "queues")
+    look_up = found.search("q", "classic")
 
     next(look_up)
     found.put(row("new", priority=1, **LAZY))
@@ -211,8 +271,8 @@ def test_a_policy_changed_during_a_look_up_counts(removed: str) -> None:
 def test_a_finding_is_of_its_name_and_kind_only() -> None:
     found = policies(row("p", "^q", apply_to="queues", **LAZY))
 
-    for name, kind in (("q", "queues"), ("q", "exchanges"), ("r", "queues")):
-        for _ in found.search(name, kind):  # type: ignore[arg-type]
+    for name, kind in (("q", "classic"), ("q", "quorum"), ("q", "exchanges"), ("r", "classic")):
+        for _ in found.search(name, kind):
             pass
         assert name_of(found.of_queue("q").policy) == "p"
         assert found.of_queue("r") is NO_POLICIES

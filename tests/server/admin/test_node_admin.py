@@ -18,6 +18,7 @@ from leveret.server.admin.rows import socket_counts
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.server.errors import RefusedError
+from leveret.server.output import formats
 from leveret.server.perf import args
 from leveret.server.perf.client import Connection, Target, connect
 from leveret.server.perf.report import Reporter
@@ -247,6 +248,30 @@ async def test_all_connections_of_a_vhost_are_closed(admin: NodeAdmin, broker: B
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - bye")
 
 
+async def test_quorum_queues_are_named_everywhere(
+    admin: NodeAdmin, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "leveret")
+    channel = await client.channel()
+    arguments = {"x-queue-type": "quorum"}
+    for _ in range(2):
+        await channel.declare_queue("q", durable=True, arguments=arguments)
+
+    (row,) = await admin.vhosts.list_queues("/")
+    document = await admin.definitions.export_definitions()
+    assert (row["type"], document["queues"][0]["type"]) == ("quorum", "quorum")
+    status = await admin.status()
+    assert status["queues"]["quorum"] == 1
+    assert "\n             1 quorum queues, one replica each\n" in formats.status(status)
+    lines = [each.getMessage() for each in caplog.records if "quorum" in each.getMessage()]
+    assert lines == ["quorum queue has one replica queue=q vhost=/"]
+
+    await channel.queue_delete("q")
+    assert (await admin.status())["queues"]["quorum"] == 0
+    assert await admin.definitions.import_definitions(document) == []
+    assert (await admin.status())["queues"]["quorum"] == 1
+
+
 async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> None:
     channel = await client.channel()
     queue = await channel.declare_queue("q")
@@ -259,6 +284,7 @@ async def test_status_counts(admin: NodeAdmin, broker: Broker, client: Any) -> N
     assert (status["connections"], status["channels"], status["vhosts"]) == (1, 1, 1)
     assert status["queues"] == {
         "count": 1,
+        "quorum": 0,
         "messages_ready": 2,
         "messages_unacknowledged": 1,
         "largest": [

@@ -137,7 +137,7 @@ BAD = [
     ("queues", {"name": "q\ud800", "vhost": "/"}, "queues[1]: 'utf-8' codec can't encode"),
     ("queues", {"name": "q", "vhost": "v"}, "queue 'q' in vhost 'v': virtual host 'v' does not "),
     ("queues", {"name": "q", "vhost": "/", "durable": "yes"}, "queues[1]: durable is 'yes', not"),
-    ("queues", {"name": "q", "vhost": "/", "type": "quorum"}, "queue 'q' in vhost '/': PRECONDI"),
+    ("queues", {"name": "q", "vhost": "/", "type": "stream"}, "queue 'q' in vhost '/': PRECONDI"),
     ("queues", "q", "queues[1]: 'q' is not an object"),
     (
         "bindings",
