@@ -123,7 +123,7 @@ class Sockets:
         limit = self.connections.settings.connections_max
         refused_at_once(peer, f"connections_max: {limit} connections are open")
 
-    def new_protocol(self, listening: Listening) -> asyncio.Protocol:
+    def new_protocol(self, listening: Listening) -> asyncio.BaseProtocol:
         """Return the protocol of a socket that was accepted: of the connection, or of a layer before it."""
         protocol = ConnectionProtocol(self)
         if not listening.is_proxied:
@@ -131,7 +131,9 @@ class Sockets:
         following = partial(self._above_proxy, listening, protocol)
         return ProxiedSocket(protocol, following, self.runtime.clock)
 
-    def _above_proxy(self, listening: Listening, protocol: ConnectionProtocol) -> asyncio.Protocol:
+    def _above_proxy(
+        self, listening: Listening, protocol: ConnectionProtocol
+    ) -> asyncio.BaseProtocol:
         if listening.credentials is None:
             return protocol
         clock = self.runtime.clock

@@ -14,11 +14,15 @@ from functools import cached_property
 from typing import Final
 
 STEPS_PER_ROUND: Final = 4
-READ_BYTES_MAX: Final = 128 * 1024  # decrypted at a time, in about 0.2 ms
+FIRST_READ_BYTES: Final = 64 * 1024
+READ_BYTES_MAX: Final = 128 * 1024  # decrypted in about 0.2 ms, in 6 where each record has one byte
+_PLAIN_BYTES: Final = (
+    READ_BYTES_MAX + 64 * 1024
+)  # with what OpenSSL has left over: a record and the handshake's rest
 
 
 class Handshakes:
-    """The handshakes of a node that can go on, in the order in which their bytes came.
+    """The handshakes of a node that can go on, in the order in which their bytes came, and the buffers of its TLS.
 
     Args:
         after_round: calls a function once, when the actors that are ready have had a turn.
@@ -29,12 +33,17 @@ class Handshakes:
         self._waiting: deque[Callable[[], None]] = deque()
 
     @cached_property
-    def plain(self) -> memoryview:
-        """Where all connections of the node decrypt to, one after the other.
+    def cipher(self) -> memoryview:
+        """Where all connections of the node read to, one after the other.
 
-        Not of the process: OpenSSL lets other threads run meanwhile, which may have a broker too.
+        Not of the process: other threads, which may have a broker too, run during reads and while OpenSSL works.
         """
         return memoryview(bytearray(READ_BYTES_MAX))
+
+    @cached_property
+    def plain(self) -> memoryview:
+        """Where all connections of the node decrypt to."""
+        return memoryview(bytearray(_PLAIN_BYTES))
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -30,7 +30,7 @@ class ProxiedSocket(asyncio.Protocol):
     def __init__(
         self,
         connected: Connected,
-        following: Callable[[], asyncio.Protocol],
+        following: Callable[[], asyncio.BaseProtocol],
         clock: Clock,
     ) -> None:
         self._connected = connected

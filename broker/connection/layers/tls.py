@@ -1,11 +1,11 @@
 """TLS between a socket's transport and its connection: OpenSSL works in memory, the event loop on the socket.
 
-To the socket this object is the protocol, to the connection it is the transport. It does to bytes what the connection
-relies on: a read gives at most ``limit_reads`` bytes, a paused connection is given none and its socket is not read, and
-the write buffer is the socket's.
+To the socket this object is the protocol, to the connection it is the transport. A read is as large as the connection
+wants it, into one buffer of the node, and all of it is decrypted; a paused connection is given nothing and its socket
+is not read; the write buffer is the socket's.
 
 OpenSSL's buffers grow and never shrink, so bytes go in and come out in pieces of one TLS record: a connection keeps
-some 70 KiB, however much it once sent or received. What a read leaves over waits as ciphertext.
+some 70 KiB, however much it once sent or received.
 
 Turned down: the event loops' own TLS. They work on a handshake as soon as its bytes come, so that a thousand clients
 that connect together stop the loop for a second; a connection that has ended is a cycle of objects; and the bytes that
@@ -19,7 +19,7 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.broker.connection.layers.handshakes import READ_BYTES_MAX
+from leveret.broker.connection.layers.handshakes import FIRST_READ_BYTES, READ_BYTES_MAX
 from leveret.core.transports import let_go
 
 if TYPE_CHECKING:
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 RECORD_BYTES: Final = 16 * 1024
 HANDSHAKE_BYTES_MAX: Final = 32 * 1024  # of a client; its chain of certificates takes some 5 KiB
-RECORDS_PER_READ: Final = 1_000  # of a client that puts a few bytes into each
-RAW_READ_BYTES: Final = 256 * 1024
 
 
-class TlsTransport(asyncio.Protocol):
+class TlsTransport(asyncio.BufferedProtocol):
     """One socket with TLS.
 
     Args:
@@ -46,8 +44,8 @@ class TlsTransport(asyncio.Protocol):
 
     __slots__ = (
         "_connected", "_credentials", "_error", "_handshakes", "_has_ended", "_incoming",
-        "_is_begun", "_is_connected", "_is_due", "_is_paused", "_is_raw_paused", "_limit", "_loop",
-        "_outgoing", "_raw", "_received_bytes", "_ssl", "_timer", "_unread",
+        "_is_begun", "_is_connected", "_is_due", "_is_paused", "_is_raw_paused", "_loop",
+        "_outgoing", "_raw", "_read_bytes", "_received_bytes", "_ssl", "_timer", "_unread",
     )  # fmt: skip
 
     _raw: asyncio.Transport
@@ -64,7 +62,7 @@ class TlsTransport(asyncio.Protocol):
         self._outgoing = ssl.MemoryBIO()
         self._unread: bytes | memoryview = b""  # ciphertext that OpenSSL has not got yet
         self._received_bytes = 0  # of the handshake
-        self._limit = READ_BYTES_MAX
+        self._read_bytes = HANDSHAKE_BYTES_MAX + 1
         self._is_begun = self._is_connected = False  # the handshake has begun, is complete
         self._is_paused = self._is_raw_paused = False
         self._is_due = False  # to read on
@@ -76,19 +74,27 @@ class TlsTransport(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._raw = transport
-        if hasattr(transport, "max_size"):
-            transport.max_size = RAW_READ_BYTES  # as much as uvloop reads
         if not self._connected.arrived(transport):
             transport.abort()
 
-    def data_received(self, data: bytes) -> None:
-        self._unread = bytes(self._unread) + data if self._unread else data
-        if not self._is_connected:
-            self._shake_hands_later(len(data))
-        elif self._is_paused or self._is_due:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where to read to."""
+        return self._handshakes.cipher[: self._read_bytes]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(self._handshakes.cipher[:nbytes])
+
+    def data_received(self, data: bytes | memoryview) -> None:
+        """Take the bytes of a read, or those behind a PROXY header."""
+        if self._is_connected and not (self._is_paused or self._is_due):
+            self._unread = data
+            self._read()
+            return
+        self._unread = bytes(self._unread) + bytes(data)
+        if self._is_connected:
             self._pause_raw()
         else:
-            self._read()
+            self._shake_hands_later(len(data))
 
     def eof_received(self) -> bool:
         """Keep the socket while the connection is paused, or there are bytes that came before the end."""
@@ -153,6 +159,7 @@ class TlsTransport(asyncio.Protocol):
             return
         self._timer.cancel()
         self._is_connected = True
+        self._read_bytes = FIRST_READ_BYTES
         self._connected.connection_made(self)  # type: ignore[arg-type]
 
     def _timed_out(self) -> None:
@@ -176,7 +183,7 @@ class TlsTransport(asyncio.Protocol):
     # -- reading -------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Decrypt as much as the connection takes at a time, and give it to the connection."""
+        """Decrypt what has come, and give it to the connection."""
         try:
             size, is_end = self._decrypt()
         except ssl.SSLError as error:
@@ -184,6 +191,7 @@ class TlsTransport(asyncio.Protocol):
             self._break(error)
             return
         self._has_ended = self._has_ended or is_end
+        self._unread = bytes(self._unread)  # the buffer is needed for other reads
         has_more = not is_end and self._has_more()
         if size:
             self._connected.data_received(bytes(self._handshakes.plain[:size]))
@@ -205,19 +213,17 @@ class TlsTransport(asyncio.Protocol):
             ssl.SSLError: a record is damaged.
         """
         connection, incoming, plain = self._ssl, self._incoming, self._handshakes.plain
-        limit, size = self._limit, 0
-        for _ in range(RECORDS_PER_READ):
-            if size == limit or not (incoming.pending or connection.pending() or self._feed()):
-                break
+        room, size = len(plain), 0
+        while room and (incoming.pending or connection.pending() or self._feed()):
             try:
-                count: Any = connection.read(limit - size, plain[size:limit])
+                count: Any = connection.read(room, plain[size:])
             except ssl.SSLWantReadError:  # a part of a record
                 continue
             except ssl.SSLZeroReturnError:
                 count = 0
             if not count:
                 return size, True
-            size += count
+            size, room = size + count, room - count
         return size, False
 
     def _feed(self) -> bool:
@@ -266,9 +272,13 @@ class TlsTransport(asyncio.Protocol):
         return self._connected
 
     def limit_reads(self, read_bytes: int) -> int:
-        """Give the connection so many bytes at a time, or as many as may be; return how many."""
-        self._limit = min(read_bytes, READ_BYTES_MAX)
-        return self._limit
+        """Read 64 KiB at a time, or 128 where more is wanted.
+
+        Returns:
+            The size of a full read when it is decrypted: the half, since small records are half overhead.
+        """
+        self._read_bytes = FIRST_READ_BYTES if read_bytes <= FIRST_READ_BYTES else READ_BYTES_MAX
+        return self._read_bytes // 2
 
     def pause_reading(self) -> None:
         self._is_paused = True

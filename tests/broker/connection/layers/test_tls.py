@@ -531,7 +531,6 @@ async def test_the_end_waits_while_the_connection_is_paused(
     tls_config: Callable[..., Config], authority: Authority
 ) -> None:
     client, raw, read, transport = joined(tls_config(), authority, pauses=True)
-    transport.limit_reads(4)
     client.tls.write(b"abcdef")
     with contextlib.suppress(ssl.SSLError):
         client.tls.unwrap()
@@ -552,16 +551,14 @@ async def test_the_end_waits_while_the_connection_is_paused(
     assert raw.is_closed
 
 
-@pytest.mark.parametrize("limit", [1, 5, 1_000, 100_000])
-@pytest.mark.parametrize("step", [1, 100, 1_000_000])
+@pytest.mark.parametrize("step", [1, 100, 20_000, 1_000_000])
 async def test_bytes_pass_in_reads_of_any_size(
-    tls_config: Callable[..., Config], authority: Authority, limit: int, step: int
+    tls_config: Callable[..., Config], authority: Authority, step: int
 ) -> None:
     client, raw, read, transport = joined(tls_config(), authority, pauses=False)
-    transport.limit_reads(limit)
     transport.resume_reading()
     sent = b"".join(bytes([number % 256]) * number for number in range(60))
-    sent += bytes(40_000 if step > 1 and limit > 5 else 0)
+    sent += bytes(400_000 if step > 1 else 0)
     client.tls.write(sent)
     data = client.outgoing.read()
     for at in range(0, len(data), step):
@@ -570,7 +567,6 @@ async def test_bytes_pass_in_reads_of_any_size(
     await eventually(lambda: raw.is_reading)
 
     assert b"".join(each for each in read.events if isinstance(each, bytes)) == HEADER + sent
-    assert max(len(each) for each in read.events) <= max(limit, len(HEADER))
 
 
 @pytest.mark.parametrize("size", [1, 16_384, 16_385, 1_000_000])
