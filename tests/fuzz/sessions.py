@@ -79,7 +79,31 @@ def _topology() -> list[bytes]:
     ]
 
 
-SESSIONS: tuple[list[bytes], ...] = (_work_queue(), _topology(), [*_work_queue(), *_topology()])
+def _transactions() -> list[bytes]:
+    reply_to = "amq.rabbitmq.reply-to"
+    return [
+        _method(3, "channel.open"),
+        _method(3, "queue.declare", queue="fuzz-t", exclusive=True),
+        _method(3, "basic.consume", queue=reply_to, consumer_tag="r", no_ack=True),
+        _method(3, "tx.select"),
+        *_publish(3, "fuzz-t", b"x", reply_to=reply_to, headers={"CC": [f"{reply_to}.x"]}),
+        _method(3, "tx.rollback"),
+        *_publish(3, f"{reply_to}.abc", b"reply"),
+        *_publish(3, "fuzz-t", b"y" * 300, delivery_mode=2),
+        _method(3, "tx.commit"),
+        _method(3, "basic.get", queue="fuzz-t"),
+        _method(3, "basic.ack", delivery_tag=1, multiple=True),
+        _method(3, "queue.declare", queue=f"{reply_to}.abc", passive=True),
+        _method(3, "channel.close", reply_code=200),
+    ]
+
+
+SESSIONS: tuple[list[bytes], ...] = (
+    _work_queue(),
+    _topology(),
+    _transactions(),
+    [*_work_queue(), *_transactions(), *_topology()],
+)
 EDGES = (0, 1, 0x7F, 0x80, 0xCE, 0xFF)
 
 

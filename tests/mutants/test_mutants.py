@@ -139,7 +139,7 @@ PARTS = {
     "transactions and direct replies": Faults(
         "broker",
         transaction_mutants.MUTANTS,
-        suite("broker", "channel/transactions", "channel/replies"),
+        suite("broker", "channel/transactions", "channel/replies", "channel/transactions_model"),
         Mutant("channel/transaction.py", "SETTLED_MAX", "SETTLED_MAX"),
     ),
     "queues": Faults(
