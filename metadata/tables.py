@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from leveret.amqp.tables import Table, decode_table, encode_table
 
-Key: TypeAlias = tuple[str | bytes, ...]
+Key: TypeAlias = tuple[str | bytes | int, ...]
 R = TypeVar("R", bound="Row")
 _EMPTY_TABLE: Final = encode_table({})
 
@@ -228,11 +228,23 @@ class GlobalParameterRow(Row):
     value: Any
 
 
+class DeletedQueueRow(Row):
+    """The number of a deleted queue whose messages may not be removed yet; nobody wants them.
+
+    Without this row a start would keep the messages for a while: their queue's definition may have been lost.
+    """
+
+    TABLE: ClassVar[int] = 11
+    KEY: ClassVar[tuple[str, ...]] = ("queue_no",)
+
+    queue_no: int
+
+
 ROWS: Final[dict[int, type[Row]]] = {
     row.TABLE: row
     for row in (
         VhostRow, UserRow, PermissionRow, TopicPermissionRow, ExchangeRow, QueueRow, BindingRow,
-        PolicyRow, ParameterRow, GlobalParameterRow,
+        PolicyRow, ParameterRow, GlobalParameterRow, DeletedQueueRow,
     )
 }  # fmt: skip
 
@@ -250,6 +262,7 @@ class Contents(Struct):
     policies: list[PolicyRow] = field(default_factory=list)
     parameters: list[ParameterRow] = field(default_factory=list)
     global_parameters: list[GlobalParameterRow] = field(default_factory=list)
+    deleted_queues: list[DeletedQueueRow] = field(default_factory=list)
 
     def table(self, row: type[Row]) -> list[Any]:
         rows: list[Any] = getattr(self, _LISTS[row])

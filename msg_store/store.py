@@ -287,6 +287,11 @@ class MsgStore:
         """Return how many messages each queue has in the store, defined or not."""
         return {no: terms.messages for no, terms in self.memtables.terms.items()}
 
+    def message_count(self, queue_no: int) -> int:
+        """Return how many messages a queue has in the store."""
+        terms = self.memtables.terms.get(queue_no)
+        return terms.messages if terms is not None else 0
+
     def leaving(self) -> set[int]:
         """Return the queues that are being deleted."""
         return set(self.memtables.leaving)

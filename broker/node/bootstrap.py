@@ -96,6 +96,7 @@ def fill(node: Node, contents: Contents) -> None:
     vhosts = node.vhosts
     node.access.load(contents)
     node.settings_rows.load(contents)
+    node.metadata.deleted_queues.update(row.queue_no for row in contents.deleted_queues)
     for row in contents.vhosts:
         vhosts[row.name] = node.new_vhost(row.name)
     _add_policies(vhosts, contents.policies)

@@ -4,7 +4,7 @@
   most queues and connections are idle. A slice costs well under a millisecond.
 * Every minute, the first time a minute after the start: the ballast is restored, if there is room.
 * Every hour, and the first time: orphans, which are messages and folders without a definition, are listed,
-  and removed after a week (``orphans``).
+  and removed after a week (``orphans``); at once if a crash has cut their queue's deletion off.
 
 The last two need a data directory. A thread reads the disk and compares queues with definitions; orphans
 are removed on the loop.
@@ -72,11 +72,15 @@ class Maintenance(GenServer):
             self._do(node.ballast.restore)
             return
         now_ms = int(self.runtime.clock.wall_s() * 1000)
+        deleted = frozenset(node.metadata.deleted_queues)
         stores = [
-            _StoreAndQueues(vhost, vhost.store.msg_store)
+            _StoreAndQueues(vhost, vhost.store.msg_store, deleted)
             for vhost in node.vhosts.values()
             if vhost.store.msg_store
         ]
+        gone = []
+        if len(stores) == len(node.vhosts):  # of a vhost that is down nothing is known
+            gone = [no for no in deleted if not any(each.has_messages(no) for each in stores)]
         claimed = {self._folder(name).name for name in node.vhosts}
 
         def work() -> Callable[[], None]:
@@ -86,7 +90,7 @@ class Maintenance(GenServer):
                 found, leaving = each.undefined()
                 each.due += orphans.due(node.files, folder, found, leaving, now_ms)
             folders = orphans.due_folders(node.files, self._vhosts, claimed, now_ms)
-            return lambda: self._looked(stores, folders, now_ms)
+            return lambda: self._looked(stores, folders, gone, now_ms)
 
         self._do(work)
 
@@ -94,7 +98,10 @@ class Maintenance(GenServer):
         assert self._node.data_dir is not None
         return store_folder(self._node.data_dir, vhost_name)
 
-    def _looked(self, stores: list[_StoreAndQueues], folders: list[Path], now_ms: int) -> None:
+    def _looked(
+        self, stores: list[_StoreAndQueues], folders: list[Path], gone: list[int], now_ms: int
+    ) -> None:
+        self._node.metadata.forget_deleted(gone)
         for each in stores:
             if each.vhost.store.msg_store is each.store:
                 for queue_no in each.due:
@@ -166,10 +173,11 @@ class _StoreAndQueues:
         due: queues of the store that are to be removed.
     """
 
-    def __init__(self, vhost: VHost, store: MsgStore) -> None:
+    def __init__(self, vhost: VHost, store: MsgStore, deleted: frozenset[int]) -> None:
         self.vhost = vhost
         self.store = store
         self.due: list[int] = []
+        self._deleted = deleted
         self._entries = list(vhost.topology.queues.values())
         self._messages = store.message_counts()
         self._leaving = store.leaving()
@@ -178,12 +186,17 @@ class _StoreAndQueues:
         """Return the queue numbers that have messages but no definition, and those being deleted.
 
         A number without a definition never gets one again, for numbers are given once. Without messages it
-        is due at once.
+        is due at once, and so it is when the queue was deleted.
         """
         missing = self._messages.keys() - {
             no for each in self._entries if each.queue_no for no in queue_nos_of(each)
         }
         filled = [no for no in missing if self._messages[no]]
-        self.due += [no for no in missing - self._leaving if not self._messages[no]]
+        for no in missing - self._leaving:
+            if not self._messages[no] or no in self._deleted:
+                self.due.append(no)
         leaving = [no for no in filled if no in self._leaving]
-        return [no for no in filled if no not in self._leaving], leaving
+        return [no for no in filled if no not in self._leaving | self._deleted], leaving
+
+    def has_messages(self, queue_no: int) -> bool:
+        return self._messages.get(queue_no, 0) > 0

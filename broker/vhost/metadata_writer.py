@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from leveret.broker.vhost.pending_writes import PendingWrites
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
+from leveret.metadata.tables import DeletedQueueRow
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
@@ -50,12 +52,14 @@ class MetadataWriter:
     Attributes:
         store: the metadata store; its maker closes it.
         pending: changes that are not known to be on disk yet.
+        deleted_queues: numbers of deleted queues that may have messages in a store still.
     """
 
     def __init__(self, runtime: Runtime, store: Metadata) -> None:
         self._runtime = runtime
         self.store = store
         self.pending = PendingWrites()
+        self.deleted_queues: set[int] = set()
 
     def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
         """Wait until rows are on disk; ask again when the metadata server was restarted.
@@ -125,6 +129,20 @@ class MetadataWriter:
         """Have rows deleted without waiting for it; later commits come behind the first attempt."""
         self.pending.delete(rows)
         self._delete_owed(rows)
+
+    def note_deleted(self, queue_nos: Sequence[int]) -> None:
+        """Note deleted queues whose messages are not removed at once.
+
+        If the disk refuses the note and the broker crashes before they are removed, they stay for a while.
+        """
+        self.deleted_queues.update(queue_nos)
+        with suppress(StoreError):  # the store is being restarted
+            self.store.write([DeletedQueueRow(no) for no in queue_nos], [], lambda _: None)
+
+    def forget_deleted(self, queue_nos: Sequence[int]) -> None:
+        """Forget deleted queues whose messages are gone."""
+        self.deleted_queues.difference_update(queue_nos)
+        self.delete_later([DeletedQueueRow(no) for no in queue_nos])
 
     def _put_ended(self, rows: Sequence[Row], is_refused: bool) -> None:
         again = self.pending.waited_for(rows, is_refused)

@@ -23,7 +23,13 @@ from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
 from leveret.broker.queue.calls import GONE, ask_queue
 from leveret.broker.queue.equivalence import exchange_named
-from leveret.broker.queue.factory import backing_of, forget_messages, new_queue_no, number_transient
+from leveret.broker.queue.factory import (
+    backing_of,
+    forget_messages,
+    new_queue_no,
+    number_transient,
+    queue_nos_of,
+)
 from leveret.broker.queue.queue_types import type_of
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
@@ -42,6 +48,7 @@ from leveret.core.errors import StoreError
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
+from leveret.msg_store.wal.group_commit import SLICE_ROWS
 from leveret.routing.bindings import EXCHANGE, QUEUE, Binding
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
 from leveret.routing.topology import Removal, Removed, Topology
@@ -447,9 +454,12 @@ class VHost:
         if entry.settings.is_quorum:
             _refuse_condition(entry, "if-unused", if_unused)
             _refuse_condition(entry, "if-empty", if_empty)
-        return (yield from self._delete(entry, if_unused, if_empty))
+        return (yield from self.remove_queue(entry, if_unused, if_empty))
 
-    def _delete(self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False) -> Steps:
+    def remove_queue(
+        self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False
+    ) -> Steps:
+        """Delete a queue, whoever asks; return the number of ready messages it had."""
         if entry.state in GONE:
             forget_messages(entry, self.store.msg_store)
             entry.deleted()
@@ -468,7 +478,7 @@ class VHost:
 
     def delete_exclusive(self, owner: Ref) -> Steps:
         for entry in list(self._exclusive.get(owner, ())):
-            yield from self._delete(entry)
+            yield from self.remove_queue(entry)
 
     def owner_ended(self, owner: Ref) -> None:
         """Forget a connection's exclusive queues that do not run; running ones monitor its reader."""
@@ -491,8 +501,17 @@ class VHost:
         deletes = self.deletions.begin(entry, removal)
         if entry.durable:
             deletes.append(self._queue_row(entry))
+            self._note_messages_left(entry)
         if deletes:
             self._metadata.delete_later(deletes)
+
+    def _note_messages_left(self, entry: QueueEntry) -> None:
+        """Note a queue that has more messages than go with the next flush, so that a crash keeps none of them."""
+        store = self.store.msg_store
+        if store is not None:
+            left = [no for no in queue_nos_of(entry) if store.message_count(no) > SLICE_ROWS]
+            if left:
+                self._metadata.note_deleted(left)
 
     # -- the metadata store --------------------------------------------------------------------
 

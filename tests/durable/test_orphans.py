@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from leveret.broker.node import orphans
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.metadata.store import MetadataStore
-from leveret.metadata.tables import BindingRow, QueueRow, Row, VhostRow
+from leveret.metadata.tables import BindingRow, DeletedQueueRow, QueueRow, Row, VhostRow
 from leveret.msg_store.format.ballast import BALLAST_BYTES
 from leveret.msg_store.store import MsgStore
+from leveret.msg_store.wal.group_commit import SLICE_ROWS
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
@@ -120,12 +121,12 @@ def in_memory_with_priorities(channel: Channel) -> None:
     channel.ok("queue.declare", queue="memory", arguments={"x-max-priority": 255})
 
 
-async def lose(data: Path, *rows: Row) -> None:
-    """Take rows out of the metadata of a broker that has ended."""
+async def lose(data: Path, *rows: Row, puts: Sequence[Row] = ()) -> None:
+    """Take rows out of the metadata of a broker that has ended, and put others in."""
     loop = asyncio.get_running_loop()
     store = MetadataStore(data / "metadata", loop.call_soon_threadsafe)
     done: asyncio.Future[object] = loop.create_future()
-    store.write([], rows, done.set_result)
+    store.write(puts, rows, done.set_result)
     assert await done is None
     store.close()
 
@@ -155,6 +156,51 @@ async def test_messages_of_a_queue_that_is_not_defined_go_after_a_week(tmp_path:
         assert not list(store_folder(tmp_path, "/").glob(orphans.LIST))
         await node.use(holds("q", 20))
         await node.use(holds("other", 20))
+
+
+async def test_messages_of_a_queue_whose_deletion_was_cut_off_go_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as node:
+        await node.use(fill("q"))
+        (queue_no,) = node.filled()
+    # As after kill -9 between the deletion of the definition and that of the messages.
+    await lose(tmp_path, QueueRow("/", "q"), puts=[DeletedQueueRow(queue_no)])
+
+    async with running(tmp_path) as node:
+        await node.use(holds("q", 0))
+        await node.look()
+        await eventually(lambda: not node.filled())
+        assert not list(store_folder(tmp_path, "/").glob(orphans.LIST))
+        assert node.broker.node.metadata.deleted_queues == {queue_no}
+        await node.look()
+        assert node.broker.node.metadata.deleted_queues == set()
+    async with running(tmp_path) as node:
+        assert node.broker.node.metadata.deleted_queues == set()
+
+
+async def test_a_long_queue_that_is_deleted_is_noted_until_its_messages_are_gone(
+    tmp_path: Path,
+) -> None:
+    def fill_and_delete(channel: Channel) -> None:
+        for queue, count in (("long", SLICE_ROWS + 1), ("short", 20)):
+            channel.ok("queue.declare", queue=queue, durable=True)
+            for _ in range(count):
+                channel.publish(queue, "m", delivery_mode=2)
+            channel.ok("queue.declare", queue=queue, durable=True, passive=True)
+            channel.ok("confirm.select")
+            channel.publish(queue, "last", delivery_mode=2)
+            channel.read()
+            channel.ok("queue.delete", queue=queue)
+
+    async with running(tmp_path) as node:
+        await node.use(fill_and_delete)
+        metadata = node.broker.node.metadata
+        (queue_no,) = metadata.deleted_queues
+        stored = metadata.store.load().deleted_queues
+        assert stored == [DeletedQueueRow(queue_no)]
+        await eventually(lambda: not node.filled())
+        await node.look()
+        assert metadata.deleted_queues == set()
+        await eventually(lambda: not metadata.store.load().deleted_queues)
 
 
 async def test_the_folder_of_a_vhost_that_is_not_defined_goes_after_a_week(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from leveret.metadata.store import ENCODED_HERE, QUEUE_NOS, TOLD_PER_TURN, Metad
 from leveret.metadata.tables import (
     BindingRow,
     Contents,
+    DeletedQueueRow,
     ExchangeRow,
     GlobalParameterRow,
     ParameterRow,
@@ -50,6 +51,7 @@ ROWS: list[Row] = [
     PolicyRow("/", "p", "^q", {"max-length": 2}, 0, "queues", True),
     ParameterRow("/", "vhost-limits", "limits", {"max-queues": 5}),
     GlobalParameterRow("cluster_name", "here"),
+    DeletedQueueRow(7),
 ]
 
 
