@@ -21,6 +21,7 @@ a higher priority alone does not displace it. As ``rabbit_amqqueue_process`` doe
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.broker.queue.allotments import Allotment, allot
+from leveret.broker.queue.capacity import Capacity
 from leveret.broker.queue.consumer import ChannelRecord, Consumer
 from leveret.broker.queue.waiting_consumers import WaitingConsumers
 
@@ -54,13 +56,20 @@ class Consumers:
         no_ack_count: consumers that do not acknowledge.
         exclusive: the only consumer, if it is exclusive.
         single_active: the active consumer of a queue that has but one; always None in others.
+        capacity: how much of the time they could take messages at once.
     """
 
-    __slots__ = ("_by_priority", "_gone", "_queue", "_rings", "_waiting", "active", "channels", "count", "exclusive",
-        "no_ack_count", "single_active")  # fmt: skip
+    __slots__ = ("_by_priority", "_gone", "_queue", "_rings", "_waiting", "active", "capacity", "channels", "count",
+        "exclusive", "no_ack_count", "single_active")  # fmt: skip
 
-    def __init__(self, queue: Ref, has_single_active: bool = False) -> None:
+    def __init__(
+        self,
+        queue: Ref,
+        has_single_active: bool = False,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._queue = queue
+        self.capacity = Capacity(now_s)
         self._waiting = WaitingConsumers() if has_single_active else None
         self.single_active: Consumer | None = None
         self._rings: list[_Level] = []  # sorted
@@ -186,6 +195,8 @@ class Consumers:
             insort(self._rings, (-priority, ring), key=_level_of)
         ring.append(consumer)
         self.active += 1
+        if self.capacity.is_busy:
+            self.capacity.ready()
 
     # Blocking.
 
@@ -230,6 +241,7 @@ class Consumers:
                     self._ask_to_resume(consumer)
             self.active -= len(ring)
             ring.clear()
+        self.capacity.busy()
 
     def unblock(self, consumer: Consumer) -> bool:
         """Let a blocked consumer join its ring if it has room; return whether it did."""

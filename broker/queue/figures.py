@@ -38,6 +38,6 @@ def figures_of(
         **_named("single_active", consumers.single_active if consumers is not None else None),
         **backing.info(),
     }
-    if not count:  # else it would have to be measured all the time
-        figures["consumer_capacity"] = figures["consumer_utilisation"] = 0
+    capacity = consumers.capacity.now() if consumers is not None and count else 0
+    figures["consumer_capacity"] = figures["consumer_utilisation"] = capacity
     return {name: figures[name] for name in items or figures if name in figures}

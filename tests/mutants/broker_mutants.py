@@ -71,6 +71,20 @@ QUEUES = {
     "the oldest are requeued first": Mutant(
         _REQUEUEING, "self._buckets.pop(self._keys.pop())", "self._buckets.pop(self._keys.pop(0))"
     ),
+    "consumers stay busy for the capacity": Mutant(
+        _CONSUMERS, "        if self.capacity.is_busy:\n            self.capacity.ready()\n", ""
+    ),
+    "consumers are never busy for the capacity": Mutant(
+        _CONSUMERS, "        self.capacity.busy()\n", ""
+    ),
+    "time in which consumers are busy counts as ready": Mutant(
+        "broker/queue/capacity.py", " * (not self.is_busy)", ""
+    ),
+    "cycles are folded twice": Mutant(
+        "broker/queue/capacity.py",
+        "self._since_s, self._ready_s = now_s, 0.0",
+        "self._since_s = now_s",
+    ),
     "what an ended channel refused is requeued twice": Mutant(
         _REQUEUEING,
         "deque(each for each in self._refused if each.channel is not channel)",
@@ -227,9 +241,9 @@ DEFINITIONS = {
     ),
     "a queue's row goes with the last of its bindings": Mutant(
         _VHOST,
-        "        if entry.durable:\n            deletes.append(self._queue_row(entry))\n        if deletes:",
+        "        if entry.durable:\n            deletes.append(self._queue_row(entry))",
         "        if entry.durable and not self.topology.is_leaving(QUEUE, entry.name):\n"
-        "            deletes.append(self._queue_row(entry))\n        if deletes:",
+        "            deletes.append(self._queue_row(entry))",
     ),
     "a queue takes a name whose bindings are not dropped": Mutant(
         _VHOST, "yield from self.deletions.name_free(QUEUE, name)", "yield from ()"

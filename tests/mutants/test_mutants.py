@@ -148,6 +148,7 @@ PARTS = {
         suite("actors", "credit")
         + suite(
             "broker",
+            "queue/capacity",
             "queue/consumers",
             "queue/single_active_consumer",
             "queue/requeueing",
