@@ -13,13 +13,18 @@ An exception inside the generator goes to ``failed``. The message path never use
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import CallExit, CallFailed
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.runtime import Runtime
 
 
 class Ask(Struct, eq=False):
@@ -99,3 +104,25 @@ class Script:
     def _resume_from_outside(self, value: Any = None) -> None:
         """Go on as a turn of the owner, from any caller."""
         self._owner.runtime.run_as(self._owner.ref, self.resume, value)
+
+
+async def run_in_task(runtime: Runtime, steps: Steps) -> Any:
+    """Run a script outside the actors, for operators; return its result, or raise what it raises."""
+    value: Any = None
+    try:
+        while True:
+            effect = steps.send(value)
+            if isinstance(effect, Ask):
+                request = effect.to, effect.request, effect.timeout_s
+                try:
+                    value = await runtime.call(*request)
+                except CallExit as error:
+                    value = CallFailed(error.reason)
+            else:
+                future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+                effect.register(future.set_result)
+                value = await future
+    except StopIteration as end:
+        return end.value
+    finally:
+        steps.close()  # when this task is cancelled

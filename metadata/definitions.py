@@ -37,6 +37,13 @@ OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 EXACT_ARGUMENTS: Final = "leveret_arguments"
 
+REFUSE: Final = "refuse"
+MAP: Final = "map"
+LEAVE_OUT: Final = "leave-out"
+UNSUPPORTED_QUEUES: Final = (REFUSE, MAP, LEAVE_OUT)
+"""What becomes of queues whose type does not exist here: the whole file is refused, or each of them is made a classic
+queue, or left out with its bindings."""
+
 
 def export_settings(contents: Contents) -> Definitions:
     """Return the definitions document of vhosts, parameters and policies, ready for ``json.dumps``.

@@ -16,7 +16,15 @@ from leveret.amqp.erlang_text import binary
 from leveret.amqp.errors import PreconditionFailed, ResourceLocked
 from leveret.amqp.tables import type_name
 from leveret.broker.queue.equivalence import assert_argument, assert_property
-from leveret.broker.queue.queue_types import QUEUE_TYPE, STREAM, TYPES, QueueType, type_of
+from leveret.broker.queue.queue_types import (
+    CLASSIC,
+    QUEUE_TYPE,
+    QUORUM,
+    STREAM,
+    TYPES,
+    QueueType,
+    type_of,
+)
 from leveret.core.limits import PRIORITIES_MAX, TTL_MS_MAX
 
 if TYPE_CHECKING:
@@ -171,7 +179,9 @@ _CONSUMER_CHECKS: Final[dict[str, Check]] = {
 
 
 _OF_CONSUMERS: Final = frozenset().union(*(each.consumer_arguments for each in TYPES.values()))
-_CLASSIC: Final = TYPES["classic"]
+_CLASSIC: Final = TYPES[CLASSIC]
+OFFERED: Final = frozenset({CLASSIC, QUORUM})
+"""The types of queues that there are here."""
 
 
 def check(
@@ -226,6 +236,18 @@ def _check_properties(
     if kind.name == STREAM:  # Differs from RabbitMQ: there are none here.
         reason = _listed(f"unsupported queue type '{kind.name}'")
         raise PreconditionFailed(f"invalid arg '{QUEUE_TYPE}' for {what}: {reason}")
+
+
+def asked_type(arguments: Table) -> str:
+    """Return the type of queue that arguments ask for, which need not exist; they need not be valid."""
+    letter, name = arguments.get(QUEUE_TYPE, ("S", CLASSIC.encode()))
+    return name.decode("utf-8", "surrogateescape") if letter == "S" else CLASSIC
+
+
+def as_classic(arguments: Table) -> Table:
+    """Return the arguments for a classic queue in the place of one of another type: without those of that type."""
+    known = frozenset(_CLASSIC.arguments) - {QUEUE_TYPE}
+    return {key: of for key, of in arguments.items() if key in known or key not in _CHECKS}
 
 
 def check_equivalent(

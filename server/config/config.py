@@ -16,6 +16,7 @@ from typing import Any, Final
 from leveret.core import limits
 from leveret.core.errors import ConfigError
 from leveret.core.settings import BrokerSettings
+from leveret.metadata.definitions import REFUSE, UNSUPPORTED_QUEUES
 
 DEFAULT_PORT: Final = 5672
 AMQP: Final = "amqp"
@@ -158,6 +159,8 @@ class Config(BrokerSettings):
         load_definitions: a definitions file, imported at every start before clients can connect. With
             it, an empty data directory gets no default user and no default vhost.
         proxy_protocol: connections to TCP and TLS listeners begin with a header of the PROXY protocol.
+        unsupported_queues: what becomes of that file's queues of types that do not exist here, one of
+            ``leveret.metadata.definitions.UNSUPPORTED_QUEUES``.
     """
 
     listen: tuple[Address, ...] = DEFAULT_LISTEN
@@ -178,6 +181,7 @@ class Config(BrokerSettings):
     auth_http_topic_path: str = "http://localhost:8000/auth/topic"
     load_definitions: Path | None = None
     proxy_protocol: bool = False
+    unsupported_queues: str = REFUSE
 
     def __post_init__(self) -> None:
         folder: object = self.data_dir
@@ -277,6 +281,9 @@ class Config(BrokerSettings):
         for key, name in names:
             if not 0 < len(name.encode("utf-8", "surrogateescape")) <= limits.SHORTSTR_BYTES_MAX:
                 raise _refusal(key, name, "1 to 255 bytes")
+        if self.unsupported_queues not in UNSUPPORTED_QUEUES:
+            allowed = ", ".join(UNSUPPORTED_QUEUES)
+            raise _refusal("unsupported_queues", self.unsupported_queues, allowed)
         if not self.default_pass:
             raise SettingError("default_pass", "is empty; an empty password can never log in")
 

@@ -286,6 +286,7 @@ KEYS: Final = (
         path,
     ),
     Key("access.mechanisms", "auth_mechanisms", strings, "auth_mechanisms.$name"),
+    Key("definitions.unsupported_queues", "unsupported_queues", text),
     Key("access.loopback_users", "loopback_users", strings, "loopback_users loopback_users.$user"),
     Key("auth.backends", "auth_backends", strings, "auth_backends.$n"),
     Key("auth.cache_s", "auth_cache_s", seconds, "auth_cache.cache_ttl", conf_milliseconds, "s"),

@@ -16,17 +16,19 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.runtime.signals import CallExit, CallFailed
+from leveret.actors.runtime.signals import CallExit
 from leveret.amqp.errors import InternalError, NotFound
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.registry import QueueEntry
-from leveret.broker.script import Ask, Steps
+from leveret.broker.script import run_in_task
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.core.slices import sliced
 from leveret.metadata.definitions import (
+    REFUSE,
+    UNSUPPORTED_QUEUES,
     export_settings,
     exported_binding,
     exported_exchange,
@@ -69,23 +71,31 @@ class NodeDefinitions:
             await _add_topology(document, vhost)
         return document
 
-    async def import_definitions(self, document: dict[str, Any]) -> list[str]:
+    async def import_definitions(
+        self, document: dict[str, Any], unsupported_queues: str = REFUSE
+    ) -> list[str]:
         """Import RabbitMQ's definitions document.
 
+        Args:
+            document: the parsed JSON.
+            unsupported_queues: what becomes of queues whose type does not exist here, one of ``UNSUPPORTED_QUEUES``.
+
         Returns:
-            A line for each entry that was left out or has no effect.
+            A line for each entry that was left out, became another, or has no effect.
 
         Raises:
             RefusedError: the document is malformed, or an entry cannot be created; nothing is changed.
             StoreError: the rows cannot be written; nothing is changed.
         """
+        if unsupported_queues not in UNSUPPORTED_QUEUES:
+            allowed = ", ".join(UNSUPPORTED_QUEUES)
+            raise RefusedError(f"unsupported queues: {unsupported_queues!r} is none of {allowed}")
         async with self._node.admin_turn:
-            plan = await self._planned(document)
+            plan = await self._planned(document, unsupported_queues)
             rows = await plan.rows()
             for vhost in self._node.vhosts.values():
-                await self._run(
-                    vhost.deletions.all_ended()
-                )  # or they would delete rows of this import
+                # They would delete rows of this import.
+                await run_in_task(self._node.runtime, vhost.deletions.all_ended())
             await self._node.metadata.write(rows)
             await self._make(plan)
         audit(
@@ -96,12 +106,13 @@ class NodeDefinitions:
         notices = plan.notices
         if len(notices) > NOTICES_MAX:
             notices[NOTICES_MAX:] = [f"and {len(notices) - NOTICES_MAX} more like these"]
+        notices = plan.replaced + notices
         for notice in notices:
             log.warning("definitions: %s", notice)
         return notices
 
-    async def _planned(self, document: dict[str, Any]) -> Plan:
-        contents, plan = Contents(), Plan(self._node)
+    async def _planned(self, document: dict[str, Any], unsupported_queues: str) -> Plan:
+        contents, plan = Contents(), Plan(self._node, unsupported_queues)
         try:
             async for row in sliced(parsed_rows(document, lambda: os.urandom(4))):
                 contents.add(row)
@@ -191,7 +202,7 @@ class NodeDefinitions:
             vhost.is_up or not vhost.has_supervisor
         ):  # else it is started with the vhost
             try:
-                await self._run(vhost.start_queue(entry))
+                await run_in_task(self._node.runtime, vhost.start_queue(entry))
             except InternalError:
                 plan.notices.append(f"{described(row)} did not start")
         return True
@@ -220,27 +231,6 @@ class NodeDefinitions:
                     doomed.append(row)
         if doomed:
             self._node.metadata.delete_later(doomed)
-
-    async def _run(self, steps: Steps) -> Any:
-        """Run a script of the broker outside the actors."""
-        value: Any = None
-        try:
-            while True:
-                effect = steps.send(value)
-                if isinstance(effect, Ask):
-                    request = effect.to, effect.request, effect.timeout_s
-                    try:
-                        value = await self._node.runtime.call(*request)
-                    except CallExit as error:
-                        value = CallFailed(error.reason)
-                else:
-                    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-                    effect.register(future.set_result)
-                    value = await future
-        except StopIteration as end:
-            return end.value
-        finally:
-            steps.close()  # when this task is cancelled
 
 
 async def _add_access(document: dict[str, Any], access: Access) -> None:

@@ -25,7 +25,7 @@ from leveret.broker.vhost.vhost import VHost
 from leveret.core.errors import ConfigError
 from leveret.core.limits import SHORTSTR_BYTES_MAX
 from leveret.core.slices import sliced
-from leveret.metadata.definitions import VHOST_LIMITS
+from leveret.metadata.definitions import LEAVE_OUT, REFUSE, VHOST_LIMITS
 from leveret.metadata.tables import (
     BindingRow,
     ExchangeRow,
@@ -54,6 +54,9 @@ _CANNOT: Final = (ProtocolError, ConfigError, ValueError, TypeError, OverflowErr
 class Plan:
     """The rows of one file, checked against a node.
 
+    Args:
+        unsupported_queues: one of ``UNSUPPORTED_QUEUES``.
+
     Attributes:
         access: users and permissions, which replace existing ones.
         settings: vhosts' descriptions, policies and parameters, which replace existing ones.
@@ -63,10 +66,12 @@ class Plan:
         queues: rows of new queues, by vhost and name.
         bindings: rows of new bindings.
         notices: a line for each entry that is left out or has no effect.
+        replaced: a line for each queue that is another than the file says, or left out for its type.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, unsupported_queues: str = REFUSE) -> None:
         self._node = node
+        self._unsupported_queues = unsupported_queues
         self.access: list[UserRow | PermissionRow | TopicPermissionRow] = []
         self.settings: list[Row] = []
         self.limits: dict[str, dict[str, int]] = {}
@@ -75,6 +80,7 @@ class Plan:
         self.queues: dict[tuple[str, str], QueueRow] = {}
         self.bindings: list[BindingRow] = []
         self.notices: list[str] = []
+        self.replaced: list[str] = []
         self._users: set[str] = set()
 
     def add(self, row: Row) -> None:
@@ -190,12 +196,29 @@ class Plan:
             self.notices.append(f"{described(row)}: {idle} without effect so far")
         if row.name in vhost.topology.queues or place in self.queues or self._is_reserved(row):
             return
+        if self._is_replaced(row):
+            return
         _check_name(row.name)
         queue_arguments.check(
             row.arguments, row.vhost, row.name, durable=row.durable, auto_delete=row.auto_delete
         )
         encode_table(row.arguments)
         self.queues[place] = row
+
+    def _is_replaced(self, row: QueueRow) -> bool:
+        """Make a queue of an unsupported type a classic one, as the option says; return whether it is left out."""
+        kind = queue_arguments.asked_type(row.arguments)
+        if kind in queue_arguments.OFFERED or self._unsupported_queues == REFUSE:
+            return False
+        if self._unsupported_queues == LEAVE_OUT:
+            self.replaced.append(f"{described(row)} is left out: there are no {kind} queues")
+            return True
+        classic = queue_arguments.as_classic(row.arguments)
+        dropped = sorted(row.arguments.keys() - classic.keys() - {queue_arguments.QUEUE_TYPE})
+        without = f", without {', '.join(dropped)}" if dropped else ""
+        self.replaced.append(f"{described(row)} becomes a classic queue: it was {kind}{without}")
+        row.arguments = classic
+        return False
 
     def _is_reserved(self, row: ExchangeRow | QueueRow) -> bool:
         is_reserved = row.name.startswith(RESERVED)

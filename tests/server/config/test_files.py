@@ -57,6 +57,7 @@ vhost = "field"
 
 [definitions]
 file = "defs.json"
+unsupported_queues = "map"
 
 [access]
 loopback_users = []
@@ -125,6 +126,7 @@ EVERY_VALUE = {
     "default_permissions": ("a", "b", "c"),
     "default_vhost": "field",
     "load_definitions": Path("defs.json"),
+    "unsupported_queues": "map",
     "loopback_users": (),
     "interceptors": ("stamp", "audit"),
     "auth_backends": ("http", "internal"),

@@ -172,6 +172,56 @@ async def test_a_section_that_is_no_list_is_refused(admin: NodeAdmin) -> None:
         await admin.definitions.import_definitions({"queues": {"name": "q"}})
 
 
+STREAM = {
+    "name": "s",
+    "vhost": "/",
+    "type": "stream",
+    "arguments": {"x-queue-type": "stream", "x-max-age": "1h", "x-own": 1},
+}
+
+
+async def test_queues_of_types_that_do_not_exist_are_mapped_or_left_out_by_option(
+    admin: NodeAdmin,
+) -> None:
+    many = [STREAM | {"name": f"s{number}"} for number in range(60)]
+    document = {"queues": [STREAM, *many], "bindings": [binding("amq.topic", "s")]}
+
+    left_out = await admin.definitions.import_definitions(document, "leave-out")
+    assert await admin.vhosts.list_queues("/") == []
+    assert left_out[0] == "queue 's' in vhost '/' is left out: there are no stream queues"
+    assert left_out[-1].endswith("is left out: there is no queue 's'")
+    assert len(left_out) == 62
+
+    mapped = await admin.definitions.import_definitions(document, "map")
+    assert mapped[0] == (
+        "queue 's' in vhost '/' becomes a classic queue: it was stream, without x-max-age"
+    )
+    assert len(mapped) == 61
+    (row,) = [row for row in await admin.vhosts.list_queues("/") if row["name"] == "s"]
+    assert (row["type"], [name for name, *_ in row["arguments"]]) == (
+        "classic",
+        ["x-own"],
+    )
+    assert len(await admin.definitions.import_definitions(document, "map")) == 0
+    with pytest.raises(RefusedError, match="unsupported queues: 'x' is none of refuse, map"):
+        await admin.definitions.import_definitions(document, "x")
+
+
+async def test_the_file_of_a_start_follows_the_same_option(tmp_path: Path) -> None:
+    file = tmp_path / "d.json"
+    vhost = {"name": "/"}
+    file.write_text(json.dumps({"vhosts": [vhost], "queues": [STREAM]}))
+    with pytest.raises(ConfigError, match="unsupported queue type 'stream'"):
+        await Broker(config(tmp_path / "a", load_definitions=file)).start()
+    with pytest.raises(ConfigError, match="allowed: refuse, map, leave-out"):
+        config(tmp_path / "b", unsupported_queues="x")
+    for option, names in (("map", ["s"]), ("leave-out", [])):
+        options = {"load_definitions": file, "unsupported_queues": option}
+        async with Broker(config(tmp_path / option, **options)) as broker:
+            rows = await NodeAdmin(broker).vhosts.list_queues("/")
+            assert [row["name"] for row in rows] == names
+
+
 async def test_what_cannot_be_bound_or_is_reserved_is_left_out_and_told(admin: NodeAdmin) -> None:
     document = GOOD | {
         "exchanges": [*GOOD["exchanges"], {"name": "amq.mine", "vhost": "/", "type": "topic"}],
