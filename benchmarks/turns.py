@@ -112,7 +112,7 @@ class Rig:
 
     def control(self, verb: str, **arguments: Any) -> Any:
         """Ask the broker as an operator does."""
-        from leveret.server.control import ask
+        from leveret.server.control_client import ask
 
         return ask(self._folder / "data", verb, arguments, 600.0)
 

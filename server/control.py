@@ -3,7 +3,7 @@ r"""The control socket of a running broker: a unix socket in the data directory.
 One JSON document per line each way::
 
     {"verb": "add_user", "arguments": {"name": "hare", "password": "..."}}
-    {"ok": null}   or   {"refused": "User \"hare\" already exists"}   or   {"failed": "..."}
+    {"ok": null}   or   {"refused": "User \"hare\" already exists", "exit_code": 70}   or   {"failed": "..."}
 
 Long lists of the arguments come before, in lines of their own, and are empty in the request; so no line takes long to
 decode::
@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from inspect import signature
 from pathlib import Path
 from struct import Struct
@@ -38,6 +36,7 @@ from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.core.transports import let_go
 from leveret.server.audit_log import OPERATOR
+from leveret.server.control_client import SOCKET, short_alias
 from leveret.server.errors import RefusedError
 from leveret.server.output import json_text
 
@@ -47,20 +46,9 @@ T = TypeVar("T")
 
 Verb: TypeAlias = Callable[..., Awaitable[Any]]
 
-SOCKET: Final = "control.sock"
-PART_BYTES: Final = 128 * 1024  # a client begins a new part
 ROWS_AT_ONCE: Final = 50
-PATH_BYTES_MAX: Final = 100
 
 _CREDENTIALS: Final = Struct("=iII")  # pid, uid, gid
-
-
-class NoBrokerError(LeveretError):
-    """No broker runs in that data directory."""
-
-
-class ControlFailedError(LeveretError):
-    """The broker could not answer; the request was not at fault."""
 
 
 class ControlServer:
@@ -68,14 +56,14 @@ class ControlServer:
 
     Args:
         data_dir: the caller holds its lock, so a socket found there belongs to a dead broker.
-        verbs: by name; a verb takes the arguments of its function, and refuses with ``RefusedError``. An
-            iterator that it returns is sent as a list.
+        verbs: by name; a verb takes the arguments of its function, those with a default if they are given, and
+            refuses with ``RefusedError``. An iterator that it returns is sent as a list.
     """
 
     def __init__(self, data_dir: Path, verbs: Mapping[str, Verb]) -> None:
         self._path = data_dir / SOCKET
         self._verbs = {
-            name: (verb, tuple(signature(verb).parameters)) for name, verb in verbs.items()
+            name: (verb, signature(verb).parameters.values()) for name, verb in verbs.items()
         }
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -86,7 +74,7 @@ class ControlServer:
         draft = self._path.with_suffix(".new")
         try:
             draft.unlink(missing_ok=True)
-            with _alias(draft) as short:
+            with short_alias(draft) as short:
                 listener.bind(short)
             draft.chmod(0o600)
             draft.replace(self._path)
@@ -153,7 +141,8 @@ class ControlServer:
             return {"ok": await verb(**arguments)}
         except RefusedError as error:
             log.info("control request refused verb=%s by=%s reason=%s", name, OPERATOR.get(), error)
-            return {"refused": str(error)}
+            bare = {"bare": True} if error.is_bare else {}
+            return {"refused": str(error), "exit_code": error.exit_code} | bare
         except LeveretError as error:  # usually the disk
             log.error("control request failed verb=%s by=%s error=%s", name, OPERATOR.get(), error)
             return {"failed": str(error)}
@@ -164,8 +153,10 @@ class ControlServer:
     def _verb(self, name: str, arguments: Any) -> Verb:
         if name not in self._verbs:
             raise RefusedError(f"unknown verb {name!r}")
-        verb, wanted = self._verbs[name]
-        if not isinstance(arguments, dict) or sorted(arguments) != sorted(wanted):
+        verb, parameters = self._verbs[name]
+        wanted = [each.name for each in parameters]
+        needed = {each.name for each in parameters if each.default is each.empty}
+        if not isinstance(arguments, dict) or not needed <= arguments.keys() <= set(wanted):
             raise RefusedError(f"{name} takes the arguments {', '.join(wanted) or 'none'}")
         return verb
 
@@ -296,97 +287,3 @@ async def _send(writer: asyncio.StreamWriter, value: Any, levels: int = 2) -> No
         writer.write(b"]")
     else:
         writer.write(json_text.encode(value))
-
-
-def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float = 60.0) -> Any:
-    """Ask the broker that runs in a data directory.
-
-    Returns:
-        The value that the verb returned.
-
-    Raises:
-        NoBrokerError: no broker runs on that data directory.
-        RefusedError: the broker refused; with the broker's text.
-        ControlFailedError: no answer, or the broker failed.
-    """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(timeout_s)
-        _connect(client, data_dir)
-        try:
-            for line in _lines(verb, arguments):
-                client.sendall(line)
-            answer = client.makefile("rb").readline()
-        except TimeoutError as error:
-            raise ControlFailedError(f"no answer within {timeout_s:g} s") from error
-        except OSError as error:
-            raise ControlFailedError(f"connection lost: {error.strerror or error}") from error
-    return _result(answer)
-
-
-def _lines(verb: str, arguments: dict[str, Any]) -> Iterator[bytes]:
-    """Yield the lines of a request: parts of the long lists of its arguments, then the request."""
-    shown: dict[str, Any] = {}
-    for name, value in arguments.items():
-        shown[name] = value
-        if isinstance(value, dict):
-            shown[name] = dict(value)
-            for section, items in value.items():
-                if isinstance(items, list) and len(items) > SLICE_ITEMS:
-                    shown[name][section] = []
-                    yield from _parts([name, section], items)
-    yield json_text.encode({"verb": verb, "arguments": shown}) + b"\n"
-
-
-def _parts(path: list[str], items: list[Any]) -> Iterator[bytes]:
-    start = b'{"part":' + json_text.encode(path) + b',"items":['
-    texts: list[bytes] = []
-    size = 0
-    for item in items:
-        texts.append(json_text.encode(item))
-        size += len(texts[-1])
-        if size >= PART_BYTES:
-            yield start + b",".join(texts) + b"]}\n"
-            texts, size = [], 0
-    if texts:
-        yield start + b",".join(texts) + b"]}\n"
-
-
-def _result(line: bytes) -> Any:
-    if not line.endswith(b"\n"):
-        raise ControlFailedError("the broker went away without an answer")
-    answer: dict[str, Any] = json_text.decode(line)
-    if "refused" in answer:
-        raise RefusedError(answer["refused"])
-    if "failed" in answer:
-        raise ControlFailedError(answer["failed"])
-    return answer["ok"]
-
-
-def _connect(client: socket.socket, data_dir: Path) -> None:
-    try:
-        with _alias(data_dir.absolute() / SOCKET) as short:
-            client.connect(short)
-    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
-        raise NoBrokerError(f"no broker is running in {data_dir.absolute()}") from error
-    except PermissionError as error:
-        raise NoBrokerError(f"no permission to open {data_dir.absolute() / SOCKET}") from error
-
-
-@contextlib.contextmanager
-def _alias(path: Path) -> Iterator[str]:
-    """Yield a path to the same file that is short enough for a unix socket's address."""
-    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        through = Path(f"/proc/self/fd/{folder}")
-        if through.exists():
-            yield str(through / path.name)
-            return
-        with tempfile.TemporaryDirectory(prefix="leveret") as short:
-            link = Path(short, "d")
-            link.symlink_to(path.parent)
-            yield str(link / path.name)
-    finally:
-        os.close(folder)

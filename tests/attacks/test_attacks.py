@@ -20,7 +20,7 @@ import pytest
 
 from attacks.attacks import ATTACKS
 from attacks.peer import PASSWORD, USER, VHOST
-from leveret.server.control import ask
+from leveret.server.control_client import ask
 from rigs.nodes import (
     BrokerUnderTest,
     anonymous_bytes,

@@ -18,7 +18,7 @@ from typing import Any, Final
 from conformance.raw import Channel
 from durable.clients import Client, ConfirmedPublisher
 from durable.oracle import Known, name_of, place_of
-from leveret.server.control import ControlFailedError, NoBrokerError, ask
+from leveret.server.control_client import ControlFailedError, NoBrokerError, ask
 
 COUNT: Final = 20
 WIDE: Final = "wide"

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from leveret.server.control import ask
+from leveret.server.control_client import ask
 from rigs.certificates import Authority
 
 READY_TIMEOUT_S = 20.0

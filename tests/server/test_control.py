@@ -16,16 +16,11 @@ import pytest
 
 from leveret.core.limits import CONTROL_CLIENTS_MAX
 from leveret.core.slices import SLICE_ITEMS
-from leveret.server import control
+from leveret.server import control, control_client
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.audit_log import audit
-from leveret.server.control import (
-    ROWS_AT_ONCE,
-    SOCKET,
-    ControlFailedError,
-    NoBrokerError,
-    ask,
-)
+from leveret.server.control import ROWS_AT_ONCE
+from leveret.server.control_client import SOCKET, ControlFailedError, NoBrokerError, ask
 from leveret.server.errors import RefusedError
 from rigs.waiting import wait_until
 
@@ -94,7 +89,10 @@ def test_several_requests_may_come_on_one_connection(serving: Path) -> None:
         lines = client.makefile("rb")
 
         assert "ok" in json.loads(lines.readline())
-        assert json.loads(lines.readline()) == {"refused": "unknown verb 'nope'"}
+        assert json.loads(lines.readline()) == {
+            "refused": "unknown verb 'nope'",
+            "exit_code": 65,
+        }
 
 
 @pytest.mark.parametrize(
@@ -109,7 +107,7 @@ def test_several_requests_may_come_on_one_connection(serving: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_bad_request_is_refused(serving: Path, line: bytes, said: str) -> None:
-    assert exchange(serving, line) == {"refused": said}
+    assert exchange(serving, line) == {"refused": said, "exit_code": 65}
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b"\xff\n", b"\n"])
@@ -168,7 +166,7 @@ def test_the_verbs_that_stream_are_verbs() -> None:
 def test_long_arguments_go_in_parts_and_come_whole(
     serve_at: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "PART_BYTES", 1_000)
+    monkeypatch.setattr(control_client, "PART_BYTES", 1_000)
     monkeypatch.setattr(control, "CONTROL_LINE_BYTES_MAX", 4_000)
     given: list[Any] = []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance.raw import Connection
-from leveret.server.control import ask
+from leveret.server.control_client import ask
 from rigs.nodes import BrokerUnderTest, leveret_program, start_leveret, stop_leveret
 
 LIMIT = 300

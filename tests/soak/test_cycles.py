@@ -15,7 +15,7 @@ from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from leveret.server.control import ask
+from leveret.server.control_client import ask
 from rigs.garbage import garbage
 from rigs.waiting import eventually
 

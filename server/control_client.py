@@ -1,0 +1,123 @@
+"""The client of the control socket (``control.py``); it needs no event loop, so that commands start quickly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.core.errors import LeveretError
+from leveret.server.errors import RefusedError
+from leveret.server.output import json_text
+
+SOCKET: Final = "control.sock"
+PART_ITEMS: Final = 250  # of a list; a longer one goes in parts
+PART_BYTES: Final = 128 * 1024  # a client begins a new part
+PATH_BYTES_MAX: Final = 100
+
+
+class NoBrokerError(LeveretError):
+    """No broker runs in that data directory."""
+
+
+class ControlFailedError(LeveretError):
+    """The broker could not answer; the request was not at fault."""
+
+
+def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float = 60.0) -> Any:
+    """Ask the broker that runs in a data directory.
+
+    Returns:
+        The value that the verb returned.
+
+    Raises:
+        NoBrokerError: no broker runs on that data directory.
+        RefusedError: the broker refused; with the broker's text.
+        ControlFailedError: no answer, or the broker failed.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(timeout_s)
+        _connect(client, data_dir)
+        try:
+            for line in _lines(verb, arguments):
+                client.sendall(line)
+            answer = client.makefile("rb").readline()
+        except TimeoutError as error:
+            raise ControlFailedError(f"no answer within {timeout_s:g} s") from error
+        except OSError as error:
+            raise ControlFailedError(f"connection lost: {error.strerror or error}") from error
+    return _result(answer)
+
+
+def _lines(verb: str, arguments: dict[str, Any]) -> Iterator[bytes]:
+    """Yield the lines of a request: parts of the long lists of its arguments, then the request."""
+    shown: dict[str, Any] = {}
+    for name, value in arguments.items():
+        shown[name] = value
+        if isinstance(value, dict):
+            shown[name] = dict(value)
+            for section, items in value.items():
+                if isinstance(items, list) and len(items) > PART_ITEMS:
+                    shown[name][section] = []
+                    yield from _parts([name, section], items)
+    yield json_text.encode({"verb": verb, "arguments": shown}) + b"\n"
+
+
+def _parts(path: list[str], items: list[Any]) -> Iterator[bytes]:
+    start = b'{"part":' + json_text.encode(path) + b',"items":['
+    texts: list[bytes] = []
+    size = 0
+    for item in items:
+        texts.append(json_text.encode(item))
+        size += len(texts[-1])
+        if size >= PART_BYTES:
+            yield start + b",".join(texts) + b"]}\n"
+            texts, size = [], 0
+    if texts:
+        yield start + b",".join(texts) + b"]}\n"
+
+
+def _result(line: bytes) -> Any:
+    if not line.endswith(b"\n"):
+        raise ControlFailedError("the broker went away without an answer")
+    answer: dict[str, Any] = json_text.decode(line)
+    if "refused" in answer:
+        bare = answer.get("bare", False)
+        raise RefusedError(answer["refused"], answer["exit_code"], is_bare=bare)
+    if "failed" in answer:
+        raise ControlFailedError(answer["failed"])
+    return answer["ok"]
+
+
+def _connect(client: socket.socket, data_dir: Path) -> None:
+    try:
+        with short_alias(data_dir.absolute() / SOCKET) as short:
+            client.connect(short)
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
+        raise NoBrokerError(f"no broker is running in {data_dir.absolute()}") from error
+    except PermissionError as error:
+        raise NoBrokerError(f"no permission to open {data_dir.absolute() / SOCKET}") from error
+
+
+@contextlib.contextmanager
+def short_alias(path: Path) -> Iterator[str]:
+    """Yield a path to the same file that is short enough for a unix socket's address."""
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        through = Path(f"/proc/self/fd/{folder}")
+        if through.exists():
+            yield str(through / path.name)
+            return
+        with tempfile.TemporaryDirectory(prefix="leveret") as short:
+            link = Path(short, "d")
+            link.symlink_to(path.parent)
+            yield str(link / path.name)
+    finally:
+        os.close(folder)
