@@ -13,10 +13,11 @@ from turn_operations import (
     consumers,
     declare,
     exchange,
+    fill,
     named,
     open_channels,
 )
-from turn_peer import Peer, frames, message
+from turn_peer import PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import BasicConsume, QueueDeclare
@@ -151,6 +152,68 @@ def _(rig: Rig) -> None:
     rig.control("tree")
     rig.control("list_connections")
     rig.control("list_queues", vhost="/")
+
+
+@operation(
+    "list_channels, list_consumers, report", "49 connections of 2,047 channels, a consumer each"
+)
+def _(rig: Rig) -> None:
+    peers = [rig.peer() for _ in range(rig.scaled(MANY) // CHANNELS + 1)]
+    declare(peers[0], ["q"])
+    for each in peers:
+        consumers(each, open_channels(each, CHANNELS), 1, "q")
+    rig.measure()
+    rig.control("list_channels")
+    rig.control("list_consumers", vhost="/")
+    rig.control("memory_breakdown")
+
+
+@operation("list_consumers", "100,000 of one channel, with arguments")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    declare(peer, ["q"])
+    consumers(peer, [1], rig.scaled(MANY), "q", arguments={"x-priority": ("I", 5)})
+    rig.measure()
+    rig.control("list_consumers", vhost="/")
+    rig.control("list_channels")
+
+
+@operation("close_all_user_connections", "2,000 connections of the user")
+def _(rig: Rig) -> None:
+    peers = _connections(rig)
+    rig.measure()
+    rig.control("close_all_user_connections", user="guest", reason="maintenance")
+    for each in peers:
+        each.wait(spec.CONNECTION_CLOSE)
+
+
+@operation("topic permissions", "100,000 of one user set by a file, listed, cleared")
+def _(rig: Rig) -> None:
+    topics = {"user": "guest", "vhost": "/", "write": "^a", "read": ".*"}
+    rows = [{**topics, "exchange": name} for name in named(rig.scaled(MANY), "x")]
+    rig.measure()
+    rig.control("import_definitions", document={"topic_permissions": rows})
+    rig.control("list_topic_permissions", vhost="/")
+    rig.control("set_topic_permissions", **topics, exchange="y")
+    rig.control("clear_topic_permissions", vhost="/", user="guest", exchange=None)
+
+
+@operation("list_unresponsive_queues", "100,000 queues")
+def _(rig: Rig) -> None:
+    declare(rig.peer(), named(rig.scaled(MANY)))
+    rig.measure()
+    rig.control("list_unresponsive_queues", vhost="/", queue_timeout_s=15.0)
+
+
+@operation("purge_queue, delete_queue", "100,000 persistent messages each")
+def _(rig: Rig) -> None:
+    peer, names = rig.peer(), ["p", "d"]
+    declare(peer, names, durable=True)
+    for name in names:
+        fill(peer, name, rig.scaled(MANY), PERSISTENT)
+    rig.measure()
+    rig.control("purge_queue", vhost="/", name="p")
+    rig.control("delete_queue", vhost="/", name="d", if_empty=False, if_unused=False)
 
 
 @operation("import_definitions", "200 MB that is no JSON")

@@ -44,6 +44,8 @@ from leveret.server.process import Bound, DataDirectory, bind
 from leveret.supervisors.spec import ChildSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leveret.metadata.interface import Metadata
     from leveret.server.control import ControlServer
 
@@ -74,6 +76,7 @@ class Broker:
         credentials: certificates of the TLS listeners; None: there is no TLS listener.
         node: the broker's inside, for tests and extensions.
         runtime: the actor runtime of its actors.
+        request_stop: has the process end, on an operator's request; None: the broker belongs to a service.
     """
 
     addresses: list[Address]
@@ -86,6 +89,7 @@ class Broker:
         self, config: Config | None = None, clock: Clock | None = None, files: Files | None = None
     ) -> None:
         self.config = config or Config()
+        self.request_stop: Callable[[], None] | None = None
         self._files = files
         self._clock = clock
         self._directory: DataDirectory | None = None
@@ -235,7 +239,9 @@ class Broker:
         from leveret.server.definitions.node_definitions import NodeDefinitions  # noqa: PLC0415 - seldom needed
 
         try:
-            await NodeDefinitions(self.node).import_definitions(definitions)
+            await NodeDefinitions(self.node).import_definitions(
+                definitions, self.config.unsupported_queues
+            )
         except RefusedError as error:
             file = self.config.load_definitions
             raise ConfigError(f"definitions file {file}: {error}") from error

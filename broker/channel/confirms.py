@@ -56,6 +56,10 @@ class Confirms:
         """Whether some queue owes an answer."""
         return bool(self._runs)
 
+    def unconfirmed(self) -> int:
+        """Return how many publishes some queue has not answered; it takes a step for each run."""
+        return sum([run.count for run in self._runs.values()])
+
     def number(self, count: int) -> int:
         first = self.next_seqno
         self.next_seqno = first + count

@@ -48,6 +48,7 @@ class Subscription(Struct, eq=False):
     Attributes:
         entry: the queue's registry entry, the same across restarts of the queue.
         cancel_on_restart: it asked to be cancelled when the queue restarts (``x-cancel-on-ha-failover``).
+        arguments: as ``tables.pack`` encodes them.
         source: where its deliveries are settled; None for no-ack. A new one after each restart.
     """
 
@@ -58,6 +59,7 @@ class Subscription(Struct, eq=False):
     prefetch: int
     priority: int
     cancel_on_restart: bool = False
+    arguments: bytes = b""
     source: Source | None = None
 
 

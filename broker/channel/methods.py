@@ -22,6 +22,7 @@ from leveret.amqp.errors import (
     ResourceLocked,
     SoftError,
 )
+from leveret.amqp.tables import pack
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.deliveries import Subscription
 from leveret.broker.channel.reply_consumers import REPLY_TO
@@ -298,6 +299,7 @@ def basic_consume(channel: Channel, method: methods.BasicConsume) -> Steps:
         deliveries.prefetch,
         priority,
         method.arguments.get("x-cancel-on-ha-failover") == ("t", True),
+        pack(method.arguments),
     )
     deliveries.add(subscription)
     answer = yield from ask_queue(entry, consume_request(channel, subscription), raises=False)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.channel.methods import Channel
     from leveret.broker.channel.session import Session
     from leveret.broker.connection.connections import Connections
     from leveret.broker.connection.handshake import Opened
@@ -132,6 +133,11 @@ class ChannelTable:
 
     def __len__(self) -> int:
         return len(self._slots)
+
+    def running(self) -> list[Channel]:
+        """Return the channels whose actors run."""
+        refs = [slot.ref for slot in self._slots.values()]
+        return [ref.cell.actor for ref in refs if ref is not None and ref.is_alive]
 
     def hand_over_one(self, runs: list[Run]) -> bool:
         """Give a running channel a read's only run, if it is messages or acks; return whether."""

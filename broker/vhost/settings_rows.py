@@ -43,6 +43,17 @@ class SettingsRows:
         policies = (row for row in rows if isinstance(row, PolicyRow) and row.vhost == vhost)
         return [row for row in policies if row.is_operator == is_operator]
 
+    def parameters(self, vhost: str) -> list[ParameterRow]:
+        rows = self._rows.values()
+        return [row for row in rows if isinstance(row, ParameterRow) and row.vhost == vhost]
+
+    def parameter(self, vhost: str, component: str, name: str) -> ParameterRow | None:
+        row = self._rows.get((ParameterRow, (vhost, component, name)))
+        return row if isinstance(row, ParameterRow) else None
+
+    def global_parameters(self) -> list[GlobalParameterRow]:
+        return [row for row in self._rows.values() if isinstance(row, GlobalParameterRow)]
+
     def vhost(self, name: str) -> VhostRow:
         row = self._rows.get((VhostRow, (name,)))
         return row if isinstance(row, VhostRow) else VhostRow(name)

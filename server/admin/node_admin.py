@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
-from leveret.broker.connection.connections import vhost_of
 from leveret.broker.node.background import in_thread
 from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
 from leveret.server.admin import rows
+from leveret.server.admin.connections import ConnectionAdmin
+from leveret.server.admin.health import HealthAdmin
 from leveret.server.admin.memory_parts import memory_parts
+from leveret.server.admin.parameters import ParameterAdmin
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import totals
+from leveret.server.admin.queues import QueueAdmin
 from leveret.server.admin.snapshots import SnapshotAdmin
 from leveret.server.admin.tracing import TracingAdmin
 from leveret.server.admin.users import UserAdmin
 from leveret.server.admin.vhosts import VhostAdmin
 from leveret.server.audit_log import audit
 from leveret.server.definitions.node_definitions import NodeDefinitions
-from leveret.server.errors import RefusedError
 from leveret.server.event_loop import name_of
 from leveret.supervisors.tree_view import walk
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
-    from leveret.broker.connection.reader import Reader
+    from leveret.broker.connection.layers.credentials import Credentials
     from leveret.broker.node.node import Node
-    from leveret.server.config.config import Address
+    from leveret.server.config.config import Address, Config
     from leveret.server.output.json_text import Row
-
-LISTED_AT_ONCE = 50
 
 
 class RunningBroker(Protocol):
@@ -44,7 +44,10 @@ class RunningBroker(Protocol):
 
     node: Node
     node_id: uuid.UUID
+    config: Config
     addresses: list[Address]
+    credentials: Credentials | None
+    request_stop: Callable[[], None] | None
 
 
 class NodeAdmin:
@@ -62,6 +65,10 @@ class NodeAdmin:
         self.vhosts = VhostAdmin(node)
         self.policies = PolicyAdmin(node)
         self.operator_policies = PolicyAdmin(node, is_operator=True)
+        self.parameters = ParameterAdmin(node, self.operator_policies)
+        self.connections = ConnectionAdmin(node)
+        self.queues = QueueAdmin(node)
+        self.health = HealthAdmin(broker)
         self.definitions = NodeDefinitions(node)
         self.snapshots = SnapshotAdmin(node)
         self.tracing = TracingAdmin(node)
@@ -69,12 +76,14 @@ class NodeAdmin:
     def verbs(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         """Return the verbs of the control socket; a verb takes the arguments of its method."""
         users, vhosts, policies = self.users, self.vhosts, self.policies
-        operator_policies = self.operator_policies
+        operator_policies, parameters = self.operator_policies, self.parameters
+        connections, queues, health = self.connections, self.queues, self.health
         return {
             "status": self.status,
             "tree": self.tree,
             "add_user": users.add_user,
             "change_password": users.change_password,
+            "clear_password": users.clear_password,
             "delete_user": users.delete_user,
             "set_user_tags": users.set_user_tags,
             "authenticate_user": users.authenticate_user,
@@ -83,17 +92,31 @@ class NodeAdmin:
             "clear_permissions": users.clear_permissions,
             "list_permissions": users.list_permissions,
             "list_user_permissions": users.list_user_permissions,
+            "set_topic_permissions": users.set_topic_permissions,
+            "clear_topic_permissions": users.clear_topic_permissions,
+            "list_topic_permissions": users.list_topic_permissions,
+            "list_user_topic_permissions": users.list_user_topic_permissions,
+            "set_user_limits": users.set_user_limits,
+            "clear_user_limits": users.clear_user_limits,
+            "list_user_limits": users.list_user_limits,
             "add_vhost": vhosts.add_vhost,
             "delete_vhost": vhosts.delete_vhost,
+            "set_vhost_tags": vhosts.set_vhost_tags,
             "list_vhosts": vhosts.list_vhosts,
             "check_virtual_hosts": vhosts.check_virtual_hosts,
             "restart_vhost": vhosts.restart_vhost,
             "list_queues": vhosts.list_queues,
             "list_exchanges": vhosts.list_exchanges,
             "list_bindings": vhosts.list_bindings,
-            "list_connections": self.list_connections,
-            "close_connection": self.close_connection,
-            "close_all_connections": self.close_all_connections,
+            "purge_queue": queues.purge_queue,
+            "delete_queue": queues.delete_queue,
+            "list_unresponsive_queues": queues.list_unresponsive_queues,
+            "list_connections": connections.list_connections,
+            "list_channels": connections.list_channels,
+            "list_consumers": connections.list_consumers,
+            "close_connection": connections.close_connection,
+            "close_all_connections": connections.close_all_connections,
+            "close_all_user_connections": connections.close_all_user_connections,
             "set_vm_memory_high_watermark": self.set_vm_memory_high_watermark,
             "set_disk_free_limit": self.set_disk_free_limit,
             "set_policy": policies.set_policy,
@@ -102,6 +125,22 @@ class NodeAdmin:
             "set_operator_policy": operator_policies.set_policy,
             "clear_operator_policy": operator_policies.clear_policy,
             "list_operator_policies": operator_policies.list_policies,
+            "set_parameter": parameters.set_parameter,
+            "clear_parameter": parameters.clear_parameter,
+            "list_parameters": parameters.list_parameters,
+            "set_vhost_limits": parameters.set_vhost_limits,
+            "clear_vhost_limits": parameters.clear_vhost_limits,
+            "list_vhost_limits": parameters.list_vhost_limits,
+            "set_global_parameter": parameters.set_global_parameter,
+            "clear_global_parameter": parameters.clear_global_parameter,
+            "list_global_parameters": parameters.list_global_parameters,
+            "ping": health.ping,
+            "stop": health.stop,
+            "about": health.about,
+            "certificates": health.certificates,
+            "environment": health.environment,
+            "os_env": health.os_env,
+            "memory_breakdown": health.memory_breakdown,
             "export_definitions": self.definitions.export_definitions,
             "import_definitions": self.definitions.import_definitions,
             "take_snapshot": self.snapshots.take_snapshot,
@@ -115,7 +154,10 @@ class NodeAdmin:
             "list_queues": self.vhosts.queue_rows,
             "list_exchanges": self.vhosts.exchange_rows,
             "list_bindings": self.vhosts.binding_rows,
-            "list_connections": self.connection_rows,
+            "list_connections": self.connections.connection_rows,
+            "list_channels": self.connections.channel_rows,
+            "list_consumers": self.connections.consumer_rows,
+            "list_unresponsive_queues": self.queues.unresponsive_rows,
         }
 
     async def status(self) -> Row:
@@ -171,30 +213,6 @@ class NodeAdmin:
         found[at:at] = down.values()
         return found
 
-    async def list_connections(self) -> list[Row]:
-        return [row async for row in await self.connection_rows()]
-
-    async def connection_rows(self) -> AsyncIterator[Row]:
-        readers = list(self._node.connections.readers.values())
-        return (rows.connection(reader) async for reader in sliced(readers, LISTED_AT_ONCE))
-
-    async def close_connection(self, pid: str, reason: str) -> None:
-        close_where = self._node.connections.close_where
-        if not close_where(lambda reader: str(reader.ref) == pid, reason):
-            raise RefusedError(f"there is no connection {pid}")
-        audit("connection closed pid=%s reason=%s by=%s", pid, reason)
-
-    async def close_all_connections(self, vhost: str | None, reason: str) -> int:
-        """Close the connections of a vhost, or all; return how many."""
-        count = self._node.connections.close_where(
-            lambda reader: vhost is None or _vhost_name(reader) == vhost, reason
-        )
-        audit(
-            "connections closed vhost=%s count=%s reason=%s by=%s",
-            "all" if vhost is None else vhost, count, reason,
-        )  # fmt: skip
-        return count
-
     async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
         """Limit the memory, to a share of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(memory=SizeLimit(size_bytes, share))
@@ -204,8 +222,3 @@ class NodeAdmin:
         """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
         self._node.resources.set_limits(disk=SizeLimit(size_bytes, share))
         audit("disk limit set size_bytes=%s share=%s by=%s", size_bytes, share)
-
-
-def _vhost_name(reader: Reader) -> str | None:
-    vhost = vhost_of(reader)
-    return vhost.name if vhost is not None else None

@@ -8,18 +8,16 @@ applies; ``amqqueue.py`` carries it out.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import msgpack
+from typing import TYPE_CHECKING
 
 from leveret.broker.queue.arguments import without_effect
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import PolicyRow
-from leveret.server.admin.lookups import vhost_named
+from leveret.server.admin.lookups import check_storable, invalid, parsed_json, vhost_named
 from leveret.server.audit_log import audit
-from leveret.server.errors import RefusedError
+from leveret.server.errors import EX_UNAVAILABLE, RefusedError
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
@@ -44,7 +42,7 @@ class PolicyAdmin:
         Returns:
             A line about keys without effect, if it has any.
         """
-        parsed = _parsed(definition)
+        parsed = parsed_json(definition)
         row = PolicyRow(vhost, name, pattern, parsed, priority, apply_to, self._is_operator)
         node = self._node
         async with node.admin_turn:
@@ -72,7 +70,7 @@ class PolicyAdmin:
             rows = node.settings_rows.policies(vhost, self._is_operator)
             row = next((each for each in rows if each.name == name), None)
             if row is None:
-                raise RefusedError("Parameter does not exist")
+                raise RefusedError("Parameter does not exist", EX_UNAVAILABLE)
             found = vhost_named(node, vhost)
             await node.metadata.write([], [row])
             node.settings_rows.remove([row])
@@ -87,27 +85,13 @@ class PolicyAdmin:
         return [_row(row) for row in sorted(rows, key=lambda row: (row.priority, row.name))]
 
 
-def _parsed(definition: str) -> dict[str, Any]:
-    try:
-        parsed: dict[str, Any] = json.loads(definition, parse_constant=_no_json)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError("JSON decoding error. Reason: badarg") from error
-    return parsed
-
-
-def _no_json(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
-
-
 def _check(row: PolicyRow) -> None:
     """Refuse a row that is not a valid policy, or cannot be stored."""
     try:
         policy_validation.check(row)
-        msgpack.packb(row.to_fields(), unicode_errors="surrogateescape")
     except policy_validation.PolicyError as error:
-        raise RefusedError(f"Validation failed\n\n{error}\n") from error
-    except (ValueError, OverflowError) as error:
-        raise RefusedError(f"Validation failed\n\nit cannot be stored: {error}\n") from error
+        raise invalid([str(error)]) from error
+    check_storable(row)
 
 
 def _row(row: PolicyRow) -> Row:

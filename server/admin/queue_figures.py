@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.calls import Answer, From, Request
 from leveret.broker.mail import Info
+from leveret.core.slices import sliced
 from leveret.server.admin import rows as admin_rows
 from leveret.server.output.json_text import Row
 
@@ -74,8 +75,39 @@ async def totals(runtime: Runtime, vhosts: Collection[VHost]) -> tuple[dict[str,
     return sums | {"count": -number}, [row for _, _, row in sorted(largest, reverse=True)]
 
 
+async def active_consumers(runtime: Runtime, vhost: VHost) -> dict[str, tuple[str, str]]:
+    """Return channel and tag of the active consumer of each queue that has but one, by the queue's name."""
+    items = ("single_active_consumer_pid", "single_active_consumer_tag")
+    entries = [
+        entry
+        async for entry in sliced(list(vhost.topology.queues.values()))
+        if entry.settings.single_active_consumer
+    ]
+    found: dict[str, tuple[str, str]] = {}
+    for start in range(0, len(entries), ASKED_AT_ONCE):
+        some = entries[start : start + ASKED_AT_ONCE]
+        for entry, figures in zip(some, await _figures(runtime, some, items), strict=True):
+            found[entry.name] = (figures.get(items[0], ""), figures.get(items[1], ""))
+        await asyncio.sleep(0)
+    return found
+
+
+async def unresponsive(
+    runtime: Runtime, vhost: VHost, timeout_s: float
+) -> AsyncIterator[QueueEntry]:
+    """Yield the queues of a vhost that run and do not answer in time."""
+    entries = list(vhost.topology.queues.values())
+    for start in range(0, len(entries), ASKED_AT_ONCE):
+        some = entries[start : start + ASKED_AT_ONCE]
+        answers = await _figures(runtime, some, ("state",), timeout_s)
+        for entry, figures in zip(some, answers, strict=True):
+            if entry.is_running and not figures:
+                yield entry
+        await asyncio.sleep(0)
+
+
 async def _figures(
-    runtime: Runtime, entries: list[QueueEntry], items: tuple[str, ...]
+    runtime: Runtime, entries: list[QueueEntry], items: tuple[str, ...], timeout_s: float = ASK_S
 ) -> list[dict[str, Any]]:
     loop = asyncio.get_running_loop()
     waiting: list[asyncio.Future[Any] | None] = []
@@ -89,7 +121,7 @@ async def _figures(
         watches.append(runtime.watch(entry.ref, _no_figures(answer)))
         runtime.send(entry.ref, Request(From(answer), Info(items)))
         waiting.append(future)
-    timer = runtime.clock.call_later(ASK_S, _give_up, waiting)
+    timer = runtime.clock.call_later(timeout_s, _give_up, waiting)
     try:
         return [await each if each is not None else {} for each in waiting]
     finally:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from ssl import SSLObject
 
+    from leveret.actors.runtime.ref import Ref
     from leveret.amqp.tables import Field, Table
     from leveret.broker.connection.reader import Reader
     from leveret.broker.node.node import Node
@@ -183,6 +184,24 @@ def _tls(tls: SSLObject | None) -> Row:
         row["peer_cert_issuer"] = distinguished_name(certificate["issuer"])
         row["peer_cert_validity"] = validity(certificate)
     return row
+
+
+def channel(reader: Reader, ref: Ref, figures: dict[str, Any]) -> Row:
+    """Return the row of a channel."""
+    session = reader.session
+    return {
+        "pid": str(ref),
+        "connection": str(reader.ref),
+        "name": f"{reader.name} ({figures['number']})",
+        "user": session.user.name if session is not None else "",
+        "vhost": session.vhost.name if session is not None else "",
+        **figures,
+    }
+
+
+def consumer(figures: dict[str, Any]) -> Row:
+    """Return the row of a consumer."""
+    return figures | {"arguments": triples(figures["arguments"])}
 
 
 def connection_state(reader: Reader) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from leveret.actors.runtime.signals import CallExit
 from leveret.broker.connection.connections import vhost_of
 from leveret.broker.node import bootstrap
@@ -23,7 +25,7 @@ from leveret.server.output.json_text import Row
 from leveret.supervisors.requests import TerminateChild
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from leveret.broker.node.node import Node
     from leveret.metadata.tables import Row as StoredRow
@@ -35,7 +37,7 @@ class VhostAdmin:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def add_vhost(self, name: str) -> None:
+    async def add_vhost(self, name: str, description: str = "", tags: Sequence[str] = ()) -> None:
         """Add a vhost, unless it exists; a vhost that cannot be started is removed again."""
         if not name:
             raise RefusedError("vhost name is empty")
@@ -43,7 +45,7 @@ class VhostAdmin:
         async with node.admin_turn:
             if name in node.vhosts:
                 return
-            row = VhostRow(name)
+            row = VhostRow(name, description, list(tags))
             await node.metadata.write([row])
             node.settings_rows.put(row)
             vhost = node.vhosts[name] = node.new_vhost(name)
@@ -56,6 +58,16 @@ class VhostAdmin:
                     await self._delete(vhost)
             raise RefusedError(str(error)) from error
         audit("vhost added vhost=%s by=%s", name)
+
+    async def set_vhost_tags(self, name: str, tags: list[str]) -> None:
+        node = self._node
+        async with node.admin_turn:
+            if name not in node.vhosts:
+                raise RefusedError(f'Virtual host "{name}" does not exist')
+            row = replace(node.settings_rows.vhost(name), tags=tags)
+            await node.metadata.write([row])
+            node.settings_rows.put(row)
+        audit("vhost tags set vhost=%s tags=%s by=%s", name, ",".join(tags))
 
     async def check_virtual_hosts(self) -> list[Row]:
         """Return the vhosts that are down."""

@@ -1,8 +1,8 @@
 """The command ``leveret``: serve, status, tree, ctl, store, snapshot, perf.
 
-Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker, 69 no broker, a port in use, or a health check
-that failed, 70 the broker failed, 71 no thread, descriptor or memory for its start, 78 configuration or data
-directory. Every failure is one line on stderr.
+Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker (by some verbs 64, 67, 69 or 70, as by
+rabbitmqctl), 69 no broker, a port in use, or a health check that failed, 70 the broker failed, 71 no thread, descriptor
+or memory for its start, 75 not in time, 78 configuration or data directory. Every failure is one line on stderr.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any, Final, NoReturn
 import leveret
 from leveret.core.errors import ConfigError
 from leveret.core.printable import printable
-from leveret.server import control
+from leveret.server import control_client as control
 from leveret.server.cli import ctl
 from leveret.server.cli import snapshot_arguments as snapshot
+from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.config.config import FORMS, LOG_LEVELS, parse_address
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
@@ -27,8 +28,9 @@ from leveret.server.output.terminal import show
 from leveret.server.store_tools import command as store_tool
 
 FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
-    ctl.CheckFailedError: (os.EX_UNAVAILABLE, "Error:\n{}"),
-    ctl.UsageError: (os.EX_USAGE, "Error (argument validation): {}"),
+    CheckFailedError: (os.EX_UNAVAILABLE, "{}"),
+    TimedOutError: (os.EX_TEMPFAIL, "Error: {}"),
+    UsageError: (os.EX_USAGE, "Error (argument validation): {}"),
     RefusedError: (os.EX_DATAERR, "Error:\n{}"),
     control.NoBrokerError: (os.EX_UNAVAILABLE, "leveret: {}"),
     control.ControlFailedError: (os.EX_SOFTWARE, "leveret: {}"),
@@ -50,13 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from leveret.server.perf.command import main as perf  # noqa: PLC0415 - not needed to serve
 
         return int(perf(given[1:]))
-    options = parser().parse_args(given)
+    options = parser(given).parse_args(given)
     try:
         return int(options.run(options))
     except tuple(FAILURES) as error:
         code, words = next(FAILURES[kind] for kind in FAILURES if isinstance(error, kind))
-        show(words.format(error), file=sys.stderr)
-        return code
+        if isinstance(error, RefusedError) and error.is_bare:
+            words = "{}"
+        if text := words.format(error):
+            show(text, file=sys.stderr)
+        return error.exit_code if isinstance(error, RefusedError) else code
     except BrokenPipeError:  # ``leveret tree | head``
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -64,8 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def parser() -> Parser:
-    """Return the parser of all commands but ``perf``, which has PerfTest's options."""
+def parser(given: Sequence[str] = ()) -> Parser:
+    """Return the parser of all commands but ``perf``, which has PerfTest's options.
+
+    Args:
+        given: the arguments; of the verbs of ``ctl`` only the one given is added, if there is one.
+    """
     top = Parser(prog="leveret", description="AMQP 0-9-1 message broker")
     top.add_argument("--version", action="version", version=f"leveret {leveret.__version__}")
     commands = top.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
@@ -79,7 +88,7 @@ def parser() -> Parser:
     tree.set_defaults(run=_tree)
     common = _ctl_options(where)
     verbs = commands.add_parser("ctl", help="administration as with rabbitmqctl", parents=[common])
-    ctl.add_parsers(verbs, common)
+    ctl.add_parsers(verbs, common, given)
     verbs.set_defaults(run=_ctl)
     snapshot.add_parser(commands)
     store_tool.add_parser(commands)
@@ -105,7 +114,7 @@ def _where() -> Parser:
     where.add_argument(
         "--data", type=Path, metavar="DIR", help="the broker's data directory (./data)"
     )
-    where.add_argument("-t", "--timeout", type=float, metavar="S", help="wait at most (60)")
+    where.add_argument("-t", "--timeout", type=float, metavar="S", help="wait at most")
     return where
 
 
@@ -157,9 +166,11 @@ def _ctl(options: argparse.Namespace) -> int:
     return ctl.run(options, _asking(options))
 
 
-def _asking(options: argparse.Namespace) -> ctl.Ask:
+def _asking(options: argparse.Namespace) -> Ask:
     """Return the function that asks the broker; missing options get their defaults."""
-    for name, value in _DEFAULTS.items():
+    command = getattr(options, "command", None)
+    own = {} if command is None else {"timeout": command.timeout_s}
+    for name, value in (_DEFAULTS | own).items():
         if not hasattr(options, name):
             setattr(options, name, value)
 

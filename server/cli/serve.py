@@ -110,6 +110,7 @@ async def _serve(
         exchange = _publish_log(broker, loop) if config.log_exchange else None
         reload = Reload(broker, path, given, handlers, exchange)
         loop.add_signal_handler(signal.SIGHUP, reload)
+        broker.request_stop = stop.set
         gc.freeze()
         log.info("file descriptors limit=%d", descriptors_limit)
         background = [

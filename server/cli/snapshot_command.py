@@ -19,7 +19,7 @@ from typing import Any, Final
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.printable import printable
-from leveret.server import control
+from leveret.server import control_client as control
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.progress import progress_bar

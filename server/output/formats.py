@@ -17,6 +17,7 @@ from leveret.server.output.json_text import Row
 
 FORMATTERS: Final = ("table", "json", "csv", "pretty_table")
 MACHINE_READABLE: Final = frozenset({"json", "csv"})
+_TAIL_BYTES: Final = 64 * 1024  # read at once
 TABLES: Final = frozenset({"arguments", "client_properties"})
 
 
@@ -230,3 +231,21 @@ def _duration(seconds: float) -> str:
 def json_line(found: Any) -> str:
     """Return a value as JSON on one line."""
     return json_text.shown(found) + "\n"
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """Return the last lines of a text file, reading no more of it than they take.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        at = file.seek(0, io.SEEK_END)
+        data = b""
+        while at and data.count(b"\n") <= count:
+            size = min(at, _TAIL_BYTES)
+            at = file.seek(at - size)
+            data = file.read(size) + data
+            file.seek(at)
+    lines = data.decode("utf-8", "replace").splitlines()
+    return lines[-count:] if count else []

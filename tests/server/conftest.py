@@ -156,6 +156,26 @@ QUEUES = [
 ]
 
 
+ABOUT = {
+    "leveret_version": "0.1.0",
+    "product_name": "RabbitMQ",
+    "product_version": "3.10.8",
+    "python_version": "3.11.2",
+    "cluster_name": "leveret@x",
+    "os": "Linux 6.1",
+    "pid": 4711,
+    "alarms": [],
+    "listeners": [
+        {"interface": "127.0.0.1", "port": 5672, "protocol": "amqp"},
+        {"interface": "[::1]", "port": 5672, "protocol": "amqp"},
+    ],
+    "log_files": [],
+    "memory_watermark": {"relative": 0.4},
+    "vhosts_down": {},
+    "vhosts": ["/", "v"],
+}
+
+
 class FakeAdmin:
     """Records the calls of a node's verbs; refuses what RabbitMQ refuses."""
 
@@ -163,6 +183,10 @@ class FakeAdmin:
         self.asked: list[tuple[Any, ...]] = []
         self.notices: list[str] = []
         self.users: dict[str, list[str]] = {"guest": ["administrator"]}
+        self.facts = dict(ABOUT)
+        self.down: list[dict[str, Any]] = []
+        self.limits: list[dict[str, Any]] = []
+        self.certificate_rows: list[dict[str, Any]] = []
 
     def verbs(self) -> dict[str, Any]:
         """The verbs of a node, with their arguments: these methods, the others record the call only."""
@@ -173,8 +197,10 @@ class FakeAdmin:
         }
 
     def _recording(self, name: str, verb: Callable[..., Any]) -> Any:
-        async def record(**arguments: Any) -> list[str] | None:
+        async def record(**arguments: Any) -> list[Any] | None:
             self.asked.append((name, arguments))
+            if name.startswith("list_"):
+                return []
             return self.notices if name in {"set_policy", "set_operator_policy"} else None
 
         record.__signature__ = inspect.signature(verb)  # type: ignore[attr-defined]
@@ -183,12 +209,41 @@ class FakeAdmin:
     async def status(self) -> dict[str, Any]:
         return STATUS
 
+    async def about(self) -> dict[str, Any]:
+        return self.facts
+
+    async def memory_breakdown(self) -> dict[str, int]:
+        return {"total": 200_000_000, "other": 150_000_000, "queue_procs": 50_000_000}
+
+    async def certificates(self) -> list[dict[str, Any]]:
+        return [dict(row) for row in self.certificate_rows]
+
+    async def environment(self) -> dict[str, Any]:
+        return {"channel_max": 2047, "default_pass": "********", "loopback_users": ["guest"]}
+
+    async def os_env(self) -> dict[str, str]:
+        return {"LEVERET_LOOP": "asyncio"}
+
+    async def check_virtual_hosts(self) -> list[dict[str, Any]]:
+        return self.down
+
+    async def list_vhost_limits(self, vhost: str | None) -> list[dict[str, Any]]:
+        return self.limits
+
+    async def list_user_limits(self, user: str | None) -> list[dict[str, Any]]:
+        return self.limits
+
+    async def delete_queue(self, vhost: str, name: str, if_empty: bool, if_unused: bool) -> int:
+        asked = {"vhost": vhost, "name": name, "if_empty": if_empty, "if_unused": if_unused}
+        self.asked.append(("delete_queue", asked))
+        return 3
+
     async def tree(self) -> list[dict[str, Any]]:
         return TREE
 
     async def add_user(self, name: str, password: str) -> None:
         if name in self.users:
-            raise RefusedError(f'User "{name}" already exists')
+            raise RefusedError(f'User "{name}" already exists', 70)
         self.users[name] = []
         self.asked.append(("add_user", {"name": name, "password": password}))
 
@@ -209,8 +264,11 @@ class FakeAdmin:
     async def export_definitions(self) -> dict[str, Any]:
         return {"users": [], "größe": 1}
 
-    async def import_definitions(self, document: dict[str, Any]) -> list[str]:
-        self.asked.append(("import_definitions", {"document": document}))
+    async def import_definitions(
+        self, document: dict[str, Any], unsupported_queues: str
+    ) -> list[str]:
+        asked = {"document": document, "unsupported_queues": unsupported_queues}
+        self.asked.append(("import_definitions", asked))
         return self.notices
 
     async def delete_user(self, name: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.server.cli import ctl
+from leveret.server.cli.commands import COMMANDS
 from leveret.server.config.config import Config
 from leveret.server.config.keys import KEYS, WITHOUT_EFFECT
 from leveret.server.perf import args
@@ -58,7 +58,7 @@ def test_the_keys_without_effect_are_told() -> None:
 def test_every_verb_has_its_line() -> None:
     documented = [code_words(row[0])[0] for row in rows("cli.md", 2, "## `leveret ctl")]
 
-    assert documented == [each.verb for each in ctl.COMMANDS]
+    assert documented == [each.verb for each in COMMANDS]
 
 
 def test_every_exit_code_has_its_line() -> None:
@@ -70,10 +70,12 @@ def test_every_exit_code_has_its_line() -> None:
         EX_DAMAGED,
         os.EX_USAGE,
         os.EX_DATAERR,
+        os.EX_NOUSER,
         os.EX_UNAVAILABLE,
         os.EX_SOFTWARE,
         os.EX_OSERR,
         os.EX_IOERR,
+        os.EX_TEMPFAIL,
         os.EX_CONFIG,
     ]
 

@@ -14,7 +14,7 @@ import pytest
 from leveret.queue_backing.variable.info import ENTRY_BYTES, MESSAGE_BYTES, PAIR_BYTES
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
-from leveret.server.cli import ctl
+from leveret.server.cli import commands
 from leveret.server.config.config import Address, Config
 from leveret.server.output import formats
 
@@ -105,7 +105,7 @@ async def test_no_column_of_a_queue_is_unknown_or_empty_without_reason(
 
     found = await row(admin, "q")
 
-    assert {name for name in ctl.QUEUE_COLUMNS if found.get(name) is None} == {
+    assert {name for name in commands.QUEUE_COLUMNS if found.get(name) is None} == {
         "head_message_timestamp", "leader", "members", "online", "slave_pids",
         "synchronised_slave_pids",
     }  # fmt: skip

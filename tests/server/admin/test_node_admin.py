@@ -205,7 +205,7 @@ async def test_queues_exchanges_and_bindings_are_listed(admin: NodeAdmin, client
 
 async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broker) -> None:
     connection = await raw(broker)
-    (row,) = await admin.list_connections()
+    (row,) = await admin.connections.list_connections()
     properties = {name: value for name, _, value in row["client_properties"]}
 
     assert (row["user"], row["vhost"], row["state"]) == ("guest", "/", "running")
@@ -215,8 +215,11 @@ async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broke
     assert (row["channel_max"], row["frame_max"], row["timeout"]) == (2047, 131072, 0)
     assert properties["product"] == "leveret perf"
     assert ["authentication_failure_close", "bool", True] in properties["capabilities"]
-    assert await refusal(admin.close_connection("nope", "x")) == "there is no connection nope"
-    await admin.close_connection(row["pid"], "maintenance!")
+    assert (
+        await refusal(admin.connections.close_connection("nope", "x"))
+        == "there is no connection nope"
+    )
+    await admin.connections.close_connection(row["pid"], "maintenance!")
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - maintenance!")
 
 
@@ -226,12 +229,12 @@ async def test_what_a_connection_sent_and_received_is_counted(
 ) -> None:
     connection = await raw(broker)
     await connection.channel(1)
-    (before,) = await admin.list_connections()
+    (before,) = await admin.connections.list_connections()
     method = methods.QueueDeclare("q" * 200)
 
     await connection.call(1, method)
 
-    (after,) = await admin.list_connections()
+    (after,) = await admin.connections.list_connections()
     frame = methods.method_frame(1, methods.encode(method))
     answer = methods.method_frame(1, methods.encode(methods.QueueDeclareOk("q" * 200, 0, 0)))
     assert after["recv_oct"] - before["recv_oct"] == len(frame)
@@ -243,8 +246,8 @@ async def test_what_a_connection_sent_and_received_is_counted(
 
 async def test_all_connections_of_a_vhost_are_closed(admin: NodeAdmin, broker: Broker) -> None:
     connection = await raw(broker)
-    assert await admin.close_all_connections("other", "bye") == 0
-    assert await admin.close_all_connections(None, "bye") == 1
+    assert await admin.connections.close_all_connections("other", "bye") == 0
+    assert await admin.connections.close_all_connections(None, "bye") == 1
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - bye")
 
 
@@ -409,7 +412,7 @@ async def test_each_change_has_one_line_without_passwords(
     await admin.users.delete_user("hare")
     await admin.definitions.import_definitions({"users": [{"name": "u", "password": "secret"}]})
     await admin.vhosts.delete_vhost("v")
-    await admin.close_all_connections(None, "over")
+    await admin.connections.close_all_connections(None, "over")
 
     by = ' by="the service"'
     assert [record.getMessage() for record in caplog.records] == [

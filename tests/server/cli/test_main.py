@@ -11,8 +11,12 @@ from typing import Any
 import pytest
 
 import leveret
-from leveret.server.cli import ctl
+from leveret.server.cli.actions import ACTIONS
+from leveret.server.cli.checks import CHECKS
+from leveret.server.cli.commands import COMMANDS
+from leveret.server.cli.life import LIFE
 from leveret.server.cli.main import main
+from leveret.server.cli.reports import REPORTS
 
 
 @pytest.fixture
@@ -34,10 +38,29 @@ ASKED = [
     (["set_permissions", "-p", "/v", "hare", ".*", "^a", ""], "set_permissions", {"vhost": "/v", "user": "hare", "configure": ".*", "write": "^a", "read": ""}, 'Setting permissions for user "hare" in vhost "/v" ...'),
     (["set_permissions", "hare", ".*", "^a", "x"], "set_permissions", {"vhost": "/", "user": "hare", "configure": ".*", "write": "^a", "read": "x"}, 'Setting permissions for user "hare" in vhost "/" ...'),
     (["clear_permissions", "hare"], "clear_permissions", {"vhost": "/", "user": "hare"}, 'Clearing permissions for user "hare" in vhost "/" ...'),
-    (["add_vhost", "v"], "add_vhost", {"name": "v"}, 'Adding vhost "v" ...'),
     (["trace_on"], "trace_on", {"vhost": "/", "rate": 1.0}, 'Starting tracing for vhost "/" ...'),
     (["trace_on", "-p", "v", "--rate", "0.5"], "trace_on", {"vhost": "v", "rate": 0.5}, 'Starting tracing for vhost "v" ...'),
     (["trace_off", "-p", "v"], "trace_off", {"vhost": "v"}, 'Stopping tracing for vhost "v" ...'),
+    (["add_vhost", "v"], "add_vhost", {"name": "v", "description": "", "tags": []}, 'Adding vhost "v" ...'),
+    (["add_vhost", "v", "--description", "d e", "--tags", "a, b"], "add_vhost", {"name": "v", "description": "d e", "tags": ["a", "b"]}, 'Adding vhost "v" ...'),
+    (["set_vhost_tags", "v", "a", "b"], "set_vhost_tags", {"name": "v", "tags": ["a", "b"]}, 'Setting tags for virtual host "v" to [a, b] ...'),
+    (["clear_password", "hare"], "clear_password", {"name": "hare"}, 'Clearing password for user "hare" ...'),
+    (["set_topic_permissions", "-p", "/v", "hare", "amq.topic", "^a", ""], "set_topic_permissions", {"vhost": "/v", "user": "hare", "exchange": "amq.topic", "write": "^a", "read": ""}, 'Setting topic permissions on "amq.topic" for user "hare" in vhost "/v" ...'),
+    (["clear_topic_permissions", "hare"], "clear_topic_permissions", {"vhost": "/", "user": "hare", "exchange": None}, 'Clearing topic permissions for user "hare" in vhost "/" ...'),
+    (["clear_topic_permissions", "hare", "t"], "clear_topic_permissions", {"vhost": "/", "user": "hare", "exchange": "t"}, 'Clearing topic permissions on "t" for user "hare" in vhost "/" ...'),
+    (["set_user_limits", "hare", "{}"], "set_user_limits", {"user": "hare", "definition": "{}"}, 'Setting user limits to "{}" for user "hare" ...'),
+    (["clear_user_limits", "hare", "all"], "clear_user_limits", {"user": "hare", "limit_type": "all"}, 'Clearing all limits for user "hare" ...'),
+    (["clear_user_limits", "hare", "max-channels"], "clear_user_limits", {"user": "hare", "limit_type": "max-channels"}, 'Clearing "max-channels" limit for user "hare" ...'),
+    (["set_vhost_limits", "-p", "/v", "{}"], "set_vhost_limits", {"vhost": "/v", "definition": "{}"}, 'Setting vhost limits to "{}" for vhost "/v" ...'),
+    (["clear_vhost_limits"], "clear_vhost_limits", {"vhost": "/"}, 'Clearing vhost "/" limits ...'),
+    (["set_parameter", "-p", "/v", "c", "n", "1"], "set_parameter", {"vhost": "/v", "component": "c", "name": "n", "value": "1"}, 'Setting runtime parameter "n" for component "c" to "1" in vhost "/v" ...'),
+    (["clear_parameter", "c", "n"], "clear_parameter", {"vhost": "/", "component": "c", "name": "n"}, 'Clearing runtime parameter "n" for component "c" on vhost "/" ...'),
+    (["set_global_parameter", "n", "1"], "set_global_parameter", {"name": "n", "value": "1"}, 'Setting global runtime parameter "n" to "1" ...'),
+    (["clear_global_parameter", "n"], "clear_global_parameter", {"name": "n"}, 'Clearing global runtime parameter "n" ...'),
+    (["purge_queue", "-p", "/v", "q"], "purge_queue", {"vhost": "/v", "name": "q"}, "Purging queue 'q' in vhost '/v' ..."),
+    (["delete_queue", "q"], "delete_queue", {"vhost": "/", "name": "q", "if_empty": False, "if_unused": False}, "Deleting queue 'q' on vhost '/' ..."),
+    (["delete_queue", "q", "-e", "--if-unused"], "delete_queue", {"vhost": "/", "name": "q", "if_empty": True, "if_unused": True}, "Deleting queue 'q' on vhost '/' if queue is empty and if queue is unused ..."),
+    (["close_all_user_connections", "hare", "bye"], "close_all_user_connections", {"user": "hare", "reason": "bye"}, "Closing connections of user hare, reason: bye..."),
     (["delete_vhost", "v"], "delete_vhost", {"name": "v"}, 'Deleting vhost "v" ...'),
     (["close_connection", "<leveret.1>", "bye"], "close_connection", {"pid": "<leveret.1>", "reason": "bye"}, "Closing connection <leveret.1>, reason: bye..."),
     (["close_all_connections", "bye"], "close_all_connections", {"vhost": "/", "reason": "bye"}, "Closing all connections in vhost /, reason: bye..."),
@@ -61,15 +84,18 @@ def test_a_verb_asks_the_broker_and_says_what_it_does(
 
 
 def test_every_verb_of_the_socket_has_a_command(admin: Any) -> None:
-    commands = {command.verb for command in ctl.COMMANDS}
+    commands = {command.verb for command in COMMANDS}
 
-    assert commands == set(admin.verbs()) - {"status", "tree", "take_snapshot"}
+    assert set(admin.verbs()) - commands == {"about", "certificates", "tree", "take_snapshot"}
+    assert commands - set(admin.verbs()) == set(ACTIONS | CHECKS | LIFE | REPORTS) - set(
+        admin.verbs()
+    )
 
 
-def test_a_refusal_exits_65_with_rabbitmqs_text(run: Any) -> None:
+def test_a_refusal_exits_with_rabbitmqs_code_and_text(run: Any) -> None:
     code, _, err = run("ctl", "-q", "add_user", "guest", "x")
 
-    assert (code, err) == (65, 'Error:\nUser "guest" already exists\n')
+    assert (code, err) == (70, 'Error:\nUser "guest" already exists\n')
 
 
 def test_no_broker_exits_69_with_one_line(
@@ -165,8 +191,10 @@ def test_tags_are_listed_as_rabbitmqctl_lists_them(run: Any) -> None:
 def test_an_empty_list_prints_what_rabbitmqctl_prints(run: Any, admin: Any) -> None:
     admin.users.clear()
 
-    assert run("ctl", "-q", "list_users")[1] == ""
-    assert run("ctl", "list_users", "--formatter", "json")[1] == "[\n]\n"
+    assert run("ctl", "-q", "list_users")[1] == "\n"
+    assert run("ctl", "list_users", "--formatter", "json")[1] == "[]\n"
+    assert run("ctl", "-q", "list_channels")[1] == ""
+    assert run("ctl", "list_channels", "--formatter", "json")[1] == "[\n]\n"
 
 
 def test_the_protocol_of_a_connection_is_a_tuple_in_tables(run: Any) -> None:

@@ -17,7 +17,7 @@ import aio_pika
 import pika
 import pytest
 
-from leveret.server.control import ask
+from leveret.server.control_client import ask
 from rigs.certificates import Authority, Issued
 from rigs.nodes import BrokerUnderTest, leveret_program
 from rigs.programs import ended

@@ -1,0 +1,153 @@
+"""What health checks and reports ask of a node: listeners, alarms, settings, log files, parts of the memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import leveret
+from leveret.broker.node.background import in_thread
+from leveret.core.sizes import SizeLimit
+from leveret.server.admin.memory_parts import memory_parts
+from leveret.server.admin.queue_figures import totals
+from leveret.server.audit_log import audit
+from leveret.server.config.config import AMQPS
+from leveret.server.errors import EX_UNAVAILABLE, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.broker.connection.layers.credentials import Credentials
+    from leveret.broker.node.node import Node
+    from leveret.server.config.config import Address, Config
+    from leveret.server.output.json_text import Row
+
+TLS: Final = "amqp/ssl"  # as RabbitMQ calls it
+UNIX: Final = "amqp/unix"
+HIDDEN: Final = "********"
+_SECRET: Final = re.compile("pass|secret|token", re.IGNORECASE)
+_LOGIN: Final = re.compile("(?<=//)[^/@]*@")  # of a URL
+_VARIABLES: Final = ("LEVERET_COMPILE", "LEVERET_KERNEL", "LEVERET_LOOP")
+
+
+class RunningBroker(Protocol):
+    """The node, its settings and its listeners."""
+
+    node: Node
+    config: Config
+    addresses: list[Address]
+    credentials: Credentials | None
+    request_stop: Callable[[], None] | None
+
+
+class HealthAdmin:
+    """Answers what is asked about a running broker, and ends its process."""
+
+    def __init__(self, broker: RunningBroker) -> None:
+        self._broker = broker
+
+    async def ping(self) -> None:
+        """Answer."""
+
+    async def stop(self) -> None:
+        """Have the process end in order, if it is a broker's own."""
+        if self._broker.request_stop is None:
+            raise RefusedError("the broker belongs to a service, and ends with it", EX_UNAVAILABLE)
+        audit("stop requested by=%s")
+        self._broker.request_stop()
+
+    async def about(self) -> Row:
+        """Return versions, system, listeners, log files, alarms and limits, for reports."""
+        node = self._broker.node
+        resources, settings = node.resources, node.settings
+        return {
+            "leveret_version": leveret.__version__,
+            "product_name": settings.product,
+            "product_version": settings.product_version,
+            "python_version": platform.python_version(),
+            "cluster_name": settings.cluster_name,
+            "os": f"{platform.system()} {platform.release()}",
+            "pid": os.getpid(),
+            "alarms": list(resources.alarms.raised),
+            "listeners": self._listeners(),
+            "log_files": self._log_files(),
+            "memory_watermark": _shown(resources.memory_limit),
+            "vhosts_down": {name: each.reason for name, each in node.outages.by_vhost.items()},
+            "vhosts": list(node.vhosts),
+        }
+
+    def _listeners(self) -> list[Row]:
+        return [_listener(address) for address in self._broker.addresses]
+
+    async def certificates(self) -> list[Row]:
+        """Return the listeners with TLS, each with the dates of its certificates by file, in seconds since 1970."""
+        credentials, node = self._broker.credentials, self._broker.node
+        if credentials is None:
+            return []
+        files: dict[str, list[list[float]]] = {}
+
+        def read() -> None:
+            files.update({str(path): [*map(list, of)] for path, of in credentials.dates().items()})
+
+        try:
+            await in_thread(node.gil_yielding, "leveret-certificates", read)
+        except (OSError, ValueError) as error:
+            raise RefusedError(f"certificates cannot be read: {error}", EX_UNAVAILABLE) from error
+        return [row | {"files": files} for row in self._listeners() if row["protocol"] == TLS]
+
+    def _log_files(self) -> list[str]:
+        file = self._broker.config.log_file
+        return [str(file.absolute())] if file is not None else []
+
+    async def environment(self) -> Row:
+        """Return the settings in effect, by their names; secrets are hidden."""
+        settings = self._broker.node.settings
+        return {
+            field.name: _unless_secret(field.name, getattr(settings, field.name))
+            for field in fields(settings)
+        }
+
+    async def os_env(self) -> dict[str, str]:
+        """Return the variables of the environment that a broker reads."""
+        return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+
+    async def memory_breakdown(self) -> dict[str, int]:
+        """Return the bytes of each part of the memory in use, by RabbitMQ's names, and their ``total``."""
+        node = self._broker.node
+        sums, _ = await totals(node.runtime, list(node.vhosts.values()))
+        parts = await memory_parts(node)
+        parts["metadata"] = sum(parts["metadata"].values())
+        parts["queue_procs"] = sums["memory"]
+        used_bytes = node.resources.figures()["memory"]["used_bytes"] or 0
+        total = max(used_bytes, sum(parts.values()))
+        return {"total": total, "other": total - sum(parts.values())} | parts
+
+
+def _listener(address: Address) -> Row:
+    """Return a listener: interface (a path for a Unix socket), port and protocol."""
+    if address.path:
+        return {"interface": address.path, "port": 0, "protocol": UNIX}
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    protocol = TLS if address.scheme == AMQPS else "amqp"
+    return {"interface": host, "port": address.port, "protocol": protocol}
+
+
+def _unless_secret(name: str, value: Any) -> Any:
+    return HIDDEN if value and _SECRET.search(name) else _shown(value)
+
+
+def _shown(value: Any) -> Any:
+    """Return a setting as JSON has it."""
+    match value:
+        case SizeLimit(size_bytes, share):
+            return size_bytes if share is None else {"relative": share}
+        case dict():
+            return {str(name): _unless_secret(str(name), each) for name, each in value.items()}
+        case tuple() | list() if not hasattr(value, "_fields"):
+            return [_shown(each) for each in value]
+        case None | bool() | int() | float():
+            return value
+    return _LOGIN.sub(f"{HIDDEN}@", str(value))

@@ -1,0 +1,140 @@
+"""The verbs of ``leveret ctl`` that wait for the start of a node, or end it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.server.cli.actions import (
+    Action,
+    Ask,
+    CheckFailedError,
+    Options,
+    TimedOutError,
+    UsageError,
+)
+from leveret.server.cli.commands import NODE, Command
+from leveret.server.control_client import NoBrokerError
+from leveret.server.errors import EX_SOFTWARE, RefusedError
+from leveret.server.output.terminal import show
+
+WAIT_S: Final = 0.1  # between two looks
+
+
+def _await_startup(command: Command, options: Options, ask: Ask) -> None:
+    """Wait until the broker answers and every vhost serves, whether or not it runs already."""
+    _until(lambda: _serves(ask), command, options)
+
+
+def _wait(command: Command, options: Options, ask: Ask) -> None:
+    """Wait for a process, which a file may name, to be a node whose vhosts serve."""
+    if (options.pidfile is None) == (options.pid is None):
+        both = options.pidfile is not None
+        raise UsageError(
+            "Cannot specify both pid and pidfile" if both else "No pid or pidfile specified"
+        )
+    say: Callable[[str], None] = (lambda _: None) if options.quiet or options.silent else show
+    pid = options.pid
+    if options.pidfile is not None:
+        say(f"Waiting for pid file '{options.pidfile}' to appear")
+        pid = _until(lambda: _pid_in(Path(options.pidfile)), command, options)
+        say(f"pid is {pid}")
+    say(f"Waiting for erlang distribution on node '{NODE}' while OS process '{pid}' is running")
+
+    def is_there() -> bool:
+        if not _is_alive(pid):
+            raise RefusedError("Error: process is not running.", EX_SOFTWARE)
+        return _serves(ask)
+
+    _until(is_there, command, options)
+    say(f"Applications 'rabbit_and_plugins' are running on node '{NODE}'")
+
+
+def _stop(command: Command, options: Options, ask: Ask) -> str | None:
+    """Have the node end; with a file of its process id, wait until it has."""
+    pid = _pid_in(Path(options.pidfile)) if options.pidfile is not None else None
+    try:
+        ask("stop", {})
+    except NoBrokerError:
+        if options.idempotent:
+            return f"Node {NODE} is no longer running"
+        raise
+    if options.pidfile is None:
+        return None
+    if pid is None:
+        raise CheckFailedError(f"Error:\ncould not read pid from file {options.pidfile}")
+    _until(lambda: not _is_alive(pid), command, options)
+    return f"process {pid} (take from pid file {options.pidfile}) is no longer running"
+
+
+def _shutdown(command: Command, options: Options, ask: Ask) -> str | None:
+    """Have the node end, and wait until it has, unless told otherwise."""
+    pid: int = ask("about", {})["pid"]
+    if options.no_wait:
+        ask("stop", {})
+        return None
+    show(f"Shutting down RabbitMQ node {NODE} running at PID {pid}")
+    ask("stop", {})
+    show(f"Waiting for PID {pid} to terminate", flush=True)
+    _until(lambda: not _is_alive(pid), command, options)
+    return f"RabbitMQ node {NODE} running at PID {pid} successfully shut down"
+
+
+def _until(look: Callable[[], Any], command: Command, options: Options) -> Any:
+    """Look until there is something; return it.
+
+    Raises:
+        TimedOutError: there was nothing in time.
+    """
+    until_s = time.monotonic() + options.timeout
+    while not (found := look()):
+        if time.monotonic() >= until_s:
+            raise TimedOutError(
+                f"operation {command.verb} on node {NODE} timed out."
+                f" Timeout value used: {options.timeout * 1000:.0f}"
+            )
+        time.sleep(WAIT_S)
+    return found
+
+
+def _serves(ask: Ask) -> bool:
+    try:
+        return not ask("about", {})["vhosts_down"]
+    except NoBrokerError:
+        return False
+
+
+def _pid_in(path: Path) -> int | None:
+    """Return the process id that a file begins with; None if there is no such file, or nothing in it yet."""
+    try:
+        text = path.read_text("ascii", "replace").strip()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RefusedError(
+            f"Error: could not read pid. Detail: {error.strerror}", EX_SOFTWARE
+        ) from error
+    if text and not text.isdigit():
+        raise RefusedError("Error: garbage in pid file.", EX_SOFTWARE)
+    return int(text) if text else None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # another user's
+    return True
+
+
+LIFE: Final[dict[str, Action]] = {
+    "await_startup": _await_startup,
+    "wait": _wait,
+    "stop": _stop,
+    "shutdown": _shutdown,
+}

@@ -1,0 +1,106 @@
+"""Verbs that wait for the start of a broker process, or end it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from leveret.server.admin.node_admin import NodeAdmin
+from leveret.server.broker import Broker
+from leveret.server.cli.commands import NODE
+from leveret.server.cli.main import main
+from leveret.server.config.config import Address, Config
+from leveret.server.errors import RefusedError
+from rigs.nodes import (
+    BrokerUnderTest,
+    clean_environment,
+    leveret_program,
+    start_leveret,
+    stop_leveret,
+)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> BrokerUnderTest:
+    return start_leveret(tmp_path)
+
+
+def ctl(node: BrokerUnderTest, *words: str) -> int:
+    return main(["ctl", "--data", str(node.data), *words])
+
+
+@pytest.mark.parametrize("verb", ["stop", "shutdown"])
+def test_a_process_ends_as_by_a_signal(
+    verb: str, node: BrokerUnderTest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert node.data is not None
+    assert node.process is not None
+    lock = str(node.data / "lock")
+    try:
+        assert ctl(node, "wait", lock) == 0
+        assert ctl(node, "wait", "--pid", str(node.pid), "-q") == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[0] == f"Waiting for pid file '{lock}' to appear"
+        assert said[-1] == f"Applications 'rabbit_and_plugins' are running on node '{NODE}'"
+        if verb == "stop":
+            assert ctl(node, "stop") == 0
+        else:
+            assert ctl(node, "shutdown", "--no-wait") == 0
+        assert node.process.wait(10) == 0
+        assert node.log is not None
+        assert "stop requested" in node.log.read_text()
+        capsys.readouterr()
+        assert ctl(node, "stop") == 69
+        capsys.readouterr()
+        assert ctl(node, "stop", "-q", "--idempotent") == 0
+        assert capsys.readouterr().out == f"Node {NODE} is no longer running\n"
+    finally:
+        stop_leveret(node)
+
+
+def test_a_process_that_ends_is_waited_for(
+    node: BrokerUnderTest,
+) -> None:
+    # The test is the parent: the process stays as long as nobody waits for it.
+    shutdown = [leveret_program(), "ctl", "--data", str(node.data), "shutdown"]
+    try:
+        assert node.process is not None
+        waiting = subprocess.Popen(
+            shutdown, stdout=subprocess.PIPE, text=True, env=clean_environment()
+        )
+        assert node.process.wait(10) == 0
+        out, _ = waiting.communicate(timeout=10)
+        assert out.splitlines() == [
+            f"Shutting down RabbitMQ node {NODE} running at PID {node.pid}",
+            f"Waiting for PID {node.pid} to terminate",
+            f"RabbitMQ node {NODE} running at PID {node.pid} successfully shut down",
+        ]
+    finally:
+        stop_leveret(node)
+
+
+def test_what_is_waited_for_may_not_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["ctl", "--data", str(tmp_path), "-q", "wait", "-t", "0.01"]
+    assert main(asked) == 64
+    assert main([*asked, "x", "--pid", "1"]) == 64
+    capsys.readouterr()
+    assert main([*asked, str(tmp_path / "none")]) == 75
+    assert "operation wait on node" in capsys.readouterr().err
+    (tmp_path / "garbage").write_text("not a number")
+    assert main([*asked, str(tmp_path / "garbage")]) == 70
+    assert capsys.readouterr().err == "Error:\nError: garbage in pid file.\n"
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert main([*asked, "--pid", str(gone.pid)]) == 70
+    assert capsys.readouterr().err == "Error:\nError: process is not running.\n"
+    assert main([*asked, str(tmp_path)]) == 70
+
+
+async def test_a_broker_within_a_service_is_not_ended() -> None:
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=None)) as broker:
+        with pytest.raises(RefusedError, match="belongs to a service"):
+            await NodeAdmin(broker).health.stop()
