@@ -18,6 +18,7 @@ from leveret.amqp.tables import encode_table
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.queue.queue_settings import settings_of
+from leveret.broker.queue.queue_types import QUEUE_TYPE
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.access import check_patterns
 from leveret.broker.vhost.exchange_rules import RESERVED
@@ -214,7 +215,7 @@ class Plan:
             self.replaced.append(f"{described(row)} is left out: there are no {kind} queues")
             return True
         classic = queue_arguments.as_classic(row.arguments)
-        dropped = sorted(row.arguments.keys() - classic.keys() - {queue_arguments.QUEUE_TYPE})
+        dropped = sorted(row.arguments.keys() - classic.keys() - {QUEUE_TYPE})
         without = f", without {', '.join(dropped)}" if dropped else ""
         self.replaced.append(f"{described(row)} becomes a classic queue: it was {kind}{without}")
         row.arguments = classic
