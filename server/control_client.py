@@ -43,8 +43,9 @@ def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float =
         client.settimeout(timeout_s)
         _connect(client, data_dir)
         try:
-            for line in _lines(verb, arguments):
-                client.sendall(line)
+            with contextlib.suppress(BrokenPipeError):  # a refusal came first, and can be read
+                for line in _lines(verb, arguments):
+                    client.sendall(line)
             answer = client.makefile("rb").readline()
         except TimeoutError as error:
             raise ControlFailedError(f"no answer within {timeout_s:g} s") from error
