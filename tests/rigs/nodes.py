@@ -12,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,18 @@ def start_leveret_with_tls(folder: Path) -> BrokerUnderTest:
     (place,) = [each for each in listeners if each.startswith("amqps://")]
     broker.tls_port, broker.tls = int(place.rpartition(":")[2]), authority.client()
     return broker
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[BrokerUnderTest]:
+    """Serve from a folder, which another node may serve from afterwards; when the test fails, the node is killed."""
+    node = start_leveret(folder, *arguments)
+    try:
+        yield node
+    except BaseException:
+        kill_leveret(node)
+        raise
+    stop_leveret(node)
 
 
 def rabbitmq(address: str) -> BrokerUnderTest:

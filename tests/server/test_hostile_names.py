@@ -20,8 +20,7 @@ from rigs.nodes import (
     BrokerUnderTest,
     clean_environment,
     leveret_program,
-    start_leveret,
-    stop_leveret,
+    serving,
 )
 
 FORGED = "2026-11-23T12:00:00.000Z info leveret.forged all is well user=root"
@@ -199,26 +198,21 @@ def test_no_name_breaks_the_log_or_a_list(own_leveret: Callable[..., BrokerUnder
 
 
 def test_a_name_is_no_path_and_survives_a_restart(tmp_path: Path) -> None:
-    node = start_leveret(tmp_path)
-    there = set(tmp_path.iterdir())
-    node.import_definitions(defined())
-    with Peer(node) as peer:
+    with serving(tmp_path) as node, Peer(node) as peer:
+        there = set(tmp_path.iterdir())
+        node.import_definitions(defined())
         for name in NAMES.values():
             channel = peer.channel("plain", vhost=name)
             channel.ok("queue.declare", queue=name, durable=True)
             channel.ok("confirm.select")
             channel.publish(stripped(name), name, delivery_mode=2)
             channel.read_confirms({1})
-    stop_leveret(node)
 
     assert set(tmp_path.iterdir()) == there
-    assert node.data is not None
-    assert all(re.fullmatch(r"[\w.@-]+", path.name) for path in node.data.rglob("*"))
-    node = start_leveret(tmp_path)
-    with Peer(node) as peer:
+    assert all(re.fullmatch(r"[\w.@-]+", path.name) for path in (tmp_path / "data").rglob("*"))
+    with serving(tmp_path) as node, Peer(node) as peer:
         for name in NAMES.values():
             assert peer.channel("plain", vhost=name).get(stripped(name)).body == as_bytes(name)
-    stop_leveret(node)
 
 
 def test_a_policy_for_a_quoted_name_applies_to_nothing_else(

@@ -11,10 +11,8 @@ from conformance.raw import CAPABILITIES, Connection
 from rigs.nodes import (
     BrokerUnderTest,
     clean_environment,
-    kill_leveret,
     leveret_program,
-    start_leveret,
-    stop_leveret,
+    serving,
 )
 
 CANARY = "zQ7x!vault-9"
@@ -84,7 +82,7 @@ def log_in_all_ways(node: BrokerUnderTest) -> list[bytes]:
 
 
 def update_secrets(node: BrokerUnderTest) -> None:
-    whole = wire.method("connection.update-secret", new_secret=CANARY, reason=CANARY)
+    whole = wire.method("connection.update-secret", new_secret=CANARY, reason="it is time")
     for payload in (whole, whole[:-1], whole + b"x"):
         for frame in (
             wire.frame(wire.METHOD, 0, payload),
@@ -113,36 +111,38 @@ def told(node: BrokerUnderTest, *words: str, stdin: str = "", code: int = 0) -> 
 
 
 def test_no_line_list_or_file_has_a_password(tmp_path: Path) -> None:
-    node = start_leveret(tmp_path, "--log-level", "debug")
-    said = [
-        told(node, "ctl", "add_user", "canary", stdin=f"{CANARY}\n"),
-        told(node, "ctl", "authenticate_user", "canary", CANARY),
-        told(node, "ctl", "authenticate_user", "canary", CANARY + "x", code=65),
-        told(node, "ctl", "change_password", "nobody", CANARY, code=65),
-        told(node, "ctl", "change_password", "canary", CANARY),
-        told(node, "ctl", "set_permissions", "canary", ".*", ".*", ".*"),
-    ]
-    users = [{"name": "imported", "password": CANARY, "tags": ""}]
-    node.import_definitions({"users": users})
-    said += log_in_all_ways(node)
-    update_secrets(node)
-    said += [
-        told(node, "ctl", "list_users"),
-        told(node, "ctl", "export_definitions", "-"),
-        told(node, "ctl", "list_connections"),
-        told(node, "status", "--json"),
-        told(node, "tree"),
-    ]
-    kill_leveret(node)
-    node = start_leveret(tmp_path, "--log-level", "debug")
-    connection = Connection((node.host, node.port))
-    assert (
-        connection.open(user="imported", password=CANARY).reply_code == 530
-    )  # logged in, no vhost
-    connection.drop()
-    stop_leveret(node)
-
+    with serving(tmp_path, "--log-level", "debug") as node:
+        said = [
+            told(node, "ctl", "add_user", "canary", stdin=f"{CANARY}\n"),
+            told(node, "ctl", "authenticate_user", "canary", CANARY),
+            told(node, "ctl", "authenticate_user", "canary", CANARY + "x", code=65),
+            told(node, "ctl", "change_password", "nobody", CANARY, code=65),
+            told(node, "ctl", "change_password", "canary", CANARY),
+            told(node, "ctl", "set_permissions", "canary", ".*", ".*", ".*"),
+        ]
+        node.import_definitions({"users": [{"name": "imported", "password": CANARY, "tags": ""}]})
+        said += log_in_all_ways(node)
+        update_secrets(node)
+        said += [
+            told(node, "ctl", "list_users"),
+            told(node, "ctl", "export_definitions", "-"),
+            told(node, "ctl", "list_connections"),
+            told(node, "status", "--json"),
+            told(node, "tree"),
+        ]
     assert [text for text in said if traces(text)] == []
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert node.log in files
-    assert {path: traces(path.read_bytes()) for path in files} == {path: [] for path in files}
+    assert files_with_traces(tmp_path) == []
+
+    with serving(tmp_path, "--log-level", "debug") as node:
+        connection = Connection((node.host, node.port))
+        reply = connection.open(user="imported", password=CANARY)
+        connection.drop()
+
+    assert reply.reply_code == 530, "logged in, but has no permission in the vhost"
+    assert files_with_traces(tmp_path) == []
+
+
+def files_with_traces(folder: Path) -> list[Path]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert folder / "log" in files
+    return [path for path in files if traces(path.read_bytes())]
