@@ -192,6 +192,9 @@ class DeadLetters:
         self.go_on()
 
     def _put(self, dead: _Dead) -> None:
+        vhost = self._entry.vhost
+        if vhost is not None and (firehose := vhost.firehose) is not None:
+            firehose.died(self._entry.name, dead.reason, dead.messages)
         self._dead.append(dead)
         self._waiting_count += len(dead.messages)
         self._waiting_bytes += bytes_of(dead.messages)

@@ -25,6 +25,7 @@ from leveret.msg_store.format.record import route_no
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.queue_settings import AppliedPolicies, Arguments
+    from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore
     from leveret.routing.topology import Topology
 
@@ -49,13 +50,23 @@ class StoreHolder(Protocol):
     msg_store: MsgStore | None
 
 
+class Tracing(Protocol):
+    """The firehose of a vhost, as queues use it."""
+
+    def died(self, queue: str, reason: bytes, messages: list[Message]) -> None:
+        """Messages of a queue were dead-lettered."""
+
+
 class Surroundings(Protocol):
-    """A queue's vhost, as the queue itself knows it: where its dead letters go."""
+    """A queue's vhost, as the queue itself knows it: where its dead letters go, and who is told of them."""
 
     topology: Topology[QueueEntry]
 
     @property
     def store(self) -> StoreHolder: ...
+
+    @property
+    def firehose(self) -> Tracing | None: ...
 
 
 class QueueEntry:

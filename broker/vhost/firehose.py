@@ -5,8 +5,8 @@ the message's, and its headers tell the rest. Channels hand over batches (``publ
 until the publisher of the node's own messages has time for them (``next``). What waits is bounded; batches beyond that
 are counted and dropped, so that the firehose holds no client up.
 
-Settlements are told too, with the key ``settle.QUEUE`` and no body. That of copies is not, since the settlement of one
-would be a copy again.
+Settlements and dead-letterings are told too, with the key ``settle.QUEUE`` and no body. Those of copies are not, since
+they would be copies again.
 
 A vhost whose firehose is off has none, and costs its channels one look per batch.
 
@@ -92,13 +92,19 @@ class Settled(Protocol):
 
 
 class _Settlement(Struct, eq=False):
-    """Deliveries of one queue that a client has settled at once."""
+    """Deliveries of one queue that a client has settled at once, or messages that were dead-lettered.
+
+    Attributes:
+        client: None where messages died by themselves.
+        reason: of their death.
+    """
 
     subject: bytes
     outcome: bytes
     count: int
-    client: Client
-    channel: int
+    client: Client | None = None
+    channel: int = 0
+    reason: bytes = b""
 
 
 class Firehose:
@@ -163,18 +169,26 @@ class Firehose:
     ) -> None:
         """Take what a client has settled: ``ack``, ``requeue`` or ``reject``. The rate is that of messages."""
         for source, seqs in settled:
-            if not source.queue_name or source.has_copies:
-                continue
-            if self.rate < 1.0 and self._random.random() >= self.rate:
-                continue
-            if self._count >= FIREHOSE_MESSAGES_MAX:
-                self.dropped += 1
-                continue
-            subject = f"settle.{source.queue_name}".encode("utf-8", "surrogateescape")
-            subject = subject[:SHORTSTR_BYTES_MAX]
-            self._count += 1
-            self._batches.append(_Settlement(subject, outcome, len(seqs), client, channel))
+            if source.queue_name and not source.has_copies:
+                subject = _settlement_of(source.queue_name)
+                self._tell(_Settlement(subject, outcome, len(seqs), client, channel))
         self._wake()
+
+    def died(self, queue: str, reason: bytes, messages: list[Message]) -> None:
+        """Take messages of a queue that were dead-lettered."""
+        count = sum([not is_copy(message) for message in messages])
+        if count:
+            self._tell(_Settlement(_settlement_of(queue), b"dead-letter", count, reason=reason))
+            self._wake()
+
+    def _tell(self, settlement: _Settlement) -> None:
+        if self.rate < 1.0 and self._random.random() >= self.rate:
+            return
+        if self._count >= FIREHOSE_MESSAGES_MAX:
+            self.dropped += 1
+            return
+        self._count += 1
+        self._batches.append(settlement)
 
     def _take(self, batch: _Batch) -> None:
         if self.rate < 1.0:
@@ -243,12 +257,11 @@ class Firehose:
         return headers
 
     def _outcome(self, settlement: _Settlement) -> Table:
-        return {
-            "outcome": ("S", settlement.outcome),
-            "count": ("I", settlement.count),
-            "node": _text(self._node),
-            **self._place(settlement.client, settlement.channel),
-        }
+        table: Table = {"outcome": ("S", settlement.outcome), "count": ("I", settlement.count)}
+        table["node"] = _text(self._node)
+        if settlement.client is not None:
+            return table | self._place(settlement.client, settlement.channel)
+        return table | {"vhost": _text(self.vhost), "reason": ("S", settlement.reason)}
 
     def _place(self, client: Client, channel: int) -> Table:
         return {
@@ -257,6 +270,10 @@ class Firehose:
             "channel": ("I", channel),
             "user": _text(client.user.name),
         }
+
+
+def _settlement_of(queue: str) -> bytes:
+    return f"settle.{queue}".encode("utf-8", "surrogateescape")[:SHORTSTR_BYTES_MAX]
 
 
 def is_copy(message: Message) -> bool:

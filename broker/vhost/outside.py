@@ -126,6 +126,17 @@ def granted(check: Callable[[], object]) -> Steps:
             return
 
 
+async def finished(login: Callable[[], User]) -> User:
+    """Return the user of a login that is under way; LoginRefused: it is refused."""
+    while True:
+        try:
+            return login()
+        except Question as question:
+            answered = asyncio.Event()
+            question.when_answered(answered.set)
+            await answered.wait()
+
+
 class Login(Question):
     """A login that is under way; ``outcome`` is the user, or why it is refused."""
 

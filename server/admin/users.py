@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from leveret.broker.connection.connections import user_of
 from leveret.broker.vhost.access import LoginRefused, check_patterns
+from leveret.broker.vhost.outside import finished
 from leveret.broker.vhost.patterns import PatternError
 from leveret.core.slices import sliced
 from leveret.metadata.passwords import SALT_BYTES, hash_password
@@ -77,8 +78,10 @@ class UserAdmin:
         audit("user tags set user=%s tags=%s by=%s", name, ",".join(tags))
 
     async def authenticate_user(self, name: str, password: str) -> None:
+        octets = password.encode("utf-8", "surrogateescape")
+        login = self._node.access.log_in(name, octets, "PLAIN", True, "127.0.0.1")
         try:
-            self._node.access.authenticate(name, password, "PLAIN", from_loopback=True)
+            await finished(login)
         except LoginRefused as error:
             text = f'Error: failed to authenticate user "{name}"\n{error.reason}'
             raise RefusedError(text) from error

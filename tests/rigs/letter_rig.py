@@ -31,6 +31,7 @@ class Home:
     def __init__(self) -> None:
         self.topology: Topology[QueueEntry] = Topology("/")
         self.store = Store()
+        self.firehose = None
 
 
 class Target:

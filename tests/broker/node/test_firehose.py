@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from leveret.actors.runtime.signals import KILL
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, decode_properties
 from leveret.broker.channel.session import Session
@@ -174,6 +175,40 @@ def test_a_settlement_is_told(client: Client, by: str, settle: m.Method, outcome
     }
 
 
+def test_dead_letters_are_told(client: Client, rig: Rig) -> None:
+    arguments: Any = {
+        "x-dead-letter-exchange": ("S", b""),
+        "x-dead-letter-routing-key": ("S", b"q"),
+    }
+    client.ask(1, m.QueueDeclare("dies", arguments={**arguments, "x-max-length": ("I", 1)}))
+    client.publish(1, "dies", b"one", b"two", b"three")
+    rig.settle()
+
+    told = [each for each in copies(client) if each[0] == "settle.dies"]
+
+    assert told
+    assert sum(each[1].headers["count"][1] for each in told) == 2
+    assert told[0][2] == b""
+    assert told[0][1].headers == {
+        "outcome": ("S", b"dead-letter"),
+        "count": told[0][1].headers["count"],
+        "node": ("S", b"leveret@here"),
+        "vhost": ("S", b"/"),
+        "reason": ("S", b"maxlen"),
+    }
+
+
+def test_dead_letters_of_copies_are_not_told(client: Client, rig: Rig) -> None:
+    arguments: Any = {"x-dead-letter-exchange": ("S", b"amq.fanout"), "x-max-length": ("I", 1)}
+    client.ask(1, m.QueueDeclare("short", arguments=arguments))
+    client.ask(1, m.QueueBind("short", "amq.rabbitmq.trace", "#"))
+
+    client.publish(1, "q", b"one", b"two", b"three")
+    rig.settle()
+
+    assert ready(rig, "trace") == 3
+
+
 @pytest.mark.parametrize("by", ["get", "consume"])
 def test_the_settlement_of_copies_is_not_told(client: Client, rig: Rig, by: str) -> None:
     client.publish(1, "q", b"one")
@@ -246,6 +281,20 @@ def test_a_queue_that_withholds_credit_is_left_out_and_counted(
     assert "messages of the firehose or the log left out count=50" in caplog.text
     client.publish(1, "q", b"again")
     assert ready(rig, "trace") == CREDIT_MESSAGES[0] + 1
+
+
+def test_a_publisher_that_crashed_goes_on_with_what_waits(rig: Rig, client: Client) -> None:
+    publisher = rig.node.own_messages.publisher
+    assert publisher is not None
+    rig.runtime.suspend(publisher)
+    client.publish(1, "q", b"one")
+    rig.runtime.exit(publisher, KILL)
+    rig.settle()
+
+    rig.runtime.spawn(OwnPublisher, rig.node, label="own_publisher")
+    rig.settle()
+
+    assert [body for _, _, body in copies(client)] == [b"one"]
 
 
 class TestBounds:

@@ -16,6 +16,8 @@ from leveret.broker.vhost.outside import (
     OutsideUser,
     Question,
 )
+from leveret.server.admin.users import UserAdmin
+from leveret.server.errors import RefusedError
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import HEADER, Client, Rig
 
@@ -328,6 +330,15 @@ async def test_a_client_that_ends_while_it_waits_harms_nobody(rig: Rig, company:
 
     assert type(await ask(rig, other, m.QueueDeclare("r"))) is m.QueueDeclareOk
     assert list(rig.queues) == ["r"]
+
+
+async def test_an_operator_may_check_a_password(rig: Rig) -> None:
+    users = UserAdmin(rig.node)
+
+    await users.authenticate_user("ann", "secret")
+    await users.authenticate_user("guest", "guest")
+    with pytest.raises(RefusedError, match='failed to authenticate user "ann"'):
+        await users.authenticate_user("ann", "wrong")
 
 
 async def test_equal_questions_are_asked_once_and_too_many_are_refused(company: Company) -> None:
