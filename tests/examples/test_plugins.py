@@ -110,7 +110,8 @@ def test_an_interceptor_that_is_not_installed(tmp_path: Path) -> None:
     config = tmp_path / "leveret.toml"
     config.write_text('[plugins]\ninterceptors = ["stamp"]')
 
-    done = ended([leveret_program(), "serve", "--config", str(config)], tmp_path)
+    serve = [leveret_program(), "serve", "--listen", "127.0.0.1:0"]
+    done = ended([*serve, "--config", str(config)], tmp_path)
 
     assert done.returncode == 78
     assert done.stderr.splitlines()[-1] == (
