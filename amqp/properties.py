@@ -214,7 +214,12 @@ def head_of(properties: Properties, body_size: int, *, rewritten: bool = False) 
 
 def with_headers(head: bytes, headers: Table) -> bytes:
     """Return the head with other headers, written as RabbitMQ rewrites them; the rest is untouched."""
-    return _with(head, "headers", encode_table(headers, rewritten=True))
+    return with_table(head, encode_table(headers, rewritten=True))
+
+
+def with_table(head: bytes, table: bytes) -> bytes:
+    """Return the head with other headers, given as they are written; SyntaxError_: it is malformed."""
+    return _with(head, "headers", table)
 
 
 def with_reply_to(head: bytes, reply_to: bytes) -> bytes:
@@ -225,30 +230,37 @@ def with_reply_to(head: bytes, reply_to: bytes) -> bytes:
     return _with(head, "reply_to", b"%c%b" % (len(reply_to), reply_to))
 
 
-def _with(head: bytes, name: str, encoded: bytes) -> bytes:
-    """Return a well-formed head with another value of one property."""
+def without_expiration(head: bytes) -> bytes:
+    """Return the head without its expiration, which is set."""
+    return _with(head, "expiration", None)
+
+
+def _with(head: bytes, name: str, encoded: bytes | None) -> bytes:
+    """Return a head with another value of one property, or without it; SyntaxError_: it is malformed."""
     flags = head[12] << 8 | head[13]
     at, end = _PROPERTIES_AT, 0
-    for each, kind in _KINDS.items():
-        is_set = flags & _BITS[each]
-        end = at
-        if is_set:
-            if kind == _SHORTSTR:
-                end += 1 + head[at]
-            elif kind == _TABLE:
-                end += 4 + _unpack_u32(head, at)[0]
-            else:
-                end += kind
-        if each == name:
-            break
-        at = end
-    flags |= _BITS[name]
+    try:
+        for each, kind in _KINDS.items():
+            end = at
+            if flags & _BITS[each]:
+                if kind == _SHORTSTR:
+                    end += 1 + head[at]
+                elif kind == _TABLE:
+                    end += 4 + _unpack_u32(head, at)[0]
+                else:
+                    end += kind
+            if each == name:
+                break
+            at = end
+    except (IndexError, error):
+        raise malformed_properties() from None
+    flags = flags & ~_BITS[name] if encoded is None else flags | _BITS[name]
     return b"%b%c%c%b%b%b" % (
         head[:12],
         flags >> 8,
         flags & 0xFF,
         head[_PROPERTIES_AT:at],
-        encoded,
+        encoded or b"",
         head[end:],
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add
+TTL_S = 15
 TO_X: Table = {"x-dead-letter-exchange": ("S", b"x")}
 
 
@@ -72,10 +74,14 @@ def dead_lettering(rig: Rig, kind: Kind, targets: int = 1, **arguments: int) -> 
 
 @of_both_kinds("dead letters", "10^6 {}, expired at once")
 def _(rig: Rig, kind: Kind) -> None:
-    peer = dead_lettering(rig, kind, message_ttl=600_000)
+    peer = dead_lettering(rig, kind, message_ttl=TTL_S * 1000)
+    one = message(1, b"q", properties=kind.properties)
     rig.measure()
-    fill(peer, "q", rig.scaled(MILLION), kind.properties)
-    policy(rig, message_ttl=1)
+    for _ in range(rig.scaled(100)):
+        peer.raw(one * 10_000)
+    peer.call(1, QueueDeclare("q", passive=True))
+    rig.settle()
+    time.sleep(TTL_S)  # then all are due
     rig.settle()
 
 

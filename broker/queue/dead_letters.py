@@ -36,7 +36,7 @@ from leveret.broker.mail import Confirm, Publish, QueueDeleted
 from leveret.broker.queue.death_headers import (
     REJECTED,
     DeadLetter,
-    dead_letter,
+    Deaths,
     died_since_rejection,
     queues_of,
 )
@@ -295,6 +295,7 @@ class DeadLetters:
     def _send_some(self, dead: _Dead, budget: int) -> int:
         """Send the next of these messages, neighbours with equal targets together; return the work."""
         letters: dict[tuple[bytes, bytes], _Letter] = {}
+        deaths = self._deaths(dead.reason)
         messages, start, work = dead.messages, dead.at, 0
         run: list[Message] = []
         shared: _Letter | None = None
@@ -302,7 +303,7 @@ class DeadLetters:
             origin, head, body = messages[dead.at]
             letter = letters.get((origin, head))
             if letter is None:
-                letter, more = self._letter(origin, head, dead.reason, budget - work)
+                letter, more = self._letter(origin, head, deaths, budget - work)
                 work += more
                 if letter is None:
                     break
@@ -323,8 +324,17 @@ class DeadLetters:
             self._dead.popleft()
         return work
 
+    def _deaths(self, reason: bytes) -> Deaths:
+        entry, own_key = self._entry, self._entry.settings.dead_letter_routing_key
+        return Deaths(
+            entry.name.encode("utf-8", "surrogateescape"),
+            reason,
+            int(self._source.runtime.clock.wall_s()),
+            None if own_key is None else own_key.encode("utf-8", "surrogateescape"),
+        )
+
     def _letter(
-        self, origin: bytes, head: bytes, reason: bytes, budget: int
+        self, origin: bytes, head: bytes, deaths: Deaths, budget: int
     ) -> tuple[_Letter | None, int]:
         """Return the letter of a message, None if its route takes another turn, and the work."""
         entry, vhost = self._entry, self._entry.vhost
@@ -336,15 +346,7 @@ class DeadLetters:
             routed.go_on(budget)
             work = routed.work - before
         else:
-            own_key = entry.settings.dead_letter_routing_key
-            dead = dead_letter(
-                origin,
-                head,
-                entry.name.encode("utf-8", "surrogateescape"),
-                reason,
-                int(self._source.runtime.clock.wall_s()),
-                None if own_key is None else own_key.encode("utf-8", "surrogateescape"),
-            )
+            dead = deaths.letter(origin, head)
             work = _HEAD_WORK + len(dead.head)
             exchange = vhost.topology.exchanges.get(name) if name is not None else None
             keys = list(dict.fromkeys(dead.keys))
@@ -356,9 +358,7 @@ class DeadLetters:
         if routed.rest is not None:
             self._routed = dead, routed
             return None, work
-        targets = routed.queues
-        if reason != REJECTED:
-            targets = self._without_cycles(targets, dead)
+        targets = self._without_cycles(routed.queues, dead)
         exchange_name = (name or "").encode("utf-8", "surrogateescape")
         new_origin = origin_of(exchange_name, dead.keys[0][:SHORTSTR_BYTES_MAX])
         is_shared = not routed.per_message

@@ -26,11 +26,11 @@ Sans-IO.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from leveret.amqp.errors import SyntaxError_
-from leveret.amqp.properties import Properties, decode_properties, head_of
-from leveret.amqp.tables import S64_MAX
+from leveret.amqp.properties import Properties, examine, head_of, with_table, without_expiration
+from leveret.amqp.tables import S64_MAX, encode_table
 from leveret.core.message import exchange_and_key
 
 if TYPE_CHECKING:
@@ -63,51 +63,75 @@ class DeadLetter(NamedTuple):
     persistent: bool
 
 
-def dead_letter(
-    origin: bytes,
-    head: bytes,
-    queue: bytes,
-    reason: bytes,
-    time_s: int,
-    routing_key: bytes | None,
-) -> DeadLetter:
-    """Return the dead letter of a message with this origin and header.
+_Table: TypeAlias = tuple[
+    "Table", bytes, list[bytes]
+]  # headers, the same as they are written, keys
+
+
+class Deaths:
+    """The deaths of messages in one queue, for one reason and in one second.
 
     Args:
-        origin: exchange and routing key, as in ``core.message``.
-        head: a content header; where it cannot be decoded, the letter has none of its properties.
-        queue: where it died.
+        queue: where they die.
         reason: one of the above.
         time_s: now, seconds since 1970.
         routing_key: the queue's ``x-dead-letter-routing-key``.
     """
-    try:
-        properties = decode_properties(head)
-    except SyntaxError_:
-        properties = Properties()
-    exchange, key = exchange_and_key(origin)
-    headers = properties.headers or {}
-    keys = [key, *_carbon_copies(headers)]
-    death: Table = {
-        "count": ("l", 1),
-        "reason": ("S", reason),
-        "queue": ("S", queue),
-        "time": ("T", time_s),
-        "exchange": ("S", exchange),
-        "routing-keys": ("A", [("S", each) for each in keys]),
-    }
-    if properties.expiration is not None:
-        expiration = properties.expiration.encode("utf-8", "surrogateescape")
-        death["original-expiration"] = ("S", expiration)
-        properties.expiration = None
-    headers = _with_death(headers, death)
-    if routing_key is not None:
-        keys = [routing_key]
-        headers.pop(_CC, None)
-    properties.headers = headers
-    size = int.from_bytes(head[_BODY_SIZE], "big")
-    new_head = head_of(properties, size, rewritten=True)
-    return DeadLetter(new_head, keys, headers, properties.delivery_mode == 2)
+
+    __slots__ = ("_first", "_queue", "_reason", "_routing_key", "_time_s")
+
+    def __init__(self, queue: bytes, reason: bytes, time_s: int, routing_key: bytes | None) -> None:
+        self._queue = queue
+        self._reason = reason
+        self._time_s = time_s
+        self._routing_key = routing_key
+        self._first: dict[tuple[bytes, str | None], _Table] = {}  # of messages without headers
+
+    def letter(self, origin: bytes, head: bytes) -> DeadLetter:
+        """Return the dead letter of a message with this origin and content header.
+
+        Where the header cannot be decoded, the letter has none of its properties.
+        """
+        try:
+            return self._letter(origin, head)
+        except SyntaxError_:
+            size = int.from_bytes(head[_BODY_SIZE], "big")
+            return self._letter(origin, head_of(Properties(), size))
+
+    def _letter(self, origin: bytes, head: bytes) -> DeadLetter:
+        seen = examine(head)
+        headers = seen.headers
+        if headers:
+            table = self._table(origin, headers, seen.expiration)
+        else:
+            known = self._first.get((origin, seen.expiration))
+            table = known or self._table(origin, {}, seen.expiration)
+            self._first[origin, seen.expiration] = table
+        new_headers, written, keys = table
+        new_head = with_table(
+            head if seen.expiration is None else without_expiration(head), written
+        )
+        return DeadLetter(new_head, keys, new_headers, seen.persistent)
+
+    def _table(self, origin: bytes, headers: Table, expiration: str | None) -> _Table:
+        exchange, key = exchange_and_key(origin)
+        keys = [key, *_carbon_copies(headers)]
+        death: Table = {
+            "count": ("l", 1),
+            "reason": ("S", self._reason),
+            "queue": ("S", self._queue),
+            "time": ("T", self._time_s),
+            "exchange": ("S", exchange),
+            "routing-keys": ("A", [("S", each) for each in keys]),
+        }
+        if expiration is not None:
+            text = expiration.encode("utf-8", "surrogateescape")
+            death["original-expiration"] = ("S", text)
+        headers = _with_death(headers, death)
+        if self._routing_key is not None:
+            keys = [self._routing_key]
+            headers.pop(_CC, None)
+        return headers, encode_table(headers, rewritten=True), keys
 
 
 def _carbon_copies(headers: Table) -> list[bytes]:

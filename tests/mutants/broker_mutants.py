@@ -108,7 +108,7 @@ LETTERS = {
     "letters of a target that crashed are forgotten": Mutant(
         _LETTERS,
         "            if not deleted:\n                self._retry_later(batch, entry)\n",
-        "",
+        "            pass\n",
     ),
     "letters go again to one that is deleted": Mutant(
         _LETTERS, 'elif target.state != "deleted":', "else:"
@@ -134,11 +134,6 @@ LETTERS = {
         _LETTERS,
         "            store.backpressure.forget(self._store_follows)\n",
         "            pass\n",
-    ),
-    "a rejected letter is held to be in a cycle": Mutant(
-        _LETTERS,
-        "        if reason != REJECTED:\n            targets",
-        "        if True:\n            targets",
     ),
     "a rejection does not end a cycle": Mutant(
         _HEADERS, ' or death.get("reason") == ("S", REJECTED)', ""

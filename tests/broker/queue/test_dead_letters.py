@@ -286,6 +286,22 @@ def test_letters_for_very_many_queues_are_sent_in_slices(
     assert rig.unacked() == 0
 
 
+def test_a_batch_is_not_done_while_some_targets_have_not_been_sent_it(
+    rig: LetterRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "FAN_OUT_QUEUES", 2)
+    targets = [rig.target(f"t{number}") for number in range(5)]
+    for target in targets[:2]:
+        target.entry.deleted()
+
+    rejected(rig, b"0")
+
+    for target in targets[2:]:
+        assert rig.unacked() == 1
+        target.answer(target.letters())
+    assert rig.unacked() == 0
+
+
 def test_work_beyond_a_turn_goes_on_in_the_next(
     rig: LetterRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

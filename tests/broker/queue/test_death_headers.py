@@ -13,7 +13,7 @@ from leveret.broker.queue.death_headers import (
     MAXLEN,
     REJECTED,
     DeadLetter,
-    dead_letter,
+    Deaths,
     died_since_rejection,
     queues_of,
 )
@@ -22,7 +22,7 @@ from leveret.core.message import origin_of
 
 def letter(headers: Table | None, reason: bytes = EXPIRED, **properties: Any) -> DeadLetter:
     head = head_of(Properties(headers=headers, **properties), 5)
-    return dead_letter(origin_of(b"ex", b"key"), head, b"q", reason, 99, None)
+    return Deaths(b"q", reason, 99, None).letter(origin_of(b"ex", b"key"), head)
 
 
 def table(queue: str, reason: bytes = EXPIRED, **more: Field) -> Field:
