@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any, Protocol
 
 
@@ -24,11 +25,16 @@ class TimerLoop(Protocol):
         """Call ``callback(*args)`` once, ``delay_s`` from now."""
 
 
-class ClockLoop(TimerLoop, Protocol):
+class ClockLoop(Protocol):
     """An event loop's clock and timers; asyncio's, which this module does not import."""
 
     def time(self) -> float:
         """Return monotonic seconds."""
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context
+    ) -> TimerHandle:
+        """Call ``callback(*args)`` in a context once, ``delay`` seconds from now."""
 
 
 class Clock(TimerLoop, Protocol):
@@ -44,10 +50,11 @@ class Clock(TimerLoop, Protocol):
 class SystemClock:
     """The machine's time; timers run on the given loop."""
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_context", "_loop")
 
     def __init__(self, loop: ClockLoop) -> None:
         self._loop = loop
+        self._context = copy_context()  # one for all calls: the loop would make one for each
 
     def monotonic_s(self) -> float:
         """Return the loop's time, so that timers and readings agree."""
@@ -57,4 +64,4 @@ class SystemClock:
         return time.time()
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        return self._loop.call_later(delay_s, callback, *args)
+        return self._loop.call_later(delay_s, callback, *args, context=self._context)

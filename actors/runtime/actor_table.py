@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.actors.runtime.cell import IDLE, Cell
 from leveret.core import small_set
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from leveret.actors.runtime.ref import Ref
+
+# A dict with its keys takes less than 100 bytes for each; one that has lost most of its keys keeps their room.
+_BYTES_PER_ACTOR: Final = 256
+_SMALL_TABLE_ACTORS: Final = 256  # not worth a copy
 
 
 class ActorTable:
@@ -61,6 +66,8 @@ class ActorTable:
     def sweep(self, actors_max: int | None = None) -> int:
         """Give back the empty mailboxes of idle actors, about 700 bytes each; return how many.
 
+        The table itself gives back the room of actors that have ended.
+
         Args:
             actors_max: look at no more than so many actors; the next call goes on near the last one
                 (places shift when actors end).
@@ -75,4 +82,6 @@ class ActorTable:
             if cell.state == IDLE and not cell.inbox and not cell.levels:
                 swept += cell.inbox is not None
                 cell.inbox = cell.levels = None
+        if sys.getsizeof(self.live) > _BYTES_PER_ACTOR * max(len(self.live), _SMALL_TABLE_ACTORS):
+            self.live = dict(self.live)
         return swept

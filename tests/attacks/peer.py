@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import socket
 import time
@@ -14,7 +15,11 @@ from conformance.raw import Connection
 VHOST = "attacked"
 USER, PASSWORD = "attacker", "attacker"
 _CHUNK_BYTES = 1 << 18
-STALLED_S = 20.0
+_READ_BYTES = 1 << 16
+STALLED_S = 20.0  # nothing is taken, or nothing comes, for so long: the attack gives up
+_FLOW_OK = wire.frame(wire.METHOD, 1, wire.method("channel.flow-ok", active=True))
+# channel.close of channel 1 and connection.close begin with: type, channel, size, class, method.
+_CLOSE = re.compile(rb"\x01\x00(?:\x01....\x00\x14\x00\x28|\x00....\x00\x0a\x00\x32)", re.DOTALL)
 
 
 class Peer:
@@ -54,9 +59,19 @@ class Peer:
         send_for(self.connection.socket, out, STALLED_S)
 
     def settle(self) -> None:
-        """Wait until the channel has handled all that was sent."""
+        """Wait until the channel has handled all that was sent.
+
+        What comes before the answer is dropped unparsed: ``flush`` may have dropped a part of a frame.
+        """
+        self.put("channel.flow", active=True)
         self.flush()
-        self.channel.ok("channel.flow", active=True)
+        connected, seen = self.connection.socket, b""
+        connected.settimeout(STALLED_S)
+        while _FLOW_OK not in seen:
+            data = connected.recv(_READ_BYTES)
+            seen = seen[-len(_FLOW_OK) :] + data
+            if not data or _CLOSE.search(seen):
+                raise ConnectionResetError("the broker closed the channel or the connection")
 
     def drop(self) -> None:
         self.connection.drop()
@@ -81,7 +96,7 @@ def send_for(connected: socket.socket, data: bytes | bytearray, stalled_s: float
     try:
         while view:
             readable, writable, _ = select.select([connected], [connected], [], 1.0)
-            if readable and not os.read(connected.fileno(), 1 << 16):
+            if readable and not os.read(connected.fileno(), _READ_BYTES):
                 raise ConnectionResetError("the broker closed the connection")
             if writable:
                 view = view[connected.send(view) :]

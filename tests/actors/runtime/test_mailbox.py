@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from typing import Any
 
@@ -366,6 +367,22 @@ def test_sweep_in_slices_comes_to_everybody_and_begins_again(
         assert [runtime.sweep(2) for _ in range(3)] == [2, 2, 1]
 
         assert [ref.cell.inbox for ref in actors] == [None] * 5
+
+
+def test_sweep_gives_back_the_room_of_actors_that_have_ended(
+    runtime: Runtime, log_class: Any
+) -> None:
+    table = runtime._table
+    actors = [runtime.spawn(log_class, []) for _ in range(5_000)]
+    for ref in actors[3:]:
+        runtime.exit(ref, "kill")
+    runtime.run_until_idle()
+    before_bytes = sys.getsizeof(table.live)
+
+    runtime.sweep(2)
+
+    assert sys.getsizeof(table.live) < before_bytes / 100
+    assert [cell.ref for cell in table.live] == actors[:3]
 
 
 def test_sweep_gives_back_the_sorted_mail_of_classes_with_priorities(runtime: Runtime) -> None:
