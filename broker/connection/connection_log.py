@@ -96,7 +96,7 @@ class ConnectionLog:
         )
 
     def secret_updated(self, reason: str) -> None:
-        """Write that the client has sent a new secret, which passwords do not need; never the secret itself."""
+        """Write that a new secret of the client was taken; never the secret itself."""
         log.info(
             "secret updated name=%s connection_name=%s user=%s vhost=%s reason=%s",
             self.name,

@@ -36,8 +36,6 @@ from leveret.amqp.methods import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpenOk,
-    ConnectionUpdateSecret,
-    ConnectionUpdateSecretOk,
     decode,
     encode,
     method_frame,
@@ -67,6 +65,7 @@ from leveret.broker.connection.handshake import (
     is_protocol_header,
 )
 from leveret.broker.connection.read_control import ReadControl
+from leveret.broker.connection.secret_update import update_secret
 from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
@@ -450,10 +449,7 @@ class Reader(GenServer):
                 self.read_control.block(Block.ENDING)
                 self.channels.close()
             elif method == spec.CONNECTION_UPDATE_SECRET:
-                update = decode(method, run[3])
-                assert isinstance(update, ConnectionUpdateSecret)
-                self.log.secret_updated(update.reason)
-                self.send_method(ConnectionUpdateSecretOk())
+                update_secret(self, decode(method, run[3]))
             else:
                 if method in spec.METHOD_NAMES and run[0] == METHOD:
                     decode(method, run[3])

@@ -140,6 +140,13 @@ class Access:
         if name in self._loopback_users and not from_loopback:
             raise LoginRefused(mechanism, f"user '{name}' can only connect via localhost")
 
+    def update_secret(self, user: User, secret: bytes) -> Callable[[], None]:
+        """Begin to hand over a new secret; return a function that raises NotAllowed if it is refused.
+
+        The broker's own users need none: their logins do not expire.
+        """
+        return _taken
+
     def log_in(
         self, name: str, password: bytes | None, mechanism: str, from_loopback: bool, peer: str
     ) -> Callable[[], User]:
@@ -303,3 +310,7 @@ def _expression(row: Permission, permission: str) -> str:
         text = text.replace("{username}", re.escape(row.user))
         text = text.replace("{vhost}", re.escape(row.vhost))
     return text
+
+
+def _taken() -> None:
+    """A secret that nobody needs is taken."""

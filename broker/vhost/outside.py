@@ -66,6 +66,14 @@ class AuthBackend:
         """Return whether a user may ``write`` or ``read`` with this key at a topic exchange."""
         return False
 
+    async def update_secret(self, user: OutsideUser, secret: bytes) -> bool:
+        """Take a new secret of an open connection; return whether it is accepted.
+
+        What the user may is asked anew afterwards. By default it is accepted and means nothing, for logins that do not
+        expire.
+        """
+        return True
+
 
 class OutsideUser(User):
     """A user that a back end has logged in.
@@ -156,6 +164,24 @@ class Login(Question):
         return self.outcome
 
 
+class SecretUpdate(Question):
+    """A new secret that a back end is looking at."""
+
+    refusal: NotAllowed | None = None
+
+    def outcome(self) -> None:
+        """Return when the secret is taken.
+
+        Raises:
+            Question: that is not known yet.
+            NotAllowed: it is refused.
+        """
+        if not self.is_answered:
+            raise self
+        if self.refusal is not None:
+            raise self.refusal
+
+
 class OutsideAccess(Access):
     """Access with users of back ends beside the broker's own.
 
@@ -190,6 +216,39 @@ class OutsideAccess(Access):
         login = Login()
         self._spawn(self._log_in(login, name, password, mechanism, from_loopback, peer))
         return login.user
+
+    def update_secret(self, user: User, secret: bytes) -> Callable[[], None]:
+        if not isinstance(user, OutsideUser):
+            return super().update_secret(user, secret)
+        update = SecretUpdate()
+        if len(self._tasks) < QUESTIONS_MAX:
+            self._spawn(self._update_secret(update, user, secret))
+        else:
+            log.error("back end not asked, too many questions are open user=%s", user.name)
+            update.refusal = NotAllowed("Secret update failed")
+            update.answered()
+        return update.outcome
+
+    async def _update_secret(self, update: SecretUpdate, user: OutsideUser, secret: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                is_taken = await user.backend.update_secret(user, secret)
+        except Exception as error:  # noqa: BLE001 - a plug-in's; whatever it is, the secret is refused
+            _log_failure(user.backend, user.name, error)
+            update.refusal = NotAllowed("Secret update failed")
+        else:
+            if is_taken:
+                self._forget_user(user)
+            else:
+                update.refusal = NotAllowed("New secret was refused by one of the backends")
+        finally:
+            update.answered()
+
+    def _forget_user(self, user: OutsideUser) -> None:
+        """Have everything about a user asked anew."""
+        whose = (user.backend, user.name)
+        self._answers = {key: each for key, each in self._answers.items() if key[:2] != whose}
+        self.epoch += 1
 
     def check_vhost(self, user: User, vhost: str) -> None:
         if not isinstance(user, OutsideUser):

@@ -593,6 +593,7 @@ NOT_OF_A_CLIENT = {
     "broker/vhost/outside.py _asked": "a back end refuses; tests/broker/vhost/test_outside.py has its lines",
     "broker/vhost/outside.py _log_in": "likewise",
     "broker/vhost/outside.py check_vhost": "likewise",
+    "broker/vhost/outside.py update_secret": "likewise",
     "broker/vhost/vhost.py start_queue": "a queue does not start; its own line says why",
 }
 ERRORS = {

@@ -58,6 +58,9 @@ class Company(AuthBackend):
     ) -> bool:
         return await self._answer("topic", user.name, vhost, exchange, permission, routing_key)
 
+    async def update_secret(self, user: OutsideUser, secret: bytes) -> bool:
+        return await self._answer("update", user.name, secret)
+
 
 @pytest.fixture
 def company() -> Company:
@@ -330,6 +333,91 @@ async def test_a_client_that_ends_while_it_waits_harms_nobody(rig: Rig, company:
 
     assert type(await ask(rig, other, m.QueueDeclare("r"))) is m.QueueDeclareOk
     assert list(rig.queues) == ["r"]
+
+
+async def updated(rig: Rig, client: Client, secret: bytes) -> list[Any]:
+    client.send(0, m.ConnectionUpdateSecret(secret, "it is time"))
+    await answered(rig)
+    return client.take()
+
+
+async def test_a_new_secret_goes_to_the_back_end_and_permissions_are_asked_anew(
+    rig: Rig, company: Company, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = await logged_in(rig)
+    client.send(1, m.ChannelOpen(), m.QueueDeclare("q"))
+    await answered(rig)
+    client.take()
+    company.asked.clear()
+
+    assert await updated(rig, client, b"token") == [m.ConnectionUpdateSecretOk()]
+
+    assert company.asked == [("update", "ann", b"token")]
+    company.denied.add(("q", "configure"))
+    client.send(1, m.QueueDeclare("q"))
+    await answered(rig)
+    assert client.take()[-1].reply_code == 403
+    assert "token" not in caplog.text
+
+
+@pytest.mark.parametrize("failure", ["refused", "error", "late"])
+async def test_a_new_secret_may_be_refused(rig: Rig, company: Company, failure: str) -> None:
+    client = await logged_in(rig)
+    client.take()
+    company.denied.add(("update",))
+    if failure == "error":
+        company.error = OSError("no route")
+    if failure == "late":
+        company.gate.clear()
+
+    closes = await updated(rig, client, b"token")
+    if failure == "late":
+        assert closes == []
+        await asyncio.sleep(2 * TIMEOUT_S)
+        await answered(rig)
+        closes = client.take()
+
+    [closed] = closes
+    refused = "New secret was refused by one of the backends"
+    text = refused if failure == "refused" else "Secret update failed"
+    assert (closed.reply_code, closed.reply_text) == (530, f"NOT_ALLOWED - {text}")
+    assert (closed.class_id, closed.method_id) == (10, 70)
+
+
+async def test_a_client_that_ends_while_its_secret_is_looked_at(rig: Rig, company: Company) -> None:
+    client = await logged_in(rig)
+    company.gate.clear()
+    await updated(rig, client, b"token")
+
+    client.hang_up()
+    company.gate.set()
+    await answered(rig)
+
+    assert not client.is_up
+
+
+async def test_too_many_new_secrets_are_refused(rig: Rig, company: Company) -> None:
+    client = await logged_in(rig)
+    client.take()
+    company.gate.clear()
+    update = m.method_frame(0, m.encode(m.ConnectionUpdateSecret(b"token", "")))
+
+    client.feed(update * (QUESTIONS_MAX + 1))
+
+    [closed] = client.take()
+    assert closed.reply_text == "NOT_ALLOWED - Secret update failed"
+
+
+async def test_a_new_secret_means_nothing_to_other_users(rig: Rig, company: Company) -> None:
+    class Simple(AuthBackend):
+        """Defines nothing."""
+
+    client = await logged_in(rig, "guest", "guest")
+    client.take()
+    company.asked.clear()
+    assert await updated(rig, client, b"any") == [m.ConnectionUpdateSecretOk()]
+    assert company.asked == []
+    assert await Simple().update_secret(OutsideUser("x", [], Simple(), ""), b"any")
 
 
 async def test_an_operator_may_check_a_password(rig: Rig) -> None:
