@@ -55,7 +55,7 @@ async def test_guest_logs_in_and_is_shown_as_a_process(path: str) -> None:
         for connection in connections:
             reply = await asyncio.to_thread(connection.open)
             assert reply.name == "connection.open-ok"
-        rows = await NodeAdmin(broker).list_connections()
+        rows = await NodeAdmin(broker).connections.list_connections()
 
         assert len({row["name"] for row in rows}) == 2
         for row in rows:

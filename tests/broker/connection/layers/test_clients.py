@@ -268,7 +268,7 @@ async def test_a_connection_shows_its_tls(
             context = authority.client(issued, **versions)
             connection = await asyncio.to_thread(Connection, tuple(broker.addresses[0]), context)
             await asyncio.to_thread(connection.open)
-            found += await NodeAdmin(broker).list_connections()
+            found += await NodeAdmin(broker).connections.list_connections()
             connection.drop()
             await eventually(lambda: not broker.node.sockets.accepted)
 

@@ -179,7 +179,7 @@ async def test_the_list_of_connections_shows_the_client(broker: Broker) -> None:
         return connection
 
     connection = await asyncio.to_thread(work)
-    (row,) = await NodeAdmin(broker).list_connections()
+    (row,) = await NodeAdmin(broker).connections.list_connections()
     assert (row["peer_host"], row["peer_port"]) == ("::1", 4711)
     assert (row["host"], row["port"]) == ("2001:db8::1", 5671)
     assert row["name"] == "[::1]:4711 -> [2001:db8::1]:5671"
