@@ -40,12 +40,10 @@ from leveret.server import plugins
 from leveret.server.config.config import AMQPS, UNIX, Address, Config
 from leveret.server.definitions.file import read_definitions
 from leveret.server.errors import RefusedError
-from leveret.server.process import Bound, DataDirectory, bind
+from leveret.server.process import Bound, DataDirectory, OwnProcess, bind
 from leveret.supervisors.spec import ChildSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from leveret.metadata.interface import Metadata
     from leveret.server.control import ControlServer
 
@@ -76,7 +74,7 @@ class Broker:
         credentials: certificates of the TLS listeners; None: there is no TLS listener.
         node: the broker's inside, for tests and extensions.
         runtime: the actor runtime of its actors.
-        request_stop: has the process end, on an operator's request; None: the broker belongs to a service.
+        process: this process, for operators; None: it is a service's, which the broker belongs to.
     """
 
     addresses: list[Address]
@@ -89,7 +87,7 @@ class Broker:
         self, config: Config | None = None, clock: Clock | None = None, files: Files | None = None
     ) -> None:
         self.config = config or Config()
-        self.request_stop: Callable[[], None] | None = None
+        self.process: OwnProcess | None = None
         self._files = files
         self._clock = clock
         self._directory: DataDirectory | None = None

@@ -19,7 +19,7 @@ import os
 import socket
 import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +40,18 @@ class DataDirectoryError(StoreError):
 
 class AddressUnavailableError(LeveretError):
     """A listener's address cannot be bound; the text says why in one line."""
+
+
+class OwnProcess(NamedTuple):
+    """What an operator can ask of a process that is a broker's own.
+
+    Attributes:
+        stop: has it end in order.
+        set_log_level: sets the level of its log, until its settings are read again.
+    """
+
+    stop: Callable[[], None]
+    set_log_level: Callable[[str], None]
 
 
 class DataDirectory:

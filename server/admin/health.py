@@ -14,16 +14,15 @@ from leveret.core.sizes import SizeLimit
 from leveret.server.admin.memory_parts import memory_parts
 from leveret.server.admin.queue_figures import totals
 from leveret.server.audit_log import audit
-from leveret.server.config.config import AMQPS
-from leveret.server.errors import EX_UNAVAILABLE, RefusedError
+from leveret.server.config.config import AMQPS, LOG_LEVELS
+from leveret.server.errors import EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from leveret.broker.connection.layers.credentials import Credentials
     from leveret.broker.node.node import Node
     from leveret.server.config.config import Address, Config
     from leveret.server.output.json_text import Row
+    from leveret.server.process import OwnProcess
 
 TLS: Final = "amqp/ssl"  # as RabbitMQ calls it
 UNIX: Final = "amqp/unix"
@@ -40,7 +39,7 @@ class RunningBroker(Protocol):
     config: Config
     addresses: list[Address]
     credentials: Credentials | None
-    request_stop: Callable[[], None] | None
+    process: OwnProcess | None
 
 
 class HealthAdmin:
@@ -54,10 +53,23 @@ class HealthAdmin:
 
     async def stop(self) -> None:
         """Have the process end in order, if it is a broker's own."""
-        if self._broker.request_stop is None:
-            raise RefusedError("the broker belongs to a service, and ends with it", EX_UNAVAILABLE)
+        process = self._process("and ends with it")
         audit("stop requested by=%s")
-        self._broker.request_stop()
+        process.stop()
+
+    async def set_log_level(self, level: str) -> None:
+        """Set the level of the log of a broker's own process."""
+        process = self._process("which has its own log")
+        if level not in LOG_LEVELS:
+            allowed = ", ".join(LOG_LEVELS)
+            raise RefusedError(f"level {level} is not supported. Try one of {allowed}", EX_SOFTWARE)
+        process.set_log_level(level)
+        audit("log level set level=%s by=%s", level)
+
+    def _process(self, why: str) -> OwnProcess:
+        if self._broker.process is None:
+            raise RefusedError(f"the broker belongs to a service, {why}", EX_UNAVAILABLE)
+        return self._broker.process
 
     async def about(self) -> Row:
         """Return versions, system, listeners, log files, alarms and limits, for reports."""

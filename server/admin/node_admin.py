@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.server.config.config import Address, Config
     from leveret.server.output.json_text import Row
+    from leveret.server.process import OwnProcess
 
 
 class RunningBroker(Protocol):
@@ -47,7 +48,7 @@ class RunningBroker(Protocol):
     config: Config
     addresses: list[Address]
     credentials: Credentials | None
-    request_stop: Callable[[], None] | None
+    process: OwnProcess | None
 
 
 class NodeAdmin:
@@ -136,6 +137,7 @@ class NodeAdmin:
             "list_global_parameters": parameters.list_global_parameters,
             "ping": health.ping,
             "stop": health.stop,
+            "set_log_level": health.set_log_level,
             "about": health.about,
             "certificates": health.certificates,
             "environment": health.environment,

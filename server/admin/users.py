@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 MAX_CHANNELS: Final = "max-channels"
 ALL_LIMITS: Final = "all"
+REMOVED_AT_ONCE: Final = 5_000  # permissions
 
 
 class UserAdmin:
@@ -214,7 +216,9 @@ class UserAdmin:
 
     async def _remove(self, rows: list[StoredRow]) -> None:
         await self._node.metadata.write([], rows)
-        self._node.access.remove(rows)
+        for start in range(0, len(rows), REMOVED_AT_ONCE):
+            self._node.access.remove(rows[start : start + REMOVED_AT_ONCE])
+            await asyncio.sleep(0)
 
 
 def _hashed(password: str) -> bytes:

@@ -18,7 +18,7 @@ from leveret.core.sizes import SizeLimit, parse_size
 from leveret.metadata.passwords import MD5, SALT_BYTES, SHA256, SHA512, hash_password
 from leveret.server.cli.commands import NODE, Command
 from leveret.server.definitions.file import read_definitions
-from leveret.server.errors import EX_DATA, EX_SOFTWARE, RefusedError
+from leveret.server.errors import EX_DATA, EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
 
@@ -296,6 +296,10 @@ def _server_version(_command: Command, _options: Options, ask: Ask) -> Answer:
     return Answer(version, {"result": "ok", "value": version})
 
 
+def _rotate(_command: Command, _options: Options, _ask: Ask) -> None:
+    raise RefusedError("This command does not rotate logs anymore [deprecated]", EX_UNAVAILABLE)
+
+
 def _log_location(_command: Command, _options: Options, ask: Ask) -> Answer:
     files = _log_files(ask)
     return Answer("\n".join(files), {"node_name": NODE, "paths": files, "result": "ok"})
@@ -343,6 +347,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "import_definitions": _import,
     "version": _version,
     "server_version": _server_version,
+    "rotate_logs": _rotate,
     "log_location": _log_location,
     "log_tail": _log_tail,
 }

@@ -465,6 +465,13 @@ _NODE: Final = (
         "threshold*",
     ),
     Command(
+        "set_log_level",
+        "set the level of the log, until the settings are read again",
+        'Setting log level to "{level}" ...',
+        "level",
+    ),
+    Command("rotate_logs", "nothing, as in RabbitMQ: SIGHUP opens the log file anew"),
+    Command(
         "export_definitions",
         "write the definitions as JSON to a file or -",
         'Exporting definitions in JSON to a file at "{file}" ...',

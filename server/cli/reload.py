@@ -80,6 +80,14 @@ class Reload:
         self._broker.change_limits(limits)
         log.info("settings read again changed=%s", ",".join(_KEYS[name] for name in applied))
 
+    def set_log_level(self, level: str) -> None:
+        """Set the level of all parts of the log, until the settings are read again."""
+        config = replace(
+            self._config, log_level=level, log_file_level=level, log_exchange_level=level
+        )
+        self._open_log(config)
+        self._config = config
+
     def _open_log(self, config: Config) -> None:
         log_output.reconfigure(
             self._handlers, config.log_level, config.log_file, config.log_file_level

@@ -36,7 +36,7 @@ from leveret.server.config import files as conf_file
 from leveret.server.config.config import Config
 from leveret.server.event_loop import loop_factory, name_of
 from leveret.server.output.terminal import show
-from leveret.server.process import AddressUnavailableError
+from leveret.server.process import AddressUnavailableError, OwnProcess
 
 log = logger(__name__)
 
@@ -110,7 +110,7 @@ async def _serve(
         exchange = _publish_log(broker, loop) if config.log_exchange else None
         reload = Reload(broker, path, given, handlers, exchange)
         loop.add_signal_handler(signal.SIGHUP, reload)
-        broker.request_stop = stop.set
+        broker.process = OwnProcess(stop.set, reload.set_log_level)
         gc.freeze()
         log.info("file descriptors limit=%d", descriptors_limit)
         background = [

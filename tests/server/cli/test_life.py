@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from rigs.nodes import (
     start_leveret,
     stop_leveret,
 )
+from rigs.waiting import wait_until
 
 
 @pytest.fixture
@@ -81,6 +84,31 @@ def test_a_process_that_ends_is_waited_for(
         stop_leveret(node)
 
 
+def test_the_level_of_the_log_is_set_until_the_settings_are_read_again(
+    node: BrokerUnderTest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert node.log is not None
+    assert node.pid is not None
+    try:
+        assert ctl(node, "set_log_level", "error") == 0
+        assert ctl(node, "add_vhost", "unseen") == 0
+        os.kill(node.pid, signal.SIGHUP)
+        wait_until(lambda: "settings read again changed=" in node.log.read_text())
+        assert ctl(node, "add_vhost", "seen") == 0
+        capsys.readouterr()
+        assert ctl(node, "-q", "set_log_level", "loud") == 70
+        assert capsys.readouterr().err == (
+            "Error:\nlevel loud is not supported. "
+            "Try one of debug, info, warning, error, critical, none\n"
+        )
+        log = node.log.read_text()
+        assert "vhost added vhost=seen" in log
+        assert "vhost=unseen" not in log
+        assert ctl(node, "rotate_logs") == 69
+    finally:
+        stop_leveret(node)
+
+
 def test_what_is_waited_for_may_not_come(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,3 +132,5 @@ async def test_a_broker_within_a_service_is_not_ended() -> None:
     async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=None)) as broker:
         with pytest.raises(RefusedError, match="belongs to a service"):
             await NodeAdmin(broker).health.stop()
+        with pytest.raises(RefusedError, match="belongs to a service"):
+            await NodeAdmin(broker).health.set_log_level("debug")
