@@ -73,8 +73,9 @@ class HttpBackend(AuthBackend):
         self, user: OutsideUser, vhost: str, exchange: str, permission: str, routing_key: str
     ) -> bool:
         about = {"vhost": vhost, "resource": "topic", "name": exchange, "permission": permission}
-        about["routing_key"] = routing_key
-        return _is_allowed(await self._ask(self._urls.topic, _of(user, about)))
+        given = _of(user, about) | {"routing_key": routing_key}
+        given |= {"variable_map.username": user.name, "variable_map.vhost": vhost}
+        return _is_allowed(await self._ask(self._urls.topic, given))
 
     async def _ask(self, url: str, given: dict[str, str]) -> str:
         """Return the text of the answer, in small letters and without spaces around it."""

@@ -11,6 +11,7 @@ from mutants import (
     collector_mutants,
     end_mutants,
     fan_out_mutants,
+    plugin_mutants,
     routing_mutants,
     snapshot_mutants,
     step_mutants,
@@ -183,6 +184,12 @@ PARTS = {
         suite("broker", "vhost/deletions", "vhost/vhost_starts", "node/bootstrap")
         + suite("metadata", "store"),
         Mutant("broker/vhost/deletions.py", "_under_way: deque", "_under_way: deque"),
+    ),
+    "plug-ins": Faults(
+        "broker",
+        plugin_mutants.MUTANTS,
+        suite("broker", "node/firehose", "channel/interceptors", "vhost/outside"),
+        Mutant("vhost/outside.py", "ANSWERS_MAX", "ANSWERS_MAX"),
     ),
     "routing": Faults(
         "routing",

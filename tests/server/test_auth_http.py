@@ -97,7 +97,8 @@ async def test_the_parameters_are_those_of_rabbitmqs_plug_in(
             "/auth/topic",
             [
                 ("username", "ann"), ("vhost", "/"), ("resource", "topic"), ("name", "amq.topic"),
-                ("permission", "write"), ("routing_key", "a.#"), tags,
+                ("permission", "write"), tags, ("routing_key", "a.#"),
+                ("variable_map.username", "ann"), ("variable_map.vhost", "/"),
             ],
         ),
     ]  # fmt: skip
