@@ -9,7 +9,7 @@ from leveret.core.entry import SEQ
 from leveret.queue_backing.actor import BackingActor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.turns import Turns
@@ -37,7 +37,8 @@ class Counts(Protocol):
     def forget(self, seqs: Sequence[int]) -> None:
         """Forget messages that are gone."""
 
-    def forget_all(self) -> None: ...
+    def keep_only(self, unacked: Iterable[set[int]]) -> None:
+        """Forget all others: the queue is purged."""
 
     def shown(self, fetched: Fetched) -> list[Message]:
         """Return messages as consumers get them."""
@@ -162,8 +163,6 @@ class BackingProxy(InlineTurn[BackingActor]):
             return actor.done(actor.queue.fold(step, start, from_seq))
 
     def purge(self) -> int:
-        if self.counts is not None:
-            self.counts.forget_all()
         with self as actor:
             return actor.done(actor.queue.purge())
 

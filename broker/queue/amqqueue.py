@@ -603,6 +603,8 @@ class AmqQueue(GenServer):
 
     def _purge(self, _: mail.Purge) -> int:
         self._ready = 0
+        if self._backing.counts:
+            self._backing.counts.keep_only(self._consumers.unacked() if self._consumers else ())
         return self._backing.purge()
 
     def _delete_if(self, delete: mail.Delete) -> int | SoftError:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -150,6 +150,11 @@ class Consumers:
         if self._waiting is not None:
             self._activate_next(self._waiting)
         return len(record.consumers), record.unacked()
+
+    def unacked(self) -> Iterator[set[int]]:
+        """Yield the seqs that channels owe; the sets are the records' own."""
+        for record in self.channels.values():
+            yield from record.unacked()
 
     def _leave(self, consumer: Consumer) -> None:
         if self._waiting is not None and self._waiting.discard(consumer):

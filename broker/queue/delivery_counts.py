@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.proxy import Counts
 
 COUNT_HEADER: Final = "x-delivery-count"
+KEPT_MAX: Final = 100_000  # counts that a purge looks through
 DELIVERY_LIMIT: Final = b"delivery_limit"
 """The reason in ``x-death``."""
 
@@ -89,8 +90,20 @@ class DeliveryCounts:
         if self._counts and (gone := [seq for seq in seqs if pop(seq, 0)]) and self._kept:
             self._kept.changed(gone)
 
+    def keep_only(self, unacked: Iterable[set[int]]) -> None:
+        """Forget all messages but those: the queue is purged. With very many counts those are forgotten as well."""
+        counts = self._counts
+        kept: dict[int, int] = {}
+        if len(counts) <= KEPT_MAX:
+            for seqs in unacked:
+                kept.update([(seq, counts[seq]) for seq in counts.keys() & seqs])
+        self.forget_all()
+        self._counts.update(kept)
+        if self._kept is not None and kept:
+            self._kept.changed(list(kept))
+
     def forget_all(self) -> None:
-        """Forget all messages: the queue was purged, or does not count any more."""
+        """Forget all messages: the queue does not count any more."""
         if self._kept is None:
             self._counts = {}
         else:
@@ -122,7 +135,7 @@ def counts_of(
     """Return the counts of a queue whose settings may have changed, None if it does not count."""
     settings = entry.settings
     if not settings.is_quorum and settings.delivery_limit is None:
-        if before is not None:
+        if isinstance(before, DeliveryCounts):
             before.forget_all()
         return None
     counts = before if isinstance(before, DeliveryCounts) else _counts(entry, give_up)

@@ -196,8 +196,9 @@ DELIVERY_COUNTS = {
         _PROXY, "        counts.forget(gone[: dropped.count])\n", ""
     ),
     "purged messages keep their counts": Mutant(
-        _PROXY, "            self.counts.forget_all()", "            pass"
+        _COUNTS, "        self.forget_all()\n        self._counts.update(kept)", "        pass"
     ),
+    "a purge forgets what is unacked": Mutant(_COUNTS, "        self._counts.update(kept)\n", ""),
     "messages that are given up are requeued": Mutant(
         _PROXY, "            seqs = self.counts.came_back", "            self.counts.came_back"
     ),

@@ -7,6 +7,8 @@ could take a message is left waiting while there is one.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -137,7 +139,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
     @rule(which=pick, number=pick, size=st.integers(1, 5))
     def requeue(self, which: int, number: int, size: int) -> None:
         peer, tag, numbers = self.choose(which, number, size)
-        self.ready.update(numbers)
+        self.come_back(numbers)
         seqs = [self.seqs[number] for number in numbers]
         peer.channel.send(mail.Requeue(peer.channel.ref, tag, seqs))
         self.tell_room(peer)
@@ -168,7 +170,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
     def end_channel(self, which: int, how: str) -> None:
         peer = self.peer(which)
         self.peers.remove(peer)
-        self.ready.update(peer.unacked)
+        self.come_back(peer.unacked)
         if how == "leaves":
             peer.channel.ask(mail.Leave(peer.channel.ref))
         peer.channel.die()
@@ -197,6 +199,9 @@ class AmqQueueMachine(RuleBasedStateMachine):
         self.ready.clear()
 
     # How it is driven and watched.
+
+    def come_back(self, numbers: Iterable[int]) -> None:
+        self.ready.update(numbers)
 
     def peer(self, which: int) -> Peer:
         return self.peers[which % len(self.peers)]
@@ -284,6 +289,30 @@ class TightBudgetsMachine(AmqQueueMachine):
     budgets = (3, 2)
 
 
+class LimitedMachine(AmqQueueMachine):
+    """Messages that come back more often than twice are dropped; nothing else is counted."""
+
+    budgets = (3, 2)
+    limit = 2
+
+    def new_rig(self) -> Rig:
+        self.counts: Counter[int] = Counter()
+        rig = Rig()
+        rig.set_policy(delivery_limit=self.limit)
+        return rig
+
+    def come_back(self, numbers: Iterable[int]) -> None:
+        self.counts.update(list(numbers))
+        beyond = {number for number in numbers if self.counts[number] > self.limit}
+        self.ready.update(set(numbers) - beyond)
+        self.done.update(beyond)
+
+    @invariant()
+    def what_is_counted_is_there(self) -> None:
+        counted = {number for number in self.counts if number not in self.done}
+        assert len(self.rig.queue.cell.actor._backing.counts) == len(counted)  # type: ignore[attr-defined]
+
+
 class PagingMachine(AmqQueueMachine):
     """Modes and RAM targets change under load; nobody may notice."""
 
@@ -335,6 +364,8 @@ class SingleActiveMachine(AmqQueueMachine):
         assert self.rig.info()["single_active_consumer_tag"] == tag
 
 
+LimitedMachine.TestCase.settings = settings(max_examples=150, deadline=None)
+TestAmqQueueWithADeliveryLimit = LimitedMachine.TestCase
 PagingMachine.TestCase.settings = settings(max_examples=100, deadline=None)
 TestAmqQueueThatPages = PagingMachine.TestCase
 AmqQueueMachine.TestCase.settings = settings(max_examples=150, deadline=None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from leveret.amqp.properties import Properties, decode_properties, head_of
+from leveret.broker.queue import delivery_counts
 from leveret.broker.queue.delivery_counts import DeliveryCounts, counts_of, with_count
 from leveret.broker.queue.registry import QueueEntry
 from leveret.queue_backing.api import Fetched
@@ -76,6 +77,19 @@ def test_settled_messages_are_forgotten_and_others_are_not_told() -> None:
     assert (store.now, len(counts)) == ({}, 0)
     counts.came_back([5])
     assert store.now == {5: 1}
+
+
+def test_a_purge_keeps_the_counts_of_unacked_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, store = kept()
+    counts.came_back([1, 2, 3, 4])
+    counts.came_back([3])
+
+    counts.keep_only([{3, 9}, {4}])
+    assert store.now == {3: 2, 4: 1}
+    assert sorted(store.told[-1]) == [3, 4]
+    monkeypatch.setattr(delivery_counts, "KEPT_MAX", 1)
+    counts.keep_only([{3}])
+    assert store.now == {}
 
 
 def test_a_queue_that_counts_no_more_leaves_nothing() -> None:
