@@ -112,6 +112,49 @@ async def test_consumers_are_listed_by_vhost_with_their_arguments(
     assert [row["consumer_tag"] for row in await admin.connections.list_consumers("/")] == ["b"]
 
 
+async def test_one_consumer_is_active_where_a_queue_says_so(admin: NodeAdmin, client: Any) -> None:
+    channel = await client.channel()
+    single = await channel.declare_queue("s", arguments={"x-single-active-consumer": True})
+    plain = await channel.declare_queue("q")
+    for tag in ("first", "second"):
+        await single.consume(ignore, consumer_tag=tag)
+    await plain.consume(ignore, consumer_tag="plain")
+
+    async def states() -> list[tuple[str, bool, str]]:
+        rows = await admin.connections.list_consumers("/")
+        return [(row["consumer_tag"], row["active"], row["activity_status"]) for row in rows]
+
+    assert await states() == [
+        ("first", True, "single_active"),
+        ("second", False, "waiting"),
+        ("plain", True, "up"),
+    ]
+    await single.cancel("first")
+    assert await states() == [("second", True, "single_active"), ("plain", True, "up")]
+
+
+async def test_a_transaction_shows_what_it_has_collected(admin: NodeAdmin, client: Any) -> None:
+    channel = await client.channel(publisher_confirms=False)
+    queue = await channel.declare_queue("q")
+    await channel.default_exchange.publish(aio_pika.Message(b"x"), "q")
+    message = await queue.get()
+    transaction = channel.transaction()
+    await transaction.select()
+    await message.ack()
+    for _ in range(2):
+        await channel.default_exchange.publish(aio_pika.Message(b"y"), "q")
+    await channel.declare_queue("q")
+
+    (row,) = await admin.connections.list_channels()
+    assert (row["transactional"], row["confirm"]) == (True, False)
+    assert (row["messages_uncommitted"], row["acks_uncommitted"]) == (2, 1)
+    assert row["messages_unacknowledged"] == 1
+    await transaction.commit()
+    (row,) = await admin.connections.list_channels()
+    assert (row["messages_uncommitted"], row["acks_uncommitted"]) == (0, 0)
+    assert row["messages_unacknowledged"] == 0
+
+
 async def test_others_have_their_turn_while_many_consumers_are_listed(
     admin: NodeAdmin, client: Any
 ) -> None:

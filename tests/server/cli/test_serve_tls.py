@@ -257,3 +257,33 @@ def test_a_password_of_a_key_is_nowhere_to_be_seen(
     assert "canary" not in "".join(
         Path(f"/proc/{node.pid}/{name}").read_text() for name in ("cmdline", "environ")
     )
+
+
+def test_checks_know_listeners_with_tls_and_the_dates_of_their_certificates(
+    own_leveret: OwnLeveret, tmp_path: Path, authority: Authority, served: Issued
+) -> None:
+    node = own_leveret(*configured(tmp_path, authority, served))
+    port = tls_port(node)
+    check = "check_certificate_expiration"
+
+    listeners = node.control("listeners", "-q")
+    assert (
+        f"port: {port}, protocol: amqp/ssl, purpose: AMQP 0-9-1 and AMQP 1.0 over TLS" in listeners
+    )
+    assert f"Interface: {tmp_path / 'amqp.sock'}, port: 0, protocol: amqp/unix" in listeners
+    assert node.control("check_protocol_listener", "amqps")
+    assert "Successfully connected" in node.control("check_port_connectivity")
+    within_a_day = node.control(check, "-q", "--within", "1", "--unit", "days")
+    assert within_a_day == "No certificates are expiring within 1 day.\n"
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        node.control(check, "--formatter", "json")
+    assert caught.value.returncode == 69
+    (expired,) = json.loads(caught.value.stderr)["expired"]
+    assert (expired["port"], set(expired["expires"])) == (
+        port,
+        {str(served.cert), str(authority.cert)},
+    )
+    served.cert.write_text("no certificate")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        node.control(check)
+    assert caught.value.stderr.startswith("Error:\ncertificates cannot be read")
