@@ -11,6 +11,7 @@ import pytest
 
 from durable.test_restarts import ENDS, channel_of, drain, node, publish
 from rigs.nodes import start_leveret, stop_leveret
+from rigs.waiting import wait_until
 
 QUORUM = {"x-queue-type": "quorum"}
 TRANSIENT = pika.BasicProperties(delivery_mode=1)
@@ -105,3 +106,38 @@ def test_a_deleted_queue_leaves_no_counts_to_the_next(tmp_path: Path) -> None:
             publish(channel, "q", range(1))
             assert _counts(channel, "q") == {b"0": 0}
             channel.queue_delete("q")
+
+
+@ENDS
+def test_what_a_transaction_has_committed_is_kept(tmp_path: Path, end: Any) -> None:
+    with node(tmp_path) as broker, channel_of(broker) as confirmed:
+        confirmed.queue_declare("q", durable=True, arguments=QUORUM)
+        channel = confirmed.connection.channel()
+        channel.tx_select()
+        publish(channel, "q", range(5), TRANSIENT)
+        channel.tx_commit()
+        end(broker)
+
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        assert [number for number, _ in drain(channel, "q")] == list(range(5))
+
+
+@ENDS
+def test_dead_letters_are_kept_whatever_their_delivery_mode(tmp_path: Path, end: Any) -> None:
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        channel.queue_declare("dead", durable=True, arguments=QUORUM)
+        letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        channel.queue_declare("source", arguments=letters)
+        publish(channel, "source", range(3), TRANSIENT)
+        assert len(drain(channel, "source", auto_ack=False)) == 3
+        channel.basic_nack(0, multiple=True, requeue=False)
+        wait_until(lambda: _is_empty(channel, "source", broker))
+        end(broker)
+
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        assert [number for number, _ in drain(channel, "dead")] == list(range(3))
+
+
+def _is_empty(channel: Any, queue: str, broker: Any) -> bool:
+    """Whether the queue has given all its messages up: their letters have arrived."""
+    return f"{queue}\t0" in broker.control("list_queues", "-q", "name", "messages")
