@@ -25,7 +25,7 @@ same targets as one mail.
 from __future__ import annotations
 
 from collections import deque
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol
 
 from msgspec import Struct
@@ -74,6 +74,7 @@ log = logger(__name__)
 RETRY_S: Final = 1.0  # between two looks at targets that have crashed
 READ_AT_ONCE: Final = 500  # rejected messages whose contents are looked up together
 MONITORS_KEPT: Final = 100  # of targets, while no letter is under way
+FORGOTTEN_AT_ONCE: Final = 500
 RETRIES_AT_ONCE: Final = 1_000
 _CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
 
@@ -81,6 +82,7 @@ _CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
 _HEAD_WORK: Final = 300  # and the bytes of the header
 _BATCH_WORK: Final = 100
 _MAIL_WORK: Final = 10
+_DEMONITOR_WORK: Final = 50
 
 _SEND_LETTERS: Final = SendLetters()
 _RETRY_LETTERS: Final = RetryLetters()
@@ -282,15 +284,15 @@ class DeadLetters:
         return len(seqs)
 
     def _forget_targets(self) -> int:
-        """Monitor many targets no longer when nothing is under way; return how many were forgotten."""
+        """Monitor many targets no longer when nothing is under way; return the work."""
         if self._flight.count or len(self._monitors) <= MONITORS_KEPT:
             return 0
-        gone = list(islice(self._monitors, TURN_MESSAGES))
-        for target in gone:
-            self._source.demonitor(self._monitors.pop(target))
+        count = min(len(self._monitors), FORGOTTEN_AT_ONCE)
+        for _ in range(count):
+            self._source.demonitor(self._monitors.popitem()[1])
         if not self._monitors:
             self._monitors = {}  # a dict keeps the room of keys that were deleted
-        return len(gone)
+        return count * _DEMONITOR_WORK
 
     def _send_some(self, dead: _Dead, budget: int) -> int:
         """Send the next of these messages, neighbours with equal targets together; return the work."""
