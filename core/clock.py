@@ -8,7 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import Any, Protocol
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, Protocol
+
+_RESOLUTION_S: Final = 0.001  # of the loops' timers
+_CANCELLED_MIN: Final = 100
 
 
 class TimerHandle(Protocol):
@@ -47,14 +51,42 @@ class Clock(TimerLoop, Protocol):
         """Return seconds since 1970, by the machine's clock."""
 
 
-class SystemClock:
-    """The machine's time; timers run on the given loop."""
+class _Call:
+    """A scheduled call; its clock drops it when its time comes."""
 
-    __slots__ = ("_context", "_loop")
+    __slots__ = ("_clock", "args", "callback")
+
+    def __init__(
+        self, clock: SystemClock, callback: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        self._clock = clock
+        self.callback: Callable[..., Any] | None = callback
+        self.args = args
+
+    def cancel(self) -> None:
+        """Cancel the call; harmless when it has already run."""
+        if self.callback is not None:
+            self.callback, self.args = None, ()
+            self._clock.cancelled_one()
+
+
+class SystemClock:
+    """The machine's time; timers run on the given loop.
+
+    The loop has one timer, for the earliest call. Thousands of its own would cost memory that stays: uvloop keeps
+    hundreds of freed ones for their next use, which hold the memory around them.
+    """
+
+    __slots__ = ("_calls", "_cancelled", "_context", "_due_s", "_loop", "_made", "_timer")
 
     def __init__(self, loop: ClockLoop) -> None:
         self._loop = loop
         self._context = copy_context()  # one for all calls: the loop would make one for each
+        self._calls: list[tuple[float, int, _Call]] = []  # a heap, by time and then by age
+        self._made = 0
+        self._cancelled = 0  # of them; they stay until they are due, or too many
+        self._timer: TimerHandle | None = None
+        self._due_s = 0.0
 
     def monotonic_s(self) -> float:
         """Return the loop's time, so that timers and readings agree."""
@@ -64,4 +96,43 @@ class SystemClock:
         return time.time()
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        return self._loop.call_later(delay_s, callback, *args, context=self._context)
+        call = _Call(self, callback, args)
+        self._made += 1
+        now_s = self._loop.time()
+        due_s = now_s + max(delay_s, 0.0)
+        heappush(self._calls, (due_s, self._made, call))
+        if self._timer is None or due_s < self._due_s:
+            self._set_timer(due_s, now_s)
+        return call
+
+    def cancelled_one(self) -> None:
+        """Forget cancelled calls when they are more than the others."""
+        self._cancelled += 1
+        if self._cancelled > _CANCELLED_MIN and 2 * self._cancelled > len(self._calls):
+            self._calls = [each for each in self._calls if each[2].callback is not None]
+            heapify(self._calls)
+            self._cancelled = 0
+
+    def _set_timer(self, due_s: float, now_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_s = due_s
+        delay_s = max(due_s - now_s, 0.0)
+        self._timer = self._loop.call_later(delay_s, self._call_due, context=self._context)
+
+    def _call_due(self) -> None:
+        """Make the calls that are due, but for those that these schedule."""
+        self._timer = None
+        made, due_s = self._made, self._loop.time() + _RESOLUTION_S
+        try:
+            while (calls := self._calls) and calls[0][0] <= due_s and calls[0][1] <= made:
+                call = heappop(calls)[2]
+                callback, args = call.callback, call.args
+                if callback is None:
+                    self._cancelled -= 1
+                    continue
+                call.callback, call.args = None, ()
+                callback(*args)
+        finally:
+            if self._calls and self._timer is None:
+                self._set_timer(self._calls[0][0], self._loop.time())
