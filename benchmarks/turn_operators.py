@@ -155,7 +155,8 @@ def _(rig: Rig) -> None:
 
 
 @operation(
-    "list_channels, list_consumers, report", "49 connections of 2,047 channels, a consumer each"
+    "list_channels, list_consumers, memory_breakdown",
+    "49 connections of 2,047 channels, a consumer each",
 )
 def _(rig: Rig) -> None:
     peers = [rig.peer() for _ in range(rig.scaled(MANY) // CHANNELS + 1)]

@@ -177,4 +177,6 @@ def _columns(command: Command, asked: Iterable[str]) -> tuple[str, ...]:
     wanted.pop("", None)
     if unknown := sorted(name for name in wanted if name not in command.columns):
         raise UsageError(f"Info key(s) {','.join(unknown)} are not supported")
+    if command.verb == "list_consumers":  # as rabbitmqctl, which gets whole rows of this list only
+        return tuple(name for name in command.columns if name in (wanted or command.shown.split()))
     return tuple(wanted) or tuple(command.shown.split())

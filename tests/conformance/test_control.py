@@ -189,6 +189,9 @@ def test_consumers_are_listed(ask: Ask, channel: Channel, queue: str) -> None:
         [queue, tag, "true", "7", "true", "up", '[{"x-priority",3}]'],
         [queue, f"{tag}2", "false", "7", "true", "up", "[]"],
     ]
+    swapped = ask("list_consumers", "consumer_tag", "queue_name")[1].splitlines()
+    assert swapped[0] == "queue_name\tconsumer_tag"
+    assert f"{queue}\t{tag}" in swapped
     header = ask("list_consumers")[1].splitlines()[0]
     assert header == (
         "queue_name\tchannel_pid\tconsumer_tag\tack_required\tprefetch_count\tactive\targuments"
