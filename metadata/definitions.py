@@ -92,7 +92,8 @@ def _vhost(row: VhostRow, limits: Mapping[str, int]) -> Definitions:
     return {
         "name": row.name,
         "limits": dict(limits),
-        "metadata": {"description": row.description, "tags": row.tags},
+        "metadata": {"description": row.description, "tags": row.tags}
+        | ({"default_queue_type": row.default_queue_type} if row.default_queue_type else {}),
     }
 
 

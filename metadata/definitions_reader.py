@@ -168,7 +168,8 @@ def _parse_vhost(entry: Entry) -> VhostRow:
     about = _object(entry.get("metadata") or {})
     description = about.get("description") or entry.get("description") or ""
     text = _text({"description": description}, "description")
-    return VhostRow(_name(entry), text, _tags(about.get("tags")))
+    queue_type = _text(about, "default_queue_type", "")
+    return VhostRow(_name(entry), text, _tags(about.get("tags")), queue_type)
 
 
 def _texts_of(kind: Any) -> Callable[[Entry], Row]:

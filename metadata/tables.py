@@ -53,7 +53,11 @@ class Row(Struct):
 
 
 class VhostRow(Row):
-    """A virtual host."""
+    """A virtual host.
+
+    Attributes:
+        default_queue_type: of queues that are declared without a type; "": classic.
+    """
 
     TABLE: ClassVar[int] = 1
     KEY: ClassVar[tuple[str, ...]] = ("name",)
@@ -61,6 +65,7 @@ class VhostRow(Row):
     name: str
     description: str = ""
     tags: list[str] = field(default_factory=list)
+    default_queue_type: str = ""
 
 
 class UserRow(Row):

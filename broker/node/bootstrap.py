@@ -98,7 +98,7 @@ def fill(node: Node, contents: Contents) -> None:
     node.settings_rows.load(contents)
     node.metadata.deleted_queues.update(row.queue_no for row in contents.deleted_queues)
     for row in contents.vhosts:
-        vhosts[row.name] = node.new_vhost(row.name)
+        vhosts[row.name] = node.new_vhost(row.name, row.default_queue_type)
     _add_policies(vhosts, contents.policies)
     for parameter in contents.parameters:
         if parameter.component == "vhost-limits" and parameter.vhost in vhosts:

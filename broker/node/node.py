@@ -129,12 +129,13 @@ class Node:
         self.admin_turn = asyncio.Lock()
         self._started_at_s = runtime.clock.wall_s()
 
-    def new_vhost(self, name: str) -> VHost:
+    def new_vhost(self, name: str, default_queue_type: str = "") -> VHost:
         """Return a vhost that is not among the node's yet.
 
         Its store is not opened before the messages of a deleted vhost of the same name are removed.
         """
         vhost = VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
+        vhost.default_queue_type = default_queue_type
         vhost.store.in_use = self.removals.get(name)
         return vhost
 

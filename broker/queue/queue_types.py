@@ -85,6 +85,9 @@ _TYPES: Final = (
 )  # fmt: skip
 TYPES: Final[Mapping[str, QueueType]] = {each.name: each for each in _TYPES}
 
+DEFAULT_TYPES: Final = ("", CLASSIC, QUORUM)
+"""What a vhost may say of queues that are declared without a type."""
+
 
 def type_of(arguments: Table) -> QueueType:
     """Return the type that arguments ask for; classic where the value is none of the types."""

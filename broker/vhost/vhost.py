@@ -30,7 +30,7 @@ from leveret.broker.queue.factory import (
     number_transient,
     queue_nos_of,
 )
-from leveret.broker.queue.queue_types import type_of
+from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
@@ -91,6 +91,7 @@ class VHost:
         is_recovered: its queues have been started since its actors were.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
+        default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         quorum_queues: how many it has; publishers to a vhost without one need not look for them.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         firehose: gets copies of all messages; None while it is off.
@@ -118,6 +119,7 @@ class VHost:
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
         self.quorum_queues = 0
+        self.default_queue_type = ""
         self.is_closing = False
         self.firehose: Firehose | None = None
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
@@ -317,6 +319,8 @@ class VHost:
         owner = client.reader if method.exclusive else None
         durable = method.durable and not method.exclusive
         name = exchange_rules.new_queue_name(method.queue)
+        if self.default_queue_type and QUEUE_TYPE not in method.arguments:
+            self._set_default_type(method)
         check = self.access.check_queue
         yield from granted(partial(check, user, self.name, name, "configure"))
         if name not in self.topology.queues:
@@ -364,6 +368,13 @@ class VHost:
                 extra={SOURCE: client.source},
             )
         return entry
+
+    def _set_default_type(self, method: QueueDeclare) -> None:
+        """Put the default type among the arguments, as ``rabbit_amqqueue:augment_declare_args``."""
+        is_plain = method.durable and not method.exclusive and not method.auto_delete
+        if self.default_queue_type == CLASSIC or is_plain:
+            kind = ("S", self.default_queue_type.encode())
+            method.arguments = {**method.arguments, QUEUE_TYPE: kind}
 
     def _check_new_queue(self, user: User, name: str, method: QueueDeclare) -> None:
         limit = self.limits.get("max-queues", -1)

@@ -12,6 +12,7 @@ from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import StartFailedError
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
+from leveret.broker.queue.queue_types import DEFAULT_TYPES
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced
@@ -37,18 +38,26 @@ class VhostAdmin:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def add_vhost(self, name: str, description: str = "", tags: Sequence[str] = ()) -> None:
+    async def add_vhost(
+        self,
+        name: str,
+        description: str = "",
+        tags: Sequence[str] = (),
+        default_queue_type: str = "",
+    ) -> None:
         """Add a vhost, unless it exists; a vhost that cannot be started is removed again."""
         if not name:
             raise RefusedError("vhost name is empty")
+        if default_queue_type not in DEFAULT_TYPES:
+            raise RefusedError(f"unsupported default queue type '{default_queue_type}'")
         node = self._node
         async with node.admin_turn:
             if name in node.vhosts:
                 return
-            row = VhostRow(name, description, list(tags))
+            row = VhostRow(name, description, list(tags), default_queue_type)
             await node.metadata.write([row])
             node.settings_rows.put(row)
-            vhost = node.vhosts[name] = node.new_vhost(name)
+            vhost = node.vhosts[name] = node.new_vhost(name, default_queue_type)
             await _begin_to_start(node, name)
         try:
             await bootstrap.vhost_started(vhost)
@@ -136,7 +145,7 @@ class VhostAdmin:
                 "description": (row := self._node.settings_rows.vhost(vhost.name)).description,
                 "tags": row.tags,
                 "tracing": vhost.firehose is not None,
-                "default_queue_type": "",
+                "default_queue_type": row.default_queue_type,
                 "cluster_state": "running" if vhost.serves else "stopped",
             }
             for vhost in self._node.vhosts.values()

@@ -235,6 +235,8 @@ def _trace(command: Command, options: Options, ask: Ask) -> str:
 def _add_vhost(command: Command, options: Options, ask: Ask) -> None:
     tags = [tag.strip() for tag in options.tags.split(",") if tag.strip()]
     arguments = {"name": options.name, "description": options.description, "tags": tags}
+    if options.default_queue_type:
+        arguments["default_queue_type"] = options.default_queue_type
     ask(command.verb, arguments)
 
 

@@ -227,7 +227,11 @@ _VHOSTS: Final = (
         "make a vhost",
         'Adding vhost "{name}" ...',
         "name",
-        options=(Option("description", str, ""), Option("tags", str, "")),
+        options=(
+            Option("description", str, ""),
+            Option("tags", str, ""),
+            Option("default-queue-type", str, ""),
+        ),
     ),
     Command(
         "delete_vhost",

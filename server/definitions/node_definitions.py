@@ -38,7 +38,7 @@ from leveret.metadata.definitions import (
     is_default,
 )
 from leveret.metadata.definitions_reader import parsed_rows
-from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row
+from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row, VhostRow
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.server.audit_log import audit
 from leveret.server.definitions.plan import ORDER, Plan, described
@@ -154,6 +154,9 @@ class NodeDefinitions:
         async for setting in sliced(plan.settings):
             node.settings_rows.put(setting)
         node.vhosts.update(plan.new_vhosts)
+        for setting in plan.settings:
+            if isinstance(setting, VhostRow):
+                node.vhosts[setting.name].default_queue_type = setting.default_queue_type
         for name, limits in plan.limits.items():
             node.vhosts[name].limits = limits
         async for policy in sliced(plan.policies):

@@ -18,7 +18,7 @@ from leveret.amqp.tables import encode_table
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.queue.queue_settings import settings_of
-from leveret.broker.queue.queue_types import QUEUE_TYPE
+from leveret.broker.queue.queue_types import DEFAULT_TYPES, QUEUE_TYPE
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.access import check_patterns
 from leveret.broker.vhost.exchange_rules import RESERVED
@@ -140,8 +140,10 @@ class Plan:
     # One method per table.
 
     def _add_vhost(self, row: VhostRow) -> None:
+        if row.default_queue_type not in DEFAULT_TYPES:
+            raise ConfigError(f"unsupported default queue type '{row.default_queue_type}'")
         if row.name not in self._node.vhosts:
-            self.new_vhosts[row.name] = self._node.new_vhost(row.name)
+            self.new_vhosts[row.name] = self._node.new_vhost(row.name, row.default_queue_type)
         self.settings.append(row)
 
     def _add_user(self, row: UserRow) -> None:

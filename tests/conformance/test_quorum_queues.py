@@ -465,3 +465,38 @@ def test_a_policy_sets_the_limit(
         assert channel.settle(name) == []
     finally:
         broker.control("clear_policy", name)
+
+
+def test_a_vhost_says_of_which_type_queues_are_without_one(
+    broker: BrokerUnderTest, connect: Connect, name: str
+) -> None:
+    broker.control("add_vhost", name, "--default-queue-type", "quorum")
+    try:
+        broker.control("set_permissions", "-p", name, "guest", ".*", ".*", ".*")
+        channel = connect(vhost=name).channel()
+        channel.ok("queue.declare", queue="q", durable=True)
+        channel.ok("queue.declare", queue="q", durable=True, arguments=QUORUM)
+        others: list[dict[str, Any]] = [
+            {"durable": False},
+            {"durable": True, "auto_delete": True},
+            {"durable": True, "exclusive": True},
+            {"durable": True, "arguments": {"x-queue-type": "classic"}},
+        ]
+        for number, fields in enumerate(others):
+            channel.ok("queue.declare", queue=f"c{number}", **fields)
+        listed = broker.control("list_queues", "-q", "-p", name, "name", "type")
+        rows = dict(line.split("\t") for line in listed.splitlines() if "\t" in line)
+        assert {row: kind for row, kind in rows.items() if row != "name"} == {
+            "q": "quorum", "c0": "classic", "c1": "classic", "c2": "classic", "c3": "classic",
+        }  # fmt: skip
+
+        arguments = {"x-queue-type": "classic"}
+        error = channel.error("queue.declare", queue="q", durable=True, arguments=arguments)
+        assert error == soft(
+            406,
+            f"{FAILED}inequivalent arg 'x-queue-type' for queue 'q' in vhost '{name}': received"
+            " 'classic' but current is 'quorum'",
+            "queue.declare",
+        )
+    finally:
+        broker.control("delete_vhost", name)

@@ -508,7 +508,7 @@ def test_a_damaged_record_is_refused(opened, owner: Owner, tmp_path: Path) -> No
     ("key", "value", "text"),
     [
         (b"\x63some", packed(["a"]), "table 99, which this version does not know"),
-        (b"\x01some", packed(["a", "", [], "from the future"]), "does not fit VhostRow"),
+        (b"\x01some", packed(["a", "", [], "", "from the future"]), "does not fit VhostRow"),
     ],
 )
 def test_a_record_from_the_future_is_refused(

@@ -251,6 +251,36 @@ async def test_all_connections_of_a_vhost_are_closed(admin: NodeAdmin, broker: B
     assert (await end_of(connection)).endswith("320 CONNECTION_FORCED - bye")
 
 
+async def test_the_default_queue_type_of_a_vhost_is_kept_exported_and_imported(
+    admin: NodeAdmin, broker: Broker
+) -> None:
+    for wrong in ("stream", "bogus"):
+        with pytest.raises(RefusedError, match=f"unsupported default queue type '{wrong}'"):
+            await admin.vhosts.add_vhost("v", default_queue_type=wrong)
+    await admin.vhosts.add_vhost("v", default_queue_type="quorum")
+
+    listed = {row["name"]: row["default_queue_type"] for row in await admin.vhosts.list_vhosts()}
+    assert listed == {"/": "", "v": "quorum"}
+    document = await admin.definitions.export_definitions()
+    metadata = {each["name"]: each["metadata"] for each in document["vhosts"]}
+    assert metadata["v"]["default_queue_type"] == "quorum"
+    assert "default_queue_type" not in metadata["/"]
+
+    await admin.vhosts.delete_vhost("v")
+    (entry,) = [each for each in document["vhosts"] if each["name"] == "v"]
+    for kind in ("quorum", "classic"):
+        entry["metadata"]["default_queue_type"] = kind
+        assert await admin.definitions.import_definitions({"vhosts": [entry]}) == []
+        assert broker.node.vhosts["v"].default_queue_type == kind
+        stored = {
+            row.name: row.default_queue_type for row in broker.node.metadata.store.load().vhosts
+        }
+        assert stored == {"/": "", "v": kind}
+    entry["metadata"]["default_queue_type"] = "stream"
+    with pytest.raises(RefusedError, match="unsupported default queue type 'stream'"):
+        await admin.definitions.import_definitions({"vhosts": [entry]})
+
+
 async def test_quorum_queues_are_named_everywhere(
     admin: NodeAdmin, client: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
