@@ -123,17 +123,23 @@ class Publish(Struct, eq=False):
                 first.append((channel, here, here_bytes, seqno))
                 rest.append((channel, own - here, size_bytes - here_bytes, seqno and seqno + here))
             at += own
-        return self._part(slice(count), first), self._part(slice(count, None), rest)
+        bodies_bytes = _bodies_bytes(self.messages[:count])
+        head_bytes = sum([each[2] for each in first]) - bodies_bytes
+        return (
+            self._part(slice(count), first, head_bytes),
+            self._part(slice(count, None), rest, self.head_bytes - head_bytes),
+        )
 
-    def _part(self, part: slice, publishers: list[tuple[Ref, int, int, int]]) -> Publish:
-        messages = self.messages[part]
+    def _part(
+        self, part: slice, publishers: list[tuple[Ref, int, int, int]], head_bytes: int
+    ) -> Publish:
         return Publish(
-            messages,
+            self.messages[part],
             self.persistent,
             publishers,
             self.expirations[part] if self.expirations is not None else None,
             self.first_msg_no and self.first_msg_no + (part.start or 0),
-            sum([each[2] for each in publishers]) - _bodies_bytes(messages),
+            head_bytes,
             True,
             self.by_queue,
         )
