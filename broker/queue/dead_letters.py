@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
+    from leveret.amqp.tables import Table
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.entry import Entry
     from leveret.core.message import Message
@@ -80,6 +81,7 @@ _CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
 
 # Work, in units of about 0.1 us, as in ``channel/publish.py``.
 _HEAD_WORK: Final = 300  # and the bytes of the header
+_LIKE_WORK: Final = 50  # of one with the headers of another
 _BATCH_WORK: Final = 100
 _MAIL_WORK: Final = 10
 _DEMONITOR_WORK: Final = 50
@@ -136,6 +138,11 @@ class _Letter(Struct, eq=False):
     persistent: bool
     targets: Sequence[QueueEntry]
     is_shared: bool
+
+
+_Like: TypeAlias = (
+    "dict[int, tuple[Table, _Letter]]"  # by the id of new headers, which the value keeps alive
+)
 
 
 class DeadLetters:
@@ -297,6 +304,7 @@ class DeadLetters:
     def _send_some(self, dead: _Dead, budget: int) -> int:
         """Send the next of these messages, neighbours with equal targets together; return the work."""
         letters: dict[tuple[bytes, bytes], _Letter] = {}
+        like: _Like = {}
         deaths = self._deaths(dead.reason)
         messages, start, work = dead.messages, dead.at, 0
         run: list[Message] = []
@@ -305,7 +313,7 @@ class DeadLetters:
             origin, head, body = messages[dead.at]
             letter = letters.get((origin, head))
             if letter is None:
-                letter, more = self._letter(origin, head, deaths, budget - work)
+                letter, more = self._letter(origin, head, deaths, like, budget - work)
                 work += more
                 if letter is None:
                     break
@@ -336,7 +344,7 @@ class DeadLetters:
         )
 
     def _letter(
-        self, origin: bytes, head: bytes, deaths: Deaths, budget: int
+        self, origin: bytes, head: bytes, deaths: Deaths, like: _Like, budget: int
     ) -> tuple[_Letter | None, int]:
         """Return the letter of a message, None if its route takes another turn, and the work."""
         entry, vhost = self._entry, self._entry.vhost
@@ -349,6 +357,11 @@ class DeadLetters:
             work = routed.work - before
         else:
             dead = deaths.letter(origin, head)
+            known = like.get(id(dead.headers))
+            if known is not None:
+                new_origin, targets = known[1].origin, known[1].targets
+                letter = _Letter(new_origin, dead.head, dead.persistent, targets, True)
+                return letter, _LIKE_WORK
             work = _HEAD_WORK + len(dead.head)
             exchange = vhost.topology.exchanges.get(name) if name is not None else None
             keys = list(dict.fromkeys(dead.keys))
@@ -365,6 +378,8 @@ class DeadLetters:
         new_origin = origin_of(exchange_name, dead.keys[0][:SHORTSTR_BYTES_MAX])
         is_shared = not routed.per_message
         letter = _Letter(new_origin, dead.head, dead.persistent, targets, is_shared)
+        if is_shared and not routed.needs_headers:
+            like[id(dead.headers)] = dead.headers, letter
         return letter, work + len(targets)
 
     def _without_cycles(self, targets: list[QueueEntry], dead: DeadLetter) -> list[QueueEntry]:

@@ -16,7 +16,8 @@ from leveret.queue_backing.actor import StoreResumes
 from leveret.queue_backing.api import Confirmed, Refused
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.routing.bindings import QUEUE
+from leveret.routing.bindings import EXCHANGE, QUEUE
+from leveret.routing.exchange import Exchange
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.fake_index import FakeIndex
 from rigs.letter_rig import DLX, LetterRig, message, publish
@@ -632,6 +633,28 @@ def test_a_route_of_each_message_is_not_shared() -> None:
     targets = [rig.target(f"t{number}") for number in range(2)]
 
     rejected(rig, *[b"x"] * 100)
+
+    counts = [len(target.bodies()) for target in targets]
+    assert sum(counts) == 100
+    assert min(counts) > 10
+
+
+def test_a_route_by_properties_is_not_shared() -> None:
+    rig = LetterRig()
+    topology = rig.home.topology
+    by_id: Any = {"hash-property": ("S", b"message_id")}
+    topology.add_exchange(Exchange("hash", "x-consistent-hash", arguments=by_id))
+    targets = [rig.target(f"t{number}") for number in range(2)]
+    for target in targets:
+        topology.bind("hash", QUEUE, target.entry.name, b"10", {})
+    topology.remove_exchange(DLX)
+    topology.add_exchange(Exchange("to-hash", "fanout"))
+    topology.bind("to-hash", EXCHANGE, "hash", b"", {})
+    rig.entry.settings.dead_letter_exchange = "to-hash"
+    channel = rig.channel()
+    publish(rig, channel, *[message(b"x", message_id=str(n)) for n in range(100)])
+
+    rig.reject(channel, *rig.get_all(channel))
 
     counts = [len(target.bodies()) for target in targets]
     assert sum(counts) == 100
