@@ -147,8 +147,15 @@ LISTS = (
     ("list_connections", "name", "user", "vhost", "client_properties"),
     ("list_policies",),
     ("list_users",),
-    ("list_vhosts",),
     ("list_permissions",),
+    ("list_vhosts", "name", "tags"),
+    ("list_channels", "connection", "user", "vhost"),
+    ("list_consumers",),
+    ("list_user_limits", "--global"),
+    ("list_vhost_limits", "--global"),
+    ("list_topic_permissions",),
+    ("list_parameters",),
+    ("report",),
 )
 
 
@@ -157,10 +164,30 @@ def defined() -> dict[str, Any]:
     everything = dict.fromkeys(("configure", "write", "read"), ".*")
     names = NAMES.values()
     return {
-        "users": [{"name": name, "password": name, "tags": name} for name in names],
+        "users": [
+            {"name": name, "password": name, "tags": name, "limits": {"max-channels": 50}}
+            for name in names
+        ],
         "vhosts": [{"name": name} for name in names],
         "permissions": [{"user": name, "vhost": "/"} | everything for name in names]
         + [{"user": "guest", "vhost": name} | everything for name in names],
+        "topic_permissions": [
+            {"user": name, "vhost": "/", "exchange": "amq.topic", "write": ".*", "read": ".*"}
+            for name in names
+        ],
+        "parameters": [
+            {"vhost": "/", "component": "mine", "name": name, "value": {name: name}}
+            for name in names
+        ]
+        + [
+            {
+                "vhost": name,
+                "component": "vhost-limits",
+                "name": "limits",
+                "value": {"max-queues": 50},
+            }
+            for name in names
+        ],
         "policies": [
             {"vhost": "/", "name": name, "pattern": "^none$", "definition": {"message-ttl": 5}}
             for name in names

@@ -129,6 +129,7 @@ def test_no_line_list_or_file_has_a_password(tmp_path: Path) -> None:
             told(node, "ctl", "list_connections"),
             told(node, "status", "--json"),
             told(node, "tree"),
+            *(told(node, "ctl", verb) for verb in ("report", "environment", "list_channels")),
         ]
     assert [text for text in said if traces(text)] == []
     assert files_with_traces(tmp_path) == []
