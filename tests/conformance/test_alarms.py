@@ -100,9 +100,9 @@ def test_a_blocked_connection_need_not_send_heartbeats(
     connect: Connect, queue: str, alarm: Alarm
 ) -> None:
     """In real time, as RabbitMQ has no other; another silent client is cut off within three seconds."""
+    alarm("memory", True)
     publisher = connect(heartbeat=1)
     channel = confirming(publisher)
-    alarm("memory", True)
     channel.publish(queue, "1")
     assert publisher.read().name == "connection.blocked"
 
