@@ -106,9 +106,15 @@ class SystemClock:
         return call
 
     def cancelled_one(self) -> None:
-        """Forget cancelled calls when they are more than the others."""
+        """Forget cancelled calls when they are more than the others; without any other the loop has no timer."""
         self._cancelled += 1
-        if self._cancelled > _CANCELLED_MIN and 2 * self._cancelled > len(self._calls):
+        if self._cancelled == len(self._calls):
+            self._calls.clear()
+            self._cancelled = 0
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        elif self._cancelled > _CANCELLED_MIN and 2 * self._cancelled > len(self._calls):
             self._calls = [each for each in self._calls if each[2].callback is not None]
             heapify(self._calls)
             self._cancelled = 0

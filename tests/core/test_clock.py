@@ -99,6 +99,19 @@ def test_a_cancelled_call_is_not_made(loop: SteppedLoop, clock: SystemClock) -> 
     assert seen == ["second"]
 
 
+def test_the_loop_has_no_timer_when_all_calls_are_cancelled(
+    loop: SteppedLoop, clock: SystemClock
+) -> None:
+    seen: list[str] = []
+    for call in [clock.call_later(delay_s, list) for delay_s in (2.0, 1.0, 3.0)]:
+        call.cancel()
+    assert not loop.pending
+
+    clock.call_later(1.0, seen.append, "new")
+    loop.advance(1.0)
+    assert seen == ["new"]
+
+
 def test_calls_that_a_call_schedules_for_now_come_in_a_later_turn_of_the_loop(
     loop: SteppedLoop, clock: SystemClock
 ) -> None:

@@ -179,7 +179,8 @@ def loaded(channel: Channel, address: tuple[str, int]) -> tuple[Load, History]:
         channel.ok("queue.declare", queue=queue, durable=True)
         channel.ok("queue.bind", queue=queue, exchange="amq.fanout")
     history = History()
-    return Load((address[0], address[1]), history), history
+    host, port = address
+    return Load((host, port), history), history
 
 
 def check_contents(channel: Channel, history: History) -> None:
