@@ -12,7 +12,6 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
 _RESOLUTION_S: Final = 0.001  # of the loops' timers
-_CANCELLED_MIN: Final = 100
 
 
 class TimerHandle(Protocol):
@@ -114,7 +113,7 @@ class SystemClock:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        elif self._cancelled > _CANCELLED_MIN and 2 * self._cancelled > len(self._calls):
+        elif 2 * self._cancelled > len(self._calls):
             self._calls = [each for each in self._calls if each[2].callback is not None]
             heapify(self._calls)
             self._cancelled = 0
