@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Counts(Protocol):
-    """How often messages came back; the amqqueue's (``broker/queue/delivery_counts.py``)."""
+    """How often messages came back; the amqqueue's (``broker/queue/limits/delivery_counts.py``)."""
 
     def __len__(self) -> int: ...
 

@@ -6,6 +6,7 @@ A type is a class, a *matcher*: an index over the bindings of one exchange, made
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Head(Protocol):
         """All properties; SyntaxError_: they are malformed."""
 
 
-class Matcher:
+class Matcher(ABC):
     """The base of exchange types: stores the bindings of an exchange and finds the matching ones.
 
     A type implements ``add``, ``remove`` and ``match``, and ``walk`` if ``match`` returns ``NEEDS_WALK``. Of these only
@@ -52,16 +53,19 @@ class Matcher:
     def __init__(self, arguments: Table | None = None) -> None:
         self.leaving: Container[Any] = ()
 
-    @staticmethod
+    @staticmethod  # noqa: B027 - most types accept all
     def check(key: bytes, arguments: Table) -> None:
         """Raise PreconditionFailed for an invalid binding; the default accepts all."""
 
+    @abstractmethod
     def add(self, binding: Binding) -> None:
-        raise NotImplementedError
+        """Take a new binding in."""
 
+    @abstractmethod
     def remove(self, binding: Binding) -> None:
-        raise NotImplementedError
+        """Forget a binding."""
 
+    @abstractmethod
     def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
         """Put the ``target`` of every matching binding into ``found`` as a key.
 
@@ -74,13 +78,15 @@ class Matcher:
             What was looked at besides the targets, in units of ``routing/work.py``, or ``NEEDS_WALK``: then ``walk``
             does the work, and may find targets again that are in ``found`` already.
         """
-        raise NotImplementedError
 
     def walk(
         self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
     ) -> Iterator[int]:
-        """Do the same in slices, and yield the work of each; bindings may change in between."""
-        raise NotImplementedError
+        """Do the same in slices, and yield the work of each; bindings may change in between.
+
+        The default is for types whose ``match`` does all the work: nothing is left.
+        """
+        return iter(())
 
 
 ExchangeType: TypeAlias = "Callable[[Table], Matcher]"

@@ -16,6 +16,7 @@ once, and all routing keys of the message are hashed.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from hashlib import blake2b
 from math import inf, log
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -55,9 +56,9 @@ class _HashMatcher(Matcher):
         super().__init__(arguments)
         self._entries: dict[Any, _Entry] = {}
 
+    @abstractmethod
     def hashed(self, keys: Sequence[bytes], head: Head | None) -> bytes:
-        """Return what decides of a message."""
-        raise NotImplementedError
+        """Return the octets of a message whose hash chooses the entry."""
 
     def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
         entries = self._entries

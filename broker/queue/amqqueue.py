@@ -36,15 +36,16 @@ from leveret.actors.runtime.calls import Request
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail
-from leveret.broker.queue.allotments import batch_limit, within_limit
 from leveret.broker.queue.arguments import locked
-from leveret.broker.queue.consumer import ChannelRecord
-from leveret.broker.queue.consumers import Consumers, refuses
-from leveret.broker.queue.dead_letters import DeadLetters, has_dead_letter_exchange
-from leveret.broker.queue.delivery_counts import DELIVERY_LIMIT, counts_of
-from leveret.broker.queue.dispatch import Dispatch
+from leveret.broker.queue.consumers.allotments import batch_limit, within_limit
+from leveret.broker.queue.consumers.consumer import ChannelRecord
+from leveret.broker.queue.consumers.consumers import Consumers, refuses
+from leveret.broker.queue.consumers.dispatch import Dispatch
+from leveret.broker.queue.dead_letters.dead_letters import DeadLetters, has_dead_letter_exchange
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, expired_at
 from leveret.broker.queue.figures import figures_of
+from leveret.broker.queue.limits.delivery_counts import DELIVERY_LIMIT, counts_of
+from leveret.broker.queue.limits.overflow import Overflow, overflow_of
 from leveret.broker.queue.mailbox import (
     ANSWERS_OF_A_DELETED,
     INFO_LEVEL,
@@ -60,7 +61,6 @@ from leveret.broker.queue.mailbox import (
     RetryLetters,
     SendLetters,
 )
-from leveret.broker.queue.overflow import Overflow, overflow_of
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing

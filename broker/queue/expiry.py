@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from leveret.broker.queue.death_headers import EXPIRED
+from leveret.broker.queue.dead_letters.death_headers import EXPIRED
 from leveret.core.entry import EXPIRY_MS
 from leveret.core.limits import LETTER_BYTES_IN_FLIGHT, TURN_MESSAGES
 from leveret.queue_backing.api import Dropped
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
-    from leveret.broker.queue.dead_letters import DeadLetters
+    from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
     from leveret.core.clock import Clock
     from leveret.queue_backing.api import Predicate, QueueOperations
 

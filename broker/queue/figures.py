@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Consumer
-    from leveret.broker.queue.consumers import Consumers
+    from leveret.broker.queue.consumers.consumer import Consumer
+    from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.api import QueueOperations
 

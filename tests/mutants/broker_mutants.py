@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_CONSUMERS, _PUBLISHERS = "broker/queue/consumers.py", "broker/queue/publishers.py"
-_WAITING = "broker/queue/waiting_consumers.py"
+_CONSUMERS, _PUBLISHERS = "broker/queue/consumers/consumers.py", "broker/queue/publishers.py"
+_WAITING = "broker/queue/consumers/waiting_consumers.py"
 _REQUEUEING, _CREDIT = "broker/queue/requeueing.py", "actors/credit.py"
 _VHOST, _DELETIONS = "broker/vhost/vhost.py", "broker/vhost/deletions.py"
-_LETTERS, _FLIGHT = "broker/queue/dead_letters.py", "broker/queue/letters_in_flight.py"
-_HEADERS, _OVERFLOW = "broker/queue/death_headers.py", "broker/queue/overflow.py"
-_LIMITS = "broker/queue/length_limits.py"
+_LETTERS, _FLIGHT = (
+    "broker/queue/dead_letters/dead_letters.py",
+    "broker/queue/dead_letters/letters_in_flight.py",
+)
+_HEADERS, _OVERFLOW = (
+    "broker/queue/dead_letters/death_headers.py",
+    "broker/queue/limits/overflow.py",
+)
+_LIMITS = "broker/queue/limits/length_limits.py"
 _ENVIRONMENT = "metadata/environment.py"
 
 QUEUES = {
@@ -78,10 +84,10 @@ QUEUES = {
         _CONSUMERS, "        self.capacity.busy()\n", ""
     ),
     "time in which consumers are busy counts as ready": Mutant(
-        "broker/queue/capacity.py", " * (not self.is_busy)", ""
+        "broker/queue/consumers/capacity.py", " * (not self.is_busy)", ""
     ),
     "cycles are folded twice": Mutant(
-        "broker/queue/capacity.py",
+        "broker/queue/consumers/capacity.py",
         "self._since_s, self._ready_s = now_s, 0.0",
         "self._since_s = now_s",
     ),
@@ -173,7 +179,7 @@ LETTERS = {
     ),
 }
 
-_COUNTS, _COUNT_FILE = "broker/queue/delivery_counts.py", "msg_store/format/count_file.py"
+_COUNTS, _COUNT_FILE = "broker/queue/limits/delivery_counts.py", "msg_store/format/count_file.py"
 _COUNT_LOG, _PROXY = "msg_store/delivery_counts.py", "queue_backing/proxy.py"
 
 DELIVERY_COUNTS = {

@@ -157,7 +157,7 @@ PARTS = {
             "queue/pair",
             "channel/publish",
         ),
-        Mutant("broker/queue/consumers.py", "_gone: set", "_gone: set"),
+        Mutant("broker/queue/consumers/consumers.py", "_gone: set", "_gone: set"),
     ),
     "dead letters": Faults(
         "",
@@ -169,7 +169,7 @@ PARTS = {
             "queue/length_limits_model",
             "dead_letter_cycles_model",
         ),
-        Mutant("broker/queue/dead_letters.py", "**Bounds.**", "**Bounds.**"),
+        Mutant("broker/queue/dead_letters/dead_letters.py", "**Bounds.**", "**Bounds.**"),
     ),
     "delivery counts": Faults(
         "",

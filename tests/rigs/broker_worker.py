@@ -23,8 +23,8 @@ from typing import Any
 
 from leveret.broker.channel import publish
 from leveret.broker.node import maintenance, node, orphans
-from leveret.broker.queue import dead_letters
 from leveret.broker.queue import factory as backings
+from leveret.broker.queue.dead_letters import dead_letters
 from leveret.broker.queue.factory import queue_nos_of
 from leveret.core.files import Files, OsCalls
 from leveret.msg_store import store as msg_store

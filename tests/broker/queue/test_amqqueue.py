@@ -8,7 +8,7 @@ from leveret.actors.runtime.calls import From, Reply, Request
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail
-from leveret.broker.queue.consumer import TAGS_MAX
+from leveret.broker.queue.consumers.consumer import TAGS_MAX
 from leveret.broker.queue.mailbox import Continue
 from leveret.core.limits import (
     CREDIT_MESSAGES,

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker import mail
-from leveret.broker.queue import allotments, amqqueue, dispatch, expiry, length_limits
+from leveret.broker.queue import amqqueue, expiry
+from leveret.broker.queue.consumers import allotments, dispatch
+from leveret.broker.queue.limits import length_limits
 from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue

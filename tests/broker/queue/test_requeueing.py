@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leveret.broker.mail import Requeue
 from leveret.broker.queue import requeueing as module
-from leveret.broker.queue.consumers import Consumers
+from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.requeueing import Requeueing
 from rigs.consumers import QUEUE, consume
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.broker import mail
-from leveret.broker.queue.allotments import deliver
+from leveret.broker.queue.consumers.allotments import deliver
 from leveret.broker.queue.expiry import alive_at
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.queue.consumer import Consumer
-    from leveret.broker.queue.consumers import Consumers
+    from leveret.broker.queue.consumers.consumer import Consumer
+    from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.expiry import MessageExpiry
     from leveret.broker.queue.publishers import Publishers
     from leveret.queue_backing.api import Fetched

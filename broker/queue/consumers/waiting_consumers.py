@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Consumer
+    from leveret.broker.queue.consumers.consumer import Consumer
 
 
 class WaitingConsumers:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
-from leveret.broker.queue.allotments import in_order
-from leveret.broker.queue.consumers import Consumers
+from leveret.broker.queue.consumers.allotments import in_order
+from leveret.broker.queue.consumers.consumers import Consumers
 from rigs.consumers import QUEUE, consume
 
 

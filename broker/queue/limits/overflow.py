@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.queue.death_headers import MAXLEN
-from leveret.broker.queue.length_limits import Excess, LengthLimits
+from leveret.broker.queue.dead_letters.death_headers import MAXLEN
+from leveret.broker.queue.limits.length_limits import Excess, LengthLimits
 from leveret.core.limits import LETTER_BYTES_IN_FLIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leveret.broker.mail import Publish
-    from leveret.broker.queue.dead_letters import DeadLetters
+    from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
     from leveret.broker.queue.publishers import Publishers
     from leveret.broker.queue.queue_settings import QueueSettings
     from leveret.queue_backing.api import QueueOperations

@@ -11,7 +11,7 @@ from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.queue.consumer import Consumer
+    from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.core.message import Message
 
 T = TypeVar("T")

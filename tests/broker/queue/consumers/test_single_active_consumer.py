@@ -8,8 +8,8 @@ import pytest
 
 from leveret.amqp.errors import AccessRefused
 from leveret.broker import mail
-from leveret.broker.queue.consumers import Consumers
-from leveret.broker.queue.waiting_consumers import WaitingConsumers
+from leveret.broker.queue.consumers.consumers import Consumers
+from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
 from rigs.consumers import QUEUE, consume
 from rigs.queue_rig import Channel, Rig
 

@@ -8,7 +8,7 @@ import pytest
 
 from leveret.amqp.properties import Properties, decode_properties, head_of
 from leveret.amqp.tables import S64_MAX, Field, Table
-from leveret.broker.queue.death_headers import (
+from leveret.broker.queue.dead_letters.death_headers import (
     EXPIRED,
     MAXLEN,
     REJECTED,

@@ -9,8 +9,8 @@ import pytest
 
 from leveret.amqp.properties import decode_properties
 from leveret.broker import mail
-from leveret.broker.queue import dead_letters
-from leveret.broker.queue.dead_letters import RETRY_S
+from leveret.broker.queue.dead_letters import dead_letters
+from leveret.broker.queue.dead_letters.dead_letters import RETRY_S
 from leveret.core.limits import LETTERS_IN_FLIGHT, TURN_MESSAGES
 from leveret.queue_backing.actor import StoreResumes
 from leveret.queue_backing.api import Confirmed, Refused

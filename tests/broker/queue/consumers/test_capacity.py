@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from leveret.broker.queue.capacity import CYCLES_S, Capacity
-from leveret.broker.queue.consumers import Consumers
+from leveret.broker.queue.consumers.capacity import CYCLES_S, Capacity
+from leveret.broker.queue.consumers.consumers import Consumers
 from rigs.consumers import QUEUE, consume
 
 

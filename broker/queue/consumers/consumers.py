@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.broker.queue.allotments import Allotment, allot
-from leveret.broker.queue.capacity import Capacity
-from leveret.broker.queue.consumer import ChannelRecord, Consumer
-from leveret.broker.queue.waiting_consumers import WaitingConsumers
+from leveret.broker.queue.consumers.allotments import Allotment, allot
+from leveret.broker.queue.consumers.capacity import Capacity
+from leveret.broker.queue.consumers.consumer import ChannelRecord, Consumer
+from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -233,17 +233,19 @@ class Consumers:
         if self._gone:
             self._drop_gone()
         asked: Ref | None = None
+        blocked: dict[Consumer, None] = {}
         for _, ring in self._rings:
             for consumer in ring:
                 channel = consumer.spec.channel
-                record = self.channels[channel]
-                consumer.blocked = True
-                if record.blocked is None:
-                    record.blocked = {}
-                record.blocked[consumer] = None
                 if channel is not asked:  # neighbours often share gate and limiter
                     asked = channel
+                    record = self.channels[channel]
+                    if record.blocked is None:
+                        record.blocked = {}
+                    blocked = record.blocked
                     self._ask_to_resume(consumer)
+                consumer.blocked = True
+                blocked[consumer] = None
             self.active -= len(ring)
             ring.clear()
         self.capacity.busy()
@@ -298,6 +300,8 @@ class Consumers:
         limited: dict[ChannelLimiter, int] = {}
         for _, ring in self._rings:
             for consumer in ring:
+                if 0 < consumer.prefetch <= consumer.in_flight:  # spares 100,000 of them the rest
+                    continue
                 own = consumer.room()
                 limiter = consumer.spec.limiter
                 if limiter.limit:

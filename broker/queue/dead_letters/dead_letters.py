@@ -33,14 +33,14 @@ from msgspec import Struct
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.properties import examine
 from leveret.broker.mail import Confirm, Publish, QueueDeleted
-from leveret.broker.queue.death_headers import (
+from leveret.broker.queue.dead_letters.death_headers import (
     REJECTED,
     DeadLetter,
     Deaths,
     died_since_rejection,
     queues_of,
 )
-from leveret.broker.queue.letters_in_flight import LetterBatch, LettersInFlight
+from leveret.broker.queue.dead_letters.letters_in_flight import LetterBatch, LettersInFlight
 from leveret.broker.queue.mailbox import RetryLetters, SendLetters
 from leveret.broker.queue.store_writes import write_for
 from leveret.core.entry import MESSAGE, SEQ, SIZE

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from leveret.amqp.properties import Properties, decode_properties, head_of
-from leveret.broker.queue import delivery_counts
-from leveret.broker.queue.delivery_counts import DeliveryCounts, counts_of, with_count
+from leveret.broker.queue.limits import delivery_counts
+from leveret.broker.queue.limits.delivery_counts import DeliveryCounts, counts_of, with_count
 from leveret.broker.queue.registry import QueueEntry
 from leveret.queue_backing.api import Fetched
 
