@@ -6,7 +6,8 @@
 
 Clients of one process send a transaction of 100 messages of 1 KiB in one write, with its commit, and wait for
 commit-ok; those with ``acks`` consume the same queue, and each transaction acknowledges what was delivered before.
-Every broker gets the same work in alternating rounds. At the end the queues must hold what was committed.
+All brokers do the same work, in alternating rounds. After each, the queues must hold the messages that were committed
+and not acknowledged.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Committer:
         self.socket.sendall(self._publishes + acks + self._commit)
 
     def received(self) -> bool:
-        """Take what has come; return whether the transaction is committed."""
+        """Read what the broker has sent; return whether commit-ok is among it."""
         found = self._methods()
         self._delivered += found.count(spec.BASIC_DELIVER)
         if spec.TX_COMMIT_OK not in found:
@@ -182,7 +183,7 @@ def run(broker: Broker, scenario: Scenario, seconds: float) -> tuple[float, floa
 
 
 def _check(address: tuple[str, int], names: list[str], scenario: Scenario, count: int) -> None:
-    """Delete the queues; they hold what was committed, less what was acknowledged."""
+    """Delete the queues; AssertionError: a committed message is missing (with acks: all or none are there)."""
     peer = Peer(address)
     left = sum(peer.call(1, QueueDelete(name)).message_count for name in names)
     peer.close()

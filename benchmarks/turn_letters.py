@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from turn_messages import KINDS, Kind, OfKind, headers_property
+from turn_messages import headers_property
 from turn_operations import (
+    KINDS,
     MANY,
     MILLION,
+    Kind,
     Operations,
     declare,
     deep,
@@ -42,15 +44,6 @@ TTL_S = 15
 TO_X: Table = {"x-dead-letter-exchange": ("S", b"x")}
 
 
-def of_both_kinds(name: str, size: str) -> Callable[[OfKind], OfKind]:
-    def register(run: OfKind) -> OfKind:
-        for kind in KINDS:
-            operation(name, size.format(kind.name))(lambda rig, kind=kind: run(rig, kind))
-        return run
-
-    return register
-
-
 def policy(rig: Rig, **values: int | str) -> None:
     """Set a policy for the queue ``q``."""
     definition = json.dumps({name.replace("_", "-"): value for name, value in values.items()})
@@ -72,20 +65,18 @@ def dead_lettering(rig: Rig, kind: Kind, targets: int = 1, **arguments: int) -> 
     return peer
 
 
-@of_both_kinds("dead letters", "10^6 {}, expired at once")
+@OPERATIONS.of_both_kinds("dead letters", "10^6 {}, expired at once")
 def _(rig: Rig, kind: Kind) -> None:
     peer = dead_lettering(rig, kind, message_ttl=TTL_S * 1000)
     one = message(1, b"q", properties=kind.properties)
     rig.measure()
-    for _ in range(rig.scaled(100)):
-        peer.raw(one * 10_000)
-    peer.call(1, QueueDeclare("q", passive=True))
+    flood(peer, one * 10_000, rig.scaled(100))
     rig.settle()
     time.sleep(TTL_S)  # then all are due
     rig.settle()
 
 
-@of_both_kinds("dead letters", "10^6 {}, rejected by one nack")
+@OPERATIONS.of_both_kinds("dead letters", "10^6 {}, rejected by one nack")
 def _(rig: Rig, kind: Kind) -> None:
     peer = dead_lettering(rig, kind)
     fill(peer, "q", rig.scaled(MILLION), kind.properties)
@@ -95,7 +86,7 @@ def _(rig: Rig, kind: Kind) -> None:
     rig.settle()
 
 
-@of_both_kinds("dead letters", "10^6 {}, a policy's max-length")
+@OPERATIONS.of_both_kinds("dead letters", "10^6 {}, a policy's max-length")
 def _(rig: Rig, kind: Kind) -> None:
     peer = dead_lettering(rig, kind)
     fill(peer, "q", rig.scaled(MILLION), kind.properties)
@@ -104,7 +95,7 @@ def _(rig: Rig, kind: Kind) -> None:
     rig.settle()
 
 
-@of_both_kinds("max-length by policy", "10^6 {} dropped")
+@OPERATIONS.of_both_kinds("max-length by policy", "10^6 {} dropped")
 def _(rig: Rig, kind: Kind) -> None:
     peer = rig.peer()
     declare(peer, ["q"], durable=kind.durable)
@@ -204,6 +195,13 @@ def _(rig: Rig) -> None:
     rig.settle()
 
 
+def flood(peer: Peer, block: bytes, times: int) -> None:
+    """Publish blocks to the queue ``q``, and wait until it has handled them."""
+    for _ in range(times):
+        peer.raw(block)
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
 @operation("reject-publish", "10^6, every second one too large")
 def _(rig: Rig) -> None:
     peer = rig.peer()
@@ -217,9 +215,7 @@ def _(rig: Rig) -> None:
     peer.call(1, ConfirmSelect())
     two = message(1, b"q", bytes(100)) + message(1, b"q")
     rig.measure()
-    for _ in range(rig.scaled(500)):
-        peer.raw(two * 1_000)
-    peer.call(1, QueueDeclare("q", passive=True))
+    flood(peer, two * 1_000, rig.scaled(500))
 
 
 @operation("reject-publish-dlx", "10^6, of which the queue takes none")
@@ -232,9 +228,7 @@ def _(rig: Rig) -> None:
     declare(peer, ["q"], arguments=TO_X | own)
     one = message(1, b"q")
     rig.measure()
-    for _ in range(rig.scaled(100)):
-        peer.raw(one * 10_000)
-    peer.call(1, QueueDeclare("q", passive=True))
+    flood(peer, one * 10_000, rig.scaled(100))
 
 
 @operation("drop-head", "10^6 to a queue with priorities and x-max-length-bytes")
@@ -246,6 +240,4 @@ def _(rig: Rig) -> None:
         [message(1, b"q", bytes(100), properties=b"\x08\x00%c" % level) for level in range(10)]
     )
     rig.measure()
-    for _ in range(rig.scaled(1_000)):
-        peer.raw(block * 100)
-    peer.call(1, QueueDeclare("q", passive=True))
+    flood(peer, block * 100, rig.scaled(1_000))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from turn_operations import (
+    KINDS,
     MANY,
     MILLION,
+    Kind,
     Operations,
     bind,
     declare,
@@ -57,29 +58,6 @@ operation = OPERATIONS.add
 # Messages of one queue.
 
 
-class Kind(NamedTuple):
-    """Messages and their queue."""
-
-    name: str
-    properties: bytes
-    durable: bool
-
-
-OfKind = Callable[["Rig", "Kind"], None]
-KINDS = (Kind("transient", b"\0\0", False), Kind("persistent", PERSISTENT, True))
-
-
-def of_both_kinds(name: str, size: str) -> Callable[[OfKind], OfKind]:
-    """Put a function into the table for transient and for persistent messages."""
-
-    def register(run: OfKind) -> OfKind:
-        for kind in KINDS:
-            operation(name, size.format(kind.name))(partial(run, kind=kind))
-        return run
-
-    return register
-
-
 def filled(rig: Rig, kind: Kind) -> Peer:
     peer = rig.peer()
     declare(peer, ["q"], durable=kind.durable)
@@ -93,7 +71,7 @@ def unacked(rig: Rig, kind: Kind) -> Peer:
     return peer
 
 
-@of_both_kinds("basic.publish", "10^6 {}, one queue, confirmed")
+@OPERATIONS.of_both_kinds("basic.publish", "10^6 {}, one queue, confirmed")
 def _(rig: Rig, kind: Kind) -> None:
     peer = rig.peer()
     declare(peer, ["q"], durable=kind.durable)
@@ -103,21 +81,21 @@ def _(rig: Rig, kind: Kind) -> None:
     peer.wait_confirmed(rig.scaled(MILLION))
 
 
-@of_both_kinds("queue.purge", "10^6 {}")
+@OPERATIONS.of_both_kinds("queue.purge", "10^6 {}")
 def _(rig: Rig, kind: Kind) -> None:
     peer = filled(rig, kind)
     rig.measure()
     peer.call(1, QueuePurge("q"))
 
 
-@of_both_kinds("queue.delete", "with 10^6 {}")
+@OPERATIONS.of_both_kinds("queue.delete", "with 10^6 {}")
 def _(rig: Rig, kind: Kind) -> None:
     peer = filled(rig, kind)
     rig.measure()
     peer.call(1, QueueDelete("q"))
 
 
-@of_both_kinds("basic.consume", "10^6 {} delivered")
+@OPERATIONS.of_both_kinds("basic.consume", "10^6 {} delivered")
 def _(rig: Rig, kind: Kind) -> None:
     peer = filled(rig, kind)
     rig.measure()
@@ -127,7 +105,7 @@ def _(rig: Rig, kind: Kind) -> None:
 def of_unacked(name: str, attack: Callable[[Peer], object]) -> None:
     """Put an attack on 10^6 unacked messages of one channel into the table."""
 
-    @of_both_kinds(name, "10^6 {} unacked")
+    @OPERATIONS.of_both_kinds(name, "10^6 {} unacked")
     def run(rig: Rig, kind: Kind) -> None:
         peer = unacked(rig, kind)
         rig.measure()
@@ -210,7 +188,7 @@ of_unacked("socket dropped", lambda peer: peer.drop())
 of_unacked("queue.delete", lambda peer: peer.call(1, QueueDelete("q")))
 
 
-@of_both_kinds("socket dropped", "amid an ack of 10^6 {}")
+@OPERATIONS.of_both_kinds("socket dropped", "amid an ack of 10^6 {}")
 def _(rig: Rig, kind: Kind) -> None:
     peer = unacked(rig, kind)
     rig.measure()
@@ -218,7 +196,7 @@ def _(rig: Rig, kind: Kind) -> None:
     peer.drop()
 
 
-@of_both_kinds("queue.purge", "1 message beside 10^6 {} unacked")
+@OPERATIONS.of_both_kinds("queue.purge", "1 message beside 10^6 {} unacked")
 def _(rig: Rig, kind: Kind) -> None:
     peer = filled(rig, kind)
     peer.call(1, BasicConsume("q", "c"))
@@ -276,7 +254,7 @@ def every_second_requeued(rig: Rig, kind: Kind, count: int, **options: Any) -> P
     return peer
 
 
-@of_both_kinds("queue.purge", "10^6 {}, every second requeued, the others unacked")
+@OPERATIONS.of_both_kinds("queue.purge", "10^6 {}, every second requeued, the others unacked")
 def _(rig: Rig, kind: Kind) -> None:
     peer = every_second_requeued(rig, kind, rig.scaled(MILLION))
     rig.measure()

@@ -9,9 +9,10 @@ answers: the table's figure includes the work that the broker does later.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from turn_peer import Peer, RefusedError, frames, message
+from turn_peer import PERSISTENT, Peer, RefusedError, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (
@@ -49,7 +50,17 @@ class Operation(NamedTuple):
     note: str = ""
 
 
+class Kind(NamedTuple):
+    """Messages and their queue."""
+
+    name: str
+    properties: bytes
+    durable: bool
+
+
+KINDS = (Kind("transient", b"\0\0", False), Kind("persistent", PERSISTENT, True))
 Run = Callable[["Rig"], None]
+OfKind = Callable[["Rig", Kind], None]
 
 
 class Operations(list[Operation]):
@@ -60,6 +71,16 @@ class Operations(list[Operation]):
 
         def register(run: Run) -> Run:
             self.append(Operation(name, size, run, note))
+            return run
+
+        return register
+
+    def of_both_kinds(self, name: str, size: str) -> Callable[[OfKind], OfKind]:
+        """Put a function into the table for transient and for persistent messages."""
+
+        def register(run: OfKind) -> OfKind:
+            for kind in KINDS:
+                self.add(name, size.format(kind.name))(partial(run, kind=kind))
             return run
 
         return register

@@ -12,7 +12,8 @@ Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py
 sockets by this process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage
 collection, in milliseconds of CPU time, from the operation's beginning until the broker is idle again.
 ``turn_topology.py``, ``turn_messages.py``, ``turn_letters.py``, ``turn_transactions.py``, ``turn_ends.py``,
-``turn_operators.py``, ``turn_listeners.py`` and ``turn_plugins.py`` have the operations, a function each.
+``turn_operators.py``, ``turn_listeners.py``, ``turn_plugins.py`` and ``turn_delays.py`` have the operations, a function
+each.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import brokers
 import results
+import turn_delays
 import turn_ends
 import turn_letters
 import turn_listeners
@@ -66,6 +68,7 @@ OPERATIONS: list[Operation] = [
     *turn_operators.OPERATIONS,
     *turn_listeners.OPERATIONS,
     *turn_plugins.OPERATIONS,
+    *turn_delays.OPERATIONS,
 ]
 
 

@@ -15,6 +15,7 @@ Resume              channel -> amqqueue    the gate or the channel's limiter has
                     gate -> channel        so has the gate of a reply consumer that it publishes to
 Reply               channel -> channel     messages for its reply consumer
 PolicyChanged       operator -> amqqueue   other policies apply
+ExchangeDeleted     vhost -> delay queue   its exchange is deleted
 Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
 CreditGrant         amqqueue -> channel    more may be published
@@ -264,6 +265,10 @@ class PeerEnded:
 
 
 PEER_ENDED: Final = PeerEnded()
+
+
+class ExchangeDeleted(Struct, eq=False):
+    """The exchange of a delay queue is deleted."""
 
 
 class PolicyChanged(Struct, eq=False):

@@ -194,6 +194,9 @@ class QueueOperations(Protocol):
         ``FetchReady`` follows. Damaged messages are left out.
         """
 
+    def expiries(self, seqs: list[int]) -> dict[int, int]:
+        """Return when these unacked messages expire, ms since 1970, 0 = never, by seq; others are left out."""
+
     def fold(
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:

@@ -209,6 +209,12 @@ class PriorityQueue:
                 start = level.ackfold(step, start, list(run))
         return start
 
+    def expiries(self, seqs: list[int]) -> dict[int, int]:
+        by_level = self._by_level(seqs, forget=False)
+        return {
+            seq: ms for level, own in by_level.items() for seq, ms in level.expiries(own).items()
+        }
+
     def fold(
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:

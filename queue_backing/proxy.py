@@ -156,6 +156,10 @@ class BackingProxy(InlineTurn[BackingActor]):
         with self as actor:
             return actor.done(actor.queue.ackfold(step, start, seqs))
 
+    def expiries(self, seqs: list[int]) -> dict[int, int]:
+        with self as actor:
+            return actor.queue.expiries(seqs)
+
     def fold(
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.tables import pack, unpack
+from leveret.routing.delayed import DELAYED, DelayedMatcher
 from leveret.routing.direct import DirectMatcher
 from leveret.routing.fanout import FanoutMatcher
 from leveret.routing.hashing import ConsistentHashMatcher, ModulusHashMatcher
@@ -35,6 +36,13 @@ _TYPES: Final[dict[str, ExchangeType]] = {
     "x-modulus-hash": ModulusHashMatcher,
     "x-random": RandomMatcher,
 }
+
+
+def _delayed(arguments: Table) -> Matcher:
+    return DelayedMatcher(arguments, _TYPES)
+
+
+_TYPES[DELAYED] = _delayed
 
 
 def register_type(name: str, type_: ExchangeType) -> None:
@@ -116,6 +124,12 @@ class Exchange:
     def alternate(self) -> str | None:
         """The exchange that is used when no binding matches; the argument overrides a policy."""
         return self.policy_alternate if self._own_alternate is None else self._own_alternate
+
+    @property
+    def matchers(self) -> tuple[Matcher, ...]:
+        """The matcher, and the one that it stands before, if it does."""
+        matcher = self.matcher
+        return (matcher, matcher.inner) if isinstance(matcher, DelayedMatcher) else (matcher,)
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.type}>"

@@ -53,8 +53,7 @@ class Matcher(ABC):
     def __init__(self, arguments: Table | None = None) -> None:
         self.leaving: Container[Any] = ()
 
-    @staticmethod  # noqa: B027 - most types accept all
-    def check(key: bytes, arguments: Table) -> None:
+    def check(self, key: bytes, arguments: Table) -> None:  # noqa: B027 - most types accept all
         """Raise PreconditionFailed for an invalid binding; the default accepts all."""
 
     @abstractmethod

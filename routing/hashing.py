@@ -111,8 +111,7 @@ class ConsistentHashMatcher(_HashMatcher):
         self.uses_headers = self._header is not None or self._property is not None
         self._bindings: dict[Any, dict[Binding, None]] = {}  # by target; the first one counts
 
-    @staticmethod
-    def check(key: bytes, arguments: Table) -> None:
+    def check(self, key: bytes, arguments: Table) -> None:
         """Raise PreconditionFailed unless the key is an integer from 1 on, the weight."""
         if _INTEGER.fullmatch(key) is None:
             raise PreconditionFailed(f"The binding key must be an integer: {binary(key)}")

@@ -100,8 +100,7 @@ class HeadersMatcher(Matcher):
         self._places: dict[Place, Any] = {}
         self._always: dict[Any, int] = {}  # the targets of ``all`` of nothing
 
-    @staticmethod
-    def check(key: bytes, arguments: Table) -> None:
+    def check(self, key: bytes, arguments: Table) -> None:
         """Raise PreconditionFailed unless ``x-match`` is absent, or a longstr of the four kinds."""
         field = arguments.get(MATCH)
         if field is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from msgspec import Struct
 
+from leveret.routing.delayed import QUEUE_PREFIX
 from leveret.routing.exchange import DEFAULT_EXCHANGE, Exchange
 from leveret.routing.topology import QueueT, Topology
 from leveret.routing.work import EXCHANGE_WORK, UNLIMITED, WALK_STEP_WORK
@@ -92,7 +93,7 @@ def route(
 
 
 def _queues_named(topology: Topology[QueueT], keys: Sequence[bytes]) -> list[QueueT]:
-    """Return the queues whose names these keys are: the default exchange's routing.
+    """Return the queues whose names these keys are: the default exchange's routing. Delay queues are not among them.
 
     Only for publishes. As an alternate exchange the default exchange has no routes, as in RabbitMQ.
     """
@@ -100,7 +101,7 @@ def _queues_named(topology: Topology[QueueT], keys: Sequence[bytes]) -> list[Que
     names = [key.decode("utf-8", "surrogateescape") for key in keys]
     if len(names) > 1:
         names = list(dict.fromkeys(names))
-    return [queues[name] for name in names if name in queues]
+    return [queues[name] for name in names if name in queues and not name.startswith(QUEUE_PREFIX)]
 
 
 def _walk(

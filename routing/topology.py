@@ -141,9 +141,10 @@ class Topology(Generic[QueueT]):
         assert exchange.name not in self.exchanges, exchange
         assert not self.is_leaving(EXCHANGE, exchange.name), exchange
         self.exchanges[exchange.name] = exchange
-        exchange.matcher.leaving = self.leaving
-        if isinstance(exchange.matcher, TopicMatcher):
-            exchange.matcher.room = self._states_room
+        for matcher in exchange.matchers:
+            matcher.leaving = self.leaving
+            if isinstance(matcher, TopicMatcher):
+                matcher.room = self._states_room
         self.epoch += 1
 
     def remove_exchange(self, name: str) -> Removal:
@@ -243,8 +244,9 @@ class Topology(Generic[QueueT]):
 
     def _leave_exchange(self, exchange: Exchange, removal: Removal, removed: Removed) -> None:
         del self.exchanges[exchange.name]
-        if isinstance(exchange.matcher, TopicMatcher):
-            exchange.matcher.retire()
+        for matcher in exchange.matchers:
+            if isinstance(matcher, TopicMatcher):
+                matcher.retire()
         removed.exchanges.append(exchange)
         self._leave(EXCHANGE, exchange.name, exchange, removal)
 

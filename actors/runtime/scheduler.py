@@ -9,7 +9,8 @@ The bulk queue is for long work: actors that have more to do than a turn should 
 mail in great numbers: of the actors that a turn wakes, or a drain of the bulk queue, all but the first
 ``WOKEN_MAX``. So the other actors wait for one turn of long work, not for a round of all of it, and
 long work gets at least as much of each drain as they do. The place in a queue belongs to the actor, not to the
-mail: mail that it gets meanwhile waits with it.
+mail: mail that it gets meanwhile waits with it. Timers of housekeeping have places of their own in the bulk queue
+(``Errand``), so that other mail of their actors does not wait for them.
 
 A scheduler without a loop is driven by hand: nothing runs until ``run_until_idle``.
 """
@@ -17,7 +18,7 @@ A scheduler without a loop is driven by hand: nothing runs until ``run_until_idl
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 from leveret.actors.runtime.cell import QUEUED, Cell
 from leveret.core.errors import ActorError
@@ -39,7 +40,15 @@ WOKEN_MAX: Final = 64
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 2  # handles that bring no mail
 
+_Place = TypeVar("_Place", bound="Cell | Errand")
 _Rounds: TypeAlias = "deque[tuple[int, Callable[[], None]]]"  # due at this turn, callback
+
+
+class Errand(Protocol):
+    """What has a place in the bulk queue and is no actor."""
+
+    def run(self) -> Cell | None:
+        """Do it; return the actor that has its turn now, None when nobody has."""
 
 
 class Scheduler:
@@ -68,7 +77,7 @@ class Scheduler:
         self.drains = 0
         self.clock = clock
         self._turn = turn
-        self._bulk: Final[deque[Cell]] = deque()
+        self._bulk: Final[deque[Cell | Errand]] = deque()
         self._after: list[Callable[[], None]] = []
         self._is_draining = False
         self._turns = 0  # given from the run queue while rounds were under way
@@ -91,6 +100,12 @@ class Scheduler:
     def add_bulk(self, cell: Cell) -> None:
         cell.state |= QUEUED
         self._bulk.append(cell)
+        if not self.is_awake:
+            self.wake()
+
+    def add_errand(self, errand: Errand) -> None:
+        """Run an errand when all have had a turn that wait in the bulk queue now."""
+        self._bulk.append(errand)
         if not self.is_awake:
             self.wake()
 
@@ -146,9 +161,10 @@ class Scheduler:
             if ready:
                 if len(ready) > before + WOKEN_MAX:
                     self.limit_woken(before + WOKEN_MAX)
-                turns += self._serve(ready, _FEW_MAILS)
+                turns += self._serve(ready, turn, _FEW_MAILS)
             if bulk:
-                self._bulk_turns += self._serve(bulk, 0, self.clock.monotonic_s() + DRAIN_S)
+                until_s = self.clock.monotonic_s() + DRAIN_S
+                self._bulk_turns += self._serve(bulk, self._bulk_turn, 0, until_s)
                 self._end_rounds(self._bulk_rounds, self._bulk_turns, bulk)
             if self._rounds:
                 self._turns += turns
@@ -160,12 +176,26 @@ class Scheduler:
             if ready or bulk or self._after:
                 self.wake()
 
-    def _serve(self, queue: deque[Cell], mails_per_look: int, until_s: float | None = None) -> int:
+    def _bulk_turn(self, place: Cell | Errand) -> int:
+        if place.__class__ is not Cell:
+            cell = cast("Errand", place).run()
+            if cell is None:
+                return 1
+            place = cell
+        return self._turn(place)
+
+    def _serve(
+        self,
+        queue: deque[_Place],
+        turn: Callable[[_Place], int],
+        mails_per_look: int,
+        until_s: float | None = None,
+    ) -> int:
         """Give turns until the queue is empty or one of its budgets is used up; return how many.
 
         ``until_s`` None: the time begins with the first look at the clock.
         """
-        turn, ready = self._turn, self.ready
+        ready = self.ready
         left, turns = DRAIN_MAILS, 0
         look_at = left - mails_per_look
         longest = len(ready) + WOKEN_MAX
@@ -195,7 +225,7 @@ class Scheduler:
         woken = [ready.pop() for _ in range(len(ready) - longest)]
         bulk.extend(reversed(woken))
 
-    def _end_rounds(self, rounds: _Rounds, turns: int, queue: deque[Cell]) -> None:
+    def _end_rounds(self, rounds: _Rounds, turns: int, queue: deque[_Place]) -> None:
         while rounds and (rounds[0][0] <= turns or not queue):
             self._after.append(rounds.popleft()[1])
 

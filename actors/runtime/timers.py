@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.actors.runtime.cell import Cell, Mail
+from leveret.actors.runtime.cell import DEAD, QUEUED, Cell, Mail
 from leveret.core import small_set
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Timer:
     """One mail to come. It dies with its actor.
 
-    With ``is_bulk`` an actor that is idle then waits in the bulk queue.
+    With ``is_bulk`` it waits in the bulk queue when it is due. Its actor does not: other mail goes before.
     """
 
     __slots__ = ("_cell", "_handle", "_is_bulk", "_mail")
@@ -51,9 +51,20 @@ class Timer:
         if cell is not None and mail is not None:
             cell.timers = small_set.discard(cell.timers, self)
             if self._is_bulk:
-                cell.turns.put_bulk(cell, mail)
+                cell.turns.scheduler.add_errand(self)
             else:
                 cell.turns.put(cell, mail)
+
+    def run(self) -> Cell | None:
+        """Put the mail into the mailbox; an idle actor has its turn now."""
+        cell, mail = self._cell, self._mail
+        if cell is None or mail is None or cell.state & DEAD:
+            return None
+        is_idle = not cell.state and not cell.has_mail()
+        if is_idle:
+            cell.state = QUEUED  # ``put`` will not queue it
+        cell.turns.put(cell, mail)
+        return cell if is_idle else None
 
 
 def cancel_all(cell: Cell) -> None:

@@ -349,7 +349,7 @@ class Deliveries:
         return self.requeue_to(self.unacked.last_of(0), method)
 
     def requeue(self, takes: Iterator[Settled], method: Method | None) -> Steps:
-        """Requeue what is taken out, one take a turn, as ``requeue_to``."""
+        """Requeue the deliveries that ``takes`` has taken out, a step of it in each turn, as ``requeue_to``."""
         gathered: dict[Source, list[int]] = {}
         for some in takes:
             for source, seqs in some:

@@ -132,12 +132,12 @@ def tx_select(channel: Channel, method: methods.TxSelect) -> None:
 
 
 def tx_commit(channel: Channel, method: methods.TxCommit) -> Steps:
-    """tx.commit: publish and settle what was collected; the answer comes when the queues have it."""
+    """tx.commit: carry out the publishes and acks of the transaction; commit-ok is sent when the queues have them."""
     return _transaction(channel).commit()
 
 
 def tx_rollback(channel: Channel, method: methods.TxRollback) -> None:
-    """tx.rollback: forget what was collected; deliveries are not sent again."""
+    """tx.rollback: forget the publishes and acks of the transaction; deliveries are not sent again."""
     _transaction(channel).rollback()
     channel.send_method(methods.TxRollbackOk())
 

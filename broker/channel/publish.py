@@ -344,12 +344,12 @@ class Publisher:
         first: int,
     ) -> list[Ref]:
         """Store messages and send them to all of these queues that are there; return which."""
-        if not persistent and self._session.vhost.quorum_queues:
-            quorum = [entry for entry in queues if entry.settings.is_quorum]
-            if quorum:  # all is persistent there
-                others = [entry for entry in queues if not entry.settings.is_quorum]
+        if not persistent and self._session.vhost.persisting_queues:
+            persisting = [entry for entry in queues if entry.persists_all]
+            if persisting:
+                others = [entry for entry in queues if not entry.persists_all]
                 batch = (size_bytes, head_bytes, expirations, first)
-                kept = self._reach(quorum, messages, True, *batch)
+                kept = self._reach(persisting, messages, True, *batch)
                 return kept + self._reach(others, messages, False, *batch) if others else kept
         count = len(messages)
         first_msg_no = 0

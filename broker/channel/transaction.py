@@ -219,7 +219,7 @@ class Transaction:
     # -- commit and rollback -------------------------------------------------------------------
 
     def commit(self) -> Steps:
-        """Publish and settle what was collected; return the answer when the queues have it.
+        """Carry out the publishes and acks of the transaction; send commit-ok when the queues have them.
 
         Raises:
             PreconditionFailed: a queue has refused some message.

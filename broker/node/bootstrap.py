@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import LATER
 from leveret.actors.gen_server import GenServer
-from leveret.amqp.errors import InternalError, NotFound, SoftError
+from leveret.amqp.errors import InternalError, NotFound, ProtocolError, SoftError
 from leveret.broker.node.log_exchange import LOG_EXCHANGE
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.vhost_keeper import STAYS_DOWN, vhost_serves, vhost_starts
@@ -132,7 +132,7 @@ def _stored_exchange(row: ExchangeRow) -> Exchange:
     reason = f"exchange type '{row.type}' not found"
     try:
         exchange = make()
-    except SoftError as error:
+    except ProtocolError as error:
         reason = str(error)
         exchange = make(is_usable=False)
     if not exchange.is_usable:

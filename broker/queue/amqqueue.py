@@ -42,6 +42,7 @@ from leveret.broker.queue.consumers.consumer import ChannelRecord
 from leveret.broker.queue.consumers.consumers import Consumers, refuses
 from leveret.broker.queue.consumers.dispatch import Dispatch
 from leveret.broker.queue.dead_letters.dead_letters import DeadLetters, has_dead_letter_exchange
+from leveret.broker.queue.dead_letters.letter_rules import DeathRules
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, expired_at
 from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.limits.delivery_counts import DELIVERY_LIMIT, counts_of
@@ -386,7 +387,8 @@ class AmqQueue(GenServer):
         if not has_dead_letter_exchange(self._entry):
             return None
         if self._letters is None:
-            self._letters = DeadLetters(self, self._entry, self._backing)
+            rules = DeathRules(self._entry)
+            self._letters = DeadLetters(self, self._entry, self._backing, rules)
         return self._letters
 
     def _handle_letter_mail(self, message: object) -> None:
@@ -646,7 +648,7 @@ class AmqQueue(GenServer):
         self._backing.delete_and_terminate()
         self._entry.deleted()
         self._answer_waiting()
-        self.post(self.ref, _FINISH)
+        self.runtime.again(self.ref, _FINISH)
 
     def _finish(self, _: Finish) -> None:
         self.stop()

@@ -21,6 +21,7 @@ from leveret.amqp.errors import NotFound
 from leveret.amqp.tables import pack, unpack
 from leveret.broker.queue.queue_settings import NO_POLICIES, settings_of
 from leveret.msg_store.format.record import route_no
+from leveret.routing.delayed import exchange_of
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -133,6 +134,16 @@ class QueueEntry:
     def arguments(self) -> Arguments:
         """The arguments as declared, decoded now."""
         return unpack(self._packed_arguments)
+
+    @property
+    def delayed_exchange(self) -> str | None:
+        """The exchange whose delay queue this is, None for others."""
+        return exchange_of(self.name)
+
+    @property
+    def persists_all(self) -> bool:
+        """Whether all its messages are persistent, whatever their delivery mode."""
+        return self.settings.is_quorum or self.delayed_exchange is not None
 
     @property
     def arguments_bytes(self) -> int:

@@ -1,6 +1,6 @@
 """QueueSup: the supervisor of one queue, whose pair fails and restarts as one.
 
-``one_for_all`` 5/10: the backing actor (permanent) is started first, then the amqqueue (intrinsic:
+``one_for_all`` 5/10: the backing actor (permanent) is started first, then the amqqueue, or DelayQueue (intrinsic:
 its normal end, when the queue is deleted, ends the supervisor). If either crashes both are restarted;
 after more than five crashes in ten seconds the queue stays down, ``crashed``. A pair whose store has failed is
 not restarted: it ends in order, and the vhost starts it anew with its store.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.actors.actor import IGNORE
 from leveret.actors.runtime.signals import NOPROC, is_exit_of_call
 from leveret.broker.queue.amqqueue import AmqQueue
+from leveret.broker.queue.delays.delay_queue import DelayQueue
 from leveret.broker.queue.factory import in_memory
 from leveret.broker.queue.registry import QueueFailed
 from leveret.queue_backing.actor import BackingActor
@@ -48,6 +49,8 @@ class QueueSup(Supervisor):
         self._entry = entry
         self._is_stopped = False
         entry.supervised(self.ref)
+        if entry.delayed_exchange is not None:
+            return _spec(make_backing, DelayQueue), (entry,)
         spec = _IN_MEMORY if make_backing is in_memory else _spec(make_backing)
         return spec, (entry,)
 
@@ -83,14 +86,14 @@ def _follows(reason: object) -> bool:
     return reason == NOPROC or is_shutdown_tuple(reason) or is_exit_of_call(reason)
 
 
-def _spec(make_backing: MakeQueue) -> SupervisorSpec:
+def _spec(make_backing: MakeQueue, queue: type[AmqQueue | DelayQueue] = AmqQueue) -> SupervisorSpec:
     return SupervisorSpec(
         "one_for_all",
         RESTARTS_MAX,
         WINDOW_S,
         children=(
             ChildSpec("backing", BackingActor, (make_backing,), shutdown=STOP_S),
-            ChildSpec("amqqueue", AmqQueue, restart="intrinsic", shutdown=STOP_S),
+            ChildSpec("amqqueue", queue, restart="intrinsic", shutdown=STOP_S),
         ),
     )
 

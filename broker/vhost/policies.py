@@ -154,7 +154,9 @@ def _name_of(row: PolicyRow | None) -> str | None:
 
 
 def apply_to_queue(policies: Policies, entry: QueueEntry) -> bool:
-    """Set the policies that apply to a queue; return whether they changed."""
+    """Set the policies that apply to a queue; return whether they changed. None apply to delay queues."""
+    if entry.delayed_exchange is not None:
+        return False
     applied = policies.of_queue(entry.name, entry.settings.queue_type)
     before, entry.applied = entry.applied, applied
     if before is applied or (before.policy, before.operator) == (applied.policy, applied.operator):

@@ -18,7 +18,7 @@ from msgspec import Struct
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
-from leveret.broker.mail import Delete
+from leveret.broker.mail import Delete, ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
 from leveret.broker.queue.calls import GONE, ask_queue
@@ -50,6 +50,7 @@ from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
 from leveret.routing.bindings import EXCHANGE, QUEUE, Binding
+from leveret.routing.delayed import DELAYED, DelayedMatcher, queue_of
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
 from leveret.routing.topology import Removal, Removed, Topology
 from leveret.supervisors.requests import StartChild
@@ -92,7 +93,9 @@ class VHost:
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
-        quorum_queues: how many it has; publishers to a vhost without one need not look for them.
+        quorum_queues: how many it has.
+        persisting_queues: how many keep also transient messages on the disk; publishers to a vhost without one need
+            not look for them.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         firehose: gets copies of all messages; None while it is off.
     """
@@ -118,7 +121,7 @@ class VHost:
         self.is_recovered = False
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
-        self.quorum_queues = 0
+        self.quorum_queues = self.persisting_queues = 0
         self.default_queue_type = ""
         self.is_closing = False
         self.firehose: Firehose | None = None
@@ -173,10 +176,11 @@ class VHost:
 
         Raises:
             NotFound: no such queue.
-            ResourceLocked: it is exclusive to another connection.
+            ResourceLocked: it is exclusive to another connection, or a delay queue.
         """
         entry: QueueEntry = self.topology.queue(name)
-        if entry.exclusive is not None and entry.exclusive is not owner:
+        is_anothers = entry.exclusive is not None and entry.exclusive is not owner
+        if is_anothers or entry.delayed_exchange is not None:
             raise queue_arguments.locked(name, self.name)
         return entry
 
@@ -195,6 +199,8 @@ class VHost:
         if name not in self.topology.exchanges:
             yield from self._find_policies(name, EXCHANGES)
         yield from self.deletions.name_free(EXCHANGE, name)
+        if method.type == DELAYED:
+            yield from self.deletions.name_free(QUEUE, queue_of(name))
         current = self.topology.exchanges.get(name)
         if current is not None:
             exchange_rules.check_equivalent(current, method, self.name)
@@ -211,19 +217,43 @@ class VHost:
             arguments=method.arguments,
         )
         self.add_exchange(exchange)
+        if isinstance(exchange.matcher, DelayedMatcher):
+            try:
+                yield from self._have_delay_queue(name, user)
+            except (InternalError, GeneratorExit):
+                self._take_back(exchange)
+                raise
         if not exchange.durable:
             return
         try:
             yield from self.commit([self._exchange_row(exchange)], [])
         except InternalError:
-            if self.topology.exchanges.get(name) is exchange:
-                removal = self.topology.remove_exchange(name)
-                self._metadata.delete_later(self.deletions.begin(exchange, removal))
+            self._take_back(exchange)
             raise
 
+    def _take_back(self, exchange: Exchange) -> None:
+        """Forget an exchange that could not be declared."""
+        if self.topology.exchanges.get(exchange.name) is exchange:
+            removal = self.topology.remove_exchange(exchange.name)
+            self._metadata.delete_later(self.deletions.begin(exchange, removal))
+
     def add_exchange(self, exchange: Exchange) -> None:
+        """Take an exchange in; a delay queue that is left of an earlier one with its name becomes its own."""
         apply_to_exchange(self.policies, exchange)
         self.topology.add_exchange(exchange)
+        if isinstance(exchange.matcher, DelayedMatcher):
+            exchange.matcher.queue = self.topology.queues.get(queue_of(exchange.name))
+
+    def _have_delay_queue(self, exchange: str, user: User) -> Steps:
+        """Declare the delay queue of an exchange, or wait for the one that is there."""
+        name = queue_of(exchange)
+        entry = self.topology.queues.get(name)
+        if entry is None:
+            entry = QueueEntry(self.name, name, durable=True, on_deleted=self.queue_deleted)
+            self._number(entry)
+            yield from self.add_queue(entry, user.name)
+        elif entry.state == "starting":
+            yield Until(entry.when_running)
 
     def _check_alternate(self, user: User, method: ExchangeDeclare) -> None:
         what = f"exchange '{method.exchange}' in vhost '{self.name}'"
@@ -348,11 +378,7 @@ class VHost:
             on_deleted=self.queue_deleted,
         )
         if durable:
-            try:
-                entry.number(new_queue_no(self._metadata.store, entry.settings))
-            except StoreError as error:
-                log.error("queue not declared queue=%s vhost=%s error=%s", name, self.name, error)
-                raise InternalError() from error
+            self._number(entry)
         yield from self.add_queue(entry, user.name)
         if entry.settings.is_quorum:
             log.info("quorum queue has one replica queue=%s vhost=%s", name, self.name)
@@ -368,6 +394,15 @@ class VHost:
                 extra={SOURCE: client.source},
             )
         return entry
+
+    def _number(self, entry: QueueEntry) -> None:
+        """Give a new durable queue its number in the store; InternalError: the metadata store failed."""
+        try:
+            entry.number(new_queue_no(self._metadata.store, entry.settings))
+        except StoreError as error:
+            name = entry.name
+            log.error("queue not declared queue=%s vhost=%s error=%s", name, self.name, error)
+            raise InternalError() from error
 
     def _set_default_type(self, method: QueueDeclare) -> None:
         """Put the default type among the arguments, as ``rabbit_amqqueue:augment_declare_args``."""
@@ -426,8 +461,17 @@ class VHost:
         apply_to_queue(self.policies, entry)
         self.topology.add_queue(entry.name, entry)
         self.quorum_queues += entry.settings.is_quorum
+        self.persisting_queues += entry.persists_all
+        self._lead_delays(entry, entry)
         if entry.exclusive is not None:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
+
+    def _lead_delays(self, entry: QueueEntry, queue: QueueEntry | None) -> None:
+        """Have the exchange of a delay queue, if it is there, send delayed messages to it; None: to none."""
+        name = entry.delayed_exchange
+        exchange = self.topology.exchanges.get(name) if name is not None else None
+        if exchange is not None and isinstance(exchange.matcher, DelayedMatcher):
+            exchange.matcher.queue = queue
 
     def start_queue(self, entry: QueueEntry) -> Steps:
         """Start a registered queue's actors, unless they run.
@@ -503,6 +547,8 @@ class VHost:
             return
         removal = self.topology.remove_queue(entry.name)
         self.quorum_queues -= entry.settings.is_quorum
+        self.persisting_queues -= entry.persists_all
+        self._lead_delays(entry, None)
         if entry.exclusive is not None:
             owned = self._exclusive.get(entry.exclusive)
             if owned is not None:
@@ -555,6 +601,10 @@ class VHost:
             if each.is_durable
         ]
         rows += [self._exchange_row(each) for each in removed.exchanges if each.durable]
+        for exchange in removed.exchanges:
+            entry = self.topology.queues.get(queue_of(exchange.name))
+            if entry is not None and entry.ref is not None:
+                self._runtime.send(entry.ref, ExchangeDeleted())
         return rows
 
     def forget_bindings(self, rows: Sequence[BindingRow]) -> None:

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.entry import (
     CONTENT_ON_DISK,
+    EXPIRY_MS,
     MESSAGE,
     SEQ,
     SIZE,
@@ -548,6 +549,11 @@ class VariableQueue:
         self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
         return folds.ackfold(self, step, start, seqs)
+
+    def expiries(self, seqs: list[int]) -> dict[int, int]:
+        in_ram, on_disk = self.pending.in_ram, self.pending.on_disk
+        found = [in_ram.get(seq) or on_disk.get(seq) for seq in seqs]
+        return {entry[SEQ]: entry[EXPIRY_MS] for entry in found if entry is not None}
 
     def fold(
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0

@@ -14,6 +14,7 @@ from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
 from leveret.server.admin import rows
 from leveret.server.admin.connections import ConnectionAdmin
+from leveret.server.admin.delayed_messages import DelayedMessageAdmin
 from leveret.server.admin.health import HealthAdmin
 from leveret.server.admin.memory_parts import memory_parts
 from leveret.server.admin.parameters import ParameterAdmin
@@ -69,6 +70,7 @@ class NodeAdmin:
         self.parameters = ParameterAdmin(node, self.operator_policies)
         self.connections = ConnectionAdmin(node)
         self.queues = QueueAdmin(node)
+        self.delayed_messages = DelayedMessageAdmin(node)
         self.health = HealthAdmin(broker)
         self.definitions = NodeDefinitions(node)
         self.snapshots = SnapshotAdmin(node)
@@ -112,6 +114,8 @@ class NodeAdmin:
             "purge_queue": queues.purge_queue,
             "delete_queue": queues.delete_queue,
             "list_unresponsive_queues": queues.list_unresponsive_queues,
+            "list_delayed_messages": self.delayed_messages.list_delayed_messages,
+            "cancel_delayed_messages": self.delayed_messages.cancel_delayed_messages,
             "list_connections": connections.list_connections,
             "list_channels": connections.list_channels,
             "list_consumers": connections.list_consumers,
@@ -160,6 +164,7 @@ class NodeAdmin:
             "list_channels": self.connections.channel_rows,
             "list_consumers": self.connections.consumer_rows,
             "list_unresponsive_queues": self.queues.unresponsive_rows,
+            "list_delayed_messages": self.delayed_messages.delayed_message_rows,
         }
 
     async def status(self) -> Row:

@@ -43,6 +43,10 @@ class QueueAdmin:
     async def delete_queue(self, vhost: str, name: str, if_empty: bool, if_unused: bool) -> int:
         """Delete a queue, also an exclusive one; return how many ready messages it had."""
         entry = queue_named(self._node, vhost, name, RefusedError(NOT_FOUND, EX_USAGE))
+        if entry.delayed_exchange is not None:
+            exchange = entry.delayed_exchange
+            text = f"Queue {name} has the delayed messages of exchange {exchange}, and goes with it"
+            raise RefusedError(text, EX_USAGE)
         steps = self._node.vhosts[vhost].remove_queue(entry, if_unused, if_empty)
         try:
             count: int = await run_in_task(self._node.runtime, steps)

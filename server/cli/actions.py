@@ -79,6 +79,12 @@ def _done(command: Command, options: Options, ask: Ask) -> None:
     plain(command, options, ask)
 
 
+def _cancelled(command: Command, options: Options, ask: Ask) -> Answer:
+    count: int = plain(command, options, ask)
+    text = f"{count} of {len(options.ids)} messages cancelled"
+    return Answer(text, {"cancelled": count})
+
+
 def _warned(command: Command, options: Options, ask: Ask) -> None:
     _warn(plain(command, options, ask))
 
@@ -341,6 +347,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "list_unresponsive_queues": _unresponsive,
     "purge_queue": _done,
     "delete_queue": _delete_queue,
+    "cancel_delayed_messages": _cancelled,
     "close_all_connections": _close_all,
     "close_all_user_connections": _done,
     "set_vm_memory_high_watermark": _set_limit,

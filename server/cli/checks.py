@@ -97,6 +97,11 @@ def _listeners(_command: Command, _options: Options, ask: Ask) -> Any:
     return Answer("\n".join(listener_lines(found)), value)
 
 
+def _listens(what: str, value: str) -> Answer:
+    text = f"A listener for {what} {value} is running on node {NODE}."
+    return Answer(text, {"node": NODE, what: value, "result": "ok"})
+
+
 def _check_port_listener(_command: Command, options: Options, ask: Ask) -> Answer:
     found = listeners_of(ask("about", {}), NODE)
     ports = sorted(row["port"] for row in found)
@@ -104,8 +109,7 @@ def _check_port_listener(_command: Command, options: Options, ask: Ask) -> Answe
         raise RefusedError("Bad argument: The argument must be a positive integer")
     port = options.port
     if int(port) in ports:
-        text = f"A listener for port {port} is running on node {NODE}."
-        return Answer(text, {"node": NODE, "port": port, "result": "ok"})
+        return _listens("port", port)
     text = (
         f"No listener for port {port} is active on node {NODE}. "
         f"Found listeners that use the following ports: {', '.join(map(str, ports))}"
@@ -120,8 +124,7 @@ def _check_protocol_listener(_command: Command, options: Options, ask: Ask) -> A
     wanted = _PROTOCOLS.get(wanted, wanted)
     protocols = sorted(row["protocol"] for row in found)
     if wanted in protocols:
-        text = f"A listener for protocol {wanted} is running on node {NODE}."
-        return Answer(text, {"node": NODE, "protocol": wanted, "result": "ok"})
+        return _listens("protocol", wanted)
     text = (
         f"Error:\nNo listener for protocol {wanted} is active on node {NODE}. "
         f"Found listeners for the following protocols: {', '.join(protocols)}"

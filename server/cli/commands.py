@@ -397,6 +397,19 @@ _TRAFFIC: Final = (
         options=(Option("if-empty", letter="-e"), Option("if-unused", letter="-u")),
     ),
     Command(
+        "list_delayed_messages",
+        "messages that an x-delayed-message exchange has delayed",
+        "Listing messages delayed by exchange '{exchange}' in vhost '{vhost}' ...",
+        "-p exchange",
+        shown="id due published_to routing_key message_bytes",
+    ),
+    Command(
+        "cancel_delayed_messages",
+        "forget delayed messages, by their ids in list_delayed_messages",
+        "Cancelling messages delayed by exchange '{exchange}' in vhost '{vhost}' ...",
+        "-p exchange ids*",
+    ),
+    Command(
         "list_exchanges",
         "exchanges of a vhost",
         "Listing exchanges for vhost {vhost} ...",

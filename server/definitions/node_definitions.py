@@ -255,6 +255,8 @@ async def _add_topology(document: dict[str, Any], vhost: VHost) -> None:
             declared = exchange.name, exchange.type, *flags, exchange.arguments
             document["exchanges"].append(exported_exchange(ExchangeRow(vhost.name, *declared)))
     async for entry in sliced(list(vhost.topology.queues.values())):
+        if entry.delayed_exchange is not None:
+            continue  # comes with its exchange
         if entry.exclusive is not None:
             exclusive.add(entry.name)
             continue

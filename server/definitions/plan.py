@@ -41,6 +41,7 @@ from leveret.metadata.tables import (
     VhostRow,
 )
 from leveret.routing.bindings import QUEUE
+from leveret.routing.delayed import DELAYED, queue_of
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange, is_type
 from leveret.server.errors import RefusedError
 
@@ -192,6 +193,9 @@ class Plan:
             row.name, row.type, row.durable, row.auto_delete, row.internal, row.arguments
         )
         self.exchanges[place] = (row, exchange)
+        delays = QueueRow(row.vhost, queue_of(row.name))
+        if row.type == DELAYED and delays.name not in vhost.topology.queues:
+            self.queues[delays.vhost, delays.name] = delays
 
     def _add_queue(self, row: QueueRow) -> None:
         place, vhost = (row.vhost, row.name), self.vhost(row.vhost)

@@ -17,6 +17,8 @@ _HEADERS, _OVERFLOW = (
     "broker/queue/limits/overflow.py",
 )
 _LIMITS = "broker/queue/limits/length_limits.py"
+_DELAY_QUEUE, _SCHEDULE = "broker/queue/delays/delay_queue.py", "broker/queue/delays/schedule.py"
+_DELAYED = "routing/delayed.py"
 _ENVIRONMENT = "metadata/environment.py"
 
 QUEUES = {
@@ -181,6 +183,69 @@ LETTERS = {
 
 _COUNTS, _COUNT_FILE = "broker/queue/limits/delivery_counts.py", "msg_store/format/count_file.py"
 _COUNT_LOG, _PROXY = "msg_store/delivery_counts.py", "queue_backing/proxy.py"
+
+DELAYS = {
+    "a message comes a part of a ms early": Mutant(_DELAY_QUEUE, "now_ms + 1  #", "now_ms  #"),
+    "what is not safe yet is confirmed": Mutant(
+        _DELAY_QUEUE, "publish, count if safe else 0, first", "publish, count, first"
+    ),
+    "an earlier message waits for the timer of a later one": Mutant(
+        _DELAY_QUEUE, "self._timer_at_ms <= at_ms", "True"
+    ),
+    "a clock that is set is not looked at": Mutant(
+        _DELAY_QUEUE, "min((at_ms - now_ms) / 1000, TIMER_S_MAX)", "(at_ms - now_ms) / 1000"
+    ),
+    "what is recovered has no times": Mutant(
+        _DELAY_QUEUE, "self._schedule.add(times_ms.values(), times_ms)", "pass"
+    ),
+    "what is published during recovery is not counted": Mutant(
+        _DELAY_QUEUE, "            self._recovering += count\n", ""
+    ),
+    "messages that are on their way are withdrawn": Mutant(
+        _DELAY_QUEUE, "if time_ms > now_ms]", "if True]"
+    ),
+    "the queue outlives its exchange": Mutant(
+        _DELAY_QUEUE, "and not self._has_exchange():", "and False:"
+    ),
+    "it waits for any exchange of the name": Mutant(
+        _DELAY_QUEUE, "exchange is not None and exchange.type == DELAYED", "exchange is not None"
+    ),
+    "due messages that have died in a target are dropped": Mutant(
+        "broker/queue/delays/delay_rules.py", "finds_cycles = False", "finds_cycles = True"
+    ),
+    "the delay stays positive": Mutant(
+        "broker/queue/delays/delay_rules.py", '"l", -delay)', '"l", delay)'
+    ),
+    "withdrawn messages are due": Mutant(
+        _SCHEDULE, "            if seq in withdrawn:\n", "            if False:\n"
+    ),
+    "messages of the present ms wait": Mutant(
+        _SCHEDULE, "(now_ms + 1) << _SEQ_BITS", "now_ms << _SEQ_BITS"
+    ),
+    "messages of one ms lose their order": Mutant(
+        _SCHEDULE, "time_ms << _SEQ_BITS | seq)", "time_ms << _SEQ_BITS | (seq ^ 1))"
+    ),
+    "every message with a delay waits": Mutant(
+        _DELAYED, "delay_ms(head.headers) > 0", "delay_ms(head.headers)"
+    ),
+    "a deleted queue of the inner type is found": Mutant(
+        _DELAYED, "self.inner.leaving = leaving", "pass"
+    ),
+    "clients publish to delay queues": Mutant(
+        "routing/router.py", " and not name.startswith(QUEUE_PREFIX)", ""
+    ),
+    "clients consume from delay queues": Mutant(
+        _VHOST, "is_anothers or entry.delayed_exchange is not None", "is_anothers"
+    ),
+    "nobody tells the queue that its exchange is gone": Mutant(
+        _VHOST, "if entry is not None and entry.ref is not None:", "if False:"
+    ),
+    "an exchange that comes back does not find its queue": Mutant(
+        _VHOST,
+        "            exchange.matcher.queue = self.topology.queues.get(queue_of(exchange.name))\n",
+        "            pass\n",
+    ),
+}
 
 DELIVERY_COUNTS = {
     "the limit is reached one time too early": Mutant(

@@ -22,7 +22,7 @@ from mutants import (
     transient_mutants,
     variable_mutants,
 )
-from mutants.planted import Faults, Mutant
+from mutants.planted import ROOT, Faults, Mutant
 
 
 def suite(folder: str, *names: str) -> list[str]:
@@ -149,9 +149,9 @@ PARTS = {
         suite("actors", "credit")
         + suite(
             "broker",
-            "queue/capacity",
-            "queue/consumers",
-            "queue/single_active_consumer",
+            "queue/consumers/capacity",
+            "queue/consumers/consumers",
+            "queue/consumers/single_active_consumer",
             "queue/requeueing",
             "queue/amqqueue",
             "queue/pair",
@@ -164,17 +164,26 @@ PARTS = {
         broker_mutants.LETTERS,
         suite(
             "broker",
-            "queue/dead_letters",
-            "queue/length_limits",
-            "queue/length_limits_model",
-            "dead_letter_cycles_model",
+            "queue/dead_letters/dead_letters",
+            "queue/dead_letters/dead_letter_cycles_model",
+            "queue/limits/length_limits",
+            "queue/limits/length_limits_model",
         ),
         Mutant("broker/queue/dead_letters/dead_letters.py", "**Bounds.**", "**Bounds.**"),
+    ),
+    "delays": Faults(
+        "",
+        broker_mutants.DELAYS,
+        suite(
+            "broker", "queue/delays/delay_queue", "queue/delays/schedule", "vhost/delayed_exchanges"
+        )
+        + suite("routing", "delayed"),
+        Mutant("routing/delayed.py", "DELAYED_TYPE: Final", "DELAYED_TYPE: Final"),
     ),
     "delivery counts": Faults(
         "",
         broker_mutants.DELIVERY_COUNTS,
-        suite("broker", "queue/delivery_counts", "queue/delivery_limit")
+        suite("broker", "queue/limits/delivery_counts", "queue/limits/delivery_limit")
         + suite("msg_store", "delivery_counts", "format/count_file"),
         Mutant("msg_store/delivery_counts.py", "WRITE_S: Final", "WRITE_S: Final"),
     ),
@@ -212,6 +221,11 @@ each_mutant = pytest.mark.parametrize(
 @each_mutant
 def test_the_fault_has_its_place(faults: Faults, mutant: Mutant) -> None:
     assert faults.count(mutant) == 1
+
+
+@pytest.mark.parametrize("faults", PARTS.values(), ids=PARTS)
+def test_the_suite_is_there(faults: Faults) -> None:
+    assert [name for name in faults.suite if not (ROOT / "tests" / name).is_file()] == []
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A queue under test that dead-letters, and targets that answer by hand."""
+"""A queue under test that dead-letters, or delays, and targets that answer by hand."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from leveret.broker import mail
 from leveret.broker.queue.registry import QueueEntry
 from leveret.core.message import origin_of
 from leveret.routing.bindings import QUEUE
+from leveret.routing.delayed import DELAYED, DELAYED_TYPE, queue_of
 from leveret.routing.exchange import Exchange
 from leveret.routing.topology import Topology
 from rigs.queue_rig import Channel, Inbox, Rig
@@ -37,12 +38,12 @@ class Home:
 class Target:
     """A queue that is sent letters; it answers when the test says so."""
 
-    def __init__(self, rig: LetterRig, name: str) -> None:
+    def __init__(self, rig: TargetRig, name: str) -> None:
         self.rig = rig
         self.entry = QueueEntry("/", name)
         self.box: list[Any] = []
         rig.home.topology.add_queue(name, self.entry)
-        rig.home.topology.bind(DLX, QUEUE, name, b"", {})
+        rig.home.topology.bind(rig.exchange.name, QUEUE, name, b"", {})
         self.start()
 
     def start(self) -> None:
@@ -82,19 +83,39 @@ class Target:
         self.rig.settle()
 
 
-class LetterRig(Rig):
+class TargetRig(Rig):
+    """One queue that publishes to an exchange."""
+
+    def __init__(self, exchange: Exchange, **more: Any) -> None:
+        self.exchange = exchange
+        self.home = Home()
+        self.home.topology.add_exchange(exchange)
+        super().__init__(vhost=self.home, **more)
+        self.home.topology.add_queue(self.entry.name, self.entry)
+
+    def target(self, name: str = "t") -> Target:
+        return Target(self, name)
+
+    def unacked(self) -> int:
+        count: int = self.info()["messages_unacknowledged"]
+        return count
+
+
+class DelayRig(TargetRig):
+    """The delay queue of an exchange."""
+
+    def __init__(self, **more: Any) -> None:
+        arguments: Table = {DELAYED_TYPE: ("S", b"fanout")}
+        exchange = Exchange("x", DELAYED, arguments=arguments)
+        super().__init__(exchange, name=queue_of("x"), durable=True, **more)
+
+
+class LetterRig(TargetRig):
     """One queue with a dead-letter exchange, a fanout unless told otherwise."""
 
     def __init__(self, kind: str = "fanout", arguments: Table | None = None, **more: Any) -> None:
         own: Table = {"x-dead-letter-exchange": ("S", DLX.encode())}
-        super().__init__(arguments=own | (arguments or {}), **more)
-        self.home = Home()
-        self.home.topology.add_exchange(Exchange(DLX, kind))
-        self.home.topology.add_queue("q", self.entry)
-        self.entry.vhost = self.home
-
-    def target(self, name: str = "t") -> Target:
-        return Target(self, name)
+        super().__init__(Exchange(DLX, kind), arguments=own | (arguments or {}), **more)
 
     def reject(self, channel: Channel, *seqs: int, tag: bytes | None = None) -> None:
         channel.send(mail.Reject(channel.ref, tag, list(seqs)))
@@ -106,10 +127,6 @@ class LetterRig(Rig):
         while (got := channel.ask(mail.Get(channel.ref, False))) is not None:
             seqs.append(got[2])
         return seqs
-
-    def unacked(self) -> int:
-        count: int = self.info()["messages_unacknowledged"]
-        return count
 
 
 def message(body: bytes = b"x", key: bytes = b"k", **properties: Any) -> tuple[bytes, bytes, bytes]:

@@ -131,12 +131,14 @@ class Channel:
 
 
 class Rig:
-    """One queue in vhost '/' named 'q'."""
+    """One queue in vhost '/'."""
 
     def __init__(
         self,
         make_backing: MakeQueue = in_memory,
         is_exclusive: bool = False,
+        name: str = "q",
+        vhost: Any = None,
         **entry: Any,
     ) -> None:
         self.clock = VirtualClock()
@@ -146,12 +148,13 @@ class Rig:
         self.next_msg_no = 1
         self.entry = QueueEntry(
             "/",
-            "q",
+            name,
             exclusive=self.owner if is_exclusive else None,
             on_deleted=self.deleted.append,
             **entry,
         )
-        self.sup = self.runtime.spawn(QueueSup, self.entry, make_backing, label="queue:q")
+        self.entry.vhost = vhost
+        self.sup = self.runtime.spawn(QueueSup, self.entry, make_backing, label=f"queue:{name}")
         self.settle()
 
     @property

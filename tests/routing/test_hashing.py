@@ -229,7 +229,7 @@ def test_wrong_arguments_are_refused(arguments: Table, text: str) -> None:
 
 @pytest.mark.parametrize("key", [b"1", b"10", b"+3", b"007"])
 def test_whole_numbers_are_weights(key: bytes) -> None:
-    ConsistentHashMatcher.check(key, {})
+    ConsistentHashMatcher({}).check(key, {})
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_whole_numbers_are_weights(key: bytes) -> None:
 )
 def test_other_weights_are_refused(key: bytes, text: str) -> None:
     with pytest.raises(PreconditionFailed) as refused:
-        ConsistentHashMatcher.check(key, {})
+        ConsistentHashMatcher({}).check(key, {})
     assert text in str(refused.value)
 
 

@@ -134,7 +134,7 @@ def test_a_binding_matches(arguments: Table, headers: Table | None, expected: bo
 )  # fmt: skip
 def test_a_bad_x_match_is_refused(field: tuple[str, object], text: str) -> None:
     with pytest.raises(PreconditionFailed) as refused:
-        HeadersMatcher.check(b"", {"x-match": field})
+        HeadersMatcher({}).check(b"", {"x-match": field})
 
     assert str(refused.value) == f"PRECONDITION_FAILED - {text}"
 

@@ -36,7 +36,6 @@ from leveret.broker.mail import Confirm, Publish, QueueDeleted
 from leveret.broker.queue.dead_letters.death_headers import (
     REJECTED,
     DeadLetter,
-    Deaths,
     died_since_rejection,
     queues_of,
 )
@@ -49,11 +48,9 @@ from leveret.core.limits import (
     LETTER_BYTES_IN_FLIGHT,
     LETTERS_IN_FLIGHT,
     PUBLISH_TURN_WORK,
-    SHORTSTR_BYTES_MAX,
     TURN_MESSAGES,
 )
 from leveret.core.log.loggers import logger
-from leveret.core.message import origin_of
 from leveret.routing.router import Routed, route
 
 if TYPE_CHECKING:
@@ -64,6 +61,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.tables import Table
+    from leveret.broker.queue.dead_letters.letter_rules import LetterHeads, LetterRules
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.entry import Entry
     from leveret.core.message import Message
@@ -150,16 +148,24 @@ class DeadLetters:
 
     Args:
         source: the queue's actor.
-        entry: its registry entry; its settings name exchange and key.
+        entry: its registry entry.
         backing: where the messages are until their letters have arrived.
+        rules: what letters say and where they go.
     """
 
     __slots__ = ("_backing", "_cycles", "_dead", "_entry", "_flight", "_is_scheduled", "_is_waiting_for_store",
-        "_monitors", "_rejected", "_retries", "_routed", "_source", "_timer", "_waiting_bytes",
+        "_monitors", "_rejected", "_retries", "_routed", "_rules", "_source", "_timer", "_waiting_bytes",
         "_waiting_count", "_wide")  # fmt: skip
 
-    def __init__(self, source: LetterSource, entry: QueueEntry, backing: QueueOperations) -> None:
+    def __init__(
+        self,
+        source: LetterSource,
+        entry: QueueEntry,
+        backing: QueueOperations,
+        rules: LetterRules,
+    ) -> None:
         self._source = source
+        self._rules = rules
         self._entry = entry
         self._backing = backing
         self._flight = LettersInFlight()
@@ -173,6 +179,11 @@ class DeadLetters:
         self._timer: Timer | None = None
         self._cycles: set[tuple[str, ...]] = set()
         self._is_scheduled = self._is_waiting_for_store = False
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether contents of unacked messages are still to be read."""
+        return bool(self._rejected)
 
     def room(self) -> int:
         """Return how many more messages may be under way."""
@@ -201,9 +212,7 @@ class DeadLetters:
         self.go_on()
 
     def _put(self, dead: _Dead) -> None:
-        vhost = self._entry.vhost
-        if vhost is not None and (firehose := vhost.firehose) is not None:
-            firehose.died(self._entry.name, dead.reason, dead.messages)
+        self._rules.taken(dead.messages, dead.reason)
         self._dead.append(dead)
         self._waiting_count += len(dead.messages)
         self._waiting_bytes += bytes_of(dead.messages)
@@ -305,7 +314,7 @@ class DeadLetters:
         """Send the next of these messages, neighbours with equal targets together; return the work."""
         letters: dict[tuple[bytes, bytes], _Letter] = {}
         like: _Like = {}
-        deaths = self._deaths(dead.reason)
+        heads = self._rules.heads(dead.reason, int(self._source.runtime.clock.wall_s()))
         messages, start, work = dead.messages, dead.at, 0
         run: list[Message] = []
         shared: _Letter | None = None
@@ -313,7 +322,7 @@ class DeadLetters:
             origin, head, body = messages[dead.at]
             letter = letters.get((origin, head))
             if letter is None:
-                letter, more = self._letter(origin, head, deaths, like, budget - work)
+                letter, more = self._letter(origin, head, heads, like, budget - work)
                 work += more
                 if letter is None:
                     break
@@ -334,35 +343,26 @@ class DeadLetters:
             self._dead.popleft()
         return work
 
-    def _deaths(self, reason: bytes) -> Deaths:
-        entry, own_key = self._entry, self._entry.settings.dead_letter_routing_key
-        return Deaths(
-            entry.name.encode("utf-8", "surrogateescape"),
-            reason,
-            int(self._source.runtime.clock.wall_s()),
-            None if own_key is None else own_key.encode("utf-8", "surrogateescape"),
-        )
-
     def _letter(
-        self, origin: bytes, head: bytes, deaths: Deaths, like: _Like, budget: int
+        self, origin: bytes, head: bytes, heads: LetterHeads, like: _Like, budget: int
     ) -> tuple[_Letter | None, int]:
         """Return the letter of a message, None if its route takes another turn, and the work."""
-        entry, vhost = self._entry, self._entry.vhost
+        vhost = self._entry.vhost
         assert vhost is not None
-        name = entry.settings.dead_letter_exchange
         if self._routed is not None:
             (dead, routed), self._routed = self._routed, None
             before = routed.work
             routed.go_on(budget)
             work = routed.work - before
         else:
-            dead = deaths.letter(origin, head)
+            dead = heads.letter(origin, head)
             known = like.get(id(dead.headers))
             if known is not None:
                 new_origin, targets = known[1].origin, known[1].targets
                 letter = _Letter(new_origin, dead.head, dead.persistent, targets, True)
                 return letter, _LIKE_WORK
             work = _HEAD_WORK + len(dead.head)
+            name = self._rules.exchange
             exchange = vhost.topology.exchanges.get(name) if name is not None else None
             keys = list(dict.fromkeys(dead.keys))
             if exchange is None:
@@ -373,9 +373,10 @@ class DeadLetters:
         if routed.rest is not None:
             self._routed = dead, routed
             return None, work
-        targets = self._without_cycles(routed.queues, dead)
-        exchange_name = (name or "").encode("utf-8", "surrogateescape")
-        new_origin = origin_of(exchange_name, dead.keys[0][:SHORTSTR_BYTES_MAX])
+        targets = routed.queues
+        if self._rules.finds_cycles:
+            targets = self._without_cycles(targets, dead)
+        new_origin = self._rules.origin(origin, dead.keys[0])
         is_shared = not routed.per_message
         letter = _Letter(new_origin, dead.head, dead.persistent, targets, is_shared)
         if is_shared and not routed.needs_headers:
@@ -436,7 +437,7 @@ class DeadLetters:
         store, msg_no = self._store(), 0
         kept = running
         if not batch.persistent:
-            kept = [target for target in running if target.settings.is_quorum]
+            kept = [target for target in running if target.persists_all]
         if kept and store is not None:
             body_bytes = batch.size_bytes - batch.head_bytes
             msg_no = write_for(store, kept, batch.messages, True, body_bytes)
@@ -448,7 +449,7 @@ class DeadLetters:
             if ref not in self._monitors:
                 self._monitors[ref] = source.monitor(ref)
             batch.owes(target, ref)
-            persistent = batch.persistent or target.settings.is_quorum
+            persistent = batch.persistent or target.persists_all
             own_no = msg_no if persistent and target.queue_no else 0
             letters = Publish(
                 batch.messages,

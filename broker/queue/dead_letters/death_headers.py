@@ -95,8 +95,7 @@ class Deaths:
         try:
             return self._letter(origin, head)
         except SyntaxError_:
-            size = int.from_bytes(head[_BODY_SIZE], "big")
-            return self._letter(origin, head_of(Properties(), size))
+            return self._letter(origin, head_without(head))
 
     def _letter(self, origin: bytes, head: bytes) -> DeadLetter:
         seen = examine(head)
@@ -115,7 +114,7 @@ class Deaths:
 
     def _table(self, origin: bytes, headers: Table, expiration: str | None) -> _Table:
         exchange, key = exchange_and_key(origin)
-        keys = [key, *_carbon_copies(headers)]
+        keys = [key, *carbon_copies(headers)]
         death: Table = {
             "count": ("l", 1),
             "reason": ("S", self._reason),
@@ -134,7 +133,13 @@ class Deaths:
         return headers, encode_table(headers, rewritten=True), keys
 
 
-def _carbon_copies(headers: Table) -> list[bytes]:
+def head_without(head: bytes) -> bytes:
+    """Return a content header for the same body, without properties."""
+    return head_of(Properties(), int.from_bytes(head[_BODY_SIZE], "big"))
+
+
+def carbon_copies(headers: Table) -> list[bytes]:
+    """Return the further routing keys in the header ``CC``."""
     kind, values = headers.get(_CC, ("A", ()))
     return [value for letter, value in values if letter == "S"] if kind == "A" else []
 

@@ -50,7 +50,7 @@ class Sleeper(Notes):
 
     def init(self, notes: list[Any], name: str) -> None:
         super().init(notes, name)
-        self.start_bulk_timer(10.0, "time")
+        self.timer = self.start_bulk_timer(10.0, "time")
 
 
 class Sorted(Long):
@@ -328,6 +328,37 @@ def test_timers_of_thousands_that_end_together_keep_nobody_waiting(
     assert sorted(notes) == sorted(
         [("short", "mail"), *[(f"{number}", "time") for number in range(len(many))]]
     )
+
+
+def test_mail_does_not_wait_with_a_bulk_timer(runtime: Runtime, clock: TickingClock) -> None:
+    notes: list[Any] = []
+    for number in range(1_000):
+        runtime.spawn(Sleeper, notes, f"{number}")
+    last = runtime.spawn(Sleeper, notes, "last")
+    runtime.run_until_idle()
+    while clock._run_next(10.0):
+        pass  # nobody has a turn in between
+    clock.tick_s = DRAIN_S
+    runtime.send(last, "mail")
+    runtime.run_until_idle()
+
+    assert notes.index(("last", "mail")) < 10
+    assert notes[-1] == ("last", "time")
+
+
+def test_a_bulk_timer_that_waits_is_cancelled_or_ends_with_its_actor(
+    runtime: Runtime, clock: TickingClock
+) -> None:
+    notes: list[Any] = []
+    cancelled, dead = (runtime.spawn(Sleeper, notes, name) for name in ("cancelled", "dead"))
+    runtime.run_until_idle()
+    while clock._run_next(10.0):
+        pass
+    cancelled.cell.actor.timer.cancel()
+    runtime.exit(dead, "kill")
+    runtime.run_until_idle()
+
+    assert notes == []
 
 
 def test_what_long_work_wakes_one_by_one_waits_as_bulk_too(

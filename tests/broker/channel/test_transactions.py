@@ -49,6 +49,20 @@ def opened(rig: Rig) -> OpenTransactions:
     return rig.node.connections.open_transactions
 
 
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The channels that have asked for another turn, once for each."""
+    asked: list[object] = []
+    next_turn = channel.Channel.next_turn
+
+    def counted(self: channel.Channel, callback: Callable[[Any], None]) -> None:
+        asked.append(self)
+        next_turn(self, callback)
+
+    monkeypatch.setattr(channel.Channel, "next_turn", counted)
+    return asked
+
+
 def test_a_commit_waits_for_queues_that_take_nothing_in(rig: Rig, client: Client) -> None:
     count = 3 * CREDIT_MESSAGES[0]
     for number in range(count):
@@ -68,7 +82,9 @@ def test_a_commit_waits_for_queues_that_take_nothing_in(rig: Rig, client: Client
     assert ready(client) == count
 
 
-def test_a_commit_is_cut_into_turns(rig: Rig, client: Client, monkeypatch: Any) -> None:
+def test_a_commit_is_cut_into_turns(
+    rig: Rig, client: Client, monkeypatch: Any, turns: list[object]
+) -> None:
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 150)
     monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 150)
     monkeypatch.setattr(uncommitted, "_BATCH_MESSAGES", 10)
@@ -78,19 +94,12 @@ def test_a_commit_is_cut_into_turns(rig: Rig, client: Client, monkeypatch: Any) 
     count = 300
     for number in range(count):
         client.publish(1, "", b"%d" % number, exchange="amq.fanout")
-    turns = [0]
-    next_turn = channel.Channel.next_turn
-
-    def counted(self: channel.Channel, callback: Callable[[Any], None]) -> None:
-        turns[0] += 1
-        next_turn(self, callback)
-
-    monkeypatch.setattr(channel.Channel, "next_turn", counted)
+    turns.clear()
 
     client.send(1, m.TxCommit())
 
     assert client.take() == [m.TxCommitOk()]
-    assert turns[0] > 10
+    assert len(turns) > 10
     assert [ready(client, f"q{number}") for number in range(3)] == [count] * 3
 
 
@@ -198,7 +207,7 @@ def test_many_settlements_are_cut_into_turns(
 
 
 def test_settlements_of_different_kinds_are_cut_into_turns(
-    rig: Rig, client: Client, monkeypatch: Any
+    rig: Rig, client: Client, monkeypatch: Any, turns: list[object]
 ) -> None:
     monkeypatch.setattr(transaction, "SETTLED_MAX", 200)
     count = 300
@@ -208,19 +217,12 @@ def test_settlements_of_different_kinds_are_cut_into_turns(
     for tag in range(1, count + 1, 3):
         client.send(1, m.BasicAck(tag), m.BasicReject(tag + 1, True), m.BasicNack(tag + 2, True))
     client.take()
-    turns = [0]
-    next_turn = channel.Channel.next_turn
-
-    def counted(self: channel.Channel, callback: Callable[[Any], None]) -> None:
-        turns[0] += 1
-        next_turn(self, callback)
-
-    monkeypatch.setattr(channel.Channel, "next_turn", counted)
+    turns.clear()
 
     client.send(1, m.TxCommit())
 
     assert client.take() == [m.TxCommitOk()]
-    assert turns[0] >= 10
+    assert len(turns) >= 10
     assert ready(client) == count * 2 // 3
 
 

@@ -224,6 +224,11 @@ def hashing(**given: Any) -> m.ExchangeDeclare:
     return m.ExchangeDeclare("x", "x-consistent-hash", arguments=arguments(**given))
 
 
+def delaying(kind: bytes | None) -> m.ExchangeDeclare:
+    own: dict[str, Any] = {} if kind is None else {"x-delayed-type": ("S", kind)}
+    return m.ExchangeDeclare("x", "x-delayed-message", arguments=own)
+
+
 REFUSALS = [
     # Missing, reserved and existing names.
     soft(404, "queue.declare", "no queue 'q' in vhost '/'", m.QueueDeclare("q", passive=True)),
@@ -278,6 +283,9 @@ REFUSALS = [
     soft(406, "queue.bind", "The binding key must be greater than 0", Q, hashing(), m.QueueBind("q", "x", "0")),
     soft(406, "exchange.declare", "mutually exclusive", hashing(hash_header=TEXT, hash_property=TEXT)),
     soft(406, "exchange.declare", "Unsupported property: y", hashing(hash_property=TEXT)),
+    soft(406, "exchange.declare", "'x-delayed-type' must be an existing exchange type", delaying(None)),
+    soft(406, "exchange.declare", "can't be used for 'x-delayed-type'", delaying(b"x-delayed-message")),
+    hard(503, "exchange.declare", "unknown exchange type 'odd'", delaying(b"odd"), channel=1),
     soft(406, "exchange.declare", "invalid type 'long' for arg 'hash-header'", hashing(hash_header=LONG)),
     soft(406, "basic.publish", "exchange type 'x-gone' not found", plugin_gone, publish(exchange="x")),
     soft(406, "basic.consume", "invalid arg 'x-priority'", Q,

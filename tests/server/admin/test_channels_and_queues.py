@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aio_pika
@@ -14,21 +13,8 @@ from leveret.core.slices import SLICE_ITEMS
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.cli.commands import CHANNEL_COLUMNS, CONSUMER_COLUMNS, UNRESPONSIVE_COLUMNS
-from leveret.server.config.config import Address, Config
 from leveret.server.errors import RefusedError
 from rigs.waiting import eventually
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
-    async with Broker(config) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(broker: Broker) -> NodeAdmin:
-    return NodeAdmin(broker)
 
 
 @pytest.fixture

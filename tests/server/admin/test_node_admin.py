@@ -30,17 +30,6 @@ def config(folder: Path, **more: Any) -> Config:
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with Broker(config(tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(broker: Broker) -> NodeAdmin:
-    return NodeAdmin(broker)
-
-
-@pytest.fixture
 async def client(broker: Broker) -> AsyncIterator[aio_pika.abc.AbstractConnection]:
     connection = await aio_pika.connect(broker.url)
     async with connection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,6 @@ from leveret.server.perf.client import Connection, Target, connect
 
 def config(folder: Path | None) -> Config:
     return Config(listen=(Address("127.0.0.1", 0),), data_dir=folder)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with Broker(config(tmp_path)) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(broker: Broker) -> NodeAdmin:
-    return NodeAdmin(broker)
 
 
 async def opened(broker: Broker, vhost: str = "/") -> Connection:

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from leveret.server import Address, Broker, Config
+from leveret.server import Broker
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.errors import RefusedError
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=None)) as running:
-        yield running
-
-
-@pytest.fixture
-def admin(broker: Broker) -> NodeAdmin:
-    return NodeAdmin(broker)
 
 
 async def tracing(admin: NodeAdmin) -> list[object]:

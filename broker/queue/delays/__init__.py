@@ -1,0 +1,1 @@
+"""Delay queues: the messages that exchanges of the type ``x-delayed-message`` have delayed."""
