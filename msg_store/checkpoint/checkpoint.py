@@ -314,6 +314,8 @@ class Checkpointer:
             return self._write
         if not core.memtables.frozen:
             return None
+        if core.has_unannounced and not (self.is_stopping or core.is_short):
+            return None  # the start would read no journal that has the announcement
         self._write = WriteJob(core.memtables.frozen[0])
         return self._write
 

@@ -156,13 +156,13 @@ def encode_publishes(run: Publishes) -> bytes:
 def encode_acks(queue_no: int, seqs: list[int]) -> list[bytes]:
     """Return the records of acked seqs, given ascending and each once."""
     if seqs[-1] - seqs[0] == len(seqs) - 1:
-        return [_run(queue_no, seqs[0], seqs[-1])]
+        return [encode_ack_run(queue_no, seqs[0], seqs[-1])]
     records, scattered, first = [], array("Q"), 0
     for index in range(1, len(seqs) + 1):
         if index < len(seqs) and seqs[index] == seqs[index - 1] + 1:
             continue
         if index - first >= _ACK_RUN_MIN:
-            records.append(_run(queue_no, seqs[first], seqs[index - 1]))
+            records.append(encode_ack_run(queue_no, seqs[first], seqs[index - 1]))
         else:
             scattered.extend(seqs[first:index])
         first = index
@@ -172,7 +172,8 @@ def encode_acks(queue_no: int, seqs: list[int]) -> list[bytes]:
     return records
 
 
-def _run(queue_no: int, first: int, last: int) -> bytes:
+def encode_ack_run(queue_no: int, first: int, last: int) -> bytes:
+    """Return the record that acks those seqs from first to last that exist."""
     if first == last:
         return _ACK.pack(ACK, queue_no, first)
     return _ACKR.pack(ACKR, queue_no, first, last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -36,6 +36,14 @@ class SeqRange:
             return seq
         end = bisect_right(range(len(kept)), seq - at, at, key=lambda each: kept[each] - each)
         return seq + end - at
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """Yield the first and the last seq of each stretch of seqs in a row."""
+        first = self.first_from(self.low)
+        while first < self.high:
+            end = self.end_from(first)
+            yield first, end - 1
+            first = self.first_from(end)
 
     def end_from(self, seq: int) -> int:
         """Return where the run of seqs of the range ends that begins at ``seq``."""

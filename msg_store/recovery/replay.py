@@ -12,6 +12,7 @@ the higher file wins, because the collector copies to higher files.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from math import inf
 
 from leveret.msg_store.format.journal_frames import DurablePosition, Frame
@@ -142,8 +143,11 @@ class Replay:
             present = [(seq, row[1]) for seq, row in rows.items() if first <= seq <= last]
         if len(present) < count and queue_no in self._known_queues:
             acked = active.acked.get(queue_no, ())
-            below = pages(self._index, queue_no, first, last + 1)
-            present += [(row[0], row[1]) for row in below if row[0] not in acked]
+            below = iter(pages(self._index, queue_no, first, last + 1))
+            while page := list(islice(below, _PAGE_ROWS)):
+                there = [(row[0], row[1]) for row in page if row[0] not in acked]
+                if there:
+                    self._memtables.acked(queue_no, there)
         if present:
             self._memtables.acked(queue_no, present)
 

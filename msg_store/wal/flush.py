@@ -1,8 +1,8 @@
 """One flush: pending work as records, frames and jobs.
 
 Rows of a queue become one PUBS record per run of seqs that follow each other and lie in one segment;
-acks one ACKR per run. All records of a flush are one frame: inline messages, rows, acks, and last the moves,
-each of which replaces the place that a row before may have named.
+acks one ACKR per run, and so do ranges that are announced. All records of a flush are one frame: inline messages,
+rows, acks, ranges, and last the moves, each of which replaces the place that a row before may have named.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from leveret.msg_store.format import journal_records as records
 from leveret.msg_store.format.append_log import Job, LogEnd
 from leveret.msg_store.format.record import Unwritten
 from leveret.msg_store.format.rows import IndexRow, Location
+from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
 from leveret.msg_store.wal.pending import Ack, Holds, PendingQueue, SeqRow, SeqRun, seq_runs
@@ -33,6 +34,16 @@ class Relocations:
     then: Callable[[bool], None]
 
 
+class QueueRange(Protocol):
+    """Seqs of a queue."""
+
+    @property
+    def queue_no(self) -> int: ...
+
+    @property
+    def seqs(self) -> SeqRange: ...
+
+
 @dataclass(slots=True)
 class FlushBatch:
     """The pending work of one flush."""
@@ -41,6 +52,7 @@ class FlushBatch:
     acks: list[tuple[int, list[Ack]]] = field(default_factory=list)
     items: list[Unwritten] = field(default_factory=list)
     relocations: list[Relocations] = field(default_factory=list)
+    ranges: list[QueueRange] = field(default_factory=list)  # to be announced
     is_of_acks: bool = False  # messages wait, since the disk is full
 
     def take(self, pending_queues: dict[int, PendingQueue], holds: Holds) -> int:
@@ -174,6 +186,8 @@ def journal_records(
         made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
     for queue_no, acks in batch.acks:
         made += records.encode_acks(queue_no, [seq for seq, _ in acks])
+    for each in batch.ranges:
+        made += [records.encode_ack_run(each.queue_no, *run) for run in each.seqs.runs()]
     for relocations in batch.relocations:
         made += [
             records.encode_move(records.Move(msg_no, file_no, offset, length))

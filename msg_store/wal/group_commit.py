@@ -73,6 +73,7 @@ from leveret.msg_store.wal.segment_writer import SegmentWriter
 LINGER_S: Final = 0.2  # for work that no confirm depends on
 SHORTAGE_RETRY_S: Final = 1.0
 SLICE_ROWS: Final = 2_000  # of a range of seqs that is acked
+KEPT_MAX: Final = 1_000  # seqs within a range that is announced
 
 
 @dataclass(slots=True)
@@ -170,6 +171,7 @@ class GroupCommit:
         self._pending: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
         self._cancelled = CancelledWrites()
         self._relocations: list[Relocations] = []
+        self._unannounced: list[RangeAck] = []
         self._closed_queues: set[int] = set()
         self.pending_ops = 0
         self._is_urgent = False
@@ -255,6 +257,10 @@ class GroupCommit:
         Rows that are in RAM, and some more, go with the next flush: nothing that is published later is
         confirmed before that. Rows of the index are looked up first, and taken out a slice at a time. ``then``
         is called when the acks of all have been issued.
+
+        The next flush *announces* the range: after a crash behind it, replay takes out all of it at once. Each
+        journal announces the ranges that are left. Not those with more than ``KEPT_MAX`` seqs within them that are
+        kept: of these the slices come back that have not been acked.
         """
         self._check()
         pending = self._pending.get(queue_no)
@@ -269,7 +275,21 @@ class GroupCommit:
         if rows:
             self.ack(queue_no, rows)
         self.range_acks.append(RangeAck(queue_no, seqs, then))
+        self._announce(self.range_acks[-1:])
         self.wake_index()
+
+    def _announce(self, ranges: list[RangeAck]) -> None:
+        """Have the next flush announce ranges."""
+        new = [each for each in ranges if len(each.seqs.kept) <= KEPT_MAX]
+        if new:
+            self._unannounced += new
+            self.pending_ops += len(new)
+            self.hurry()
+
+    @property
+    def has_unannounced(self) -> bool:
+        """The present journal may lack a range that the one before has announced."""
+        return bool(self._unannounced or (self._flush is not None and self._flush.batch.ranges))
 
     def acked_meanwhile(self, queue_no: int, low: int = 0) -> set[int]:
         """Return the seqs of a queue, from ``low`` on, whose acks are pending or in flight."""
@@ -402,7 +422,8 @@ class GroupCommit:
         assert self._flush is None, "one flush at a time"
         batch = FlushBatch(relocations=self._take_relocations(), is_of_acks=self._is_turn_of_acks)
         self._is_turn_of_acks = False
-        self.pending_ops -= batch.take(self._pending, self.holds)
+        self.pending_ops -= batch.take(self._pending, self.holds) + len(self._unannounced)
+        batch.ranges, self._unannounced = list(self._unannounced), []
         self._is_urgent = self._is_urgent and self.pending_ops > 0
         rdq_before, journal_before = self.rdq.place, self.journal.end
         now_ms = self._now_ms()
@@ -441,6 +462,8 @@ class GroupCommit:
         assert self.can_rotate(), "a memtable is a range of the log"
         self.journal.switch()
         self.is_rotating = False
+        if not is_clean:
+            self._announce([each for each in self.range_acks if each not in self._unannounced])
         if self.wake is not None:
             self.wake()
         lsn, journal_no = self.journal.end.next_lsn, self.journal.next_file_no
@@ -454,6 +477,7 @@ class GroupCommit:
         self._pending.clear()
         self._cancelled.clear()
         self._relocations.clear()
+        self._unannounced.clear()
         self.range_acks.clear()
         self.holds.clear_bodies()
         self.pending_ops = 0
@@ -512,6 +536,7 @@ class GroupCommit:
         self.journal.rewind(flush.journal_before)
         self.holds.put_back(flush.batch.items)
         self._relocations = flush.batch.relocations + self._relocations
+        self._unannounced = flush.batch.ranges + self._unannounced
         nacked = flush.batch.runs()
         rows, acks = dict(flush.batch.rows), dict(flush.batch.acks)
         for queue_no in rows.keys() | acks.keys():
@@ -523,6 +548,7 @@ class GroupCommit:
                 del self._pending[queue_no]
         self.pending_ops = sum(map(len, self._pending.values()))
         self.pending_ops += sum(len(relocations.copies) for relocations in self._relocations)
+        self.pending_ops += len(self._unannounced)
         self.is_short = self._is_urgent = True
         has_acks = any(pending.acks for pending in self._pending.values())
         self._is_turn_of_acks = has_acks and bool(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 from leveret.msg_store.format.seq_range import SeqRange
 
@@ -15,6 +16,9 @@ def test_a_range_is_its_seqs_but_for_those_that_are_kept(rng: random.Random) -> 
         expected = set(range(low, high)).difference(kept)
 
         assert {seq for seq in range(50) if seq in seqs} == expected
+        runs = [range(first, last + 1) for first, last in seqs.runs()]
+        assert [seq for run in runs for seq in run] == sorted(expected)
+        assert all(after.start > run.stop for run, after in pairwise(runs))
         for seq in range(low, high + 1):
             found = seqs.first_from(seq)
             assert min(found, high) == min([each for each in expected if each >= seq], default=high)
