@@ -55,6 +55,7 @@ from leveret.msg_store.wal.flush import (
     SLICE_OPS,
     Flush,
     FlushBatch,
+    QueueRange,
     Relocations,
     index_rows,
     journal_records,
@@ -171,7 +172,7 @@ class GroupCommit:
         self._pending: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
         self._cancelled = CancelledWrites()
         self._relocations: list[Relocations] = []
-        self._unannounced: list[RangeAck] = []
+        self._unannounced: list[QueueRange] = []
         self._closed_queues: set[int] = set()
         self.pending_ops = 0
         self._is_urgent = False
