@@ -176,7 +176,10 @@ async def test_what_came_and_went_leaves_nothing(
 
         assert broker.runtime.actor_count == actors
         assert open_files() == files
-        assert live_objects() - objects == Counter()
+        left = live_objects() - objects
+        # The clock keeps cancelled calls that are no more than the others.
+        assert left.pop("_Call", 0) <= objects["_Call"]
+        assert left == Counter()
         assert memory[-1] <= memory[0] * 1.1, memory
         contents = broker.node.metadata.store.load()
         assert (list(contents.queues), list(contents.bindings)) == ([], [])
