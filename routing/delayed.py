@@ -2,8 +2,8 @@
 
 As RabbitMQ's plug-in ``rabbitmq_delayed_message_exchange``. The exchange's argument ``x-delayed-type`` names the type
 that routes: messages without a delay at once, the others when they are due. Until then they are in the *delay queue*
-of the exchange, which is no binding's target and has a name that no client may use (``queue_of``). It publishes each to
-the exchange again, with the delay negated, when its time has come (``broker/queue/delays``).
+of the exchange, which is no binding's target and has a name that no client may use (``queue_of``). It has each routed
+by the exchange again, with the delay negated, when its time has come (``broker/queue/delays``).
 
 ``x-delay`` is an integer of any wire type, a float, whose fraction is cut off, or a text of digits, in ms. A message
 with another value, or one that is not positive, is routed at once.

@@ -84,12 +84,13 @@ class QueueEntry:
         transient_no: its number there when it is not durable and pages out; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
+        persists_all: all its messages are persistent, whatever their delivery mode.
         was_consumed: whether it has ever had a consumer since the node was started.
         vhost: its vhost; None until it is registered there.
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
     """
 
-    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "name", "on_deleted", "queue_no", "ref", "route_no",
+    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "name", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
         "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
@@ -111,6 +112,7 @@ class QueueEntry:
         self._packed_arguments = pack(arguments or {})
         self.applied: AppliedPolicies = NO_POLICIES
         self.settings = settings_of(arguments or {})
+        self.persists_all = self.settings.is_quorum or self.delayed_exchange is not None
         self.on_deleted = on_deleted
         self.vhost: Surroundings | None = None
         self.number(queue_no)
@@ -139,11 +141,6 @@ class QueueEntry:
     def delayed_exchange(self) -> str | None:
         """The exchange whose delay queue this is, None for others."""
         return exchange_of(self.name)
-
-    @property
-    def persists_all(self) -> bool:
-        """Whether all its messages are persistent, whatever their delivery mode."""
-        return self.settings.is_quorum or self.delayed_exchange is not None
 
     @property
     def arguments_bytes(self) -> int:

@@ -87,7 +87,7 @@ class DelayedRounds(Rounds):
             while (event := channel.get(QUEUE)).name == "basic.get-ok":
                 headers = event.properties["headers"]
                 assert headers["due"] <= now_ms()
-                assert -headers["x-delay"] in DELAYS_MS
+                assert headers["x-delay"] in DELAYS_MS
                 name = name_of(event.body)
                 assert name in self.known.published
                 owed.discard(name)

@@ -213,8 +213,11 @@ DELAYS = {
     "due messages that have died in a target are dropped": Mutant(
         "broker/queue/delays/delay_rules.py", "finds_cycles = False", "finds_cycles = True"
     ),
-    "the delay stays positive": Mutant(
+    "messages that are due are delayed again": Mutant(
         "broker/queue/delays/delay_rules.py", '"l", -delay)', '"l", delay)'
+    ),
+    "consumers get the negated delay": Mutant(
+        "broker/queue/delays/delay_rules.py", "DeadLetter(head, keys", "DeadLetter(routed_as, keys"
     ),
     "withdrawn messages are due": Mutant(
         _SCHEDULE, "            if seq in withdrawn:\n", "            if False:\n"

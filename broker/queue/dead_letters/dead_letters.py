@@ -368,7 +368,7 @@ class DeadLetters:
             if exchange is None:
                 routed = Routed([], False, 0)
             else:
-                routed = route(vhost.topology, exchange, keys, examine(dead.head), budget)
+                routed = route(vhost.topology, exchange, keys, examine(dead.routed_as), budget)
             work += routed.work
         if routed.rest is not None:
             self._routed = dead, routed

@@ -53,14 +53,16 @@ class DeadLetter(NamedTuple):
     Attributes:
         head: its content header.
         keys: to route it by; the first is the routing key it is published with.
-        headers: the same, decoded.
+        headers: to route it by, decoded.
         persistent: delivery-mode is 2.
+        routed_as: the content header to route it by.
     """
 
     head: bytes
     keys: list[bytes]
     headers: Table
     persistent: bool
+    routed_as: bytes
 
 
 _Table: TypeAlias = tuple[
@@ -110,7 +112,7 @@ class Deaths:
         new_head = with_table(
             head if seen.expiration is None else without_expiration(head), written
         )
-        return DeadLetter(new_head, keys, new_headers, seen.persistent)
+        return DeadLetter(new_head, keys, new_headers, seen.persistent, new_head)
 
     def _table(self, origin: bytes, headers: Table, expiration: str | None) -> _Table:
         exchange, key = exchange_and_key(origin)

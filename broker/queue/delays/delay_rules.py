@@ -1,10 +1,12 @@
-"""The messages of a delay queue when they are due: what becomes of their headers, and where they go.
+"""The messages of a delay queue when they are due: they are published as they are to the exchange of the queue.
 
-As in RabbitMQ's plug-in (``rabbit_delayed_message_utils:swap_delay_header``) the header ``x-delay`` is negated, and the
-headers are sorted by name. Origin and all else stay. The message is published to the exchange that has delayed it, by
-its routing key and those of CC.
+They are routed by their key and those of CC, and with the delay negated, so that neither this exchange nor another on
+the way delays them again. As in RabbitMQ 3.10.8 with its plug-in only the routing sees that: consumers get the header
+``x-delay`` as it was published.
 
-Differs from RabbitMQ: keys of BCC, which are forgotten when a message is published, do not count when it is due.
+Differs from RabbitMQ: keys of BCC, which are forgotten when a message is published, do not count when it is due. A
+message that is dead-lettered to an exchange that delays is delayed there, each time; in RabbitMQ it is if it has not
+been delayed before.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
 
 DUE: Final = b"delay"
-_S32_MAX: Final = 2**31 - 1
 
 
 class DelayHeads:
@@ -40,11 +41,13 @@ class DelayHeads:
             seen = examine(head)
             headers = dict(seen.headers or {})
         except SyntaxError_:
-            return DeadLetter(head_without(head), [key], {}, persistent=False)
+            bare = head_without(head)
+            return DeadLetter(bare, [key], {}, persistent=False, routed_as=bare)
+        keys, routed_as = [key, *carbon_copies(headers)], head
         if delay := delay_ms(headers):
-            headers[DELAY] = ("I" if delay <= _S32_MAX else "l", -delay)
-            head = with_headers(head, headers)
-        return DeadLetter(head, [key, *carbon_copies(headers)], headers, seen.persistent)
+            headers[DELAY] = ("l", -delay)
+            routed_as = with_headers(head, headers)
+        return DeadLetter(head, keys, headers, seen.persistent, routed_as)
 
 
 class DelayRules:

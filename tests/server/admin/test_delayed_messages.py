@@ -122,4 +122,4 @@ async def test_definitions_have_the_exchange_and_not_its_queue(
             while message is None:
                 message = await queue.get(timeout=5, fail=False)
             assert message.body == b"delayed"
-            assert message.headers["x-delay"] == -20
+            assert message.headers["x-delay"] == 20
