@@ -35,7 +35,7 @@ from leveret.broker import mail
 from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
 from leveret.broker.queue.delays.delay_rules import DUE, DelayRules
 from leveret.broker.queue.delays.requests import Describe, ListWaiting, Waiting, Withdraw
-from leveret.broker.queue.delays.schedule import Schedule
+from leveret.broker.queue.delays.schedule import Schedule, seq_of
 from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.mailbox import (
     ANSWERS_OF_A_DELETED,
@@ -75,8 +75,8 @@ _CLOSE_ACCOUNTS: Final = CloseAccounts()
 class DelayQueue(GenServer):
     """One delay queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_backing", "_continues", "_entry", "_is_deleted", "_letters", "_messages_left", "_publishers",
-        "_recovering", "_schedule", "_timer", "_timer_at_ms", "_waiting_calls", "_withdrawn")  # fmt: skip
+    __slots__ = ("_backing", "_continues", "_entry", "_is_deleted", "_letters", "_messages_left", "_next_seq", "_publishers",
+        "_purged", "_purged_below", "_recovering", "_schedule", "_timer", "_timer_at_ms", "_waiting_calls")  # fmt: skip
 
     unsorted = frozenset({mail.Publish})
 
@@ -89,7 +89,8 @@ class DelayQueue(GenServer):
         self._schedule = Schedule()
         self._publishers: Publishers | None = None
         self._letters = DeadLetters(self, entry, self._backing, DelayRules(entry.name))
-        self._withdrawn: list[int] = []  # unacked messages that nobody wants any more
+        self._purged: list[int] = []  # keys of the schedule: messages that are still to be acked
+        self._purged_below = self._next_seq = 0  # all messages below were published before a purge
         self._waiting_calls: list[tuple[Describe, From]] = []
         self._timer: Timer | None = None
         self._timer_at_ms = 0
@@ -170,6 +171,7 @@ class DelayQueue(GenServer):
                 messages, persistent, times_ms, size_bytes, msg_no
             )
             self._schedule.add(times_ms, range(first, first + count))
+        self._next_seq = first + count
         self._publishers.published(publish, count if safe else 0, first)
         if not self._recovering:
             self._time(now_ms)
@@ -195,8 +197,8 @@ class DelayQueue(GenServer):
         if self._recovering:
             self._schedule_recovered()
             return
-        if self._withdrawn:
-            self._forget_withdrawn()
+        if self._purged:
+            self._forget_purged()
         now_ms = self._now_ms()
         self._publish_due(now_ms)
         self._time(now_ms)
@@ -209,6 +211,8 @@ class DelayQueue(GenServer):
         self._recovering = self._backing.len()
         times_ms = self._backing.expiries(seqs)
         self._schedule.add(times_ms.values(), times_ms)
+        if seqs:
+            self._next_seq = max(self._next_seq, seqs[-1] + 1)
         self.charge(len(seqs))
         if seqs or not self._recovering:
             self._continue()
@@ -288,26 +292,29 @@ class DelayQueue(GenServer):
         return len(request.seqs), found
 
     def _withdraw(self, request: Withdraw) -> int:
-        now_ms = self._now_ms()
+        now_ms, purged_below = self._now_ms(), self._purged_below
         times_ms = self._backing.expiries(request.seqs)
-        seqs = [seq for seq, time_ms in times_ms.items() if time_ms > now_ms]
+        seqs = [
+            seq for seq, time_ms in times_ms.items() if time_ms > now_ms and seq >= purged_below
+        ]
         self._schedule.withdraw(seqs)
         return self._backing.ack(seqs)
 
     def _purge(self, _: mail.Purge) -> int:
         """Forget all that waits, and what has not been scheduled yet after a start."""
-        count, self._recovering = self._backing.purge(), 0
-        seqs = self._schedule.take_all()
-        self._withdrawn += seqs
+        count = self._backing.purge() + len(self._schedule)
+        self._recovering, self._purged_below = 0, self._next_seq
+        self._purged += self._schedule.take_all()
         self._continue()
-        return count + len(seqs)
+        return count
 
-    def _forget_withdrawn(self) -> None:
-        seqs = self._withdrawn[-TURN_MESSAGES:]
-        del self._withdrawn[-TURN_MESSAGES:]
-        self._backing.ack(seqs)
-        self.charge(len(seqs))
-        if self._withdrawn:
+    def _forget_purged(self) -> None:
+        """Ack messages that were purged, a turn's worth; some of them may have been withdrawn before."""
+        keys = self._purged[-TURN_MESSAGES:]
+        del self._purged[-TURN_MESSAGES:]
+        self._backing.ack([seq_of(key) for key in keys])
+        self.charge(len(keys))
+        if self._purged:
             self._continue()
 
     # The end.

@@ -59,11 +59,9 @@ class Schedule:
         self._withdrawn.update(seqs)
 
     def take_all(self) -> list[int]:
-        """Take out all seqs, in no order."""
-        withdrawn = self._withdrawn
-        seqs = [seq for key in self._heap if (seq := key & _SEQ) not in withdrawn]
-        self._heap, self._withdrawn = [], set()
-        return seqs
+        """Take everything out; return what ``keys`` does."""
+        keys, self._heap, self._withdrawn = self._heap, [], set()
+        return keys
 
     def keys(self) -> list[int]:
         """Return a number for each place, in no order; sorted, they are in the order of the times.

@@ -239,8 +239,13 @@ def test_a_purge_forgets_all_that_waits(rig: DelayRig) -> None:
     put(rig, *[delayed(100) for _ in range(count)], delayed(1, b"due"))
     rig.clock.jump(0.01)
 
-    assert rig.runtime.call_inline(rig.queue, mail.Purge()) == count
+    waits = [seq for seq, _, _ in listed(rig)]
+    channel = rig.channel()
+    for request in (mail.Purge(), Withdraw(waits)):  # before the next turn
+        channel.start_asking(request)
     rig.settle()
+    assert channel.box == [count, 0]
+    assert waiting(rig) == 0
     target.answer(target.letters())
     rig.clock.jump(1.0)
 
