@@ -12,20 +12,17 @@ and not acknowledged.
 
 from __future__ import annotations
 
-import argparse
 import selectors
 import socket
-import statistics
 import struct
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
+import rounds
+from rounds import cpu_s
 from turn_peer import PERSISTENT, PLAIN, Peer, frames, message
 
 from leveret.amqp import spec
@@ -43,8 +40,6 @@ from leveret.amqp.methods import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from brokers import Broker
 
 SIZE = 100
@@ -136,23 +131,6 @@ class Committer:
         return True
 
 
-def cpu_s(broker: Broker) -> float:
-    """Return the CPU time of a broker and all its descendants."""
-    return sum(_thread_times(pid) for pid in _tree(broker.pid)) / 1e9
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _tree(int(child))
-
-
-def _thread_times(pid: int) -> int:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
-
-
 def run(broker: Broker, scenario: Scenario, seconds: float) -> tuple[float, float]:
     """Return messages per second, and the broker's CPU time per message in microseconds."""
     address = broker.host, broker.port
@@ -191,40 +169,18 @@ def _check(address: tuple[str, int], names: list[str], scenario: Scenario, count
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default=",".join(SCENARIOS), help="scenarios")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--brokers", default="c,rabbitmq", help="of c, py and rabbitmq")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
-    options = parser.parse_args()
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
-    with ExitStack() as stack:
-        under_test = {
-            name: stack.enter_context(
-                brokers.rabbitmq() if name == "rabbitmq" else brokers.leveret(name)
-            )
-            for name in options.brokers.split(",")
-        }
-        for key in options.only.split(","):
-            for number in range(options.rounds):
-                order = list(under_test.items())
-                for name, broker in order if number % 2 else reversed(order):
-                    figures = run(broker, SCENARIOS[key], options.seconds)
-                    found.setdefault(key, {}).setdefault(name, []).append(figures)
-            for name, rounds in found[key].items():
-                rate, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
-                sys.stdout.write(
-                    f"{SCENARIOS[key].about}: {name} {rate:,.0f} messages/s in transactions of {SIZE},"
-                    f" {cpu:.1f} us CPU each\n"
-                )
-                sys.stdout.flush()
     about = {
-        "commit": results.commit(),
-        "machine": results.machine(),
-        "versions": results.versions("rabbitmq" in under_test),
+        key: f"transactions of {SIZE}, {scenario.about}" for key, scenario in SCENARIOS.items()
     }
-    results.write(options.out, "transactions", {"rounds": found}, about)
+    parser = rounds.parser(__doc__, SCENARIOS)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    options = parser.parse_args()
+    rounds.compare(
+        "transactions",
+        options,
+        about,
+        lambda broker, key: run(broker, SCENARIOS[key], options.seconds),
+    )
 
 
 if __name__ == "__main__":
