@@ -249,6 +249,9 @@ def _add_vhost(command: Command, options: Options, ask: Ask) -> None:
 def _queues(command: Command, options: Options, ask: Ask) -> Any:
     """List queues: all, or with ``--online`` or ``--offline`` some; all are on this node (``--local``)."""
     found = ask(command.verb, {"vhost": options.vhost})
+    for row in found:
+        if row.get("type") == "quorum":  # it has one replica
+            row.update(leader=NODE, members=[NODE], online=[NODE] * (row.get("state") == "running"))
     if options.online == options.offline:
         return found
     return [row for row in found if (row.get("state") == "running") == options.online]

@@ -202,8 +202,9 @@ DELAYS = {
         _DELAY_QUEUE, "            self._recovering += count\n", ""
     ),
     "messages that are on their way are withdrawn": Mutant(
-        _DELAY_QUEUE, "if time_ms > now_ms]", "if True]"
+        _DELAY_QUEUE, "if time_ms > now_ms and seq", "if seq"
     ),
+    "messages that were purged are withdrawn": Mutant(_DELAY_QUEUE, " and seq >= purged_below", ""),
     "the queue outlives its exchange": Mutant(
         _DELAY_QUEUE, "and not self._has_exchange():", "and False:"
     ),

@@ -183,6 +183,7 @@ class FakeAdmin:
         self.asked: list[tuple[Any, ...]] = []
         self.notices: list[str] = []
         self.users: dict[str, list[str]] = {"guest": ["administrator"]}
+        self.queues = [dict(row) for row in QUEUES]
         self.facts = dict(ABOUT)
         self.down: list[dict[str, Any]] = []
         self.limits: list[dict[str, Any]] = []
@@ -252,7 +253,7 @@ class FakeAdmin:
 
     async def list_queues(self, vhost: str) -> list[dict[str, Any]]:
         self.asked.append(("list_queues", {"vhost": vhost}))
-        return QUEUES
+        return self.queues
 
     async def list_connections(self) -> list[dict[str, Any]]:
         return [{"user": "guest", "protocol": [0, 9, 1], "ssl": False}]

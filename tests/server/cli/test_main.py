@@ -13,7 +13,7 @@ import pytest
 import leveret
 from leveret.server.cli.actions import ACTIONS
 from leveret.server.cli.checks import CHECKS
-from leveret.server.cli.commands import COMMANDS
+from leveret.server.cli.commands import COMMANDS, NODE
 from leveret.server.cli.life import LIFE
 from leveret.server.cli.main import main
 from leveret.server.cli.reports import REPORTS
@@ -173,6 +173,19 @@ def test_queues_are_listed_as_rabbitmqctl_lists_them(
 
 def test_options_may_stand_before_the_verb(run: Any) -> None:
     assert run("ctl", "-s", "list_queues")[1] == "lev.a\t2\nlev.b\t0\n"
+
+
+def test_a_quorum_queue_has_one_replica(run: Any, admin: Any) -> None:
+    admin.queues[0] |= {"type": "quorum", "state": "running"}
+
+    columns = ("name", "leader", "members", "online")
+    assert run("ctl", "-s", "list_queues", *columns)[1] == (
+        f"lev.a\t{NODE}\t[{NODE}]\t[{NODE}]\nlev.b\t\t\t\n"
+    )
+    assert run("ctl", "list_queues", *columns, "--formatter", "json")[1] == (
+        f'[\n{{"name":"lev.a","leader":"{NODE}","members":["{NODE}"],"online":["{NODE}"]}}'
+        '\n,{"name":"lev.b","leader":"","members":"","online":""}\n]\n'
+    )
 
 
 def test_the_vhost_of_a_list_is_passed_on(run: Any, admin: Any) -> None:
