@@ -21,7 +21,7 @@ from leveret.amqp.errors import CommandInvalid, PreconditionFailed
 from leveret.routing.exchange_type import Head, Matcher
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from leveret.amqp.tables import Table
     from leveret.routing.bindings import Binding
@@ -59,18 +59,10 @@ class DelayedMatcher(Matcher):
     uses_headers = True
 
     def __init__(self, arguments: Table, types: Mapping[str, ExchangeType]) -> None:
+        super().__init__(arguments)
         self.inner = _type_in(arguments, types)(arguments)
         self.per_message = self.inner.per_message
         self.queue: Any = None
-        super().__init__(arguments)
-
-    @property
-    def leaving(self) -> Container[Any]:
-        return self.inner.leaving
-
-    @leaving.setter
-    def leaving(self, leaving: Container[Any]) -> None:
-        self.inner.leaving = leaving
 
     def check(self, key: bytes, arguments: Table) -> None:
         self.inner.check(key, arguments)

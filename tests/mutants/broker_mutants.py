@@ -198,9 +198,6 @@ DELAYS = {
     "what is recovered has no times": Mutant(
         _DELAY_QUEUE, "self._schedule.add(times_ms.values(), times_ms)", "pass"
     ),
-    "what is published during recovery is not counted": Mutant(
-        _DELAY_QUEUE, "            self._recovering += count\n", ""
-    ),
     "messages that are on their way are withdrawn": Mutant(
         _DELAY_QUEUE, "if time_ms > now_ms and seq", "if seq"
     ),
@@ -232,8 +229,10 @@ DELAYS = {
     "every message with a delay waits": Mutant(
         _DELAYED, "delay_ms(head.headers) > 0", "delay_ms(head.headers)"
     ),
-    "a deleted queue of the inner type is found": Mutant(
-        _DELAYED, "self.inner.leaving = leaving", "pass"
+    "the inner type finds deleted queues": Mutant(
+        "routing/topology.py",
+        "for matcher in exchange.matchers:\n            matcher.leaving",
+        "for matcher in exchange.matchers[:1]:\n            matcher.leaving",
     ),
     "clients publish to delay queues": Mutant(
         "routing/router.py", " and not name.startswith(QUEUE_PREFIX)", ""

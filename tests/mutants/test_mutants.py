@@ -175,7 +175,7 @@ PARTS = {
         "",
         broker_mutants.DELAYS,
         suite(
-            "broker", "queue/delays/delay_queue", "queue/delays/schedule", "vhost/delayed_exchanges"
+            "broker", "queue/delays/schedule", "queue/delays/delay_queue", "vhost/delayed_exchanges"
         )
         + suite("routing", "delayed"),
         Mutant("routing/delayed.py", "DELAYED_TYPE: Final", "DELAYED_TYPE: Final"),

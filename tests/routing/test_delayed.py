@@ -176,3 +176,17 @@ def test_the_names_of_delay_queues_lead_back() -> None:
     assert exchange_of(queue_of("")) == ""
     assert exchange_of("amq.delayed") is None
     assert exchange_of("x") is None
+
+
+@pytest.mark.parametrize("inner", ["x-consistent-hash", "x-modulus-hash", "x-random"])
+def test_types_that_choose_a_target_choose_none_that_is_leaving(inner: str) -> None:
+    topology: Topology[Queue] = Topology()
+    topology.add_exchange(exchange(inner))
+    for name in ("stays", "leaves"):
+        topology.add_queue(name, Queue())
+        topology.bind("x", QUEUE, name, b"1", {})
+    topology.remove_queue("leaves")  # its binding is there until the removal's next step
+
+    for number in range(50):
+        routed = route(topology, topology.exchanges["x"], [b"%d" % number], head())
+        assert routed.queues == [topology.queues["stays"]]

@@ -165,7 +165,6 @@ class DelayQueue(GenServer):
             first, safe = self._backing.publish(
                 messages, persistent, times_ms, size_bytes, False, msg_no
             )
-            self._recovering += count
         else:
             first, safe = self._backing.publish_delivered(
                 messages, persistent, times_ms, size_bytes, msg_no

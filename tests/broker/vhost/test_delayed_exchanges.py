@@ -128,6 +128,7 @@ def test_an_exchange_that_is_declared_again_gets_what_waits(rig: Rig, client: Cl
     client.ask(1, delayed(durable=True))
     consume(client)
     publish(client, 500, b"new")
+    assert client.bodies() == []
     rig.jump(2)
 
     assert client.bodies() == [b"new", b"m"]

@@ -18,6 +18,7 @@ from leveret.broker.queue.delays.schedule import seq_of
 from leveret.core.limits import LETTERS_IN_FLIGHT, TURN_MESSAGES
 from leveret.core.message import origin_of
 from leveret.queue_backing.actor import StoreResumes
+from leveret.queue_backing.api import Confirmed, Refused
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.exchange import Exchange
@@ -304,6 +305,23 @@ class StoredRig(DelayRig):
             assert self.entry.backing is not None
             self.runtime.send(self.entry.backing, StoreResumes())
             self.settle()
+
+
+def test_what_is_not_on_the_disk_yet_is_confirmed_later() -> None:
+    rig = StoredRig(is_late=False)
+    channel = rig.channel()
+    rig.index.route(1, [delayed(1_000)] * 2)
+    rig.runtime.send(
+        rig.queue, mail.Publish([delayed(1_000)] * 2, True, [(channel.ref, 2, 99, 7)], None, 1)
+    )
+    rig.settle()
+    assert channel.take(mail.Confirm) == []
+
+    rig.runtime.send(rig.queue, Confirmed([(0, 1)]))
+    rig.runtime.send(rig.queue, Refused([(1, 1)]))
+
+    found = [(each.ok, each.ranges) for each in channel.take(mail.Confirm)]
+    assert found == [(True, [(7, 1)]), (False, [(8, 1)])]
 
 
 @pytest.mark.parametrize("is_late", [False, True])
