@@ -469,9 +469,9 @@ class AmqQueue(GenServer):
         """Drop or dead-letter expired messages from the head; return whether those were all."""
         now_ms, letters = int(self.runtime.clock.wall_s() * 1000), self._dead_letters()
         start = partial(self.start_bulk_timer, message=_DROP_EXPIRED)
-        dropped = self._expiry.drop_expired(self._backing, letters, now_ms, start)
+        dropped = self._expiry.drop_expired(self._backing, letters, now_ms, start, self._entry)
         self._ready -= dropped.count
-        if letters is not None:  # damaged messages are gone as well
+        if letters is not None or dropped.count:  # damaged messages are gone as well
             self._ready = self._backing.len()
         self.charge(dropped.count)
         if dropped.head is None or not expired_at(now_ms)(dropped.head):
@@ -487,7 +487,8 @@ class AmqQueue(GenServer):
 
     def _channel_record(self, channel: Ref) -> ChannelRecord:
         if self._consumers is None:
-            self._consumers = Consumers(self.ref, self._entry.settings.single_active_consumer)
+            is_single = self._entry.settings.single_active_consumer
+            self._consumers = Consumers(self.ref, is_single, self.runtime.clock.monotonic_s)
             self._dispatch = Dispatch(
                 self.runtime, self.ref, self._entry.durable, self._backing, self._expiry
             )

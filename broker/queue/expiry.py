@@ -22,6 +22,7 @@ from leveret.queue_backing.api import Dropped
 if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
     from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
+    from leveret.broker.queue.registry import QueueEntry
     from leveret.core.clock import Clock
     from leveret.queue_backing.api import Predicate, QueueOperations
 
@@ -90,10 +91,24 @@ class MessageExpiry:
         letters: DeadLetters | None,
         now_ms: int,
         start_timer: StartTimer,
+        entry: QueueEntry,
     ) -> Dropped:
-        """Drop or dead-letter a turn's worth of expired messages from the head; time the head that stays."""
-        if letters is None:
+        """Drop or dead-letter a turn's worth of expired messages from the head; time the head that stays.
+
+        Messages are read to be dropped only while the firehose of the queue's vhost is told of them.
+        """
+        firehose = entry.vhost.firehose if entry.vhost is not None else None
+        if letters is None and firehose is None:
             dropped = backing.dropwhile(expired_at(now_ms), TURN_MESSAGES)
+        elif letters is None:
+            fetched, head = backing.fetchwhile(
+                expired_at(now_ms), TURN_MESSAGES, LETTER_BYTES_IN_FLIGHT
+            )
+            if fetched.seqs:
+                assert firehose is not None
+                firehose.died(entry.name, EXPIRED, fetched.messages, is_dropped=True)
+                backing.ack(fetched.seqs)
+            dropped = Dropped(len(fetched.seqs), head, fetched.pending)
         else:
             room = letters.room()
             fetched, head = backing.fetchwhile(expired_at(now_ms), room, LETTER_BYTES_IN_FLIGHT)

@@ -54,8 +54,10 @@ class StoreHolder(Protocol):
 class Tracing(Protocol):
     """The firehose of a vhost, as queues use it."""
 
-    def died(self, queue: str, reason: bytes, messages: list[Message]) -> None:
-        """Messages of a queue were dead-lettered."""
+    def died(
+        self, queue: str, reason: bytes, messages: list[Message], is_dropped: bool = False
+    ) -> None:
+        """Messages of a queue were dead-lettered, or dropped."""
 
 
 class Surroundings(Protocol):

@@ -5,8 +5,8 @@ the message's, and its headers tell the rest. Channels hand over batches (``publ
 until the publisher of the node's own messages has time for them (``next``). What waits is bounded; batches beyond that
 are counted and dropped, so that the firehose holds no client up.
 
-Settlements and dead-letterings are told too, with the key ``settle.QUEUE`` and no body. Those of copies are not, since
-they would be copies again.
+Settlements, dead-letterings and expiries are told too, with the key ``settle.QUEUE`` and no body. Those of copies are
+not, since they would be copies again.
 
 A vhost whose firehose is off has none, and costs its channels one look per batch.
 
@@ -92,7 +92,7 @@ class Settled(Protocol):
 
 
 class _Settlement(Struct, eq=False):
-    """Deliveries of one queue that a client has settled at once, or messages that were dead-lettered.
+    """Deliveries of one queue that a client has settled at once, or messages that died.
 
     Attributes:
         client: None where messages died by themselves.
@@ -174,11 +174,14 @@ class Firehose:
                 self._tell(_Settlement(subject, outcome, len(seqs), client, channel))
         self._wake()
 
-    def died(self, queue: str, reason: bytes, messages: list[Message]) -> None:
-        """Take messages of a queue that were dead-lettered."""
+    def died(
+        self, queue: str, reason: bytes, messages: list[Message], is_dropped: bool = False
+    ) -> None:
+        """Take messages of a queue that were dead-lettered, or dropped."""
         count = sum([not is_copy(message) for message in messages])
         if count:
-            self._tell(_Settlement(_settlement_of(queue), b"dead-letter", count, reason=reason))
+            outcome = b"drop" if is_dropped else b"dead-letter"
+            self._tell(_Settlement(_settlement_of(queue), outcome, count, reason=reason))
             self._wake()
 
     def _tell(self, settlement: _Settlement) -> None:

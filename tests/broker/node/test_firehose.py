@@ -198,6 +198,35 @@ def test_dead_letters_are_told(client: Client, rig: Rig) -> None:
     }
 
 
+def test_messages_that_expire_are_told(client: Client, rig: Rig) -> None:
+    client.ask(1, m.QueueDeclare("dies", arguments={"x-message-ttl": ("I", 100)}))
+    client.publish(1, "dies", b"one", b"two")
+    rig.jump(1)
+
+    told = [each for each in copies(client) if each[0] == "settle.dies"]
+
+    assert [each[1].headers for each in told] == [
+        {
+            "outcome": ("S", b"drop"),
+            "count": ("I", 2),
+            "node": ("S", b"leveret@here"),
+            "vhost": ("S", b"/"),
+            "reason": ("S", b"expired"),
+        }
+    ]
+    assert ready(rig, "dies") == 0
+
+
+def test_copies_that_expire_are_not_told(client: Client, rig: Rig) -> None:
+    client.ask(1, m.QueueDeclare("short", arguments={"x-message-ttl": ("I", 100)}))
+    client.ask(1, m.QueueBind("short", "amq.rabbitmq.trace", "#"))
+    client.publish(1, "q", b"one")
+    rig.jump(1)
+
+    assert ready(rig, "short") == 0
+    assert not [each for each in copies(client) if each[0].startswith("settle.")]
+
+
 def test_dead_letters_of_copies_are_not_told(client: Client, rig: Rig) -> None:
     arguments: Any = {"x-dead-letter-exchange": ("S", b"amq.fanout"), "x-max-length": ("I", 1)}
     client.ask(1, m.QueueDeclare("short", arguments=arguments))

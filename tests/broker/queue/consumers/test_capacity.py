@@ -9,6 +9,7 @@ import pytest
 from leveret.broker.queue.consumers.capacity import CYCLES_S, Capacity
 from leveret.broker.queue.consumers.consumers import Consumers
 from rigs.consumers import QUEUE, consume
+from rigs.queue_rig import Rig
 
 
 class Clock:
@@ -104,3 +105,20 @@ def test_a_queues_consumers_are_busy_from_a_refused_message_to_the_next_place() 
     assert consumers.capacity.now() == pytest.approx(0.5)
     assert consumers.settle("ch", b"c", [0])  # type: ignore[arg-type]
     assert not consumers.capacity.is_busy
+
+
+def test_a_queue_measures_by_the_clock_of_its_runtime() -> None:
+    rig = Rig()
+    channel = rig.channel()
+    channel.consume(b"c", prefetch=1)
+    channel.publish(b"0", b"1")
+    rig.settle()
+
+    rig.clock.jump(5.0)
+    busy = rig.info()["consumer_capacity"]
+    channel.ack(b"c", *[seq for _, seq, _ in channel.deliveries() if seq is not None])
+    channel.ack(b"c", *[seq for _, seq, _ in channel.deliveries() if seq is not None])
+    rig.clock.jump(5.0)
+
+    assert busy < 0.1
+    assert rig.info()["consumer_capacity"] > 0.9
