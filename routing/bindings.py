@@ -29,9 +29,11 @@ class Binding:
         target: the queue entry or the ``Exchange`` itself, for routes.
         is_durable: whether both ends are durable, so that the binding survives a restart.
         identity: equal for equal bindings of the same source.
+        decoded: the arguments, sorted by name, while the exchange takes the binding in; else None.
     """
 
     __slots__ = (
+        "decoded",
         "destination",
         "identity",
         "is_durable",
@@ -53,11 +55,12 @@ class Binding:
         self.kind, self.destination, self.key, _ = identity
         self.target = target
         self.is_durable = is_durable
+        self.decoded: Table | None = None
 
     @property
     def arguments(self) -> Table:
-        """The arguments, decoded now and sorted by name."""
-        return unpack(self.identity[3])
+        """The arguments, sorted by name; they are decoded now, unless they are at hand."""
+        return unpack(self.identity[3]) if self.decoded is None else self.decoded
 
     @property
     def arguments_bytes(self) -> int:

@@ -180,13 +180,16 @@ class Topology(Generic[QueueT]):
         exchange = self.exchange(source)
         target = self.queue(destination) if kind == QUEUE else self.exchange(destination)
         exchange.matcher.check(key, arguments)
+        arguments = dict(sorted(arguments.items()))
         identity = identity_of(kind, destination, key, arguments)
         if identity in exchange.bindings:
             return None
         is_durable = exchange.durable and target.durable
         binding = Binding(source, identity, target, is_durable)
         exchange.bindings[identity] = binding
+        binding.decoded = arguments
         exchange.matcher.add(binding)
+        binding.decoded = None
         exchange.exchange_bindings += kind == EXCHANGE
         self._incoming.setdefault((kind, destination), {})[binding] = None
         self.epoch += 1
