@@ -86,7 +86,7 @@ def _priorities(clients: Clients, count: int) -> None:
 
 
 class Scenario(NamedTuple):
-    """What is declared, and what is done with it."""
+    """Queues to declare, and the work that clients do with them."""
 
     about: str
     count: int
@@ -113,7 +113,7 @@ SCENARIOS = {
     ),
     "drop": Scenario("a queue of 1,000 drops its head", 300_000, {FIRST: _LIMIT}, _flood),
     "refuse": Scenario(
-        "a queue of 1,000 refuses what comes (reject-publish), with confirms",
+        "a queue of 1,000 refuses further messages (reject-publish), with confirms",
         300_000,
         {FIRST: {**_LIMIT, "x-overflow": ("S", b"reject-publish")}},
         _refused,

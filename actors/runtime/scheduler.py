@@ -45,7 +45,7 @@ _Rounds: TypeAlias = "deque[tuple[int, Callable[[], None]]]"  # due at this turn
 
 
 class Errand(Protocol):
-    """What has a place in the bulk queue and is no actor."""
+    """Work in the bulk queue that belongs to no actor's turn, such as a timer's mail."""
 
     def run(self) -> Cell | None:
         """Do it; return the actor that has its turn now, None when nobody has."""

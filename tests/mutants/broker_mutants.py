@@ -199,7 +199,7 @@ DELAYS = {
         _DELAY_QUEUE, "self._schedule.add(times_ms.values(), times_ms)", "pass"
     ),
     "messages that are on their way are withdrawn": Mutant(
-        _DELAY_QUEUE, "if time_ms > now_ms and seq", "if seq"
+        _DELAY_QUEUE, "if time_ms > due_ms and seq", "if seq"
     ),
     "messages that were purged are withdrawn": Mutant(_DELAY_QUEUE, " and seq >= purged_below", ""),
     "the queue outlives its exchange": Mutant(

@@ -1,1 +1,1 @@
-"""Dead letters: their headers, their publication, and those that no target has answered yet."""
+"""Dead letters: the source queue writes their headers, publishes them, and waits for the answers of the targets."""

@@ -67,4 +67,4 @@ class DelayRules:
         return origin
 
     def taken(self, messages: list[Message], reason: bytes) -> None:
-        """Tell nobody: the firehose gets what is published and delivered."""
+        """Do nothing: the firehose is told of publishes and deliveries only."""

@@ -1,4 +1,4 @@
-"""The calls that only delay queues answer: what waits, and what shall wait no longer."""
+"""Calls that only delay queues answer: they list, describe and withdraw waiting messages."""
 
 from __future__ import annotations
 

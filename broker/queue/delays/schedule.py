@@ -20,11 +20,16 @@ _SEQ: Final = (1 << _SEQ_BITS) - 1
 
 
 class Schedule:
-    """Seqs, each with the time when it is due, ms since 1970."""
+    """Seqs, each with the time when it is due, ms since 1970.
 
-    __slots__ = ("_heap", "_withdrawn")
+    Attributes:
+        taken_ms: no message that is due later has been taken as due.
+    """
+
+    __slots__ = ("_heap", "_withdrawn", "taken_ms")
 
     def __init__(self) -> None:
+        self.taken_ms = 0
         self._heap: list[int] = []
         self._withdrawn: set[int] = set()
 
@@ -47,7 +52,8 @@ class Schedule:
         for _ in range(limit):
             if not heap or heap[0] >= end:
                 break
-            seq = heappop(heap) & _SEQ
+            key = heappop(heap)
+            self.taken_ms, seq = max(self.taken_ms, key >> _SEQ_BITS), key & _SEQ
             if seq in withdrawn:
                 withdrawn.remove(seq)
             else:

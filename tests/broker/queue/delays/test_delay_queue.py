@@ -234,6 +234,20 @@ def test_messages_are_listed_and_withdrawn(rig: DelayRig) -> None:
     assert rig.runtime.call_inline(rig.queue, Withdraw([first])) == 0  # on its way
 
 
+def test_a_message_on_its_way_is_not_withdrawn_when_the_clock_is_set_back(rig: DelayRig) -> None:
+    target = rig.target()
+    put(rig, delayed(100))
+    ((seq, _, _),) = listed(rig)
+    rig.clock.jump(0.2)
+    letters = target.letters()
+
+    rig.clock.set_wall_s(rig.clock.wall_s() - 3_600)
+
+    assert rig.runtime.call_inline(rig.queue, Withdraw([seq])) == 0
+    target.answer(letters)
+    assert waiting(rig) == rig.info()["messages"] == 0
+
+
 def test_a_purge_forgets_all_that_waits(rig: DelayRig) -> None:
     target = rig.target()
     count = 3 * TURN_MESSAGES
