@@ -16,7 +16,7 @@ from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.server.control_client import ask
-from rigs.garbage import garbage
+from rigs.garbage import garbage_of_block
 from rigs.waiting import eventually
 
 CYCLES = 5
@@ -146,16 +146,11 @@ async def test_nothing_needs_the_cyclic_collector(tmp_path: Path) -> None:
     config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
     async with Broker(config) as broker:
         await cycle(broker, 20, 2)
-        garbage()
-        gc.disable()
-        try:
+        with garbage_of_block() as found:
             await cycle(broker, 200, 20, collect=False)
             await asyncio.to_thread(misbehave, tuple(broker.addresses[0]))
             await asyncio.to_thread(ask, tmp_path, "status", {}, 10.0)
             await all_have_gone(broker)
-            found = garbage()
-        finally:
-            gc.enable()
 
     assert found == Counter()
 
