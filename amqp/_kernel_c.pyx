@@ -20,6 +20,7 @@ those, in the order of their names; ``setup.py`` puts it in.
 
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
+    PyBytes_Check,
     PyBytes_CheckExact,
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,

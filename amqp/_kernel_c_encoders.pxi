@@ -43,7 +43,7 @@ cdef inline bint is_message(object message) noexcept:
     return (
         PyTuple_CheckExact(message)
         and PyTuple_GET_SIZE(message) == 3
-        and PyBytes_CheckExact(<object>PyTuple_GET_ITEM(message, 0))
+        and PyBytes_Check(<object>PyTuple_GET_ITEM(message, 0))  # it may be a BlindOrigin
         and PyBytes_CheckExact(<object>PyTuple_GET_ITEM(message, 1))
         and PyBytes_CheckExact(<object>PyTuple_GET_ITEM(message, 2))
     )

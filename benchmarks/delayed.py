@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import brokers
 import results
-from turn_peer import Peer, message
+from peer import Peer, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

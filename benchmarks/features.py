@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import rounds
+from peer import Peer, message
 from rounds import cpu_s
-from turn_peer import Peer, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import BasicConsume, ConfirmSelect, QueueDeclare, QueueDelete

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import rounds
+from peer import PERSISTENT, PLAIN, Peer, frames, message
 from rounds import cpu_s
-from turn_peer import PERSISTENT, PLAIN, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

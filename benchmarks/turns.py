@@ -8,12 +8,10 @@
     python benchmarks/turns.py --check                  # exit 1 when one is over 50 ms
     python benchmarks/turns.py --out benchmarks/results --table docs/reference/turns.md
 
-Each operation gets a fresh ``leveret serve`` with its defaults (``turn_meter.py``) and is carried out over real
-sockets by this process (``turn_peer.py``). The table shows the longest iteration of the loop and the longest garbage
+Each operation gets a fresh ``leveret serve`` with its defaults (``meter.py``) and is carried out over real
+sockets by this process (``peer.py``). The table shows the longest iteration of the loop and the longest garbage
 collection, in milliseconds of CPU time, from the operation's beginning until the broker is idle again.
-``turn_topology.py``, ``turn_messages.py``, ``turn_letters.py``, ``turn_transactions.py``, ``turn_ends.py``,
-``turn_operators.py``, ``turn_listeners.py``, ``turn_plugins.py`` and ``turn_delays.py`` have the operations, a function
-each.
+The modules of ``operations/`` have the operations, a function each.
 """
 
 from __future__ import annotations
@@ -35,19 +33,21 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import brokers
 import results
-import turn_delays
-import turn_ends
-import turn_letters
-import turn_listeners
-import turn_messages
-import turn_operators
-import turn_plugins
 import turn_table
-import turn_topology
-import turn_transactions
-from turn_meter import FIGURES
-from turn_operations import Operation
-from turn_peer import Peer
+from meter import FIGURES
+from operations import (
+    delays,
+    ends,
+    letters,
+    listeners,
+    messages,
+    operators,
+    plugins,
+    topology,
+    transactions,
+)
+from operations.operation import Operation
+from peer import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,15 +60,15 @@ IDLE_S = 180.0
 SHOWN = 2  # iterations of an operation, with their stacks
 KERNEL, LOOP = "c", "asyncio"
 OPERATIONS: list[Operation] = [
-    *turn_topology.OPERATIONS,
-    *turn_messages.OPERATIONS,
-    *turn_letters.OPERATIONS,
-    *turn_ends.OPERATIONS,
-    *turn_transactions.OPERATIONS,
-    *turn_operators.OPERATIONS,
-    *turn_listeners.OPERATIONS,
-    *turn_plugins.OPERATIONS,
-    *turn_delays.OPERATIONS,
+    *topology.OPERATIONS,
+    *messages.OPERATIONS,
+    *letters.OPERATIONS,
+    *ends.OPERATIONS,
+    *transactions.OPERATIONS,
+    *operators.OPERATIONS,
+    *listeners.OPERATIONS,
+    *plugins.OPERATIONS,
+    *delays.OPERATIONS,
 ]
 
 
@@ -176,7 +176,7 @@ def rig(scale: float, stacks: str = "", settings: str = "") -> Iterator[Rig]:
         (folder / "meter").write_bytes(bytes(FIGURES.size))
         (folder / "stacks").touch()
         (folder / "leveret.toml").write_text(settings + brokers.tls_settings(folder))
-        command = [sys.executable, str(Path(__file__).parent / "turn_meter.py"), name, "serve"]
+        command = [sys.executable, str(Path(__file__).parent / "meter.py"), name, "serve"]
         command += ["--listen", "127.0.0.1:0", "--listen", "amqps://127.0.0.1:0"]
         command += [
             "--listen",

@@ -7,6 +7,7 @@ first young pass (``docs/decisions/0003-messages-are-tuples.md``):
 
 * ``origin``: exchange and routing key of the basic.publish, ``shortstr shortstr``.
   They are also the last two arguments of basic.deliver, basic.get-ok and basic.return.
+  Of a message with ``BCC`` it is a ``BlindOrigin``, the same bytes with keys that nobody is shown.
 * ``head``: payload of the content header frame, ``class:u16 weight:u16 body_size:u64 flags:u16
   properties``. Stored as received and forwarded unchanged.
 * ``body``: the whole body, independent of its frames.
@@ -28,9 +29,37 @@ BODY: Final = 2
 LOST: Final[Message] = (b"", b"", b"")  # for a damaged content; a real origin is never empty
 
 
-def origin_of(exchange: bytes, routing_key: bytes) -> bytes:
-    """Return the ``origin`` of a message from its two parts, each at most 255 bytes."""
-    return b"%c%b%c%b" % (len(exchange), exchange, len(routing_key), routing_key)
+class BlindOrigin(bytes):
+    """The ``origin`` of a message that was published with ``BCC``.
+
+    Attributes:
+        blind_keys: the keys of ``BCC``. Dead letters and delayed messages are routed by them, too.
+    """
+
+    blind_keys: tuple[bytes, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return self.blind_keys == blind_keys_of(other) and bytes.__eq__(self, other) is True
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = bytes.__hash__
+
+
+def origin_of(exchange: bytes, routing_key: bytes, *blind_keys: bytes) -> bytes:
+    """Return the ``origin`` of a message from its parts, exchange and routing key of at most 255 bytes."""
+    origin = b"%c%b%c%b" % (len(exchange), exchange, len(routing_key), routing_key)
+    if not blind_keys:
+        return origin
+    blind = BlindOrigin(origin)
+    blind.blind_keys = blind_keys
+    return blind
+
+
+def blind_keys_of(origin: object) -> tuple[bytes, ...]:
+    """Return the keys of ``BCC`` that an ``origin`` has."""
+    return origin.blind_keys if isinstance(origin, BlindOrigin) else ()
 
 
 def exchange_and_key(origin: bytes) -> tuple[bytes, bytes]:

@@ -9,6 +9,7 @@ loaded once, when the first broker of the process starts. ``leveret.interceptors
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,7 @@ from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.routing.exchange import register_type
 from leveret.server.auth_http import http_backend
-from leveret.server.config.config import INTERNAL
+from leveret.server.config.config import INTERNAL, LINK_SEPARATOR
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
@@ -68,14 +69,16 @@ def load_access(config: Config, clock: Clock) -> Access:
     if config.auth_backends == (INTERNAL,):
         return Access(config.loopback_users)
     installed = {entry.name: entry for entry in entry_points(group=AUTH_BACKENDS)}
-    chain: list[AuthBackend | None] = []
-    for name in config.auth_backends:
-        if name == INTERNAL:
-            chain.append(None)
-        elif name == "http":
-            chain.append(http_backend(config))
-        else:
-            chain.append(_made(_found(installed, name, AUTH_BACKENDS)))
+    links = [each.split(LINK_SEPARATOR) for each in config.auth_backends]
+    backends: dict[str, AuthBackend | None] = {INTERNAL: None}
+    for name in itertools.chain.from_iterable(links):
+        if name not in backends:
+            is_http = name == "http"
+            found = (
+                http_backend(config) if is_http else _made(_found(installed, name, AUTH_BACKENDS))
+            )
+            backends[name] = found
+    chain = [(backends[link[0]], backends[link[-1]]) for link in links]
     return OutsideAccess(
         chain, clock, config.auth_cache_s, config.auth_timeout_s, config.loopback_users
     )

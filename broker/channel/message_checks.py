@@ -16,6 +16,7 @@ from leveret.amqp.tables import type_name
 from leveret.core.limits import TTL_MS_MAX
 
 if TYPE_CHECKING:
+    from leveret.amqp.tables import Table
     from leveret.broker.vhost.access import User
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
@@ -60,22 +61,24 @@ def parse_expiration(text: str) -> int:
     raise PreconditionFailed(start + reason)
 
 
-def checked_keys(routing_key: bytes, seen: Examined) -> tuple[list[bytes], bool]:
-    """Return routing key, CC and BCC, and whether BCC is there; PreconditionFailed: no arrays."""
-    keys = [routing_key]
+def checked_keys(routing_key: bytes, seen: Examined) -> tuple[list[bytes], list[bytes] | None]:
+    """Return routing key and CC, and BCC, None if it is not there; PreconditionFailed: no arrays."""
     if not seen.may_have_cc:
-        return keys, False
+        return [routing_key], None
     headers = seen.headers or {}
-    for name in ("CC", "BCC"):
-        field = headers.get(name)
-        if field is None:
-            continue
-        if field[0] != "A":
-            raise PreconditionFailed(
-                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(field)}}}'
-            )
-        keys += [value for kind, value in field[1] if kind == "S"]
-    return keys, "BCC" in headers
+    copies, blind = _keys_in(headers, "CC"), _keys_in(headers, "BCC")
+    return [routing_key, *(copies or ())], blind
+
+
+def _keys_in(headers: Table, name: str) -> list[bytes] | None:
+    field = headers.get(name)
+    if field is None:
+        return None
+    if field[0] != "A":
+        raise PreconditionFailed(
+            f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(field)}}}'
+        )
+    return [value for kind, value in field[1] if kind == "S"]
 
 
 def without_bcc(head: bytes) -> bytes:

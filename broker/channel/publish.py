@@ -37,7 +37,7 @@ from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
 from leveret.broker.queue.store_writes import write_for
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
-from leveret.core.message import Message
+from leveret.core.message import Message, exchange_and_key, origin_of
 from leveret.routing.router import Routed
 
 if TYPE_CHECKING:
@@ -66,12 +66,20 @@ _NOT_THERE: Final = ("starting", "deleted")
 
 # Target queues, persistent, expiration in ms, reply keys in CC and BCC.
 _Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None, Sequence[bytes]]"
+# The head to store, and the origin where it is another; what a message must share with its neighbours; whether equal
+# ones may differ.
+_Looked: TypeAlias = "tuple[bytes, bytes | None, _Key, bool]"
 
 
 class _Examined(Struct, eq=False):
-    """A message whose own route is not complete yet: its header as it is stored, and its properties."""
+    """A message whose own route is not complete yet: its header as it is stored, and its properties.
+
+    Attributes:
+        origin: with the keys of BCC; None: the message's own.
+    """
 
     head: bytes
+    origin: bytes | None
     persistent: bool
     expiration_ms: int | None
     routed: Routed[QueueEntry]
@@ -198,8 +206,9 @@ class Publisher:
         """Take messages one by one; neighbours with equal targets and modes are sent together."""
         batch: list[Message] = []
         batch_key: _Key | None = None
+        head_bytes = 0  # as they came
         last_head: bytes | None = None
-        new_head = b""
+        new_head, new_origin = b"", None
         try:
             for position, message in enumerate(messages):
                 if self.work_left <= 0 and position:
@@ -210,22 +219,25 @@ class Publisher:
                     if looked is None:
                         self._route = route
                         return messages[position:]
-                    new_head, key, per_message = looked
+                    new_head, new_origin, key, per_message = looked
                     last_head = None if per_message else head
                     if key != batch_key:
-                        self._flush(route, batch, batch_key)
-                        batch, batch_key = [], key
+                        self._flush(route, batch, batch_key, head_bytes)
+                        batch, batch_key, head_bytes = [], key, 0
                         self.work_left -= _MAIL_WORK * len(key[0])
                 self.work_left -= 1 + len(key[0])
-                batch.append(message if new_head is head else (message[0], new_head, message[2]))
+                head_bytes += len(head)
+                if new_head is not head:
+                    message = (new_origin or message[0], new_head, message[2])  # noqa: PLW2901
+                batch.append(message)
                 if len(key[0]) > FAN_OUT_QUEUES:
                     return messages[position + 1 :] or None
         finally:
-            self._flush(route, batch, batch_key)
+            self._flush(route, batch, batch_key, head_bytes)
         return None
 
-    def _look(self, route: Route, head: bytes) -> tuple[bytes, _Key, bool] | None:
-        """Return the head to store, what its message must share with its neighbours, and whether equal ones may differ.
+    def _look(self, route: Route, head: bytes) -> _Looked | None:
+        """Look at a message's header.
 
         None: the message has a route of its own, which is too much work for this turn.
         """
@@ -242,17 +254,23 @@ class Publisher:
         if seen.reply_to == REPLY_TO:
             head = self._with_reply_key(head)
         expiration_ms = checked_properties(seen, self._session.user)
-        keys, has_bcc = checked_keys(route.routing_key, seen)
-        stored = without_bcc(head) if has_bcc else head
+        keys, blind = checked_keys(route.routing_key, seen)
+        origin = None
+        if blind is not None:
+            head = without_bcc(head)
+            origin = origin_of(*exchange_and_key(route.origin), *blind)
+            keys += blind
         if len(keys) == 1 and not route.needs_headers:
-            return stored, (route.queues, seen.persistent, expiration_ms, ()), False
+            return head, origin, (route.queues, seen.persistent, expiration_ms, ()), False
         routed = self._session.routes.again(route, keys, seen, self.work_left)
         self.work_left -= routed.work
         reply_keys: Sequence[bytes] = ()
         if not route.exchange.name:
             known = () if routed.queues else (route.routing_key,)  # ``_drop`` looks at that
             reply_keys = [key for key in sorted({*keys}.difference(known)) if is_reply_key(key)]
-        return self._looked(_Examined(stored, seen.persistent, expiration_ms, routed, reply_keys))
+        return self._looked(
+            _Examined(head, origin, seen.persistent, expiration_ms, routed, reply_keys)
+        )
 
     def _with_reply_key(self, head: bytes) -> bytes:
         """Return the head of a request, which tells where its replies go."""
@@ -260,7 +278,7 @@ class Publisher:
             raise PreconditionFailed("fast reply consumer does not exist")
         return properties.with_reply_to(head, self.reply_key)
 
-    def _looked(self, examined: _Examined) -> tuple[bytes, _Key, bool] | None:
+    def _looked(self, examined: _Examined) -> _Looked | None:
         routed = examined.routed
         if routed.rest is None:
             key = (
@@ -269,14 +287,13 @@ class Publisher:
                 examined.expiration_ms,
                 examined.reply_keys,
             )
-            return examined.head, key, routed.per_message
+            return examined.head, examined.origin, key, routed.per_message
         self._examined = examined
         return None
 
-    def _flush(self, route: Route, batch: list[Message], key: _Key | None) -> None:
+    def _flush(self, route: Route, batch: list[Message], key: _Key | None, head_bytes: int) -> None:
         if batch and key is not None:
             queues, persistent, expiration_ms, reply_keys = key
-            head_bytes = sum([len(head) for _, head, _ in batch])
             self._send(route, queues, batch, persistent, expiration_ms, head_bytes)
             for reply_key in reply_keys:
                 if self.collector is None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.channel.reply_consumers import Reply
 from leveret.broker.channel.session import Block
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
@@ -52,9 +51,7 @@ class Replies:
         if is_full and consumer.is_stalled:
             return
         consumer.is_stalled = False
-        reply = Reply(consumer, messages)
-        if not self._channel.runtime.send_now(consumer.channel, reply):
-            reply.waits()
+        self._session.reply_consumers.send(consumer, messages)
         if is_full:
             self._wait_for(consumer)
 

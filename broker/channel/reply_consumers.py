@@ -3,8 +3,8 @@
 Direct reply-to sends replies from channel to channel, without a queue. A client that consumes from
 ``amq.rabbitmq.reply-to`` gets a *reply consumer*, one per channel and without acknowledgements. Its key is
 ``amq.rabbitmq.reply-to.`` and a random token of 128 bits; requests that its channel publishes carry the key in their
-reply-to. Whoever knows the key may publish to it on the default exchange, from any vhost, as in RabbitMQ. Nothing is
-stored: replies for a consumer that is gone are dropped.
+reply-to. Whoever knows the key may publish to it on the default exchange, from any vhost, as in RabbitMQ; dead letters
+may go there, too. Nothing is stored: replies for a consumer that is gone are dropped.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from leveret.core.limits import UNSENT_BYTES_MAX
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.delivery_gate import DeliveryGate
     from leveret.broker.vhost.vhost import Client
     from leveret.core.message import Message
@@ -62,7 +63,8 @@ class ReplyConsumer(Struct, eq=False, weakref=True):
 class ReplyConsumers:
     """The reply consumers of a node by their keys, for as long as their channels keep them."""
 
-    def __init__(self) -> None:
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._by_key: WeakValueDictionary[bytes, ReplyConsumer] = WeakValueDictionary()
 
     def new(
@@ -82,6 +84,21 @@ class ReplyConsumers:
 
     def remove(self, consumer: ReplyConsumer) -> None:
         self._by_key.pop(consumer.key, None)
+
+    # For queues whose dead letters are replies (``queue.registry.ReplyAddresses``).
+
+    def is_address(self, key: bytes) -> bool:
+        return is_reply_key(key)
+
+    def deliver(self, key: bytes, messages: list[Message]) -> None:
+        consumer = self.find(key)
+        if consumer is not None and not consumer.is_full:
+            self.send(consumer, messages)
+
+    def send(self, consumer: ReplyConsumer, messages: list[Message]) -> None:
+        reply = Reply(consumer, messages)
+        if not self._runtime.send_now(consumer.channel, reply):
+            reply.waits()
 
 
 class Reply(Struct, eq=False):

@@ -63,6 +63,7 @@ class Connections(Generic[ReaderT]):
     """The open connections, by their readers, and the limits on them.
 
     Attributes:
+        cluster_name: returns the name of the cluster that clients are told.
         reply_consumers: of all channels.
         open_transactions: of all channels.
         turns: the order in which paused connections are read again.
@@ -78,13 +79,15 @@ class Connections(Generic[ReaderT]):
         vhosts: dict[str, VHost],
         alarms: Alarms,
         memory_limit_bytes: Callable[[], int],
+        cluster_name: Callable[[], str],
     ) -> None:
         self._runtime = runtime
         self.settings = settings
         self.access = access
         self._vhosts = vhosts
         self.alarms = alarms
-        self.reply_consumers = ReplyConsumers()
+        self.cluster_name = cluster_name
+        self.reply_consumers = ReplyConsumers(runtime)
         self.open_transactions = OpenTransactions(memory_limit_bytes)
         self.turns = ReadingTurns(runtime)
         self.readers: dict[Ref, ReaderT] = {}

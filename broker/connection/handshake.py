@@ -87,11 +87,11 @@ def is_protocol_header(data: bytes) -> bool:
     return data in _ACCEPTED
 
 
-def server_properties(settings: BrokerSettings) -> Table:
+def server_properties(settings: BrokerSettings, cluster_name: str) -> Table:
     """Return the table that connection.start announces; kombu looks for RabbitMQ's name in it."""
     properties: dict[str, Any] = {
         "capabilities": dict.fromkeys(_CAPABILITIES, True),
-        "cluster_name": settings.cluster_name,
+        "cluster_name": cluster_name,
         "copyright": "Copyright (c) the Leveret authors.",
         "information": "Licensed under the Apache License 2.0.",
         "platform": f"Python {platform.python_version()}",
@@ -140,7 +140,7 @@ class Handshake:
         return ConnectionStart(
             0,
             9,
-            server_properties(self._connections.settings),
+            server_properties(self._connections.settings, self._connections.cluster_name()),
             " ".join(self._mechanisms).encode(),
             b"en_US",
         )

@@ -123,11 +123,17 @@ class Node:
             self.vhosts,
             self.resources.alarms,
             lambda: self.resources.memory_limit_bytes,
+            lambda: self.cluster_name,
         )
         admission = Admission(self.vhosts)
         self.sockets = Sockets(runtime, self.connections, admission)
         self.admin_turn = asyncio.Lock()
         self._started_at_s = runtime.clock.wall_s()
+
+    @property
+    def cluster_name(self) -> str:
+        """The name of the cluster that clients are told: the global parameter, else that of the settings."""
+        return self.settings_rows.cluster_name or str(self.settings.cluster_name)
 
     def new_vhost(self, name: str, default_queue_type: str = "") -> VHost:
         """Return a vhost that is not among the node's yet.
@@ -136,6 +142,7 @@ class Node:
         """
         vhost = VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
         vhost.default_queue_type = default_queue_type
+        vhost.reply_addresses = self.connections.reply_consumers
         vhost.store.in_use = self.removals.get(name)
         return vhost
 

@@ -9,9 +9,8 @@ not durable               ``VariableQueue`` in RAM, until it is lazy or has to p
 with ``x-max-priority``   ``PriorityQueue`` of one variable queue for each priority
 ========================  ==========================================================================
 
-A node without a data directory has no stores; all its queues are in RAM. The priorities of a durable queue
-have numbers in the store that follow the queue's own. A queue with priorities that is not durable pages
-only if it was lazy from the start.
+A node without a data directory has no stores; all its queues are in RAM. The priorities of a queue have
+numbers in the store that follow the queue's own.
 """
 
 from __future__ import annotations
@@ -77,11 +76,10 @@ def _make(
     owner: BackingOwner,
 ) -> BackingQueue:
     levels = _levels(entry.settings)
-    has_number = bool(entry.queue_no or entry.transient_no)
-    if store is None or (levels > 1 and not has_number):
+    if store is None:
         return PriorityQueue([VariableQueue() for _ in range(levels)], priority_of)
     owner.use_memory_monitor(memory)
-    if has_number:
+    if entry.queue_no or entry.transient_no:
         # Mail on its way to an earlier pair is lost.
         store.queue_down(entry.route_no or queue_nos_of(entry)[0])
     queues = [_queue(entry, at, store, clock, metadata, owner) for at in range(levels)]

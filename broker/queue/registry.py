@@ -60,6 +60,16 @@ class Tracing(Protocol):
         """Messages of a queue were dead-lettered, or dropped."""
 
 
+class ReplyAddresses(Protocol):
+    """The reply consumers of the node (direct reply-to), as queues use them."""
+
+    def is_address(self, key: bytes) -> bool:
+        """Return whether a message with this key to the default exchange is a reply."""
+
+    def deliver(self, key: bytes, messages: list[Message]) -> None:
+        """Send messages to the consumer with this key, unless there is none, or it does not read what it has."""
+
+
 class Surroundings(Protocol):
     """A queue's vhost, as the queue itself knows it: where its dead letters go, and who is told of them."""
 
@@ -70,6 +80,8 @@ class Surroundings(Protocol):
 
     @property
     def firehose(self) -> Tracing | None: ...
+    @property
+    def reply_addresses(self) -> ReplyAddresses | None: ...
 
 
 class QueueEntry:

@@ -25,8 +25,9 @@ from msgspec import Struct
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.properties import Properties, decode_properties, head_of
 from leveret.broker.mail import OwnMessage
+from leveret.broker.queue.dead_letters.death_headers import carbon_copies
 from leveret.core.limits import FIREHOSE_BYTES_MAX, FIREHOSE_MESSAGES_MAX, SHORTSTR_BYTES_MAX
-from leveret.core.message import exchange_and_key
+from leveret.core.message import blind_keys_of, exchange_and_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -245,9 +246,10 @@ class Firehose:
         exchange, key = exchange_and_key(origin)
         client = batch.client
         properties = _decoded(head)
+        keys = [key, *carbon_copies(properties.headers or {}), *blind_keys_of(origin)]
         headers: Table = {
             "exchange_name": ("S", exchange),
-            "routing_keys": ("A", [("S", key), *_copies(properties.headers)]),
+            "routing_keys": ("A", [("S", each) for each in keys]),
             "properties": ("F", _table(properties)),
             "node": _text(self._node),
         }
@@ -289,14 +291,6 @@ def _decoded(head: bytes) -> Properties:
         return decode_properties(head)
     except SyntaxError_:  # in a property that nobody had to read before
         return Properties()
-
-
-def _copies(headers: Table | None) -> list[Field]:
-    """Return the keys of CC; those of BCC are no longer in the message."""
-    field = (headers or {}).get("CC")
-    if field is None or field[0] != "A":
-        return []
-    return [each for each in field[1] if each[0] == "S"]
 
 
 def _table(properties: Properties) -> Table:

@@ -10,14 +10,17 @@ with them. Questions that are equal are asked once. A back end that fails, or ta
 ``timeout_s``, counts as a refusal, which is not kept. ``QUESTIONS_MAX`` may be open; more are refused.
 
 Logins go through the chain of the settings, in order, as in RabbitMQ: the first that knows user and password decides,
-and what the user may is asked there only.
+and what the user may is asked there only. A link of the chain may also have two back ends: one that knows the password,
+and one that knows what the user may. A user that either of them refuses is refused by the link.
+
+Differs from RabbitMQ: where the broker itself knows what the user may, tags of the other back end do not count.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.amqp.errors import NotAllowed
 from leveret.broker.script import Steps, Until
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from leveret.core.clock import Clock
 
 log = logger(__name__)
+
+Link: TypeAlias = "tuple[AuthBackend | None, AuthBackend | None]"
 
 QUESTIONS_MAX: Final = 1_000
 ANSWERS_MAX: Final = 10_000
@@ -45,7 +50,7 @@ class AuthBackend:
 
         Args:
             name: of the user.
-            password: None where a certificate has proved who the client is.
+            password: None where a certificate, or another back end, has proved who the client is.
             peer: the address of the client.
         """
         return None
@@ -186,14 +191,15 @@ class OutsideAccess(Access):
     """Access with users of back ends beside the broker's own.
 
     Args:
-        chain: in the order of the settings; None stands for the broker's own users.
+        chain: in the order of the settings, who knows the password and who knows what the user may; None stands for
+            the broker itself.
         cache_s: how long answers are kept.
         timeout_s: that a back end has for an answer.
     """
 
     def __init__(
         self,
-        chain: Sequence[AuthBackend | None],
+        chain: Sequence[Link],
         clock: Clock,
         cache_s: float,
         timeout_s: float,
@@ -287,13 +293,10 @@ class OutsideAccess(Access):
     ) -> None:
         login.outcome = LoginRefused(mechanism, f"user '{name}' - invalid credentials")
         try:
-            for backend in self._chain:
+            for link in self._chain:
                 try:
-                    if backend is None:
-                        user = super().log_in(name, password, mechanism, from_loopback, peer)()
-                    else:
-                        user = await self._asked(backend, name, password, mechanism, peer)
-                        self.check_address(name, mechanism, from_loopback)
+                    user = await self._user(link, name, password, mechanism, peer)
+                    self.check_address(name, mechanism, from_loopback)
                 except LoginRefused as refused:
                     login.outcome = refused
                 else:
@@ -302,9 +305,29 @@ class OutsideAccess(Access):
         finally:
             login.answered()
 
-    async def _asked(
-        self, backend: AuthBackend, name: str, password: bytes | None, mechanism: str, peer: str
+    async def _user(
+        self, link: Link, name: str, password: bytes | None, mechanism: str, peer: str
     ) -> User:
+        knows_password, knows_permissions = link
+        user = await self._asked(knows_password, name, password, mechanism, peer)
+        if knows_permissions is knows_password:
+            return user
+        permitted = await self._asked(knows_permissions, name, None, mechanism, peer)
+        if knows_permissions is None:
+            return permitted
+        return OutsideUser(name, user.tags | permitted.tags, knows_permissions, peer)
+
+    async def _asked(
+        self,
+        backend: AuthBackend | None,
+        name: str,
+        password: bytes | None,
+        mechanism: str,
+        peer: str,
+    ) -> User:
+        """Return the user as a back end knows it; without a password, which somebody else has verified."""
+        if backend is None:
+            return super().log_in(name, password, mechanism, True, peer)()
         try:
             async with asyncio.timeout(self._timeout_s):
                 tags = await backend.login(name, password, peer)

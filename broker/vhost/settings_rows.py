@@ -18,6 +18,7 @@ from leveret.metadata.tables import (
     VhostRow,
 )
 
+CLUSTER_NAME: Final = "cluster_name"
 _TABLES: Final = (VhostRow, PolicyRow, ParameterRow, GlobalParameterRow)
 
 
@@ -53,6 +54,13 @@ class SettingsRows:
 
     def global_parameters(self) -> list[GlobalParameterRow]:
         return [row for row in self._rows.values() if isinstance(row, GlobalParameterRow)]
+
+    @property
+    def cluster_name(self) -> str | None:
+        """The global parameter of this name; None: it is not set."""
+        row = self._rows.get((GlobalParameterRow, (CLUSTER_NAME,)))
+        value = row.value if isinstance(row, GlobalParameterRow) else None
+        return value if isinstance(value, str) else None
 
     def vhost(self, name: str) -> VhostRow:
         row = self._rows.get((VhostRow, (name,)))

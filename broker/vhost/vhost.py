@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
     from leveret.amqp.tables import Table
+    from leveret.broker.queue.registry import ReplyAddresses
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.firehose import Firehose
     from leveret.broker.vhost.metadata_writer import MetadataWriter
@@ -98,6 +99,7 @@ class VHost:
             not look for them.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         firehose: gets copies of all messages; None while it is off.
+        reply_addresses: where dead letters go that are replies; None: there are no clients.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class VHost:
         self.default_queue_type = ""
         self.is_closing = False
         self.firehose: Firehose | None = None
+        self.reply_addresses: ReplyAddresses | None = None
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():

@@ -10,9 +10,10 @@
 * ``msg_no`` is ``boot_epoch << 40 | counter``: never used twice, growing within a file.
 * ``ts_ms`` is when it was taken in, for replays; nothing depends on it.
 * ``magic`` helps to find the next record behind a damaged one.
-* ``meta`` is msgpack ``[exchange, [routing_key...], guid or nil, head, [queue_no...]]``: enough to
-  read a segment, or to save a store, with nothing else at hand. ``head`` is the payload of the
-  content header frame as received; the queues are all that routing chose, each by its route number.
+* ``meta`` is msgpack ``[exchange, [routing_key, blind_key...], guid or nil, head, [queue_no...]]``: enough to
+  read a segment, or to save a store, with nothing else at hand. Blind keys are those of ``BCC``. ``head`` is the
+  payload of the content header frame as received, but for ``BCC``; the queues are all that routing chose, each by
+  its route number.
 
 A queue with priorities keeps the rows of each under a number of its own, its own number plus the
 priority. Messages are routed to the queue, and a batch has one route whatever the priorities in it, so
@@ -30,7 +31,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgpack
 
 from leveret.amqp.properties import examine
-from leveret.core.message import Message, exchange_and_key
+from leveret.core.message import Message, blind_keys_of, exchange_and_key
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import Extend
 
@@ -82,7 +83,8 @@ class Meta:
 def pack_meta(origin: bytes, head: bytes, queue_nos: QueueNos, guid: bytes | None = None) -> bytes:
     """Return the meta of messages with this origin and head (``core.message``)."""
     exchange, key = exchange_and_key(origin)
-    packed: bytes = _packer.pack((exchange, (key,), guid, head, queue_nos))
+    keys = (key, *blind_keys_of(origin))
+    packed: bytes = _packer.pack((exchange, keys, guid, head, queue_nos))
     return packed
 
 

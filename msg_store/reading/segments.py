@@ -143,8 +143,7 @@ class SegmentReader:
         """Return both; messages of one publisher share them, as when they came."""
         if packed != self._last_meta:
             meta = unpack_meta(packed)
-            key = meta.routing_keys[0] if meta.routing_keys else b""
-            origin = origin_of(meta.exchange, key)
+            origin = origin_of(meta.exchange, *(meta.routing_keys or (b"",)))
             self._last_origin = origin if origin != self._last_origin else self._last_origin
             self._last_head, self._last_meta = meta.head, packed
         return self._last_origin, self._last_head

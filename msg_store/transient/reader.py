@@ -101,7 +101,7 @@ def _parts_of(incarnation: int) -> Callable[[bytes], tuple[bytes, bytes]]:
             meta = unpack_meta(packed)
             if meta.queue_nos != (incarnation,):
                 raise Corrupt(f"a record of {meta.queue_nos} where {incarnation} is expected")
-            parts = shared[packed] = (origin_of(meta.exchange, meta.routing_keys[0]), meta.head)
+            parts = shared[packed] = (origin_of(meta.exchange, *meta.routing_keys), meta.head)
         return parts
 
     return parts_of

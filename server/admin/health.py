@@ -80,7 +80,7 @@ class HealthAdmin:
             "product_name": settings.product,
             "product_version": settings.product_version,
             "python_version": platform.python_version(),
-            "cluster_name": settings.cluster_name,
+            "cluster_name": node.cluster_name,
             "os": f"{platform.system()} {platform.release()}",
             "pid": os.getpid(),
             "alarms": list(resources.alarms.raised),

@@ -139,6 +139,7 @@ class NodeAdmin:
             "set_global_parameter": parameters.set_global_parameter,
             "clear_global_parameter": parameters.clear_global_parameter,
             "list_global_parameters": parameters.list_global_parameters,
+            "set_cluster_name": parameters.set_cluster_name,
             "ping": health.ping,
             "stop": health.stop,
             "set_log_level": health.set_log_level,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.broker.vhost.settings_rows import CLUSTER_NAME
 from leveret.metadata.definitions import OPERATOR_POLICY, VHOST_LIMITS
 from leveret.metadata.tables import GlobalParameterRow, ParameterRow
 from leveret.routing.json_terms import pairs, term
@@ -142,16 +143,24 @@ class ParameterAdmin:
         """Set a parameter of the whole broker; the value is JSON.
 
         Returns:
-            A line that the parameter has no effect.
+            A line that the parameter has no effect, unless it is ``cluster_name``.
         """
         row = GlobalParameterRow(name, parsed_json(value))
         check_storable(row)
+        if name == CLUSTER_NAME and not (isinstance(row.value, str) and row.value):
+            raise invalid([f"{name} should be a name, actually was {term(row.value)}"])
         node = self._node
         async with node.admin_turn:
             await node.metadata.write([row])
             node.settings_rows.put(row)
         audit("global parameter set name=%s by=%s", name)
-        return [f"global parameter '{name}' is kept and has no effect"]
+        return (
+            [] if name == CLUSTER_NAME else [f"global parameter '{name}' is kept and has no effect"]
+        )
+
+    async def set_cluster_name(self, name: str) -> None:
+        """Set the name of the cluster that clients are told from now on."""
+        await self.set_global_parameter(CLUSTER_NAME, as_json(name))
 
     async def clear_global_parameter(self, name: str) -> None:
         node = self._node

@@ -323,6 +323,12 @@ _VHOSTS: Final = (
         shown="name value",
     ),
     Command(
+        "set_cluster_name",
+        "set the name of the cluster that clients are told",
+        "Setting cluster name to {name} ...",
+        "name",
+    ),
+    Command(
         "set_policy",
         "make or replace a policy; DEFINITION is JSON",
         _SETTING_POLICY.format("policy"),

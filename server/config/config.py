@@ -30,6 +30,7 @@ TLS_LOGIN_NAMES: Final = ("distinguished_name", "common_name", "subject_alternat
 TLS_SAN_TYPES: Final = ("dns", "ip", "email", "uri")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 INTERNAL: Final = "internal"  # the back end that is the broker's own users
+LINK_SEPARATOR: Final = "/"
 HTTP_METHODS: Final = ("get", "post")
 MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
@@ -148,7 +149,8 @@ class Config(BrokerSettings):
         log_file_level: of that file; None: ``log_level``.
         log_exchange_level: of the lines published to ``amq.rabbitmq.log``; None: ``log_level``.
         interceptors: names of plug-ins that see and may change messages, in this order.
-        auth_backends: who logs users in, in this order: ``internal``, ``http`` or names of plug-ins.
+        auth_backends: who logs users in, in this order: ``internal``, ``http`` or names of plug-ins;
+            ``http/internal``: the first knows passwords, the second what users may.
         auth_cache_s: how long answers of back ends other than ``internal`` are kept.
         auth_timeout_s: how long such an answer may take; within ``handshake_s``.
         auth_http_method: of the requests of ``http``: ``get`` or ``post``.
@@ -200,6 +202,10 @@ class Config(BrokerSettings):
     def _check_auth(self) -> None:
         if not self.auth_backends:
             raise SettingError("auth_backends", "is empty; nobody could log in")
+        for each in self.auth_backends:
+            link = each.split(LINK_SEPARATOR)
+            if len(link) > 2 or not all(link):
+                raise _refusal("auth_backends", each, "a name, or two as in http/internal")
         _within("auth_cache_s", self.auth_cache_s, 1, 86_400)
         _within("auth_timeout_s", self.auth_timeout_s, 0.1, 3_600)
         if self.auth_http_method not in HTTP_METHODS:

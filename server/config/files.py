@@ -25,6 +25,7 @@ from leveret.server.config.config import (
     AMQPS,
     DEFAULT_LISTEN,
     INTERNAL,
+    LINK_SEPARATOR,
     Address,
     Config,
     SettingError,
@@ -283,10 +284,11 @@ _BACKENDS: Final = {
 
 
 def _auth_backends(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
-    """Return the back ends in the order of their numbers."""
-    found: dict[int, str] = {}
+    """Return the back ends in the order of their numbers; one of ``authn`` and ``authz`` alone stands for both."""
+    found: dict[int, dict[str, str]] = {}
     for name, line in lines.items():
-        if not name.isdigit():
+        number, _, what = name.partition(".")
+        if not number.isdigit() or what not in {"", "authn", "authz"}:
             text = f'{path}:{line.number}: "{line.key}" is a key of RabbitMQ\'s that Leveret lacks'
             raise ConfigError(text)
         if line.value not in _BACKENDS:
@@ -294,8 +296,17 @@ def _auth_backends(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
             raise ConfigError(
                 f'{path}:{line.number}: {line.key} is "{line.value}"; allowed: {allowed}'
             )
-        found[int(name)] = _BACKENDS[line.value]
-    return tuple(found[number] for number in sorted(found))
+        link = found.setdefault(int(number), {})
+        if link and not (what and link.keys() <= {"authn", "authz"}):
+            raise ConfigError(f"{path}:{line.number}: {line.key} is given twice")
+        link[what] = _BACKENDS[line.value]
+    return tuple(_link(found[number]) for number in sorted(found))
+
+
+def _link(named: dict[str, str]) -> str:
+    one = next(iter(named.values()))
+    both = [named.get("authn", one), named.get("authz", one)]
+    return LINK_SEPARATOR.join(dict.fromkeys(both))
 
 
 COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] = {

@@ -55,6 +55,7 @@ def test_deliveries_are_numbered_and_carry_origin_head_and_body(kernel: Any) -> 
         message(b"two"),
         message(b"", origin_of(b"amq.topic", b"a.b")),
         message(b"four", properties=b"\x10\x00\x02"),
+        message(b"five", origin_of(b"amq.topic", b"a.b", b"blind")),
     ]
 
     wire = kernel.deliveries(7, b"ctag", 1 << 33, 0, FRAME_MAX, messages)
@@ -65,6 +66,7 @@ def test_deliveries_are_numbered_and_carry_origin_head_and_body(kernel: Any) -> 
         (7, "ctag", first + 1, False, "", "key", 3, [3], b"two"),
         (7, "ctag", first + 2, False, "amq.topic", "a.b", 0, [], b""),
         (7, "ctag", first + 3, False, "", "key", 4, [4], b"four"),
+        (7, "ctag", first + 4, False, "amq.topic", "a.b", 4, [4], b"five"),
     ]
 
 

@@ -146,6 +146,24 @@ def test_copies_are_routed_by_all_keys(channel: Channel, declare: Declare) -> No
     assert letter.properties["headers"]["x-death"][0]["reason"] == "expired"
 
 
+def test_blind_copies_are_routed_again_at_each_death(channel: Channel, declare: Declare) -> None:
+    blind = [declare("blind"), declare("also")]
+    queue = declare("q", dead_letter_exchange="")
+
+    channel.publish(queue, "x", headers={"BCC": blind, "CC": ["nowhere"]})
+
+    for each in blind:
+        assert arrived(channel, each).properties["headers"] == {"CC": ["nowhere"]}
+    for count in (1, 2):
+        reject(channel, queue)
+        for each in blind:
+            headers = arrived(channel, each).properties["headers"]
+            assert "BCC" not in headers
+            (table,) = headers["x-death"]
+            assert table["count"] == count
+            assert table["routing-keys"] == [queue, "nowhere"]
+
+
 def test_an_own_key_takes_the_place_of_all_keys(channel: Channel, pair: tuple[str, str]) -> None:
     queue, grave = pair
     channel.publish(queue, "x", headers={"CC": ["elsewhere"], "BCC": ["nowhere"], "h": 1})

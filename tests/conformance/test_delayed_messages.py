@@ -75,6 +75,18 @@ def test_a_message_comes_when_it_is_due_as_it_was(channel: Channel, delayed: Dec
     assert (properties["content_type"], properties["priority"]) == ("t/x", 3)
 
 
+def test_copies_and_blind_copies_come_when_it_is_due(channel: Channel, delayed: Declare) -> None:
+    x = delayed()
+    for key in ("k", "cc", "bcc"):
+        bound(channel, x, key)
+
+    publish(channel, x, SOON_MS, headers={"CC": ["cc"], "BCC": ["bcc"]})
+
+    events = channel.deliveries(3)
+    assert [event.routing_key for event in events] == ["k"] * 3
+    assert [set(event.properties["headers"]) for event in events] == [{"x-delay", "CC"}] * 3
+
+
 def test_messages_come_in_the_order_in_which_they_are_due(
     channel: Channel, delayed: Declare
 ) -> None:

@@ -320,6 +320,21 @@ def test_a_reply_key_in_cc_gets_a_copy(requester: Channel, channel: Channel, que
     assert [channel.get(queue).body for _ in range(2)] == [b"both", b"queue"]
 
 
+def test_dead_letters_may_be_replies(requester: Channel, channel: Channel, queue: str) -> None:
+    key = _key(requester, channel, queue)
+    own = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": key, "x-message-ttl": 0}
+    source = channel.ok("queue.declare", exclusive=True, arguments=own).queue
+
+    for body in ("one", "two"):
+        channel.publish(source, body, headers={"a": body})
+
+    replies = requester.deliveries(2)
+    assert [(each.routing_key, each.body) for each in replies] == [(key, b"one"), (key, b"two")]
+    (death,) = replies[1].properties["headers"]["x-death"]
+    assert (death["queue"], death["reason"], death["count"]) == (source, "expired", 1)
+    assert replies[1].properties["headers"]["a"] == "two"
+
+
 def test_other_exchanges_do_not_lead_to_a_consumer(
     requester: Channel, channel: Channel, queue: str
 ) -> None:

@@ -67,12 +67,13 @@ def test_a_publish_to_the_default_exchange(channel: Channel, queue: str, traced:
 
 
 def test_a_publish_that_no_queue_gets(channel: Channel, traced: str, name: str) -> None:
-    channel.publish(name, "body", exchange="amq.direct", headers={"CC": ["cc"]})
+    copied = {"CC": ["cc"], "BCC": ["bcc"]}
+    channel.publish(name, "body", exchange="amq.direct", headers=copied)
 
     headers = copy_of(channel, traced, "publish.amq.direct").properties["headers"]
 
     assert headers["routed_queues"] == []
-    assert headers["routing_keys"] == [name, "cc"]
+    assert headers["routing_keys"] == [name, "cc", "bcc"]
     assert headers["properties"] == {"headers": {"CC": ["cc"]}}
 
 

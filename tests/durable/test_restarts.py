@@ -196,6 +196,24 @@ def test_priorities_are_kept(tmp_path: Path, end: Any) -> None:
 
 
 @ENDS
+def test_dead_letters_go_to_blind_copies_after_a_restart(tmp_path: Path, end: Any) -> None:
+    blind = pika.BasicProperties(delivery_mode=2, headers={"BCC": ["copy"]})
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        channel.queue_declare("copy", durable=True)
+        channel.queue_declare("q", durable=True, arguments={"x-dead-letter-exchange": ""})
+        publish(channel, "q", range(1), blind)
+        publish(channel, "q", range(1, 2))
+        end(broker)
+
+    with node(tmp_path) as broker, channel_of(broker) as channel:
+        assert [number for number, _ in drain(channel, "copy")] == [0]
+        for _ in range(2):
+            channel.basic_reject(channel.basic_get("q")[0].delivery_tag, requeue=False)
+        wait_until(lambda: channel.queue_declare("q", passive=True).method.message_count == 2)
+        assert [number for number, _ in drain(channel, "copy")] == [0]
+
+
+@ENDS
 def test_what_a_restart_brings_back_expires_in_its_time(tmp_path: Path, end: Any) -> None:
     with node(tmp_path) as broker, channel_of(broker) as channel:
         channel.queue_declare("q", durable=True)

@@ -13,6 +13,7 @@ import pytest
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.entry import EXPIRY_MS, MESSAGE, SEQ
+from leveret.core.message import BODY
 from leveret.queue_backing.actor import BackingActor, StoreResumes
 from leveret.queue_backing.api import BackingQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
@@ -90,6 +91,27 @@ def beginning(
     return Subject(queue, lambda first_msg_no, _: first_msg_no, [], begin)
 
 
+def priorities(levels: list[VariableQueue]) -> PriorityQueue:
+    return PriorityQueue(levels, lambda message: len(message[BODY]) % len(levels))
+
+
+def beginning_priority(target: float, mode: Any = "default") -> Subject:
+    """A queue with priorities that is not durable: with each ``begin`` another of them pages."""
+    rigs = [VariableRig(SMALL, is_durable=False) for _ in range(3)]
+    for rig in rigs:
+        rig.index.forgets = False
+    queue = priorities([rig.queue for rig in rigs])
+    left = rigs.copy()
+
+    def begin() -> None:
+        if left:
+            rig = left.pop(1 % len(left))
+            rig.set_target(target)
+            rig.queue.set_queue_mode(mode)
+
+    return Subject(queue, lambda first_msg_no, _: first_msg_no, [], begin)
+
+
 def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
     rng = random.Random(f"{limits} {target} {mode}")
     bench = StoreBench(rng, rdq_file_bytes=500, checkpoint_rows=10, room_bytes=100_000)
@@ -143,6 +165,9 @@ KINDS: dict[str, Callable[[], Subject]] = {
     "beginning, all on disk, late": lambda: beginning(SMALL, 0, is_late=True),
     "beginning, lazy": lambda: beginning(SMALL, 2, "lazy"),
     "beginning, lazy, late": lambda: beginning(SMALL, 2, "lazy", is_late=True),
+    "beginning, priorities, paging": lambda: beginning_priority(2),
+    "beginning, priorities, all on disk": lambda: beginning_priority(0),
+    "beginning, priorities, lazy": lambda: beginning_priority(2, "lazy"),
     "by way of its actor": driven,
     "stored": lambda: stored(Limits(), float("inf")),
     "stored, paging": lambda: stored(SMALL, 2),
@@ -156,7 +181,9 @@ class Run:
 
     def __init__(self, rng: random.Random, kind: str) -> None:
         self.rng = rng
-        self.model = VariableQueue()
+        self.model: Any = VariableQueue()
+        if "priorities" in kind:
+            self.model = priorities([VariableQueue() for _ in range(3)])
         self.real, self.route, self.indexes, self.begin = KINDS[kind]()
         self.can_be_safe = kind == "memory"
         self.can_persist = self.begin is None  # else it is not durable
@@ -277,8 +304,9 @@ class Run:
 
     def check(self) -> None:
         queue = getattr(self.real, "queue", self.real)
-        if isinstance(queue, VariableQueue):
-            check(queue)
+        for each in getattr(queue, "_levels", [queue]):
+            if isinstance(each, VariableQueue):
+                check(each)
 
 
 @pytest.mark.parametrize("may_change_mode", [False, True])

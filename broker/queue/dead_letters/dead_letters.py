@@ -8,8 +8,9 @@ exchange, or if it does not exist, the caller drops them.
 channel with confirms, and the message is acked when all queues that it was routed to have it, on the disk where they
 are durable. So after a crash at any time it is in the source or in all its targets, perhaps in both. These count as
 answers: no queue, a cycle, a target that is deleted, a target that refuses the letter because it is full
-(``x-overflow``). These do not: a disk that takes nothing for now (the target keeps the letter, and answers later), and
-a target that crashes (it is sent the letter again). RabbitMQ's classic queues publish without confirms.
+(``x-overflow``), and a client that waits for a reply (direct reply-to), to which letters go at most once. These do not:
+a disk that takes nothing for now (the target keeps the letter, and answers later), and a target that crashes (it is
+sent the letter again). RabbitMQ's classic queues publish without confirms.
 
 **Bounds.** ``LETTERS_IN_FLIGHT`` and ``LETTER_BYTES_IN_FLIGHT`` limit what a source has under way. Rejected messages
 beyond them wait as unacked ones; expired ones and those above a limit wait at the head of the queue, where they are not
@@ -135,6 +136,7 @@ class _Letter(Struct, eq=False):
     head: bytes
     persistent: bool
     targets: Sequence[QueueEntry]
+    reply_keys: Sequence[bytes]
     is_shared: bool
 
 
@@ -358,8 +360,10 @@ class DeadLetters:
             dead = heads.letter(origin, head)
             known = like.get(id(dead.headers))
             if known is not None:
-                new_origin, targets = known[1].origin, known[1].targets
-                letter = _Letter(new_origin, dead.head, dead.persistent, targets, True)
+                _, other = known
+                letter = _Letter(
+                    other.origin, dead.head, dead.persistent, other.targets, other.reply_keys, True
+                )
                 return letter, _LIKE_WORK
             work = _HEAD_WORK + len(dead.head)
             name = self._rules.exchange
@@ -377,11 +381,19 @@ class DeadLetters:
         if self._rules.finds_cycles:
             targets = self._without_cycles(targets, dead)
         new_origin = self._rules.origin(origin, dead.keys[0])
+        reply_keys = sorted({key for key in dead.keys if self._is_reply(key)})
         is_shared = not routed.per_message
-        letter = _Letter(new_origin, dead.head, dead.persistent, targets, is_shared)
+        letter = _Letter(new_origin, dead.head, dead.persistent, targets, reply_keys, is_shared)
         if is_shared and not routed.needs_headers:
             like[id(dead.headers)] = dead.headers, letter
         return letter, work + len(targets)
+
+    def _is_reply(self, key: bytes) -> bool:
+        """Whether letters with this key go to a client that waits for a reply (direct reply-to)."""
+        vhost = self._entry.vhost
+        if self._rules.exchange != "" or vhost is None or vhost.reply_addresses is None:
+            return False
+        return vhost.reply_addresses.is_address(key)
 
     def _without_cycles(self, targets: list[QueueEntry], dead: DeadLetter) -> list[QueueEntry]:
         """Leave out the targets that the letter has come round to without having been rejected."""
@@ -411,6 +423,11 @@ class DeadLetters:
         seqs = dead.seqs[start : start + len(messages)]
         self._waiting_count -= len(messages)
         self._waiting_bytes -= bytes_of(dead.messages[start : start + len(messages)])
+        vhost = self._entry.vhost
+        for key in shared.reply_keys:
+            assert vhost is not None
+            assert vhost.reply_addresses is not None
+            vhost.reply_addresses.deliver(key, messages)
         batch = LetterBatch(messages, seqs, shared.persistent, shared.targets)
         self._flight.begin(batch)
         if len(shared.targets) > FAN_OUT_QUEUES:
@@ -536,4 +553,7 @@ def _append(entry: Entry, entries: list[Entry]) -> list[Entry]:
 
 
 def _go_together(one: _Letter, other: _Letter) -> bool:
-    return one is other or (one.persistent == other.persistent and one.targets == other.targets)
+    if one is other:
+        return True
+    is_alike = one.persistent == other.persistent and one.reply_keys == other.reply_keys
+    return is_alike and one.targets == other.targets

@@ -19,7 +19,6 @@ tables and more it takes loops that a consumer's rejections drive for cycles, an
 end. Here the order is that of the deaths.
 Where a client has put something else than tables into ``x-death``, or a ``count`` that is no
 integer, RabbitMQ's queue crashes; here such entries stay as they are, and such a count begins again.
-Keys of BCC are forgotten when a message is published; RabbitMQ routes its dead letters by them too.
 
 Sans-IO.
 """
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.properties import Properties, examine, head_of, with_table, without_expiration
 from leveret.amqp.tables import S64_MAX, encode_table
-from leveret.core.message import exchange_and_key
+from leveret.core.message import blind_keys_of, exchange_and_key
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Field, Table
@@ -132,6 +131,8 @@ class Deaths:
         if self._routing_key is not None:
             keys = [self._routing_key]
             headers.pop(_CC, None)
+        else:
+            keys = [*keys, *blind_keys_of(origin)]
         return headers, encode_table(headers, rewritten=True), keys
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from leveret.broker.queue.dead_letters.death_headers import DeadLetter, Deaths
 from leveret.core.limits import SHORTSTR_BYTES_MAX
-from leveret.core.message import origin_of
+from leveret.core.message import blind_keys_of, origin_of
 
 if TYPE_CHECKING:
     from leveret.broker.queue.registry import QueueEntry
@@ -63,7 +63,9 @@ class DeathRules:
         return Deaths(_encoded(self._entry.name), reason, time_s, key)
 
     def origin(self, origin: bytes, key: bytes) -> bytes:
-        return origin_of(_encoded(self.exchange or ""), key[:SHORTSTR_BYTES_MAX])
+        keeps_keys = self._entry.settings.dead_letter_routing_key is None
+        blind_keys = blind_keys_of(origin) if keeps_keys else ()
+        return origin_of(_encoded(self.exchange or ""), key[:SHORTSTR_BYTES_MAX], *blind_keys)
 
     def taken(self, messages: list[Message], reason: bytes) -> None:
         """Tell the firehose of messages that died."""

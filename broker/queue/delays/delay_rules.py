@@ -1,12 +1,11 @@
 """The messages of a delay queue when they are due: they are published as they are to the exchange of the queue.
 
-They are routed by their key and those of CC, and with the delay negated, so that neither this exchange nor another on
-the way delays them again. As in RabbitMQ 3.10.8 with its plug-in only the routing sees that: consumers get the header
-``x-delay`` as it was published.
+They are routed by their key and those of CC and BCC, and with the delay negated, so that neither this exchange nor
+another on the way delays them again. As in RabbitMQ 3.10.8 with its plug-in only the routing sees that: consumers get
+the header ``x-delay`` as it was published.
 
-Differs from RabbitMQ: keys of BCC, which are forgotten when a message is published, do not count when it is due. A
-message that is dead-lettered to an exchange that delays is delayed there, each time; in RabbitMQ it is if it has not
-been delayed before.
+Differs from RabbitMQ: a message that is dead-lettered to an exchange that delays is delayed there, each time; in
+RabbitMQ it is if it has not been delayed before.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from leveret.broker.queue.dead_letters.death_headers import (
     carbon_copies,
     head_without,
 )
-from leveret.core.message import exchange_and_key
+from leveret.core.message import blind_keys_of, exchange_and_key
 from leveret.routing.delayed import DELAY, delay_ms, exchange_of
 
 if TYPE_CHECKING:
@@ -43,7 +42,8 @@ class DelayHeads:
         except SyntaxError_:
             bare = head_without(head)
             return DeadLetter(bare, [key], {}, persistent=False, routed_as=bare)
-        keys, routed_as = [key, *carbon_copies(headers)], head
+        keys = [key, *carbon_copies(headers), *blind_keys_of(origin)]
+        routed_as = head
         if delay := delay_ms(headers):
             headers[DELAY] = ("l", -delay)
             routed_as = with_headers(head, headers)

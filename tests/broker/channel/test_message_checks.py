@@ -99,15 +99,16 @@ def keys(*names: str) -> tuple[str, list[tuple[str, bytes]]]:
 @pytest.mark.parametrize(
     ("headers", "expected"),
     [
-        (None, ([b"k"], False)),
-        ({}, ([b"k"], False)),
-        ({"other": ("S", b"x")}, ([b"k"], False)),
-        ({"CC": keys("a", "b")}, ([b"k", b"a", b"b"], False)),
-        ({"BCC": keys("c")}, ([b"k", b"c"], True)),
-        ({"CC": keys("a"), "BCC": keys("c")}, ([b"k", b"a", b"c"], True)),
-        ({"CC": keys()}, ([b"k"], False)),
-        ({"CC": ("A", [("S", b"a"), ("I", 5)])}, ([b"k", b"a"], False)),
-        ({"cc": keys("a")}, ([b"k"], False)),
+        (None, ([b"k"], None)),
+        ({}, ([b"k"], None)),
+        ({"other": ("S", b"x")}, ([b"k"], None)),
+        ({"CC": keys("a", "b")}, ([b"k", b"a", b"b"], None)),
+        ({"BCC": keys("c")}, ([b"k"], [b"c"])),
+        ({"CC": keys("a"), "BCC": keys("c")}, ([b"k", b"a"], [b"c"])),
+        ({"CC": keys()}, ([b"k"], None)),
+        ({"CC": ("A", [("S", b"a"), ("I", 5)])}, ([b"k", b"a"], None)),
+        ({"BCC": keys()}, ([b"k"], [])),
+        ({"cc": keys("a")}, ([b"k"], None)),
     ],
 )
 def test_cc_and_bcc_add_routing_keys(headers: object, expected: object) -> None:

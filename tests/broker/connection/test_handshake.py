@@ -94,7 +94,7 @@ def test_all_may_come_in_one_piece(rig: Rig) -> None:
 
 
 def test_the_server_calls_itself_what_it_is_told_to() -> None:
-    table = server_properties(BrokerSettings(product="P", product_version="7", cluster_name="c@h"))
+    table = server_properties(BrokerSettings(product="P", product_version="7"), "c@h")
 
     assert table["product"] == ("S", b"P")
     assert table["version"] == ("S", b"7")

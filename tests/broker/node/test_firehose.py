@@ -102,14 +102,16 @@ def test_a_publish_in_a_transaction_is_copied_at_once_and_once(client: Client) -
 
 
 def test_a_publish_that_goes_nowhere_is_copied(client: Client) -> None:
-    client.publish(1, "k", b"body", exchange="amq.direct", headers={"CC": ("A", [("S", b"cc")])})
+    copied: dict[str, Any] = {"CC": ("A", [("S", b"cc")]), "BCC": ("A", [("S", b"bcc")])}
+    client.publish(1, "k", b"body", exchange="amq.direct", headers=copied)
 
     [(key, properties, _)] = copies(client)
 
     assert key == "publish.amq.direct"
     assert properties.headers is not None
     assert properties.headers["routed_queues"] == ("A", [])
-    assert properties.headers["routing_keys"] == ("A", [("S", b"k"), ("S", b"cc")])
+    keys = [b"k", b"cc", b"bcc"]
+    assert properties.headers["routing_keys"] == ("A", [("S", key) for key in keys])
 
 
 @pytest.mark.parametrize("by", ["get", "consume"])

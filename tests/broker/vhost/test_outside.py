@@ -12,6 +12,7 @@ from leveret.amqp import methods as m
 from leveret.broker.vhost.outside import (
     QUESTIONS_MAX,
     AuthBackend,
+    Link,
     OutsideAccess,
     OutsideUser,
     Question,
@@ -76,16 +77,20 @@ def quiet() -> Rig:
 @pytest.fixture
 async def rig(quiet: Rig, company: Company) -> AsyncIterator[Rig]:
     """A broker that asks the company, then looks at its own users."""
-    rig = quiet
+    access = use(quiet, (company, company), (None, None))
+    yield quiet
+    await ended(access)
+
+
+def use(rig: Rig, *chain: Link) -> OutsideAccess:
     clock: VirtualClock = rig.clock
-    access = OutsideAccess([company, None], clock, 15.0, TIMEOUT_S)
+    access = OutsideAccess(chain, clock, 15.0, TIMEOUT_S)
     access.load(rig.store.load())
     node = rig.node
     node.access = node.connections.access = access
     for vhost in node.vhosts.values():
         vhost.access = access
-    yield rig
-    await ended(access)
+    return access
 
 
 async def ended(access: OutsideAccess) -> None:
@@ -429,7 +434,7 @@ async def test_an_operator_may_check_a_password(rig: Rig) -> None:
 
 
 async def test_equal_questions_are_asked_once_and_too_many_are_refused(company: Company) -> None:
-    access = OutsideAccess([company], VirtualClock(), 15.0, TIMEOUT_S)
+    access = OutsideAccess([(company, company)], VirtualClock(), 15.0, TIMEOUT_S)
     user = OutsideUser("ann", [], company, "127.0.0.1")
     company.gate.clear()
     for _ in range(2):
@@ -440,4 +445,63 @@ async def test_equal_questions_are_asked_once_and_too_many_are_refused(company: 
     assert not access.may(user, "/", "queue", "one more", "read")
     await asyncio.sleep(0)
     assert len(company.asked) == QUESTIONS_MAX
+    await ended(access)
+
+
+# Links of two back ends.
+
+
+class Directory(AuthBackend):
+    """Knows the passwords of ``guest`` and ``bob``, and gives them a tag."""
+
+    async def login(self, name: str, password: bytes | None, peer: str) -> Collection[str] | None:
+        return ["impersonator"] if (name, password) in {("guest", b"new"), ("bob", b"b")} else None
+
+
+class Rules(AuthBackend):
+    """Knows what ``guest`` and ``ann`` may, whoever has verified their passwords."""
+
+    async def login(self, name: str, password: bytes | None, peer: str) -> Collection[str] | None:
+        return ["policymaker"] if name in {"guest", "ann"} and password is None else None
+
+    async def may_enter(self, user: OutsideUser, vhost: str) -> bool:
+        return user.tags >= {"policymaker"}
+
+    async def may(
+        self, user: OutsideUser, vhost: str, kind: str, name: str, permission: str
+    ) -> bool:
+        return name == "allowed"
+
+
+@pytest.mark.parametrize(
+    ("link", "logins", "tags", "reply"),
+    [
+        ((Directory(), None), {("guest", "new")}, {"administrator"}, m.QueueDeclareOk),
+        ((None, Rules()), {("guest", "guest")}, {"administrator", "policymaker"}, m.ChannelClose),
+        (
+            (Directory(), Rules()),
+            {("guest", "new")},
+            {"impersonator", "policymaker"},
+            m.ChannelClose,
+        ),
+    ],
+    ids=["permissions here", "passwords here", "neither here"],
+)
+async def test_one_back_end_knows_passwords_and_another_what_users_may(
+    quiet: Rig, link: Link, logins: set[tuple[str, str]], tags: set[str], reply: type[m.Method]
+) -> None:
+    access = use(quiet, link)
+    tried = [("guest", "new"), ("guest", "guest"), ("bob", "b"), ("ann", "secret")]
+    clients = {login: await logged_in(quiet, *login) for login in tried}
+
+    said = {login: type(client.take()[-1]) for login, client in clients.items()}
+    assert {login for login in said if said[login] is m.ConnectionOpenOk} == logins
+    (client,) = (clients[login] for login in logins)
+    sessions = [each.session for each in quiet.node.connections.readers.values()]
+    (found,) = {each.user for each in sessions if each is not None}
+    assert found.tags == tags
+    client.send(1, m.ChannelOpen())
+    client.take()
+    assert type(await ask(quiet, client, m.QueueDeclare("allowed"))) is m.QueueDeclareOk
+    assert type(await ask(quiet, client, m.QueueDeclare("other"))) is reply
     await ended(access)

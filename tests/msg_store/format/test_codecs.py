@@ -22,9 +22,11 @@ u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 kinds = st.sampled_from([CRC32, CRC32C]).map(extender)
 short = st.binary(max_size=255)
 queue_nos = st.lists(u32, min_size=1, max_size=4).map(tuple)
-messages = st.tuples(
-    st.builds(origin_of, short, short), st.binary(max_size=40), st.binary(max_size=300)
+blind_keys = st.lists(st.binary(max_size=300), max_size=2)
+origins = st.builds(
+    lambda exchange, key, blind: origin_of(exchange, key, *blind), short, short, blind_keys
 )
+messages = st.tuples(origins, st.binary(max_size=40), st.binary(max_size=300))
 headers = st.builds(
     fh.FileHeader,
     magic=st.sampled_from([fh.RDQ_MAGIC, fh.JOURNAL_MAGIC]),

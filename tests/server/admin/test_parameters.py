@@ -186,6 +186,27 @@ async def test_a_parameter_of_the_broker_is_kept_and_told_to_have_no_effect(
     assert await admin.parameters.list_global_parameters() == []
 
 
+async def test_clients_are_told_the_name_of_the_cluster(tmp_path: Path) -> None:
+    async def told(broker: Broker) -> Any:
+        connection = await opened(broker)
+        await connection.close()
+        return connection.server_properties["cluster_name"][1].decode()
+
+    async with Broker(config(tmp_path)) as broker:
+        parameters, default = NodeAdmin(broker).parameters, await told(broker)
+        await parameters.set_cluster_name("a@b")
+        assert await told(broker) == "a@b"
+        for value in ("5", '""', "null"):
+            code, text = await refusal(parameters.set_global_parameter("cluster_name", value))
+            assert (code, text.partition("\n")[0]) == (69, "Validation failed")
+        assert await parameters.set_global_parameter("cluster_name", '"c"') == []
+    async with Broker(config(tmp_path)) as broker:
+        admin = NodeAdmin(broker)
+        assert await told(broker) == (await admin.health.about())["cluster_name"] == "c"
+        await admin.parameters.clear_global_parameter("cluster_name")
+        assert await told(broker) == default
+
+
 async def test_all_of_it_survives_restarts_and_goes_through_definitions(tmp_path: Path) -> None:
     async with Broker(config(tmp_path / "a")) as broker:
         admin = NodeAdmin(broker)

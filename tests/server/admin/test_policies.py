@@ -263,3 +263,32 @@ async def test_without_a_data_directory_a_lazy_queue_stays_in_memory() -> None:
         await declare(broker, "q", durable=True, arguments={"x-queue-mode": "lazy"})
 
         assert await modes(NodeAdmin(broker)) == {"q": ("", "lazy")}
+
+
+async def test_transient_priorities_are_paged_out_and_come_in_their_order(
+    broker: Broker, admin: NodeAdmin
+) -> None:
+    connection = await aio_pika.connect(broker.url)
+    async with connection:
+        channel = await connection.channel()
+        options: dict[str, Any] = {"exclusive": True, "arguments": {"x-max-priority": 2}}
+        queue = await channel.declare_queue("q", **options)
+        for number in range(9):
+            sent = aio_pika.Message(b"%d" % number, priority=number % 3)
+            await channel.default_exchange.publish(sent, "q")
+
+        await admin.policies.set_policy("/", "p", "q", LAZY, 0, "queues")
+
+        async def paged_out() -> int:
+            (row,) = await admin.vhosts.list_queues("/")
+            assert row["messages"] == 9
+            return int(row["messages_paged_out"])
+
+        for _ in range(100):
+            if await paged_out() == 9:
+                break
+            await asyncio.sleep(0)
+        assert await paged_out() == 9
+        got = [(await queue.get(no_ack=True)).body for _ in range(9)]
+
+    assert got == [b"2", b"5", b"8", b"1", b"4", b"7", b"0", b"3", b"6"]

@@ -55,6 +55,7 @@ ASKED = [
     (["clear_vhost_limits"], "clear_vhost_limits", {"vhost": "/"}, 'Clearing vhost "/" limits ...'),
     (["set_parameter", "-p", "/v", "c", "n", "1"], "set_parameter", {"vhost": "/v", "component": "c", "name": "n", "value": "1"}, 'Setting runtime parameter "n" for component "c" to "1" in vhost "/v" ...'),
     (["clear_parameter", "c", "n"], "clear_parameter", {"vhost": "/", "component": "c", "name": "n"}, 'Clearing runtime parameter "n" for component "c" on vhost "/" ...'),
+    (["set_cluster_name", "a@b"], "set_cluster_name", {"name": "a@b"}, "Setting cluster name to a@b ..."),
     (["set_global_parameter", "n", "1"], "set_global_parameter", {"name": "n", "value": "1"}, 'Setting global runtime parameter "n" to "1" ...'),
     (["clear_global_parameter", "n"], "clear_global_parameter", {"name": "n"}, 'Clearing global runtime parameter "n" ...'),
     (["purge_queue", "-p", "/v", "q"], "purge_queue", {"vhost": "/v", "name": "q"}, "Purging queue 'q' in vhost '/v' ..."),

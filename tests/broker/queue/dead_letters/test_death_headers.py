@@ -110,6 +110,23 @@ def test_copies_of_another_type_are_none() -> None:
     assert letter({"CC": ("A", [("S", b"x"), ("l", 5)])}).keys == [b"key", b"x"]
 
 
+def test_messages_that_differ_in_their_blind_keys_only_go_to_different_keys() -> None:
+    head = head_of(Properties(), 5)
+    deaths_now = Deaths(b"q", EXPIRED, 99, None)
+
+    for blind in ((), (b"a",), (b"b",), ()):
+        dead = deaths_now.letter(origin_of(b"ex", b"key", *blind), head)
+        assert dead.keys == [b"key", *blind]
+        assert dead.headers["x-death"][1][0][1]["routing-keys"] == ("A", [("S", b"key")])
+
+
+def test_an_own_key_replaces_the_blind_keys() -> None:
+    head = head_of(Properties(), 5)
+    origin = origin_of(b"ex", b"key", b"blind")
+
+    assert Deaths(b"q", EXPIRED, 99, b"own").letter(origin, head).keys == [b"own"]
+
+
 def test_where_it_has_been_ends_at_a_rejection() -> None:
     entries = [table("a"), table("b", MAXLEN), table("c", REJECTED), table("d")]
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from turn_operations import (
+from operations.operation import (
     CHANNELS,
     MANY,
     Operations,
@@ -17,7 +17,7 @@ from turn_operations import (
     named,
     open_channels,
 )
-from turn_peer import Peer, frames, message
+from peer import Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

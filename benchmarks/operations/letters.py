@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from turn_messages import headers_property
-from turn_operations import (
+from operations.messages import headers_property
+from operations.operation import (
     KINDS,
     MANY,
     MILLION,
@@ -22,7 +22,7 @@ from turn_operations import (
     take,
     wide,
 )
-from turn_peer import PERSISTENT, Peer, message
+from peer import PERSISTENT, Peer, message
 
 from leveret.amqp.methods import (
     BasicNack,

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turn_operations import MANY, MILLION, Operations, declare, exchange, fill, named, take, wide
-from turn_peer import Peer, message
+from operations.operation import (
+    MANY,
+    MILLION,
+    Operations,
+    declare,
+    exchange,
+    fill,
+    named,
+    take,
+    wide,
+)
+from peer import Peer, message
 
 from leveret.amqp.methods import QueueBind, QueueDeclare, QueueDelete
 from leveret.amqp.tables import encode_table

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from turn_operations import (
+from operations.operation import (
     CHANNELS,
     MANY,
     Operations,
@@ -19,7 +19,7 @@ from turn_operations import (
     open_channels,
     wide,
 )
-from turn_peer import PERSISTENT, Peer, frames, message
+from peer import PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from turn_operations import (
+from operations.operation import (
     KINDS,
     MANY,
     MILLION,
@@ -24,7 +24,7 @@ from turn_operations import (
     take,
     wide,
 )
-from turn_peer import PART, PERSISTENT, Peer, frames, message
+from peer import PART, PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

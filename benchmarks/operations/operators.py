@@ -6,7 +6,7 @@ import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
-from turn_operations import (
+from operations.operation import (
     CHANNELS,
     MANY,
     Operations,
@@ -17,7 +17,7 @@ from turn_operations import (
     named,
     open_channels,
 )
-from turn_peer import PERSISTENT, Peer, frames, message
+from peer import PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import BasicConsume, QueueDeclare
