@@ -79,7 +79,7 @@ MUTANTS = {
         _REPLIES, "            self._channel.watch(channel)\n", "            pass\n"
     ),
     "a busy channel hides what waits": Mutant(
-        _REPLIES, "            reply.waits()\n", "            pass\n"
+        _CONSUMERS, "            reply.waits()\n", "            pass\n"
     ),
     "what a busy channel has is not full": Mutant(
         _CONSUMERS, "gate.waiting_bytes + self", "self"
