@@ -101,9 +101,8 @@ def test_the_level_of_the_log_is_set_until_the_settings_are_read_again(
             "Error:\nlevel loud is not supported. "
             "Try one of debug, info, warning, error, critical, none\n"
         )
-        log = node.log.read_text()
-        assert "vhost added vhost=seen" in log
-        assert "vhost=unseen" not in log
+        wait_until(lambda: "vhost added vhost=seen" in node.log.read_text())
+        assert "vhost=unseen" not in node.log.read_text()
         assert ctl(node, "rotate_logs") == 69
     finally:
         stop_leveret(node)
