@@ -67,7 +67,7 @@ class ReplyAddresses(Protocol):
         """Return whether a message with this key to the default exchange is a reply."""
 
     def deliver(self, key: bytes, messages: list[Message]) -> None:
-        """Send messages to the consumer with this key, unless there is none, or it does not read what it has."""
+        """Send messages to the consumer with this key; drop them if it is gone, or reads too slowly."""
 
 
 class Surroundings(Protocol):

@@ -8,9 +8,9 @@ all generations frees both, and the allocator of large blocks (glibc) has to be 
 Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
 (``core/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
-slower. So they run in the idle process only, when memory was spare for a while, in different seconds, and less and
-less often while they gain nothing. Where there are many objects the collection frees the free lists only: it passes
-over *frozen* containers.
+slower. So they run in the idle process only, when memory was spare for a while, in different seconds, less and less
+often while they gain nothing, and seldom while there is some traffic. Where there are many objects the collection
+frees the free lists only: it passes over *frozen* containers.
 
 After a burst many arenas hold one or two objects that the broker makes anew every second, such as timers. A round
 empties the free lists, so some of these are made elsewhere next time. While rounds gain an arena they follow soon.
@@ -41,7 +41,9 @@ GAIN_BYTES: Final = (
 )  # an arena: what is made anew every second has left it, and may leave others
 PAUSE_S_MAX: Final = 16.0  # after rounds that gain nothing
 IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memory
+SERVING_SHARE: Final = 0.05  # of a processor; in a less busy process clients hardly do anything
 ROUND_SHARE: Final = 0.02  # of the time
+SERVING_ROUND_SHARE: Final = 0.002  # so that rounds delay fewer than one message in a hundred
 BLOCKS_MAX: Final = 400_000  # collected in some 20 ms; a broker without clients has 170,000
 
 
@@ -62,6 +64,7 @@ class SpareMemory:
         self._steps: Iterator[None] | None = None  # of the round under way
         self._took_s = 0.0
         self._pause_s = LOOK_S
+        self._round_share = ROUND_SHARE
         self._from_s = 0.0
         self._is_spare = False
         self._looked_s = self._worked_s = 0.0
@@ -76,7 +79,10 @@ class SpareMemory:
 
     def look(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
-        is_idle = worked_s - self._worked_s < IDLE_SHARE * (now_s - self._looked_s)
+        busy_s, elapsed_s = worked_s - self._worked_s, now_s - self._looked_s
+        is_idle = busy_s < IDLE_SHARE * elapsed_s
+        is_serving = busy_s >= SERVING_SHARE * elapsed_s
+        self._round_share = SERVING_ROUND_SHARE if is_serving else ROUND_SHARE
         self._looked_s, self._worked_s = now_s, worked_s
         try:
             used_bytes = self._machine.used_bytes()
@@ -115,7 +121,7 @@ class SpareMemory:
         gain_bytes = before_bytes - (self._machine.used_bytes() or 0)
         self._pause_s = LOOK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
         pause_s = SPARE_S if gain_bytes >= BURST_BYTES else self._pause_s
-        self._from_s = self._looked_s + max(pause_s, self._took_s / ROUND_SHARE)
+        self._from_s = self._looked_s + max(pause_s, self._took_s / self._round_share)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 def garbage_of_block() -> Iterator[Counter[str]]:
     """Count the objects made in the block that only the cyclic collector finds.
 
-    The objects are Leveret's and asyncio's transports. What is older than the block is set aside: the brokers of other
-    tests, which somebody may still have held, do not count.
+    Only Leveret's objects and asyncio's transports count. Objects older than the block do not: other tests' brokers may
+    be garbage by then.
     """
     found: Counter[str] = Counter()
     gc.collect()

@@ -190,7 +190,7 @@ class DelayQueue(GenServer):
     # Messages that are due.
 
     def _go_on(self) -> None:
-        """Schedule recovered messages; when all are scheduled, ack purged ones and publish those that are due."""
+        """Do the next piece of work: schedule recovered messages; then ack purged ones; then publish due ones."""
         if self._is_deleted:
             return
         if self._recovering:

@@ -459,7 +459,7 @@ class Directory(AuthBackend):
 
 
 class Rules(AuthBackend):
-    """Knows what ``guest`` and ``ann`` may, whoever has verified their passwords."""
+    """Grants ``guest`` and ``ann`` their permissions; another back end verifies their passwords."""
 
     async def login(self, name: str, password: bytes | None, peer: str) -> Collection[str] | None:
         return ["policymaker"] if name in {"guest", "ann"} and password is None else None

@@ -132,6 +132,18 @@ def test_rounds_that_take_long_are_few(process: Process, monkeypatch: pytest.Mon
     assert process.spare.rounds == 2  # 7 s each, 2 % of the time
 
 
+def test_rounds_are_few_while_there_is_traffic(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.005)
+    process.machine.bytes = BURST_BYTES
+    for _ in range(60):  # each round gains an arena
+        process.machine.spare_bytes = 2 * spare_memory.GAIN_BYTES
+        process.passes(1, worked=spare_memory.SERVING_SHARE + 0.1)
+
+    assert process.spare.rounds == 3  # 0.035 s each, 0.2 % of the time
+
+
 def test_a_machine_that_does_not_tell_is_asked_another_time(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
