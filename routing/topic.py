@@ -202,10 +202,10 @@ class TopicMatcher(Matcher):
         """Put the targets of all patterns that match any of the keys into ``found``."""
         if len(keys) > FEW_KEYS:
             return NEEDS_WALK
-        self._looked = 0
+        self._looked = looked = 0
         for key in keys:
             words = words_of(key)
-            self._looked += len(words)
+            looked += len(words)
             state = self._start or self._started()
             for word in words:
                 state = state.ways.get(word) or state.always or self._way(state, word)
@@ -216,7 +216,7 @@ class TopicMatcher(Matcher):
                 targets = self._merge(state)
             if targets:
                 found.update(targets)
-        return self._looked
+        return looked + self._looked
 
     def walk(
         self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]

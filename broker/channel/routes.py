@@ -147,28 +147,28 @@ class Routes:
 
     def _keep(self, method: bytes, found: Route) -> None:
         """Cache a complete route; a list of queues that is cached already is shared with it."""
-        if len(found.queues) >= _SHARED_QUEUES:
-            queues = tuple(found.queues)
-            found.queues = self._queue_lists.get(queues, queues)
+        size_bytes = _ROUTE_BYTES + 3 * len(method) + 8 * len(found.queues)
+        is_shared = len(found.queues) >= _SHARED_QUEUES
+        spared_bytes = self._share(found) if is_shared else 0
         if (
             len(self._cache) >= ROUTES_PER_CONNECTION
-            or self.size_bytes + self._size_bytes(method, found) > ROUTE_BYTES_PER_CONNECTION
+            or self.size_bytes + size_bytes - spared_bytes > ROUTE_BYTES_PER_CONNECTION
         ):
             self._clear()
-        size_bytes = self._size_bytes(method, found)
-        if size_bytes > ROUTE_BYTES_PER_CONNECTION:
-            return
-        if isinstance(found.queues, tuple):
+            spared_bytes = 0
+            if size_bytes > ROUTE_BYTES_PER_CONNECTION:
+                return
+        if is_shared:
             self._queue_lists[found.queues] = found.queues
         self._cache[method] = found
-        self.size_bytes += size_bytes
+        self.size_bytes += size_bytes - spared_bytes
 
-    def _size_bytes(self, method: bytes, found: Route) -> int:
-        """Return what a route adds to the cache."""
-        size_bytes = _ROUTE_BYTES + 3 * len(method)
-        if isinstance(found.queues, tuple) and found.queues in self._queue_lists:
-            return size_bytes
-        return size_bytes + 8 * len(found.queues)
+    def _share(self, found: Route) -> int:
+        """Share the list of a route's queues; return the bytes that this spares."""
+        queues = tuple(found.queues)
+        known = self._queue_lists.get(queues)
+        found.queues = queues if known is None else known
+        return 0 if known is None else 8 * len(queues)
 
     def _clear(self) -> None:
         self._cache.clear()
@@ -188,11 +188,13 @@ class Routes:
             self._exchanges[exchange_bytes] = exchange
             self.size_bytes += _EXCHANGE_BYTES
         vhost = self._vhost
-        searched_s = 0.0
+        work = 0
         if exchange.type == "topic":
             searched_s = self._access.check_topic(
                 self._user, vhost.name, exchange.name, routing_key, "write"
             )
+            if searched_s:
+                work = int(searched_s / WORK_S)
         routed = route(vhost.topology, exchange, [routing_key], None, FIRST_ROUTE_WORK)
         return Route(
             origin,
@@ -201,7 +203,7 @@ class Routes:
             bool(bits & MANDATORY),
             routed.queues,
             routed.needs_headers,
-            routed.work + int(searched_s / WORK_S),
+            routed.work + work,
             Walk(routed, self._topology_epoch, self._access_epoch)
             if routed.rest is not None
             else None,
