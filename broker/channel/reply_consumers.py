@@ -3,8 +3,9 @@
 Direct reply-to sends replies from channel to channel, without a queue. A client that consumes from
 ``amq.rabbitmq.reply-to`` gets a *reply consumer*, one per channel and without acknowledgements. Its key is
 ``amq.rabbitmq.reply-to.`` and a random token of 128 bits; requests that its channel publishes carry the key in their
-reply-to. Whoever knows the key may publish to it on the default exchange, from any vhost, as in RabbitMQ. Dead letters
-can have such a key, too. Nothing is stored: replies for a consumer that is gone are dropped.
+reply-to. Any client that knows the key may publish to it on the default exchange, from any vhost, as in RabbitMQ. A
+dead letter reaches the consumer if this key is its routing key. Nothing is stored: replies for a consumer that is gone
+are dropped.
 """
 
 from __future__ import annotations

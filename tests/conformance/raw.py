@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance import wire
+from rigs.waiting import wait_until
 
 ANSWER_TIMEOUT_S = 10.0
 CAPABILITIES = {
@@ -356,3 +357,15 @@ class Channel:
 
     def get(self, queue: str, *, no_ack: bool = True) -> Event:
         return self.ok("basic.get", queue=queue, no_ack=no_ack)
+
+
+def arrived(channel: Channel, queue: str) -> Event:
+    """Wait for the next message of a queue."""
+    found: list[Event] = []
+
+    def has_come() -> bool:
+        found[:] = [channel.get(queue)]
+        return found[0].name == "basic.get-ok"
+
+    wait_until(has_come)
+    return found[0]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.conftest import Connect
-from conformance.raw import Channel, Event, error_of, soft
+from conformance.raw import Channel, Event, arrived, error_of, soft
 from conformance.wire import Typed, head
 from rigs.nodes import BrokerUnderTest
 from rigs.waiting import wait_until
@@ -43,18 +43,6 @@ def reject(channel: Channel, queue: str, count: int = 1) -> None:
     for _ in range(count):
         tag = channel.get(queue, no_ack=False).delivery_tag
         channel.send("basic.reject", delivery_tag=tag, requeue=False)
-
-
-def arrived(channel: Channel, queue: str) -> Event:
-    """Wait for the next message of a queue."""
-    found: list[Event] = []
-
-    def has_come() -> bool:
-        found[:] = [channel.get(queue)]
-        return found[0].name == "basic.get-ok"
-
-    wait_until(has_come)
-    return found[0]
 
 
 def timeless(header: bytes) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from conformance.raw import Channel, Connection, Event, hard, soft
+from conformance.raw import Channel, Connection, arrived, hard, soft
 from conformance.wire import Typed
 from rigs.nodes import BrokerUnderTest
 
@@ -251,13 +251,7 @@ def test_dead_letters_may_be_delayed_and_come_round(channel: Channel, delayed: D
     channel.ok("queue.bind", queue=queue, exchange=x)
     publish(channel, "", 2 * SOON_MS, key=queue, expiration="0")
 
-    def get() -> Event:
-        while (event := channel.get(queue)).name == "basic.get-empty":
-            time.sleep(0.01)
-        return event
-
-    event = get()
-    headers = event.properties["headers"]
+    headers = arrived(channel, queue).properties["headers"]
     assert abs(headers["x-delay"]) == 2 * SOON_MS  # RabbitMQ negates that of a dead letter
     assert [each["reason"] for each in headers["x-death"]] == ["expired"]
 
