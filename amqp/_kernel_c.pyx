@@ -25,15 +25,20 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize,
     PyBytes_GET_SIZE,
 )
+from cpython.dict cimport PyDict_SetDefault
+from cpython.long cimport PyLong_Check
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_XDECREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from cpython.unicode cimport PyUnicode_AsEncodedString, PyUnicode_DecodeUTF8
+from libc.math cimport isinf
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from leveret.amqp import frame_errors
-from leveret.amqp.errors import HardError
+from leveret.amqp.errors import HardError, SyntaxError_
+from leveret.core.limits import SHORTSTR_BYTES_MAX, TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
 
 cdef extern from *:
     """
@@ -509,3 +514,4 @@ cdef class Scanner:
 
 
 include "_kernel_c_encoders.pxi"
+include "_kernel_c_tables.pxi"

@@ -27,10 +27,11 @@ from typing import Any, Final
 from leveret.amqp.content import UNLIMITED, content, deliveries, mode_of
 from leveret.amqp.frame_scanner import FRAME_HEAD_BYTES, NO_FRAME, FrameScanner
 from leveret.amqp.spec import ACK, FRAME_END, FRAME_METHOD, PUBLISH
+from leveret.amqp.table_fields import read_fields, write_fields
 from leveret.core.limits import FRAME_OVERHEAD_BYTES
 from leveret.core.message import Message
 
-__all__ = ["Scanner", "content", "deliveries"]
+__all__ = ["Scanner", "content", "deliveries", "read_fields", "write_fields"]
 
 _HEAD_BYTES_MIN: Final = 14
 _BASIC_WITHOUT_WEIGHT: Final = 60 << 16

@@ -1,4 +1,4 @@
-"""RabbitMQ's errors for malformed frames, shared by both kernels.
+"""RabbitMQ's errors for malformed frames and tables, shared by both kernels.
 
 Frame errors name no method; an error in the order method, header, body names the method whose
 content is due. Texts follow ``rabbit_reader`` and ``rabbit_command_assembler`` of 3.10.8.
@@ -86,6 +86,11 @@ def cannot_decode(ids: int, arguments: bytes) -> FrameError:
 def malformed_utf8() -> FrameError:
     """A short string of a method that is not UTF-8."""
     return FrameError("Malformed UTF-8 in shortstr", 0)
+
+
+def malformed_table() -> SyntaxError_:
+    """Fields that are cut, of an unknown type, too many, or too deep."""
+    return SyntaxError_("malformed table")
 
 
 def malformed_properties() -> SyntaxError_:

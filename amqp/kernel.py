@@ -1,7 +1,7 @@
 """The codec kernel: its contract, and the choice of the implementation.
 
-The kernel is the only code that handles single frames. It cuts the bytes of a socket into *runs*, and encodes
-deliveries. It knows no route, vhost, exchange or open channel. Two modules implement it:
+The kernel is the only code that handles single frames, and single fields of tables. It cuts the bytes of a socket into
+*runs*, and encodes deliveries. It knows no route, vhost, exchange or open channel. Two modules implement it:
 ``leveret.amqp._kernel_py`` (struct, prediction of the next message) and ``leveret.amqp._kernel_c``
 (Cython, optional); ``leveret.core.compiled`` chooses. The contract below holds for both; a differential fuzz test
 checks it.
@@ -51,6 +51,14 @@ Encoders (module functions)
   The first ``redelivered`` messages carry redelivered = true.
 * ``content(channel, method: bytes, frame_max: int, head: bytes, body: bytes) -> bytes``: one
   content-carrying method of any kind (``method`` is its raw payload).
+
+Field tables (module functions; ``amqp.tables`` describes them and their fields)
+-------------------------------------------------------------------------------
+* ``read_fields(data: bytes, start: int, end: int) -> Table``: the table whose fields fill ``data[start:end]``;
+  SyntaxError_ when they are malformed.
+* ``write_fields(table: Table, long_letter: str) -> bytes``: a table's bytes, its length first; ``long_letter`` (``L``
+  or ``l``) is written for letter ``L``. SyntaxError_, struct.error, OverflowError, AttributeError or TypeError: it
+  cannot be written.
 """
 
 from __future__ import annotations
@@ -72,16 +80,17 @@ from leveret.core.compiled import choose_kernel
 
 __all__ = [
     "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
-    "Run", "Scanner", "content", "deliveries",
+    "Run", "Scanner", "content", "deliveries", "read_fields", "write_fields",
 ]  # fmt: skip
 
 Run: TypeAlias = tuple[Any, ...]
 
 
 if TYPE_CHECKING:
-    from leveret.amqp._kernel_py import Scanner, content, deliveries
+    from leveret.amqp._kernel_py import Scanner, content, deliveries, read_fields, write_fields
 
     KERNEL_NAME: str
 else:
     KERNEL_NAME, _kernel = choose_kernel("leveret.amqp", Path(__file__).parent)
     Scanner, deliveries, content = _kernel.Scanner, _kernel.deliveries, _kernel.content
+    read_fields, write_fields = _kernel.read_fields, _kernel.write_fields

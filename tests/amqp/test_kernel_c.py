@@ -10,9 +10,12 @@ import struct
 import subprocess
 import sys
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from leveret.amqp.errors import SyntaxError_
 
 kernel = pytest.importorskip("leveret.amqp._kernel_c")
 
@@ -52,7 +55,7 @@ def test_the_extension_was_made_from_the_sources_beside_it() -> None:
     sources = [folder / "_kernel_c.pyx", *sorted(folder.glob("_kernel_c_*.pxi"))]
     source_hash = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
-    assert len(sources) == 4
+    assert len(sources) == 5
     assert source_hash == kernel.SOURCE_HASH, (
         "leveret/amqp/_kernel_c is stale: run pip install -e . again"
     )
@@ -199,6 +202,34 @@ def test_a_scanner_dropped_in_the_middle_of_a_body_frees_it() -> None:
     tracemalloc.stop()
 
     assert taken < 100_000
+
+
+def test_tables_that_are_read_and_written_keep_no_memory() -> None:
+    nested = {"deeper": ("F", {"a": ("A", [("S", b"x" * 50), ("D", (1, 70_000))])})}
+    table = {"text": ("S", b"y" * 50), "number": ("l", 1 << 40), **nested}
+    wire = kernel.write_fields(table, "L")
+    fields, twice = wire[4:], 2 * wire[4:]
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            assert kernel.read_fields(twice, 0, len(twice)) == table
+            for end in range(0, len(fields), 7):
+                with suppress(SyntaxError_):
+                    kernel.read_fields(fields, 0, end)
+            for wrong in (("I", 1.5), ("b", 128), ("S", None), ("Z", 1), ("F", 1)):
+                with suppress(TypeError, OverflowError, AttributeError):
+                    kernel.write_fields({**table, "wrong": ("F", {"n": wrong})}, "L")
+
+    rounds(10)
+    gc.collect()
+    tracemalloc.start()
+    rounds(10)
+    before, _ = tracemalloc.get_traced_memory()
+    rounds(200)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert after - before < 4000
 
 
 @pytest.mark.parametrize(

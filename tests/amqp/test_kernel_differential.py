@@ -7,7 +7,7 @@ Streams named ``error_*`` end in a refusal. To add what a fuzzer found, add a fi
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leveret.amqp import _kernel_py as pure
-from leveret.amqp.errors import HardError
+from leveret.amqp.errors import HardError, SyntaxError_
 from leveret.amqp.kernel import ACK, ERROR, PUBLISH
+from leveret.amqp.tables import Table
+from rigs.field_tables import TABLES
 
 compiled = pytest.importorskip("leveret.amqp._kernel_c")
 
@@ -369,3 +371,43 @@ def test_what_is_delivered_can_be_scanned_as_what_was_published() -> None:
 
     assert (channel, raw, mode) == (1, method, 0)
     assert [message[2] for message in messages] == bodies
+
+
+# -- field tables ---------------------------------------------------------------------------------
+
+
+def said(call: Callable[[], Any]) -> Any:
+    """Return what a call answers, or its error and text."""
+    try:
+        return call()
+    except SyntaxError_ as error:
+        return error.text
+
+
+@given(TABLES, st.data())
+def test_both_kernels_read_the_same_of_damaged_tables(table: Table, data: st.DataObject) -> None:
+    wire = bytearray(pure.write_fields(table, "L"))
+    for _ in range(data.draw(st.integers(0, 3))):
+        wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
+    damaged, end = bytes(wire), data.draw(st.integers(4, len(wire) + 1))
+
+    read = said(lambda: compiled.read_fields(damaged, 4, end))
+
+    assert repr(read) == repr(said(lambda: pure.read_fields(damaged, 4, end)))  # NaN equals nothing
+
+
+@given(TABLES, st.sampled_from("lL"))
+def test_both_kernels_write_the_same(table: Table, long_letter: str) -> None:
+    assert compiled.write_fields(table, long_letter) == pure.write_fields(table, long_letter)
+
+
+@pytest.mark.parametrize(("letter", "width"), [(b"f", 4), (b"d", 8), (b"D", 5), (b"T", 8)])
+@given(data=st.data())
+def test_both_kernels_keep_the_bits_of_numbers(
+    letter: bytes, width: int, data: st.DataObject
+) -> None:
+    fields = b"\x01n" + letter + data.draw(st.binary(min_size=width, max_size=width))
+    tables = [kernel.read_fields(fields, 0, len(fields)) for kernel in (pure, compiled)]
+
+    assert repr(tables[0]) == repr(tables[1])
+    assert compiled.write_fields(tables[1], "L") == pure.write_fields(tables[0], "L")

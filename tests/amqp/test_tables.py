@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import math
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import decode as pamqp_decode
 
-from leveret.amqp import tables
+from leveret.amqp import table_fields, tables
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.tables import (
     TYPE_NAMES,
@@ -54,6 +55,15 @@ LETTERS: list[tuple[Field, str]] = [
     (("F", {}), "46 00000000"),
     (("V", None), "56"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True, params=["_kernel_py", "_kernel_c"])
+def _either_kernel(request: pytest.FixtureRequest) -> Iterator[None]:
+    kernel = pytest.importorskip(f"leveret.amqp.{request.param}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "read_fields", kernel.read_fields)
+        patch.setattr(tables, "write_fields", kernel.write_fields)
+        yield
 
 
 def table_of(body: bytes) -> bytes:
@@ -234,7 +244,11 @@ def test_the_number_of_fields_ends_at_the_ceiling() -> None:
         {"a": ("b", 128)},
         {"a": ("I", 1 << 31)},
         {"a": ("T", -1)},
+        {"a": ("I", 1.5)},
+        {"a": ("f", 1e39)},
+        {"a": ("d", "1.5")},
         {"a": ("S", "str")},
+        {"a": ("S", None)},
         {"a": ("D", (256, 1))},
         {"a": ("I", None)},
         {"k" * 256: ("V", None)},
@@ -266,8 +280,8 @@ def test_a_deep_table_is_written_with_one_look_at_each_part(
     table: Table = {f"k{number}": ("V", None) for number in range(1_000)}
     for _ in range(TABLE_DEPTH_MAX - 1):
         table = {"deeper": ("F", table)}
-    monkeypatch.setattr(tables, "len", counted, raising=False)
-    written = encode_table(table)
+    monkeypatch.setattr(table_fields, "len", counted, raising=False)
+    written = table_fields.write_fields(table, "L")
 
     assert looks[0] < 10 * (1_000 + TABLE_DEPTH_MAX)
     assert decode_table(written, 0)[0] == table
