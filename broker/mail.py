@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
-MERGED_MESSAGES: Final = 4_000  # of a mail that others are merged into
+MERGED_MESSAGES: Final = 2_000  # of a mail that others are merged into
 
 
 class Publish(Struct, eq=False):
@@ -108,41 +108,48 @@ class Publish(Struct, eq=False):
         self.head_bytes += later.head_bytes
         return True
 
-    def split(self, count: int) -> tuple[Publish, Publish]:
-        """Return the first so many messages, and the others, as mails of their own."""
-        first: list[tuple[Ref, int, int, int]] = []
-        rest: list[tuple[Ref, int, int, int]] = []
-        at = 0
-        for channel, own, size_bytes, seqno in self.publishers:
-            here = min(own, max(0, count - at))
-            if here == own:
-                first.append((channel, own, size_bytes, seqno))
-            elif not here:
-                rest.append((channel, own, size_bytes, seqno))
-            else:  # the headers are counted with its rest
-                here_bytes = _bodies_bytes(self.messages[at : at + here])
-                first.append((channel, here, here_bytes, seqno))
-                rest.append((channel, own - here, size_bytes - here_bytes, seqno and seqno + here))
-            at += own
-        bodies_bytes = _bodies_bytes(self.messages[:count])
-        head_bytes = sum([each[2] for each in first]) - bodies_bytes
-        return (
-            self._part(slice(count), first, head_bytes),
-            self._part(slice(count, None), rest, self.head_bytes - head_bytes),
-        )
 
-    def _part(
-        self, part: slice, publishers: list[tuple[Ref, int, int, int]], head_bytes: int
-    ) -> Publish:
+class PublishParts:
+    """A run from whose head parts are taken as mails of their own.
+
+    A part costs what its own messages and publishers cost, however long the run is.
+    """
+
+    __slots__ = ("_owners", "_publish", "at")
+
+    def __init__(self, publish: Publish) -> None:
+        self._publish = publish
+        self._owners = publish.publishers[::-1]  # of the messages that are left
+        self.at = 0
+
+    def take(self, count: int) -> Publish:
+        """Return the next so many messages."""
+        publish, start = self._publish, self.at
+        self.at = start + count
+        if count == len(publish.messages):
+            return publish
+        messages = publish.messages[start : self.at]
+        publishers: list[tuple[Ref, int, int, int]] = []
+        taken = 0
+        while taken < count:
+            channel, own, size_bytes, seqno = self._owners.pop()
+            here = min(own, count - taken)
+            if here < own:  # the headers are counted with its rest
+                here_bytes = _bodies_bytes(messages[taken:])
+                rest = (channel, own - here, size_bytes - here_bytes, seqno and seqno + here)
+                self._owners.append(rest)
+                size_bytes = here_bytes
+            publishers.append((channel, here, size_bytes, seqno))
+            taken += here
         return Publish(
-            self.messages[part],
-            self.persistent,
+            messages,
+            publish.persistent,
             publishers,
-            self.expirations[part] if self.expirations is not None else None,
-            self.first_msg_no and self.first_msg_no + (part.start or 0),
-            head_bytes,
+            publish.expirations[start : self.at] if publish.expirations is not None else None,
+            publish.first_msg_no and publish.first_msg_no + start,
+            sum([each[2] for each in publishers]) - _bodies_bytes(messages),
             True,
-            self.by_queue,
+            publish.by_queue,
         )
 
 

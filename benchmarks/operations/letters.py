@@ -19,10 +19,11 @@ from operations.operation import (
     exchange,
     fill,
     named,
+    open_channels,
     take,
     wide,
 )
-from peer import PERSISTENT, Peer, message
+from peer import PERSISTENT, Peer, frames, message
 
 from leveret.amqp.methods import (
     BasicNack,
@@ -202,8 +203,8 @@ def flood(peer: Peer, block: bytes, times: int) -> None:
     peer.call(1, QueueDeclare("q", passive=True))
 
 
-@operation("reject-publish", "10^6, every second one too large")
-def _(rig: Rig) -> None:
+def full_queue(rig: Rig) -> Peer:
+    """Make the queue ``q`` one that takes small messages, and refuses others."""
     peer = rig.peer()
     arguments: Table = {
         "x-max-length-bytes": ("l", 1 << 40),
@@ -212,10 +213,29 @@ def _(rig: Rig) -> None:
     declare(peer, ["q"], arguments=arguments)
     fill(peer, "q", 1, body=bytes(1_000))
     policy(rig, max_length_bytes=1_010)
+    return peer
+
+
+@operation("reject-publish", "10^6, every second one too large")
+def _(rig: Rig) -> None:
+    peer = full_queue(rig)
     peer.call(1, ConfirmSelect())
     two = message(1, b"q", bytes(100)) + message(1, b"q")
     rig.measure()
     flood(peer, two * 1_000, rig.scaled(500))
+
+
+@operation(
+    "reject-publish", "2,000 channels take turns, 500,000 messages, every second one too large"
+)
+def _(rig: Rig) -> None:
+    peer = full_queue(rig)
+    channels = open_channels(peer, rig.scaled(2_000))
+    peer.raw(b"".join([frames(number, [ConfirmSelect()]) for number in channels]))
+    peer.call(1, QueueDeclare("q", passive=True))
+    one_each = [message(number, b"q", bytes(100 * (number % 2))) for number in channels]
+    rig.measure()
+    flood(peer, b"".join(one_each), 250)
 
 
 @operation("reject-publish-dlx", "10^6, of which the queue takes none")

@@ -61,26 +61,28 @@ class LengthLimits:
         while left and (dropped := len(backing.drop(left, False))):
             left -= dropped
 
-    def leading(self, messages: list[Message], ready: int, ready_bytes: int) -> tuple[bool, int]:
-        """Look at the messages of a run that comes to a queue with this much in it.
+    def leading(
+        self, messages: list[Message], ready: int, ready_bytes: int, start: int = 0
+    ) -> tuple[bool, int]:
+        """Look at the messages of a run, from ``start`` on, that comes to a queue with this much in it.
 
         Returns:
             Whether the first fits, and how many do, or do not, one after the other; those that fit add up.
         """
         fits = False
-        for position, message in enumerate(messages):
-            size = len(message[BODY])
+        for position in range(start, len(messages)):
+            size = len(messages[position][BODY])
             if ready < self.length and ready_bytes + size <= self.size_bytes:
-                if not fits and position:
-                    return False, position
+                if not fits and position > start:
+                    return False, position - start
                 fits = True
                 ready += 1
                 ready_bytes += size
             elif fits:
-                return True, position
+                return True, position - start
             elif ready >= self.length:
                 break
-        return fits, len(messages)
+        return fits, len(messages) - start
 
 
 class Excess:

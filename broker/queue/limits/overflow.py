@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.mail import PublishParts
 from leveret.broker.queue.dead_letters.death_headers import MAXLEN
 from leveret.broker.queue.limits.length_limits import Excess, LengthLimits
 from leveret.core.limits import LETTER_BYTES_IN_FLIGHT
@@ -58,13 +59,14 @@ class Overflow:
         Yields:
             The others, in parts; each must be taken in before the next is asked for.
         """
-        rest: Publish | None = publish
-        while rest is not None:
+        messages = publish.messages
+        parts = PublishParts(publish)
+        while parts.at < len(messages):
             fits, count = True, 1
             if self.refuses:
                 ready, ready_bytes = self._backing.len(), self._backing.len_bytes()
-                fits, count = self._limits.leading(rest.messages, ready, ready_bytes)
-            part, rest = rest.split(count) if count < len(rest.messages) else (rest, None)
+                fits, count = self._limits.leading(messages, ready, ready_bytes, parts.at)
+            part = parts.take(count)
             if fits:
                 yield part
             else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker import mail
 from leveret.broker.queue.factory import priority_of
@@ -38,7 +40,8 @@ def test_parts_of_a_run_keep_their_publishers_and_numbers() -> None:
         messages, True, [(one, 2, 10, 7), (other, 3, 15, 0)], [1, 2, 3, 4, 5], 100, 20
     )
 
-    first, rest = run.split(3)
+    parts = mail.PublishParts(run)
+    first, rest = parts.take(3), parts.take(2)
 
     assert first.messages + rest.messages == messages
     assert first.publishers == [(one, 2, 10, 7), (other, 1, 1, 0)]
@@ -46,10 +49,34 @@ def test_parts_of_a_run_keep_their_publishers_and_numbers() -> None:
     assert (first.head_bytes, rest.head_bytes) == (8, 12)
     assert (first.first_msg_no, rest.first_msg_no) == (100, 103)
     assert (first.expirations, rest.expirations) == ([1, 2, 3], [4, 5])
-    cut, _ = run.split(1)
-    assert cut.publishers == [(one, 1, 1, 7)]
-    _, left = run.split(1)
-    assert left.publishers == [(one, 1, 9, 8), (other, 3, 15, 0)]
+    parts = mail.PublishParts(run)
+    assert parts.take(1).publishers == [(one, 1, 1, 7)]
+    assert parts.take(4).publishers == [(one, 1, 9, 8), (other, 3, 15, 0)]
+    assert mail.PublishParts(run).take(5) is run
+
+
+def test_parts_of_a_run_cost_no_more_than_their_own_messages() -> None:
+    channel = Rig().channel().ref
+    looks = [0]
+
+    class Counted(list[Any]):
+        def __getitem__(self, at: Any) -> Any:
+            found = super().__getitem__(at)
+            looks[0] += len(found) if isinstance(at, slice) else 1
+            return found
+
+    count = 4_000
+    messages = Counted([(b"", b"head", b"x" * (n % 2)) for n in range(count)])
+    run = mail.Publish(messages, False, [(channel, 1, 5, n + 1) for n in range(count)])
+    limits, parts = LengthLimits(None, 1, "reject-publish"), mail.PublishParts(run)
+    numbers = []
+
+    while parts.at < count:
+        _, size = limits.leading(messages, 1, 1, parts.at)
+        numbers += [owner[3] for owner in parts.take(size).publishers]
+
+    assert numbers == [*range(1, count + 1)]
+    assert looks[0] < 10 * count
 
 
 def test_a_long_queue_is_shortened_in_turns_without_a_wait() -> None:
