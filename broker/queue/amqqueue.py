@@ -43,6 +43,7 @@ from leveret.broker.queue.consumers.consumers import Consumers, refuses
 from leveret.broker.queue.consumers.dispatch import Dispatch
 from leveret.broker.queue.dead_letters.dead_letters import DeadLetters, has_dead_letter_exchange
 from leveret.broker.queue.dead_letters.letter_rules import DeathRules
+from leveret.broker.queue.deletion_notices import DeletionNotices
 from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, expired_at
 from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.limits.delivery_counts import DELIVERY_LIMIT, counts_of
@@ -89,8 +90,8 @@ class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
     __slots__ = ("_backing", "_consumers", "_continues", "_dispatch", "_entry", "_expiry", "_head_bytes",
-        "_is_deleted", "_letters", "_messages_left", "_overflow", "_publishers", "_ready", "_requeueing",
-        "_returning", "_unused_timer", "_waiting_calls")  # fmt: skip
+        "_is_deleted", "_letters", "_messages_left", "_notices", "_overflow", "_publishers", "_ready",
+        "_requeueing", "_returning", "_unused_timer", "_waiting_calls")  # fmt: skip
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
@@ -635,15 +636,11 @@ class AmqQueue(GenServer):
             self._letters.end()
         if self._unused_timer is not None:
             self._unused_timer.cancel()
-        consumers, self._consumers = self._consumers, None
-        for channel, record in consumers.channels.items() if consumers is not None else ():
-            if record.monitor is not None:
-                self.demonitor(record.monitor)
-            for tags in record.tags():
-                self.post(channel, mail.ConsumersGone(self.ref, tags))
-        publishers, self._publishers = self._publishers, None
-        for channel in publishers.waiting_channels() if publishers is not None else ():
-            self.post(channel, mail.QueueDeleted(self.ref))
+        self._notices = DeletionNotices(
+            self.ref, self._consumers, self._publishers, self.post, self.demonitor
+        )
+        self._consumers = self._publishers = None
+        self._notices.post_some()
         self._ready = 0
         self._requeueing = None
         self._backing.delete_and_terminate()
@@ -652,7 +649,10 @@ class AmqQueue(GenServer):
         self.runtime.again(self.ref, _FINISH)
 
     def _finish(self, _: Finish) -> None:
-        self.stop()
+        if self._notices.post_some():
+            self.runtime.again(self.ref, _FINISH)
+        else:
+            self.stop()
 
     def terminate(self, reason: object) -> None:
         """Tell watchers of the crash when the supervisor was killed and cannot."""

@@ -90,7 +90,7 @@ def in_order(allotments: list[Allotment]) -> list[Allotment]:
 
     That matters where a channel has several consumers: theirs are cut into stretches.
     """
-    channels = {each.consumer.spec.channel for each in allotments}
+    channels = {each.consumer.channel for each in allotments}
     if len(channels) == len(allotments):
         return allotments
     places = sorted(
@@ -103,11 +103,11 @@ def in_order(allotments: list[Allotment]) -> list[Allotment]:
     open_stretches: dict[Ref, Allotment] = {}
     for position, number in places:
         consumer = allotments[number].consumer
-        last = open_stretches.get(consumer.spec.channel)
+        last = open_stretches.get(consumer.channel)
         if last is not None and last.consumer is consumer:
             last.append(position)
         else:
-            last = open_stretches[consumer.spec.channel] = Allotment(
+            last = open_stretches[consumer.channel] = Allotment(
                 consumer, range(position, position + 1)
             )
             stretches.append(last)

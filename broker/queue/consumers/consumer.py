@@ -21,15 +21,19 @@ class Consumer:
 
     Attributes:
         spec: the basic.consume.
+        channel: of ``spec``, like ``gate``.
+        gate: of its connection.
         unacked: seqs delivered and not acked; made on first use, always None when ``no_ack``.
         in_flight: their number, counted when they are dealt.
         blocked: set aside, not in its ring.
     """
 
-    __slots__ = ("blocked", "in_flight", "no_ack", "prefetch", "spec", "unacked")
+    __slots__ = ("blocked", "channel", "gate", "in_flight", "no_ack", "prefetch", "spec", "unacked")
 
     def __init__(self, spec: Consume) -> None:
         self.spec = spec
+        self.channel = spec.channel
+        self.gate = spec.gate
         self.no_ack = spec.no_ack
         self.prefetch = 0 if spec.no_ack else spec.prefetch
         self.unacked: set[int] | None = None
@@ -37,10 +41,10 @@ class Consumer:
         self.blocked = False
 
     def room(self) -> int:
-        spec = self.spec
-        if not spec.gate.is_open:
+        if not self.gate.is_open:
             return 0
-        room = spec.limiter.room() if spec.limiter.limit else UNLIMITED
+        limiter = self.spec.limiter
+        room = limiter.room() if limiter.limit else UNLIMITED
         if self.no_ack:
             return UNLIMITED if room else 0
         if self.prefetch:

@@ -206,7 +206,7 @@ class Consumers:
     # Blocking.
 
     def _blocked_beside(self, consumer: Consumer) -> dict[Consumer, None]:
-        blocked = self.channels[consumer.spec.channel].blocked
+        blocked = self.channels[consumer.channel].blocked
         assert blocked is not None
         return blocked
 
@@ -214,19 +214,19 @@ class Consumers:
         """Block a consumer that has left its ring."""
         consumer.blocked = True
         self.active -= 1
-        record = self.channels[consumer.spec.channel]
+        record = self.channels[consumer.channel]
         if record.blocked is None:
             record.blocked = {}
         record.blocked[consumer] = None
         self._ask_to_resume(consumer)
 
     def _ask_to_resume(self, consumer: Consumer) -> None:
-        spec = consumer.spec
-        if not spec.gate.is_open:
-            spec.gate.wait(self._queue)
-        elif spec.limiter.limit and not spec.limiter.room():
-            spec.limiter.wait(self._queue)
-            self.channels[spec.channel].waits_for_resume = True
+        limiter = consumer.spec.limiter
+        if not consumer.gate.is_open:
+            consumer.gate.wait(self._queue)
+        elif limiter.limit and not limiter.room():
+            limiter.wait(self._queue)
+            self.channels[consumer.channel].waits_for_resume = True
 
     def block_all(self) -> None:
         """Block all consumers: there is a message, and none of them has room."""
@@ -236,7 +236,7 @@ class Consumers:
         blocked: dict[Consumer, None] = {}
         for _, ring in self._rings:
             for consumer in ring:
-                channel = consumer.spec.channel
+                channel = consumer.channel
                 if channel is not asked:  # neighbours often share gate and limiter
                     asked = channel
                     record = self.channels[channel]
@@ -269,7 +269,7 @@ class Consumers:
         record.waits_for_resume = False
         if not record.blocked:
             return False
-        gate = next(iter(record.blocked)).spec.gate
+        gate = next(iter(record.blocked)).gate
         if not gate.is_open:
             gate.wait_again(self._queue)
             return False
@@ -300,8 +300,8 @@ class Consumers:
         limited: dict[ChannelLimiter, int] = {}
         for _, ring in self._rings:
             for consumer in ring:
-                if 0 < consumer.prefetch <= consumer.in_flight:  # spares 100,000 of them the rest
-                    continue
+                if 0 < consumer.prefetch <= consumer.in_flight or not consumer.gate.is_open:
+                    continue  # spares 100,000 of them the rest
                 own = consumer.room()
                 limiter = consumer.spec.limiter
                 if limiter.limit:

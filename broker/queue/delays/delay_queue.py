@@ -36,6 +36,7 @@ from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
 from leveret.broker.queue.delays.delay_rules import DUE, DelayRules
 from leveret.broker.queue.delays.requests import Describe, ListWaiting, Waiting, Withdraw
 from leveret.broker.queue.delays.schedule import Schedule, seq_of
+from leveret.broker.queue.deletion_notices import DeletionNotices
 from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.mailbox import (
     ANSWERS_OF_A_DELETED,
@@ -75,8 +76,9 @@ _CLOSE_ACCOUNTS: Final = CloseAccounts()
 class DelayQueue(GenServer):
     """One delay queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_backing", "_continues", "_entry", "_is_deleted", "_letters", "_messages_left", "_next_seq", "_publishers",
-        "_purged", "_purged_below", "_recovering", "_schedule", "_timer", "_timer_at_ms", "_waiting_calls")  # fmt: skip
+    __slots__ = ("_backing", "_continues", "_entry", "_is_deleted", "_letters", "_messages_left", "_next_seq", "_notices",
+        "_publishers", "_purged", "_purged_below", "_recovering", "_schedule", "_timer", "_timer_at_ms",
+        "_waiting_calls")  # fmt: skip
 
     unsorted = frozenset({mail.Publish})
 
@@ -330,9 +332,9 @@ class DelayQueue(GenServer):
         self._letters.end()
         if self._timer is not None:
             self._timer.cancel()
-        publishers, self._publishers = self._publishers, None
-        for channel in publishers.waiting_channels() if publishers is not None else ():
-            self.post(channel, mail.QueueDeleted(self.ref))
+        self._notices = DeletionNotices(self.ref, None, self._publishers, self.post, self.demonitor)
+        self._publishers = None
+        self._notices.post_some()
         self._backing.delete_and_terminate()
         self._entry.deleted()
         for _, frm in self._waiting_calls:
@@ -340,7 +342,10 @@ class DelayQueue(GenServer):
         self.runtime.again(self.ref, _FINISH)
 
     def _finish(self, _: Finish) -> None:
-        self.stop()
+        if self._notices.post_some():
+            self.runtime.again(self.ref, _FINISH)
+        else:
+            self.stop()
 
     def _look_whether_needed(self, _: object) -> None:
         self._go_on()

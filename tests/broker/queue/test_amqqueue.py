@@ -8,6 +8,7 @@ from leveret.actors.runtime.calls import From, Reply, Request
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail
+from leveret.broker.queue import deletion_notices
 from leveret.broker.queue.consumers.consumer import TAGS_MAX
 from leveret.broker.queue.mailbox import Continue
 from leveret.core.limits import (
@@ -613,6 +614,32 @@ def test_deleting_tells_a_channel_of_its_many_consumers_in_few_mails() -> None:
     several = [gone.consumers for gone in channel.take(mail.ConsumersGone)]
     assert [len(each) for each in several] == [TAGS_MAX, TAGS_MAX, TAGS_MAX, 1]
     assert [tag for each in several for tag in each] == tags
+
+
+def test_deleting_tells_many_channels_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion_notices, "NOTICES_AT_ONCE", 4)
+    rig = Rig()
+    deleter, *channels = [rig.channel() for _ in range(11)]
+    for channel in channels:
+        channel.consume(b"c")
+    rig.settle()
+    turns: list[int] = []
+    post_some = deletion_notices.DeletionNotices.post_some
+
+    def counted(notices: deletion_notices.DeletionNotices) -> bool:
+        before = [each.ref.cell.watchers for each in channels].count(None)
+        more = post_some(notices)
+        turns.append([each.ref.cell.watchers for each in channels].count(None) - before)
+        return more
+
+    monkeypatch.setattr(deletion_notices.DeletionNotices, "post_some", counted)
+    queue = rig.queue
+
+    deleter.ask(mail.Delete())
+
+    assert turns == [4, 4, 2]
+    assert [len(each.take(mail.ConsumersGone)) for each in channels] == [1] * 10
+    assert not queue.is_alive
 
 
 def test_mails_behind_a_deletion_are_answered() -> None:
