@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -41,8 +42,8 @@ class PendingAcks:
     def seqs_from(self, low: int) -> list[int]:
         """Return the seqs that are not below ``low``, ascending."""
         is_below = self.is_sorted and self.last_seq < low
-        seqs = self.on_disk if is_below else chain(self.in_ram, self.on_disk)
-        return sorted([seq for seq in seqs if seq >= low])
+        seqs = sorted(self.on_disk if is_below else chain(self.in_ram, self.on_disk))
+        return seqs[bisect_left(seqs, low) :]
 
     def size_on_disk(self) -> int:
         """Return the bodies of the messages without content, from the smaller of the two dicts."""

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 RETRY_S: Final = 1.0  # between two looks at targets that have crashed
+LETTERS_AT_ONCE: Final = 1_000  # that are begun in a turn
 READ_AT_ONCE: Final = 500  # rejected messages whose contents are looked up together
 MONITORS_KEPT: Final = 100  # of targets, while no letter is under way
 FORGOTTEN_AT_ONCE: Final = 500
@@ -79,6 +80,8 @@ RETRIES_AT_ONCE: Final = 1_000
 _CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
 
 # Work, in units of about 0.1 us, as in ``channel/publish.py``.
+_LETTER_WORK: Final = 10
+_LOOK_UP_WORK: Final = 10
 _HEAD_WORK: Final = 300  # and the bytes of the header
 _LIKE_WORK: Final = 50  # of one with the headers of another
 _BATCH_WORK: Final = 100
@@ -188,10 +191,11 @@ class DeadLetters:
         return bool(self._rejected)
 
     def room(self) -> int:
-        """Return how many more messages may be under way."""
+        """Return how many more messages may be under way, a turn's worth at most."""
         if self._flight.size_bytes + self._waiting_bytes >= LETTER_BYTES_IN_FLIGHT:
             return 0
-        return max(0, LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count)
+        left = LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count
+        return max(0, min(left, LETTERS_AT_ONCE))
 
     # Messages that die.
 
@@ -278,7 +282,7 @@ class DeadLetters:
             source.runtime.send(source.ref, _SEND_LETTERS)
 
     def _look_up_rejected(self) -> int:
-        """Take in rejected messages with contents in RAM, the others are read; return how many of them went."""
+        """Take in rejected messages with contents in RAM, the others are read; return the work."""
         room = self.room()
         if not self._rejected or not room:
             return 0
@@ -299,7 +303,7 @@ class DeadLetters:
             self._rejected.popleft()
         if own:
             self._put(_Dead([entry[MESSAGE] for entry in found], own, rejected.reason))
-        return len(seqs)
+        return len(seqs) * _LOOK_UP_WORK
 
     def _forget_targets(self) -> int:
         """Monitor many targets no longer when nothing is under way; return the work."""
@@ -337,7 +341,7 @@ class DeadLetters:
                     break
             shared = letter
             run.append((letter.origin, letter.head, body))
-            work += 1 + min(len(letter.targets), FAN_OUT_QUEUES)
+            work += _LETTER_WORK + min(len(letter.targets), FAN_OUT_QUEUES)
             dead.at += 1
         if shared is not None and run:
             work += self._begin(run, dead, start, shared)
