@@ -616,6 +616,7 @@ class Channel(GenServer):
             self._held.clear()
             self._unblock_reading()
         self.deliveries.remove_all()
+        self.deliveries.unacked.free_later(self.runtime.clock)
 
 
 _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from leveret.amqp.errors import PreconditionFailed
 from leveret.broker.channel import unacked as module
 from leveret.broker.channel.unacked import Settled, Source, Unacked
+from leveret.testing.virtual_clock import VirtualClock
 
 A = Source("queue a", b"ctag")
 B = Source("queue b", None)
@@ -152,3 +155,16 @@ def test_an_unknown_tag_among_acks_moves_no_other_delivery() -> None:
 
     assert unacked._records is records
     assert unacked.oldest_tag() == 2
+
+
+async def test_very_many_records_are_freed_after_the_end_of_their_channel() -> None:
+    clock, source = VirtualClock(), Source("queue", b"ctag")
+    unacked = Unacked()
+    unacked.add(source, list(range(module.SETTLED_MAX + 1)))
+
+    unacked.free_later(clock)
+    del unacked
+
+    assert sys.getrefcount(source) > module.SETTLED_MAX
+    await clock.advance(0)
+    assert sys.getrefcount(source) < 5
