@@ -17,14 +17,15 @@ One event loop serves all clients, so the longest iteration of the loop is the l
 ([how turns are bounded](../architecture.md#how-turns-are-bounded)). This table has every operation that a peer or an operator can make large,
 at the largest size that the defaults allow (queues, bindings and messages have no limit: at the size in the table), with the longest
 iteration from its beginning until the broker is idle again, and the longest garbage collection, which is part of an iteration.
-The figures are milliseconds of CPU time of the loop's thread; those above {limit:g} are bold.
+The figures are milliseconds of CPU time of the loop's thread; those above {limit:g} are bold. What comes near that is measured three times,
+and the median counts.
 
 [benchmarks/turns.py](../../benchmarks/turns.py) has measured them, and `make turns` writes this page: do not edit it.
 
 | | |
 |---|---|
 | date | {date} |
-| commit | {commit} |
+| commit | {commit}{earlier} |
 | machine | {cpu}, {cores} processors, {system} |
 | Python | {python} |
 | protocol kernel | {kernel} |
@@ -34,6 +35,7 @@ The figures are milliseconds of CPU time of the loop's thread; those above {limi
 | operation | size | longest iteration, ms | longest collection, ms |
 |---|---|--:|--:|
 """
+_EARLIER = "; figures far below the limit are of {}"
 
 
 def page(found: dict[str, Any]) -> str:
@@ -44,6 +46,7 @@ def page(found: dict[str, Any]) -> str:
         limit=limit,
         date=found["date"],
         commit=found["commit"],
+        earlier=_EARLIER.format(found["earlier"]) if found.get("earlier") else "",
         cpu=machine["cpu"],
         cores=machine["cores"],
         system=machine["system"],
