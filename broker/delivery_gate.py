@@ -38,8 +38,8 @@ class DeliveryGate:
             in the mailboxes of the connection's channels, or the channel is closing.
         channel: that it belongs to; None until it has started.
         is_closed: the channel is closing; it does not open any more.
-        waiting: queues to send ``Resume`` to when it opens, the first come first; made on first use. Channels that
-            publish replies to this one wait among them.
+        waiting: queues to send ``Resume`` to when it opens, the first come first: one, or an ordered dict of several.
+            Channels that publish replies to this one wait among them.
         waiting_bytes: of deliveries and replies in the channel's mailbox.
     """
 
@@ -50,7 +50,7 @@ class DeliveryGate:
         self.channel: Ref | None = None
         self.is_open = True
         self.is_closed = False
-        self.waiting: OrderedDict[Ref, None] | None = None
+        self.waiting: Ref | OrderedDict[Ref, None] | None = None
         self.waiting_bytes = 0
 
     def close(self) -> None:
@@ -58,11 +58,15 @@ class DeliveryGate:
         self.is_open, self.is_closed = False, True
 
     def wait(self, queue: Ref) -> None:
-        if self.waiting is None:
-            self.waiting = OrderedDict()
+        waiting = self.waiting
+        if waiting is None:
+            self.waiting = queue
             if self._gates is not None:
                 self._gates.join(self)
-        self.waiting[queue] = None
+        elif waiting is not queue:
+            if not isinstance(waiting, OrderedDict):
+                self.waiting = waiting = OrderedDict.fromkeys((waiting,))
+            waiting[queue] = None
 
     def wait_again(self, queue: Ref) -> None:
         """Keep the place of a queue that was resumed for nothing."""
@@ -97,10 +101,12 @@ class DeliveryGate:
 
     def take_one(self) -> Ref | None:
         """Return the queue that has waited longest, and forget it."""
-        if self.waiting is None:
-            return None
-        queue, _ = self.waiting.popitem(last=False)
-        if not self.waiting:
+        waiting = self.waiting
+        if not isinstance(waiting, OrderedDict):
+            self.waiting = None
+            return waiting
+        queue, _ = waiting.popitem(last=False)
+        if not waiting:
             self.waiting = None
         return queue
 

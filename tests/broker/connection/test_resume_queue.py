@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -93,6 +93,12 @@ class Connection:
             gate.wait(queue)
 
 
+def waiting_at(gate: DeliveryGate) -> list[Any]:
+    if isinstance(gate.waiting, OrderedDict):
+        return list(gate.waiting)
+    return [] if gate.waiting is None else [gate.waiting]
+
+
 @given(
     st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any),
     st.integers(1, 30),
@@ -107,7 +113,7 @@ def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) 
 
     assert connection.most_sent <= RESUMES
     assert sum(connection.served.values()) == openings * room
-    waiting = {queue for gate in connection.gates.values() for queue in gate.waiting or ()}
+    waiting = {queue for gate in connection.gates.values() for queue in waiting_at(gate)}
     waiting |= {queue for _, queue in connection.resume_queue._resumed_for_nothing}
     assert waiting == set(queues), "nobody is forgotten"
     served = [connection.served[queue] for queue in channels[0]]
