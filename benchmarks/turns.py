@@ -236,6 +236,7 @@ def main() -> int:
         "loop": LOOP,
         "scale": options.scale,
         "limit_ms": options.limit,
+        "close_ms": CLOSE * options.limit,
         "known": len(OPERATIONS),
         "earlier": earlier.get("commit", ""),
     }
@@ -264,7 +265,7 @@ def _median(operation: Operation, options: argparse.Namespace) -> dict[str, Any]
 
 
 def _measured(operation: Operation, options: argparse.Namespace) -> dict[str, Any]:
-    """Carry out an operation, and print and return what was found."""
+    """Carry out an operation once; print its figures and return them."""
     with rig(options.scale, "1" if options.stacks else "") as each:
         problem = ""
         try:

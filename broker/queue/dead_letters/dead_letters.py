@@ -18,9 +18,9 @@ delivered. Only letters of messages that the queue has refused (reject-publish-d
 credit from its publishers as long as there is no ``room``. A target takes letters without credit: two queues that
 dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
 
-**Turns.** A turn does ``PUBLISH_TURN_WORK``: it builds headers, routes, sends; routes that are long, and letters for
-very many queues, are continued in the next. Neighbours with the same header and origin share the work, and go to the
-same targets as one mail.
+**Turns.** A turn begins ``LETTERS_AT_ONCE`` and does ``PUBLISH_TURN_WORK``: it builds headers, routes, sends; routes
+that are long, and letters for very many queues, are continued in the next. Neighbours with the same header and origin
+share the work, and go to the same targets as one mail.
 """
 
 from __future__ import annotations

@@ -591,7 +591,7 @@ def test_a_refused_connection_has_its_line(
 
 # Errors that are not refusals of a client: "file function" and the reason.
 NOT_OF_A_CLIENT = {
-    "amqp/table_fields.py _write_table": "the broker writes what it has read, or what an operator gives it",
+    "amqp/table_fields.py _write_table": "the broker writes only tables that it has read, or that an operator has set",
     "amqp/tables.py encode_table": "likewise",
     "broker/connection/channel_table.py _started": "a channel does not start; the reader fails with it",
     "broker/connection/connections.py registered": "the supervisor of connections restarts with all readers",

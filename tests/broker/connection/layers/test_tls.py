@@ -525,7 +525,7 @@ def joined(
 
 
 async def callbacks() -> None:
-    """Let the loop call what has been left to it, and what that leaves to it."""
+    """Run the callbacks that wait in the event loop, and those that they schedule."""
     for _ in range(5):
         await asyncio.sleep(0)
 
