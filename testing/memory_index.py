@@ -106,7 +106,7 @@ class MemoryIndex:
             self.by_queue.setdefault(queue_no, {}).update(rows)
         _update(self.by_msg_no, dict(batch.locations))
         _update(self.by_file, batch.files)
-        _update(self.terms, batch.queues)
+        _update(self.terms, dict(batch.queues))
         if batch.checkpoint is not None:
             self._checkpoint = batch.checkpoint
 

@@ -271,7 +271,7 @@ class LmdbIndex:
     def _put_small(self, transaction: Any, batch: Batch) -> None:
         for table, layout, items in (
             (self._files, _FILE, batch.files.items()),
-            (self._queues, _QUEUE, batch.queues.items()),
+            (self._queues, _QUEUE, batch.queues),
         ):
             for number, fields in items:
                 key = _NO_KEY.pack(number)

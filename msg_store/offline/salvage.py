@@ -174,7 +174,7 @@ class _Salvage:
             self._out.rows += terms.messages
         # Behind the first record there is: a journal that begins must not look as if it had all.
         point = Checkpoint(FIRST_LSN + 1, FIRST_FILE, self._identity.boot_epoch, self._file_no + 1)
-        index.write(Batch(files=self._states, queues=queues, checkpoint=point))
+        index.write(Batch(files=self._states, queues=queues.items(), checkpoint=point))
 
     def _location_batches(self) -> Iterator[Batch]:
         locations = self._locations

@@ -338,7 +338,7 @@ class Recovery:
         for file_no in memtables.files.keys() - set(self._folder.rdq_nos()):
             memtables.files.remove(file_no)  # it was another store's
         memtables.files.dirty.update(rebuild.files)
-        memtables.active.dirty_queues.update(rebuild.queues)
+        memtables.write_all_terms()
         return memtables, rebuild.terms()
 
     def _measure(self, memtables: Memtables) -> None:
