@@ -1,0 +1,40 @@
+"""A broker that kills its process while a client publishes: ``killed_broker.py DATA``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import aio_pika
+
+from leveret.server.broker import Broker
+from leveret.server.config.config import Address, Config
+
+
+async def main(data: Path) -> None:
+    """Publish until 500 messages are confirmed, with more in flight; then end."""
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=data)) as broker:
+        async with await aio_pika.connect(broker.url) as connection:
+            channel = await connection.channel()
+            await channel.declare_queue("plain", durable=True)
+            confirmed = 0
+            for start in range(0, 600, 50):
+                more = [
+                    asyncio.ensure_future(
+                        channel.default_exchange.publish(
+                            aio_pika.Message(b"%d" % number * 20, delivery_mode=2), "plain"
+                        )
+                    )
+                    for number in range(start, start + 50)
+                ]
+                if confirmed >= 500:
+                    await asyncio.sleep(0)
+                    os.kill(os.getpid(), signal.SIGKILL)
+                await asyncio.gather(*more)
+                confirmed += len(more)
+
+
+asyncio.run(main(Path(sys.argv[1])))
