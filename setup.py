@@ -23,6 +23,7 @@ ROOTS = sorted(
     init.parent.name for init in Path().glob("*/__init__.py") if init.parent.name not in NOT_OURS
 )
 KERNELS = (Path("amqp/_kernel_c.pyx"), Path("msg_store/format/_kernel_c.pyx"))
+AUTOLOADED = Path("spark/_autoload")  # top-level modules that other programs find by their names
 CHOICES = ("auto", "0", "require")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")
 if COMPILE not in CHOICES:
@@ -78,6 +79,11 @@ def extensions() -> list[Extension]:
 
 setup(
     packages=packages(),
-    package_dir={"leveret": "leveret", **{f"leveret.{root}": root for root in ROOTS}},
+    py_modules=[path.stem for path in sorted(AUTOLOADED.glob("*.py"))],
+    package_dir={
+        "": str(AUTOLOADED),  # of top-level modules
+        "leveret": "leveret",
+        **{f"leveret.{root}": root for root in ROOTS},
+    },
     ext_modules=extensions(),
 )

@@ -1,4 +1,4 @@
-"""Spans of a buffer into Arrow arrays, without an object per value.
+r"""Spans of a buffer into Arrow arrays, without an object per value.
 
 A *span* is ``(start, length)``. Spans that ascend and do not overlap are one Arrow array over the buffer itself: its
 offsets are start and end of each span in turn, so every second element is a span, the others are the gaps between. Arrow's
@@ -51,7 +51,7 @@ def gather(
 
 
 def text(values: Any) -> Any:
-    """Return a binary array as strings; bytes that are not UTF-8 are written as ``\\xNN``."""
+    r"""Return a binary array as strings; bytes that are not UTF-8 are written as ``\\xNN``."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

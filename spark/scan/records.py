@@ -11,7 +11,6 @@ import pyarrow as pa
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.record import HEADER_BYTES
 from leveret.spark.errors import DataLoss
-from leveret.spark.schema import arrow_schema
 from leveret.spark.scan.batches import BatchSettings, message_ids, times
 from leveret.spark.scan.gather import Numbers, gather, text
 from leveret.spark.scan.locators import read_locator
@@ -19,6 +18,7 @@ from leveret.spark.scan.plan import Slice, StoreRef
 from leveret.spark.scan.pruning import Range
 from leveret.spark.scan.record_meta import Spans, read_metas
 from leveret.spark.scan.segment import Segment
+from leveret.spark.schema import arrow_schema
 
 _OF_META: Final = frozenset({"exchange", "routing_key"})
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from leveret.broker.node.store_server import store_folder
 from leveret.core.files import Files
 from leveret.core.message import Message
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import QueueRow, Row, VhostRow
-from leveret.broker.node.store_server import store_folder
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.server.cli.snapshot_command import create

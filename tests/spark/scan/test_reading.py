@@ -15,7 +15,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from leveret.amqp.properties import Properties, encode_properties, head_of
+from leveret.amqp.properties import Properties, head_of
 from leveret.core.errors import StoreError
 from leveret.core.message import Message, exchange_and_key, origin_of
 from leveret.server.broker import Broker
@@ -266,7 +266,7 @@ def test_a_store_that_a_crash_has_left_is_read_up_to_its_torn_end(tmp_path: Path
     kept = dict(rig.written)
     rig.publish(messages(rng, 3), (1,))
     rig.crash()
-    journal = sorted((rig.path / "journal").glob("*.jnl"))[-1]
+    journal = max((rig.path / "journal").glob("*.jnl"))
     data = journal.read_bytes().rstrip(b"\0")
     journal.write_bytes(data[:-5])  # the frame of the last flush
     rig.written = kept
@@ -340,7 +340,7 @@ def test_a_narrow_window_opens_few_segments(tmp_path: Path, rng: Any) -> None:
     rig = filled(tmp_path / "data", rng)
     rig.stop()
     path = snapshot_of(rig.data)
-    time = sorted(row["enqueued_at"] for row in rows_of(path))[0]
+    time = min(row["enqueued_at"] for row in rows_of(path))
     options = {"path": str(path), "endingTimestamp": str(int(time.timestamp() * 1000) + 1)}
 
     (partition,) = open_scan(ReadOptions.of(options)).partitions()
