@@ -1,7 +1,7 @@
 """The options of reading, parsed once into values.
 
-Spark passes options as texts, with names in lower case. An unknown option, a value of the wrong form, and an option that
-the view does not look at are errors: an option that is misspelt must not read other messages than was meant.
+Spark passes options as texts, with names in lower case. An unknown option, a value of the wrong form, and an option
+that the view does not look at are errors: an option that is misspelt must not read other messages than was meant.
 docs/spark.md has the table.
 """
 

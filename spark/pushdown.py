@@ -1,8 +1,8 @@
 """Filters that Spark pushes down, as pruning.
 
-Pruning only rules rows out that no filter would let through. Spark applies every filter again, so a filter that is
-not understood here costs time and nothing else. Spark pushes comparisons of a column with a literal, joined by AND; never an
-OR. Times are exact to the microsecond in filters, and messages' times to the millisecond.
+Pruning only rules rows out that no filter would let through. Spark applies every filter again, so a filter that is not
+understood here costs time and nothing else. Spark pushes comparisons of a column with a literal, joined by AND, and
+never an OR. Times are exact to the microsecond in filters, and messages' times to the millisecond.
 """
 
 from __future__ import annotations

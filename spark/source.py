@@ -1,18 +1,18 @@
 """``format("leveret")``: the data source of Spark.
 
-The class is called in three processes of the driver's machine and in executors. ``schema`` is called by ``load``, so
-what is wrong with path and options is reported there. ``partitions`` runs in a planner process and makes locators where
-a snapshot has none. ``read`` runs in executors; what it needs is in the partition, and it imports no index.
+``schema`` is called by ``load``, so what is wrong with path and options is reported there. ``partitions`` runs in a
+process of the driver's machine that plans the query, and makes locators where a snapshot has none. ``read`` runs in
+executors; what it needs is in the partition, and it imports no index.
 
 **Pushdown.** Spark refuses every query of a reader that overrides ``pushFilters`` while
-``spark.sql.python.filterPushdown.enabled`` is false, its default, and a reader cannot see that setting. So the method is
-not overridden: an instance attribute takes its place, which says ``__func__`` is the method of the base class. Spark calls
-it when pushdown is on, and passes over it when it is off.
+``spark.sql.python.filterPushdown.enabled`` is false, its default, and a reader cannot see that setting. So the method
+is not overridden: an instance attribute takes its place, which says that its ``__func__`` is the base class's method.
+Spark calls it when pushdown is on, and passes over it when it is off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pyarrow as pa
@@ -34,7 +34,7 @@ NAME = "leveret"
 class LeveretDataSource(DataSource):
     """The messages of snapshots; docs/spark.md has options, views and columns."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options = options  # with names in any case: a plain dict would lose those in capitals
 
     @classmethod

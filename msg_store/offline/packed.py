@@ -32,9 +32,8 @@ _Page: TypeAlias = tuple[bytes, bytes]
 
 
 class Packed(NamedTuple):
-    """A page of entries: ``count`` keys one behind the other, and as many values."""
+    """A page of entries: keys one behind the other, and as many values."""
 
-    count: int
     keys: bytes
     values: bytes
 
@@ -77,10 +76,10 @@ def _pages(
             raise IndexDamaged("an entry of the index has another length than the store writes")
         if not count:
             return
-        yield Packed(count, keys, values)
+        yield Packed(keys, values)
         after = keys[-key_bytes:]
 
 
 def _joined(items: Iterable[tuple[bytes, bytes]]) -> Packed:
     keys, values = zip(*items, strict=True)
-    return Packed(len(keys), b"".join(keys), b"".join(values))
+    return Packed(b"".join(keys), b"".join(values))

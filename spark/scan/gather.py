@@ -1,8 +1,8 @@
 r"""Spans of a buffer into Arrow arrays, without an object per value.
 
 A *span* is ``(start, length)``. Spans that ascend and do not overlap are one Arrow array over the buffer itself: its
-offsets are start and end of each span in turn, so every second element is a span, the others are the gaps between. Arrow's
-``take`` then copies the spans into a compact array, at the speed of ``memcpy``.
+offsets are start and end of each span in turn, so every second element is a span, the others are the gaps between.
+Arrow's ``take`` then copies the spans into a compact array, at the speed of ``memcpy``.
 
 AMQP strings are bytes that should be UTF-8. Arrow's and Spark's strings must be, so where one of a batch is not, the
 bytes that are not are written as ``\\xNN``, as ``leveret.amqp.tables.plain`` does.
@@ -44,7 +44,7 @@ def gather(
         pa.binary(), 2 * len(starts) - 1, [None, pa.py_buffer(offsets), data]
     )
     if rows is None:
-        return spans.take(pa.array(np.arange(0, 2 * len(starts), 2, np.int32)))
+        return spans.take(pa.array(np.arange(0, 2 * len(starts), 2, dtype=np.int32)))
     wanted = (rows * 2).astype(np.int32)
     missing = rows < 0
     return spans.take(pa.array(wanted, mask=missing) if missing.any() else pa.array(wanted))

@@ -2,9 +2,9 @@
 
 A field is ``name:shortstr letter:u8 value``; ``leveret.amqp.tables`` lists the letters. Each round reads the next field
 of every row that has one more. A string is the text of its map entry, every other value is JSON text, as
-``json.dumps(plain(field))`` writes it. Numbers of a fixed width, booleans and void are turned into text by Arrow; floats,
-decimals, arrays and tables by that decoder, field by field, equal ones once in a batch. A name that comes twice counts
-once, by its first value. The rows are good or bad as that decoder says; the headers of bad ones are null.
+``json.dumps(plain(field))`` writes it. Numbers of a fixed width, booleans and void are turned into text by Arrow;
+floats, decimals, arrays and tables by that decoder, field by field, equal ones once in a batch. A name that comes twice
+counts once, by its first value. The rows are good or bad as that decoder says; the headers of bad ones are null.
 """
 
 from __future__ import annotations

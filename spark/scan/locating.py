@@ -1,9 +1,9 @@
 """Making the locators of a snapshot: the index's rows and locations, joined, and sorted by segment and offset.
 
 It is done once, by the first program that reads the snapshot, and never by executors. Rows name messages and locations
-place them, so the join is a search of sorted numbers. The time of a message is only in its record: each segment's record
-headers are read, and compared with the index. A message that has no location, or whose header is another, goes to the
-locator of no segment.
+place them, so the join is a search of sorted numbers. The time of a message is only in its record: the record headers
+of each segment are read, and compared with the index. A message that has no location, or whose header is another, goes
+to the locator of no segment.
 
 A store that a crash has left has journals. They are replayed as a start would do, so its rows are those that the
 restored broker would have.

@@ -1,7 +1,7 @@
 """Partitions: which parts of which segments one task reads.
 
-Segments that pruning cannot rule out are packed, in order, into partitions of about ``partition_bytes``; a segment that is
-larger is cut into ranges of bytes. A partition has everything a task needs and is pickled to it; the task opens
+Segments that pruning cannot rule out are packed, in order, into partitions of about ``partition_bytes``; a segment that
+is larger is cut into ranges of bytes. A partition has everything a task needs and is pickled to it; the task opens
 locators and segments only.
 """
 
@@ -23,7 +23,7 @@ from leveret.spark.scan.locators import (
     locator_path,
 )
 from leveret.spark.scan.manifest import Snapshot
-from leveret.spark.scan.pruning import ALL, Names, Pruning, RowFilter
+from leveret.spark.scan.pruning import Names, Pruning, RowFilter
 
 END: Final = 1 << 62  # behind all offsets
 _STATES_OF: Final = {
@@ -162,8 +162,3 @@ def _rows_of(store: StoreFacts, view: str, pruning: Pruning) -> RowFilter | None
         retained = frozenset(queue.name for queue in store.queues if queue.is_retained)
         pruning = pruning.and_names(queues=Names(retained))
     return pruning.of_store(store, _STATES_OF[view])
-
-
-def is_everything(pruning: Pruning) -> bool:
-    """Return whether no row is ruled out."""
-    return pruning == Pruning(times_ms=ALL)

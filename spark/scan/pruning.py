@@ -134,14 +134,14 @@ class RowFilter:
         """Return for each row of a locator whether it is wanted. Rows without a message have no time: they are."""
         mask = np.isin(locator["state"], np.array(self.states, np.uint8))
         mask &= np.isin(locator["queue_no"], np.array([no for no, _ in self.queues], np.uint32))
-        mask &= _inside(locator["time_ms"], self.times_ms) | (locator["length"] == 0)
+        mask &= inside(locator["time_ms"], self.times_ms) | (locator["length"] == 0)
         restricted: dict[Range, list[int]] = {}
         for number, seqs in self.queues:
             restricted.setdefault(seqs, []).append(number)
         for seqs, numbers in restricted.items():
             if seqs != ALL:
                 here = np.isin(locator["queue_no"], np.array(numbers, np.uint32))
-                mask &= ~here | _inside(locator["seq"], seqs)
+                mask &= ~here | inside(locator["seq"], seqs)
         return mask
 
 
@@ -149,7 +149,8 @@ def _meets(wanted: Range, low: int, high: int) -> bool:
     return (wanted[0] is None or wanted[0] <= high) and (wanted[1] is None or low < wanted[1])
 
 
-def _inside(values: Numbers, wanted: Range) -> Numbers:
+def inside(values: Numbers, wanted: Range) -> Numbers:
+    """Return for each value whether it is in a range."""
     mask = np.ones(len(values), np.bool_)
     if wanted[0] is not None:
         mask &= values >= wanted[0]

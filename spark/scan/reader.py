@@ -5,8 +5,8 @@
     for batch in read({"path": "data/snapshots/nightly", "queue": "orders.*", "columns": "queue,body"}):
         ...  # a pyarrow.RecordBatch
 
-``open_scan`` reads manifests and the index of locators, and makes locators where there are none; ``Scan.partitions`` plans;
-``tasks.read_partition`` does the work of one partition, in any process that sees the files.
+``open_scan`` reads manifests and the index of locators, and makes locators where there are none; ``Scan.partitions``
+plans; ``tasks.read_partition`` does the work of one partition, in any process that sees the files.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Scan:
         return tuple(located.snapshot for located in self.found)
 
     def partitions(self, pruning: Pruning | None = None) -> list[Partition]:
-        """Return the partitions; ``pruning`` replaces that of the options. ``facts`` has views without partitions."""
+        """Return the partitions of a view that ``is_planned``; ``pruning`` replaces that of the options."""
         return partitions(self.found, self.options, pruning or self.options.pruning)
 
     @property

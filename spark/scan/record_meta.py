@@ -1,7 +1,7 @@
 """The metas of many records at once: msgpack ``[exchange, [key...], guid or nil, head, [queue_no...]]``.
 
-The layout is ``leveret.msg_store.format.record``'s. Each step reads one field of all rows: a *cursor* has the position of
-every row in one array of bytes. A row that is not as expected, or whose fields go past its end, is *bad*; its cursor
+The layout is ``leveret.msg_store.format.record``'s. Each step reads one field of all rows: a *cursor* has the position
+of every row in one array of bytes. A row that is not as expected, or whose fields go past its end, is *bad*; its cursor
 stays inside the row, so that the others can go on. All other code that decodes columns works in this way.
 """
 

@@ -15,7 +15,7 @@ from leveret.spark.scan.batches import BatchSettings, message_ids, times
 from leveret.spark.scan.gather import Numbers, gather, text
 from leveret.spark.scan.locators import read_locator
 from leveret.spark.scan.plan import Slice, StoreRef
-from leveret.spark.scan.pruning import Range
+from leveret.spark.scan.pruning import inside
 from leveret.spark.scan.record_meta import Spans, read_metas
 from leveret.spark.scan.segment import Segment
 from leveret.spark.schema import arrow_schema
@@ -89,7 +89,7 @@ def _batch(
     offsets, lengths = places
     headers = segment.headers(offsets)
     assert store.rows is not None, "times are wanted"
-    wanted = _inside(headers["ts_ms"].astype(np.int64), store.rows.times_ms)
+    wanted = inside(headers["ts_ms"].astype(np.int64), store.rows.times_ms)
     offsets, lengths, headers = offsets[wanted], lengths[wanted], headers[wanted]
     count, names = len(offsets), settings.names
     found: dict[str, Any] = {
@@ -129,12 +129,3 @@ def _refcount(offsets: Numbers, counts: tuple[Numbers, Numbers]) -> Any:
     found = np.zeros(len(offsets), np.int64)
     found[is_known] = values[at[is_known]]
     return pa.array(found, mask=found == 0)
-
-
-def _inside(values: Numbers, wanted: Range) -> Numbers:
-    mask = np.ones(len(values), np.bool_)
-    if wanted[0] is not None:
-        mask &= values >= wanted[0]
-    if wanted[1] is not None:
-        mask &= values < wanted[1]
-    return mask

@@ -97,7 +97,8 @@ class Segment:
             extend(seed, data[low:high]) if high - low <= _PIECE_BYTES else self._long(low, high)
             for low, high in zip(begins, ends, strict=True)
         ]
-        return np.array(crcs, np.uint32) == headers["crc"]
+        is_right: Numbers = np.array(crcs, np.uint32) == headers["crc"]
+        return is_right
 
     def _long(self, low: int, high: int) -> int:
         crc = self._seed
@@ -106,7 +107,7 @@ class Segment:
         return crc
 
     def walk(self, size_bytes: int) -> Iterator[tuple[int, int]]:
-        """Yield offset and length of every record in the first bytes of the file, needed or not; damage is passed over."""
+        """Yield offset and length of every record in the file's first bytes, needed or not; damage is passed over."""
         offset, end = FILE_HEADER_BYTES, min(size_bytes, self.size_bytes)
         while offset < end:
             head = self._map[offset : offset + HEADER_BYTES]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aio_pika
 import pyarrow as pa
 
 from leveret.broker.node.store_server import store_folder
@@ -16,12 +17,22 @@ from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import QueueRow, Row, VhostRow
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.recovery.recovery import open_store
+from leveret.server.broker import Broker
 from leveret.server.cli.snapshot_command import create
+from leveret.server.config.config import Address, Config
 from leveret.server.snapshots.making import Wanted
 from leveret.spark.scan.reader import read
 from rigs.store.live_store import files_at
 
 NODE = "5f0c1c1e-0000-4000-8000-00000000c0de"
+
+
+@asynccontextmanager
+async def channel_of_broker(data: Path) -> AsyncIterator[Any]:
+    """Run a broker on a data directory; yields a channel of aio-pika."""
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=data)
+    async with Broker(config) as broker, await aio_pika.connect(broker.url) as connection:
+        yield await connection.channel()
 
 
 def snapshot_of(data: Path, name: str = "one", copy_to: Path | None = None) -> Path:
@@ -115,7 +126,3 @@ class DataRig:
 
     def segments(self) -> list[Path]:
         return sorted((self.path / "rdq").glob("*.rdq"))
-
-
-def random_body(rng: random.Random) -> bytes:
-    return rng.randbytes(rng.choice([0, 1, 10, 300, 3_000]))

@@ -17,16 +17,22 @@ import pytest
 
 from leveret.amqp.properties import Properties, head_of
 from leveret.core.errors import StoreError
-from leveret.core.message import Message, exchange_and_key, origin_of
-from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.core.message import exchange_and_key, origin_of
 from leveret.server.snapshots import manifest as written_manifest
 from leveret.spark.errors import DataLoss, NotASnapshot
 from leveret.spark.options import ReadOptions
 from leveret.spark.scan.manifest import read_manifest
 from leveret.spark.scan.reader import open_scan, read
 from leveret.spark.schema import VIEWS, arrow_schema, columns_of
-from rigs.spark.snapshots import NODE, DataRig, random_body, rows_of, snapshot_of, table_of
+from rigs.spark.messages import messages
+from rigs.spark.snapshots import (
+    NODE,
+    DataRig,
+    channel_of_broker,
+    rows_of,
+    snapshot_of,
+    table_of,
+)
 from rigs.store.offline_rig import flip
 
 RICH = {
@@ -44,21 +50,6 @@ RICH = {
 
 def key_of(row: dict[str, Any]) -> tuple[int, int]:
     return row["queue_no"], row["seq_id"]
-
-
-def messages(rng: random.Random, count: int) -> list[Message]:
-    made = []
-    for number in range(count):
-        body = random_body(rng)
-        headers = {"n": ("I", number), "x": ("d", rng.random())} if rng.random() < 0.5 else None
-        properties = Properties(
-            content_type="text/plain" if rng.random() < 0.5 else None,
-            headers=headers,
-            delivery_mode=2,
-            message_id=f"m{number}" if rng.random() < 0.5 else None,
-        )
-        made.append((origin_of(b"x", b"key.%d" % number), head_of(properties, len(body)), body))
-    return made
 
 
 def filled(data: Path, rng: random.Random, **more: Any) -> DataRig:
@@ -127,10 +118,6 @@ async def delivered(channel: Any, name: str) -> list[Any]:
     return found
 
 
-async def broker_on(data: Path) -> Broker:
-    return Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=data))
-
-
 def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
@@ -143,15 +130,11 @@ def text_of(value: Any) -> str:
 
 async def test_rows_are_the_messages_that_the_broker_delivers_in_its_order(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with await broker_on(data) as broker:
-        async with await aio_pika.connect(broker.url) as connection:
-            channel = await connection.channel()
-            await publish_all(channel)
-            path = await asyncio.to_thread(snapshot_of, data)
-            wanted = {
-                name: await delivered(channel, name)
-                for name in ("plain", "other", "ranked", "lazy")
-            }
+    async with channel_of_broker(data) as channel:
+        await publish_all(channel)
+        path = await asyncio.to_thread(snapshot_of, data)
+        names = ("plain", "other", "ranked", "lazy")
+        wanted = {name: await delivered(channel, name) for name in names}
     rows = await asyncio.to_thread(rows_of, path)
 
     by_queue: dict[str, list[dict[str, Any]]] = {name: [] for name in wanted}
@@ -190,15 +173,14 @@ def compare(row: dict[str, Any], message: Any) -> None:
 
 async def test_a_stopped_broker_knows_what_it_had_handed_out(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    async with await broker_on(data) as broker:
-        async with await aio_pika.connect(broker.url) as connection:
-            channel = await connection.channel()
-            queue = await channel.declare_queue("plain", durable=True)
-            for number in range(5):
-                body = aio_pika.Message(b"%d" % number, delivery_mode=2)
-                await channel.default_exchange.publish(body, "plain")
-            for _ in range(2):
-                await queue.get()
+    async with channel_of_broker(data) as channel:
+        queue = await channel.declare_queue("plain", durable=True)
+        for number in range(5):
+            body = aio_pika.Message(b"%d" % number, delivery_mode=2)
+            await channel.default_exchange.publish(body, "plain")
+        for _ in range(2):
+            await queue.get()
+        await channel.close()
         running = await asyncio.to_thread(snapshot_of, data, "running")
     stopped = snapshot_of(data, "stopped")
 
@@ -294,9 +276,8 @@ def test_rows_of_a_killed_broker_are_those_that_it_has_after_its_restart(tmp_pat
     rows = rows_of(path)
 
     async def after_restart() -> list[Any]:
-        async with await broker_on(data) as broker:
-            async with await aio_pika.connect(broker.url) as connection:
-                return await delivered(await connection.channel(), "plain")
+        async with channel_of_broker(data) as channel:
+            return await delivered(channel, "plain")
 
     wanted = asyncio.run(after_restart())
     assert not read_manifest(path).is_clean
