@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
+from leveret.msg_store.format.journal_records import PERSISTENT
 from leveret.msg_store.format.kernel import location_items, row_items
 from leveret.msg_store.format.rows import IndexDamaged
 from leveret.msg_store.offline.inspection import PAGE_ROWS, Inspection
@@ -54,6 +55,15 @@ def packed_rows(store: Inspection) -> Iterator[Packed]:
             yield _joined(row_items(queue_no, some))
 
 
+def lost_rows(store: Inspection) -> Packed:
+    """Return the rows that a start would remove because their messages, which were durable, cannot be read."""
+    items: list[tuple[bytes, bytes]] = []
+    for queue_no, seq, msg_no, _ in store.report.lost:
+        known = store.index.rows(queue_no, seq, seq + 1, 1)
+        items += row_items(queue_no, known or [(seq, msg_no, 0, 0, PERSISTENT)])
+    return _joined(items)
+
+
 def packed_locations(store: Inspection) -> Iterator[Packed]:
     """Yield the locations of all messages, by number; raises as ``packed_rows``."""
     sizes = LOCATION_KEY_BYTES, LOCATION_VALUE_BYTES
@@ -81,5 +91,5 @@ def _pages(
 
 
 def _joined(items: Iterable[tuple[bytes, bytes]]) -> Packed:
-    keys, values = zip(*items, strict=True)
-    return Packed(b"".join(keys), b"".join(values))
+    both = list(items)
+    return Packed(b"".join([key for key, _ in both]), b"".join([value for _, value in both]))

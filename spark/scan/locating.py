@@ -32,7 +32,7 @@ from leveret.metadata.tables import QueueRow
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import MOVED
 from leveret.msg_store.offline.inspection import Inspection
-from leveret.msg_store.offline.packed import packed_locations, packed_rows
+from leveret.msg_store.offline.packed import lost_rows, packed_locations, packed_rows
 from leveret.spark.scan import locators
 from leveret.spark.scan.archive import Keys, acked_records, keys_of
 from leveret.spark.scan.gather import Numbers
@@ -161,6 +161,7 @@ class _StoreLocators:
 
     def _queue_facts(self, columns: Columns, queue: Any) -> QueueFacts:
         here = np.isin(columns["queue_no"], np.array(queue.queue_nos, np.uint32))
+        here &= columns["state"] == READY
         seqs = columns["seq"][here]
         first, last = (int(seqs.min()), int(seqs.max())) if len(seqs) else (None, None)
         arguments = self._arguments.get((self._entry.vhost, queue.name), "{}")
@@ -239,7 +240,7 @@ class _StoreLocators:
 
 def _rows(store: Inspection) -> Columns:
     keys, values = [np.empty(0, _ROW_KEY)], [np.empty(0, _ROW)]
-    for page in packed_rows(store):
+    for page in (*packed_rows(store), lost_rows(store)):
         keys.append(np.frombuffer(page.keys, _ROW_KEY))
         values.append(np.frombuffer(page.values, _ROW))
     key, value = np.concatenate(keys), np.concatenate(values)

@@ -117,6 +117,21 @@ class StoreFacts:
     def store_id(self) -> str:
         return self.uuid.hex()
 
+    @property
+    def rows(self) -> int:
+        """How many messages queues have; those that cannot be read are among them."""
+        return sum(queue.depth for queue in self.queues)
+
+    @property
+    def lost_rows(self) -> int:
+        """How many of them have no record that can be read."""
+        return sum(
+            count
+            for facts in self.segments
+            for number, count in facts.rows.items()
+            if facts.number == NO_SEGMENT and number
+        )
+
 
 def locator_path(snapshot: Path, folder: str, number: int) -> Path:
     """Return the file of a locator; ``folder`` is the store's in the snapshot."""

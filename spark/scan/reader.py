@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from leveret.core.log.loggers import logger
 from leveret.spark.errors import NotASnapshot
 from leveret.spark.options import ReadOptions
 from leveret.spark.scan.batches import BatchSettings
@@ -27,6 +28,8 @@ from leveret.spark.scan.plan import Located, Partition, partitions
 from leveret.spark.scan.pruning import Pruning
 from leveret.spark.scan.tasks import BATCHES, read_partition
 from leveret.spark.schema import arrow_schema, columns_of
+
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,10 @@ def open_scan(options: ReadOptions) -> Scan:
     )
     snapshots = [read_manifest(local_path(path)) for path in options.paths]
     _check_distinct(snapshots)
+    for snapshot in snapshots:
+        if not snapshot.is_clean:
+            text = "snapshot of a broker that had crashed path=%s torn_bytes=%d"
+            log.warning(text, snapshot.path, snapshot.torn_bytes)
     return Scan(options, tuple(Located(each, locate(each)) for each in snapshots), settings)
 
 

@@ -18,6 +18,7 @@ import pytest
 from leveret.amqp.properties import Properties, head_of
 from leveret.core.errors import StoreError
 from leveret.core.message import exchange_and_key, origin_of
+from leveret.server.cli.main import main
 from leveret.server.snapshots import manifest as written_manifest
 from leveret.spark.errors import DataLoss, NotASnapshot
 from leveret.spark.options import ReadOptions
@@ -243,7 +244,9 @@ def test_partitions_are_as_many_and_as_large_as_wanted(tmp_path: Path, rng: Any)
     assert count(queue="nobody") == 0
 
 
-def test_a_store_that_a_crash_has_left_is_read_up_to_its_torn_end(tmp_path: Path, rng: Any) -> None:
+def test_a_store_that_a_crash_has_left_is_read_up_to_its_torn_end(
+    tmp_path: Path, rng: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     rig = filled(tmp_path / "data", rng)
     kept = dict(rig.written)
     rig.publish(messages(rng, 3), (1,))
@@ -256,6 +259,7 @@ def test_a_store_that_a_crash_has_left_is_read_up_to_its_torn_end(tmp_path: Path
 
     scan = open_scan(ReadOptions.of({"path": str(path)}))
 
+    assert f"torn_bytes={scan.snapshots[0].torn_bytes}" in caplog.text
     assert not scan.snapshots[0].is_clean
     assert scan.snapshots[0].torn_bytes > 0
     check([row for batch in scan.batches() for row in batch.to_pylist()], rig)
@@ -359,11 +363,31 @@ def test_locators_are_made_once_and_read_by_everybody_after(tmp_path: Path, rng:
     assert not list(path.glob(".locators*"))
 
 
+def test_an_operator_makes_the_locators_beforehand(
+    tmp_path: Path, rng: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig = filled(tmp_path / "data", rng)
+    rig.stop()
+    path = snapshot_of(rig.data)
+
+    def located() -> tuple[int, str]:
+        code = main(["snapshot", "locate", str(path)])
+        return code, capsys.readouterr().out
+
+    count, segments = len(rig.written), len(list(path.glob("vhosts/*/rdq/*")))
+    assert located() == (0, f"{path}: located {count} messages in {segments} segments\n")
+    rows = rows_of(path)
+    lost = sum(row["segment"] == rows[0]["segment"] for row in rows)
+    shutil.rmtree(path / "locators")
+    segment_of(path, rows[0]).unlink()
+    wanted = f"{path}: located {count} messages in {segments - 1} segments, {lost} messages cannot be read\n"
+    assert located() == (1, wanted)
+    assert main(["snapshot", "locate", "nowhere", "--data", str(rig.data)]) == 65
+
+
 def test_a_snapshot_with_locators_is_verified_copied_and_restored_as_before(
     tmp_path: Path, rng: Any
 ) -> None:
-    from leveret.server.cli.main import main
-
     rig = filled(tmp_path / "data", rng)
     rig.stop()
     copy = snapshot_of(rig.data, "copied", tmp_path / "elsewhere")
