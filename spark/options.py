@@ -51,7 +51,7 @@ class ReadOptions:
         view: one of ``schema.VIEWS``.
         columns: names of the columns that are wanted; None: all of the view.
         min_partitions: at least so many, if there are as many rows.
-        partition_bytes: of segments per partition, about; more only for a single message.
+        partition_bytes: of segments per partition at most, about; more only for a single message.
         batch_rows, batch_bytes: of a record batch at most; more bytes only for a single message.
         verify_crc: compare the checksum of each record whose content is read.
         fail_on_data_loss: a message that cannot be read is an error; else it is left out.

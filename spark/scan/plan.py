@@ -1,8 +1,8 @@
 """Partitions: which parts of which segments one task reads.
 
-Segments that pruning cannot rule out are packed, in order, into partitions of about ``partition_bytes``; a segment that
-is larger is cut into ranges of bytes. A partition has everything a task needs and is pickled to it; the task opens
-locators and segments only.
+The bytes of segments that pruning cannot rule out are divided, in order, into equal partitions of at most
+``partition_bytes``; a segment may be cut into ranges of bytes. A partition has everything a task needs and is pickled
+to it; the task opens locators and segments only.
 """
 
 from __future__ import annotations
@@ -96,32 +96,31 @@ def partitions(found: Sequence[Located], options: ReadOptions, pruning: Pruning)
     """Return the partitions of a view that is read from segments or locators."""
     wanted = list(_wanted(found, options.view, pruning))
     total = sum(size_bytes for _, _, size_bytes in wanted)
-    target = options.partition_bytes
-    if options.min_partitions > 1:
-        target = min(target, max(1, -(-total // options.min_partitions)))
+    count = max(options.min_partitions, -(-total // options.partition_bytes))
+    share = max(1, -(-total // count))  # equal shares: no task is left with a small rest
     made: list[Partition] = []
     slices: list[tuple[StoreRef, Slice]] = []
-    filled = 0
+    room = share
     for store, facts, size_bytes in wanted:
-        for piece, piece_bytes in _cut(facts, size_bytes, target):
-            if slices and filled + piece_bytes > target:
+        at = 0
+        while at < size_bytes:
+            end = min(size_bytes, at + room)
+            slices.append((store, _slice(facts, at, end, size_bytes)))
+            room -= end - at
+            at = end
+            if not room:
                 made.append(Partition(tuple(slices)))
-                slices, filled = [], 0
-            slices.append((store, piece))
-            filled += piece_bytes
+                slices, room = [], share
     if slices:
         made.append(Partition(tuple(slices)))
     return made
 
 
-def _cut(facts: SegmentFacts, size_bytes: int, target: int) -> Iterator[tuple[Slice, int]]:
-    """Cut a segment into ranges of equal length, each with about ``target`` of its wanted bytes at most."""
-    count = max(1, min(-(-size_bytes // target), facts.size_bytes))
-    step = -(-facts.size_bytes // count) if count > 1 else END
-    for place in range(count):
-        low = place * step
-        high = END if place == count - 1 else low + step
-        yield Slice(facts.number, facts.size_bytes, low, high), size_bytes // count
+def _slice(facts: SegmentFacts, at: int, end: int, wanted_bytes: int) -> Slice:
+    """Return the part of a segment that has its wanted bytes from ``at`` to ``end``, as if they lay evenly."""
+    low = facts.size_bytes * at // wanted_bytes
+    high = END if end == wanted_bytes else facts.size_bytes * end // wanted_bytes
+    return Slice(facts.number, facts.size_bytes, low, high)
 
 
 def _wanted(

@@ -22,9 +22,9 @@ from leveret.msg_store.format.file_header import (
     RDQ_MAGIC,
     FileHeader,
     decode_header,
-    extender,
     seed_of,
 )
+from leveret.msg_store.format.kernel import checksums
 from leveret.msg_store.format.record import HEADER_BYTES, MAGIC, next_magic, total_len_at
 from leveret.spark.scan.gather import Numbers, contents, gather
 
@@ -41,7 +41,6 @@ HEADER: Final = np.dtype(
     ]
 )
 _CRC_BYTES: Final = 4
-_PIECE_BYTES: Final = 1 << 20  # a larger copy would take much RAM
 
 
 class Segment:
@@ -64,7 +63,6 @@ class Segment:
         self.size_bytes = len(self._map)
         self.buffer = pa.py_buffer(self._map)
         self._seed = seed_of(uuid)
-        self._extend = extender(self.header.crc_kind)
 
     def headers(self, offsets: Numbers) -> Any:
         """Return the record headers at ascending offsets, as a structured array; zeros where the file ends before."""
@@ -90,21 +88,11 @@ class Segment:
 
     def checked(self, headers: Any, offsets: Numbers) -> Numbers:
         """Return for each sound record whether its checksum is right."""
-        data, extend, seed = self._map, self._extend, self._seed
-        begins = (offsets + _CRC_BYTES).tolist()
-        ends = (offsets + headers["total_len"]).tolist()
-        crcs = [
-            extend(seed, data[low:high]) if high - low <= _PIECE_BYTES else self._long(low, high)
-            for low, high in zip(begins, ends, strict=True)
-        ]
-        is_right: Numbers = np.array(crcs, np.uint32) == headers["crc"]
+        begins = offsets.astype(np.int64) + _CRC_BYTES
+        ends = offsets.astype(np.int64) + headers["total_len"]
+        found = checksums(self._map, self.header.crc_kind, self._seed, begins, ends)
+        is_right: Numbers = np.frombuffer(found, np.uint32) == headers["crc"]
         return is_right
-
-    def _long(self, low: int, high: int) -> int:
-        crc = self._seed
-        for begin in range(low, high, _PIECE_BYTES):
-            crc = self._extend(crc, self._map[begin : min(begin + _PIECE_BYTES, high)])
-        return crc
 
     def walk(self, size_bytes: int) -> Iterator[tuple[int, int]]:
         """Yield offset and length of every record in the file's first bytes, needed or not; damage is passed over."""
