@@ -202,6 +202,23 @@ class LmdbIndex:
             some = islice(cursor, limit)
             return [(_LOC_KEY.unpack(key)[0], _LOC.unpack(value)) for key, value in some]
 
+    def packed_rows(self, after: bytes, limit: int) -> tuple[bytes, bytes]:
+        """Return the first ``limit`` entries of ``qidx`` behind a key: their keys joined, and their values."""
+        return self._packed(self._qidx, after, limit)
+
+    def packed_locations(self, after: bytes, limit: int) -> tuple[bytes, bytes]:
+        """Return the same of ``loc``."""
+        return self._packed(self._loc, after, limit)
+
+    def _packed(self, table: Any, after: bytes, limit: int) -> tuple[bytes, bytes]:
+        start = after + b"\0"  # the next key that there can be
+        with self._read(table) as transaction, transaction.cursor() as cursor:
+            if not cursor.set_range(start):
+                return b"", b""
+            keys = b"".join(islice(cursor.iternext(keys=True, values=False), limit))
+            cursor.set_range(start)
+            return keys, b"".join(islice(cursor.iternext(keys=False, values=True), limit))
+
     def queue_nos(self) -> list[int]:
         """Return the numbers of queues with rows, ascending; costs a step per queue, not per row."""
         found: list[int] = []
