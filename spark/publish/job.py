@@ -118,10 +118,8 @@ class _PartitionJob:
         for batch in batches:
             self._publish(batch)
             self._flush()
-            self._save()
         while self._publisher.unsettled:
             self._wait()
-            self._save()
         if self._ledger is not None:
             self._ledger.end()
         self._save()
@@ -208,7 +206,6 @@ class _PartitionJob:
                 self._wait(rate_s)
             else:
                 self._wait()
-            self._save()
 
     def _wait(self, wait_s: float = _PAUSE_S) -> None:
         """Take a step that waits for the broker, or for the next retry."""
@@ -233,6 +230,7 @@ class _PartitionJob:
         for event in events:
             publisher.handle(event, now_s)
         client.send(publisher.take_output())
+        self._save()
 
     def _check_timeouts(self) -> None:
         """Raise ConnectionFailed if the broker blocks for too long, or a confirm is late."""
