@@ -86,7 +86,7 @@ def _checked(
         if not (is_stream and name.lower() == "checkpointlocation")
     }
     found = parse(given)
-    check_columns(to_arrow_schema(schema), found, is_stream=is_stream)
+    check_columns(to_arrow_schema(schema, timezone="UTC"), found, is_stream=is_stream)
     return found, None if found.uri.conf else found.uri.read(lambda _: None)
 
 
