@@ -154,7 +154,9 @@ def test_a_stream_that_starts_again_goes_on_and_numbers_rows_by_batch(
         frame = rows(session, 100, 1).selectExpr(body, "vhost", "queue", "seq_id")
         frame.write.mode("append").parquet(str(place))
         read = session.readStream.schema(schema).parquet(str(place))
-        query = read.writeStream.format(FORMAT).options(**options).trigger(availableNow=True).start()
+        query = (
+            read.writeStream.format(FORMAT).options(**options).trigger(availableNow=True).start()
+        )
         assert query.awaitTermination(60)
 
     headers = [message.headers for message in amqp_broker.queue("q").messages()]
