@@ -9,7 +9,6 @@ Speculation runs two attempts of a task at once, which would publish twice, so a
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from leveret.core.log.loggers import logger
 from leveret.spark.publish import ledger
 from leveret.spark.publish.errors import OptionError
 from leveret.spark.publish.identity import Partition
@@ -34,7 +34,7 @@ from leveret.spark.publish.report import Report, total
 from leveret.spark.publish.rows import check_columns
 from leveret.spark.publish.target import Target
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 REPORT: Final = "report.json"
 _SPECULATION: Final = "spark.speculation"
