@@ -1,4 +1,4 @@
-"""Errors of reading snapshots; each text names the fault, its place and the remedy."""
+"""Errors of options and of reading snapshots; each text names the fault, its place and the remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from leveret.core.errors import ConfigError, StoreError
 
 
 class OptionError(ConfigError):
-    """An option is unknown, has an invalid value, or has no effect on the view."""
+    """An option is unknown, has an invalid value, or has no effect where it is set; or a set of columns is wrong."""
 
 
 class NotASnapshot(ConfigError):  # noqa: N818  named after the fault

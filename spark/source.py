@@ -16,7 +16,14 @@ from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from leveret.spark.errors import OptionError
@@ -27,6 +34,7 @@ from leveret.spark.scan.manifest import local_path, read_manifest
 from leveret.spark.scan.plan import Partition
 from leveret.spark.scan.tasks import read_partition
 from leveret.spark.schema import columns_of, ddl
+from leveret.spark.sink import batch_writer, stream_writer
 
 NAME = "leveret"
 
@@ -65,6 +73,14 @@ class LeveretDataSource(DataSource):
                 "and choose columns with the option columns"
             )
         return LeveretReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return the sink of a batch; docs/spark-sink.md has options and errors."""
+        return batch_writer(schema, self.options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Return the sink of a stream."""
+        return stream_writer(schema, self.options, overwrite)
 
 
 class ScanPartition(InputPartition):
