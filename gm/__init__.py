@@ -1,0 +1,7 @@
+"""Guaranteed multicast: every member of a group gets every message, in its sender's order, whoever dies.
+
+``group`` is the interface for tasks, ``actor`` the actor that a member is, ``callbacks`` what it tells its user,
+``node`` what the members of a node share, ``links`` how members reach each other, ``wire`` the form of frames between
+nodes, ``ring`` the state machines, ``records`` the record of a group and what keeps it.
+Imports actors and core only.
+"""
