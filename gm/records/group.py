@@ -76,6 +76,10 @@ class Group:
     def is_alive(self, member: MemberId) -> bool:
         return Entry(member, True) in self.entries
 
+    def lists(self, member: MemberId) -> bool:
+        """Whether the member has a place, alive or dead."""
+        return any(entry.member == member for entry in self.entries)
+
     def replaced(self, entries: tuple[Entry, ...]) -> Group:
         """Return the next version, with other entries."""
         return Group(self.epoch, self.version + 1, entries)

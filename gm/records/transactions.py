@@ -54,7 +54,7 @@ class Add:
     def apply(self, group: Group | None) -> Group | None:
         group = _listing(group, self.left)
         entries = group.entries
-        if any(entry.member == self.member for entry in entries):
+        if group.lists(self.member):
             return group
         after = entries.index(Entry(self.left, True)) + 1
         return group.replaced((*entries[:after], Entry(self.member, True), *entries[after:]))

@@ -28,6 +28,8 @@ A member reports a death when it sees the version without the dead, and so after
 takes that state without delivering anything, and has joined: what is published from now on it delivers. While it waits
 it passes nothing on and admits nobody. If its left neighbour dies, the next one is asked; if nobody in the ring has a
 state, because all who had are dead, the question comes back to who asked, and it begins with an empty state.
+A newcomer declares dead only whom it knows to have ended. Members whose nodes it cannot reach may be a ring that works; if it
+reaches none of them it ends, with ``noconnection``.
 
 **Fencing.** Each frame has the stamp (epoch, version) of its sender's view. A member whose view is older reads the
 record before it looks at the frame, and what comes after waits. If the record does not list it any more, it stops. Frames
@@ -41,6 +43,7 @@ in the view that it has; only frames of a newer view wait.
 
 Turned down: RabbitMQ's rule that the heir erases the dead as soon as all that it knows of has been acknowledged; an heir
 that has just joined may not know of everything. Its assertions on numbers, which two ways for one message break.
+Its newcomers that declare dead whom they cannot reach, so that one cut link makes two rings.
 Ending the ring's traffic during a transaction. Reporting ``joined`` before the catch-up: messages that were in it would never
 be delivered to a member that others may already count on.
 """
@@ -92,8 +95,11 @@ if TYPE_CHECKING:
 FLUSH: Final = "flush"
 RETRY: Final = "retry"
 
+NOCONNECTION: Final = "noconnection"  # of a peer: its node cannot be reached, which others perhaps can
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
+
+_VERSIONS_OF_A_LIFE: Final = 3
 
 _Task: TypeAlias = "tuple[Transaction, Callable[[Group | None], None]]"
 _Input: TypeAlias = tuple[MemberId, Frame | None, object]  # sender and frame, or who ended and why
@@ -139,6 +145,8 @@ class Member:
         self._outbox = Outbox(limits.pending_bytes)
         self._leaving: object = None  # the reason, once it is about to leave
         self._asked: MemberId | None = None  # whom the newcomer has asked
+        self._unreachable: set[MemberId] = set()  # other nodes may reach them
+        self._asked_at = NO_STAMP  # the record that it knew then
         self._monitored: set[MemberId] = set()
         self._tasks: deque[_Task] = deque()  # transactions; the first is under way
         self._needs: Stamp | None = None  # inputs wait for a view of this stamp
@@ -290,12 +298,34 @@ class Member:
         elif group.is_alive(self.me):
             self.phase = Phase.WAITING
             self._switch(group)
-        elif any(entry.member == self.me for entry in group.entries):
+        else:
+            self._ask_to_be_added(group)
+
+    def _ask_to_be_added(self, group: Group) -> None:
+        reached = [member for member in group.alive() if member not in self._unreachable]
+        if not reached:
+            self._stop(NOCONNECTION)
+            return
+        self._asked = self._random.choice(reached)
+        self._asked_at = group.stamp
+        self._monitor(self._asked)
+        self._send(self._asked, JoinRequest(group.stamp))
+
+    def _join_again(self, group: Group | None) -> None:
+        """Go on after a request whose outcome is not known: the member asked was dead, or has welcomed this one.
+
+        A member that was in the record, and has been erased from it, must end: others have reported its death. To add,
+        mark and erase it takes three versions.
+        """
+        at = self._asked_at
+        if group is None or group.epoch != at.epoch:
+            self._stop(LOST)
+        elif group.is_alive(self.me):
+            self._join(group)
+        elif group.lists(self.me) or group.version >= at.version + _VERSIONS_OF_A_LIFE:
             self._stop(LOST)
         else:
-            self._asked = self._random.choice(group.alive())
-            self._monitor(self._asked)
-            self._send(self._asked, JoinRequest(group.stamp))
+            self._join(group)
 
     def _handle_answer(self, sender: MemberId, frame: Welcome | NotReady) -> None:
         """Take the answer of the member that the newcomer has asked."""
@@ -303,7 +333,7 @@ class Member:
             return
         self._asked = None
         if type(frame) is Welcome:
-            self._transact(Read(), self._join)
+            self._transact(Read(), self._join_again)
         else:
             self._demonitor(sender)
             self._effects.append(StartTimer(RETRY, self._limits.retry_s))
@@ -384,7 +414,11 @@ class Member:
         self._monitored.discard(peer)
         if peer == self._asked:
             self._asked = None
-            self._transact(MarkDead(peer, by=None), self._join)
+            if reason == NOCONNECTION:
+                self._unreachable.add(peer)
+                self._transact(Read(), self._join_again)
+            else:
+                self._transact(MarkDead(peer, by=None), self._join_again)
         elif self.view is None or peer not in (self.view.left, self.view.right):
             return
         elif reason == RING_SHUTDOWN == self._leaving:
@@ -412,6 +446,8 @@ class Member:
         if old is None or old.left != view.left:
             self._is_synced = False
             self._parts = None
+            if old is not None and old.left != self.me:
+                self._send(old.left, Check(view.stamp))
         self._turn_right(view, old)
         if view.left == self.me:
             self._be_alone(view)
@@ -445,7 +481,7 @@ class Member:
             return
         self._pushed = NO_STAMP
         if old is not None and old.right != self.me:
-            self._send(old.right, Check(view.stamp))
+            self._send(old.right, Check(view.stamp))  # perhaps it lives, and was cut off
         if view.right == self.me:
             return
         if self.phase is Phase.READY:

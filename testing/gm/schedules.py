@@ -141,7 +141,7 @@ class Schedule:
             found.append(f"I7: the dead are still in {record}")
         alive = record.alive() if record is not None else ()
         for each in ring.members.values():
-            if each.me not in alive and (each.member.view is None or len(each.member.view.alive) > 1):
+            if each.me not in alive:
                 found.append(f"I7: {each.me} has not noticed that it was declared dead")
         if [each.me for each in survivors] != [each.me for each in ring.survivors()]:
             found.append("I7: the ring changed at rest")
