@@ -5,3 +5,10 @@
 nodes, ``ring`` the state machines, ``records`` the record of a group and what keeps it.
 Imports actors and core only.
 """
+
+from leveret.gm.callbacks import Become, Callbacks, Stop
+from leveret.gm.group import Group, GroupEnded
+from leveret.gm.node import RingNode
+from leveret.gm.records.group import GmError, MemberId
+
+__all__ = ["Become", "Callbacks", "GmError", "Group", "GroupEnded", "MemberId", "RingNode", "Stop"]

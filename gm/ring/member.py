@@ -166,6 +166,11 @@ class Member:
         return self._outbox.is_blocked
 
     @property
+    def has_unsent(self) -> bool:
+        """Whether publications wait for the next flush."""
+        return bool(self._outbox.bodies)
+
+    @property
     def is_leaving(self) -> bool:
         return self._leaving is not None
 
