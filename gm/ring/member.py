@@ -146,7 +146,7 @@ class Member:
         self._leaving: object = None  # the reason, once it is about to leave
         self._asked: MemberId | None = None  # whom the newcomer has asked
         self._unreachable: set[MemberId] = set()  # other nodes may reach them
-        self._asked_at = NO_STAMP  # the record that it knew then
+        self._asked_at: Stamp | None = None  # the record then; None: nobody can have added it
         self._monitored: set[MemberId] = set()
         self._tasks: deque[_Task] = deque()  # transactions; the first is under way
         self._needs: Stamp | None = None  # inputs wait for a view of this stamp
@@ -298,13 +298,24 @@ class Member:
 
     def _join(self, group: Group | None) -> None:
         """Go on with the join, by the record as it is now."""
-        if group is None or not group.alive():
-            self._transact(Create(self.me), self._join)
-        elif group.is_alive(self.me):
+        if group is not None and group.is_alive(self.me):
             self.phase = Phase.WAITING
             self._switch(group)
+        elif self._asked_at is not None and self._may_have_died(group, self._asked_at):
+            self._stop(LOST)
+        elif group is None or not group.alive():
+            self._transact(Create(self.me), self._join)
         else:
             self._ask_to_be_added(group)
+
+    def _may_have_died(self, group: Group | None, since: Stamp) -> bool:
+        """Whether this member may have been added since it has asked, and declared dead.
+
+        Others have reported its death then, so it must not come back. To add, mark and erase it takes three versions.
+        """
+        if group is None or group.epoch != since.epoch or group.lists(self.me):
+            return True
+        return group.version >= since.version + _VERSIONS_OF_A_LIFE
 
     def _ask_to_be_added(self, group: Group) -> None:
         reached = [member for member in group.alive() if member not in self._unreachable]
@@ -312,25 +323,10 @@ class Member:
             self._stop(NOCONNECTION)
             return
         self._asked = self._random.choice(reached)
-        self._asked_at = group.stamp
+        if not self._unreachable:  # else one of these may still add this member
+            self._asked_at = group.stamp
         self._monitor(self._asked)
         self._send(self._asked, JoinRequest(group.stamp))
-
-    def _join_again(self, group: Group | None) -> None:
-        """Go on after a request whose outcome is not known: the member asked was dead, or has welcomed this one.
-
-        A member that was in the record, and has been erased from it, must end: others have reported its death. To add,
-        mark and erase it takes three versions.
-        """
-        at = self._asked_at
-        if group is None or group.epoch != at.epoch:
-            self._stop(LOST)
-        elif group.is_alive(self.me):
-            self._join(group)
-        elif group.lists(self.me) or group.version >= at.version + _VERSIONS_OF_A_LIFE:
-            self._stop(LOST)
-        else:
-            self._join(group)
 
     def _handle_answer(self, sender: MemberId, frame: Welcome | NotReady) -> None:
         """Take the answer of the member that the newcomer has asked."""
@@ -338,8 +334,10 @@ class Member:
             return
         self._asked = None
         if type(frame) is Welcome:
-            self._transact(Read(), self._join_again)
+            self._transact(Read(), self._join)
         else:
+            if not self._unreachable:
+                self._asked_at = None
             self._demonitor(sender)
             self._effects.append(StartTimer(RETRY, self._limits.retry_s))
 
@@ -421,9 +419,9 @@ class Member:
             self._asked = None
             if reason == NOCONNECTION:
                 self._unreachable.add(peer)
-                self._transact(Read(), self._join_again)
+                self._transact(Read(), self._join)
             else:
-                self._transact(MarkDead(peer, by=None), self._join_again)
+                self._transact(MarkDead(peer, by=None), self._join)
         elif self.view is None or peer not in (self.view.left, self.view.right):
             return
         elif reason == RING_SHUTDOWN == self._leaving:
