@@ -1,7 +1,7 @@
 """A replicated log: three members of a group keep the same entries of each author, and one of them is killed.
 
-    pip install leveret
-    python examples/replicated_log.py
+pip install leveret
+python examples/replicated_log.py
 """
 
 from __future__ import annotations

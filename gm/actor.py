@@ -109,7 +109,9 @@ class GmActor(GenServer):
         if self._member.phase is Phase.READY:
             return self._me
         if frm is None:
-            raise GmError(f"{self._me} has not joined {self._group} yet; ask with a call that can wait")
+            raise GmError(
+                f"{self._me} has not joined {self._group} yet; ask with a call that can wait"
+            )
         self._joining.append(frm)
         return NOREPLY
 

@@ -38,9 +38,7 @@ class Callbacks:
     def joined(self, me: MemberId, members: frozenset[MemberId]) -> Answer:
         """Hear that the member, ``me``, has joined; it is one of ``members``."""
 
-    def members_changed(
-        self, births: frozenset[MemberId], deaths: frozenset[MemberId]
-    ) -> Answer:
+    def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> Answer:
         """Hear of members that have joined, or that are dead; of these no message comes any more.
 
         Every message of the dead that any member has had has been given to ``handle_msg``.
@@ -74,9 +72,7 @@ class Dialogue:
         if self.stopping is None:
             self._take(self._callbacks.joined(me, members))
 
-    def members_changed(
-        self, births: frozenset[MemberId], deaths: frozenset[MemberId]
-    ) -> None:
+    def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> None:
         if self.stopping is None:
             self._take(self._callbacks.members_changed(births, deaths))
 

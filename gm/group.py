@@ -26,7 +26,9 @@ class GroupEnded(GmError):
     """The member has ended; ``reason`` is its actor's, or ``timeout`` if it has not answered in time."""
 
     def __init__(self, reason: object) -> None:
-        super().__init__(f"the member of the group has ended, or does not answer: {reason!r}; join again")
+        super().__init__(
+            f"the member of the group has ended, or does not answer: {reason!r}; join again"
+        )
         self.reason = reason
 
 

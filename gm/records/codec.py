@@ -45,10 +45,14 @@ def unpack(packed: bytes, revision: int) -> Group:
 
 def _group(value: Any, revision: int) -> Group:
     if not isinstance(value, list) or not value or value[0] != RECORD_FORMAT:
-        raise RecordError(f"record at revision {revision} is not of format {RECORD_FORMAT}; upgrade this node")
+        raise RecordError(
+            f"record at revision {revision} is not of format {RECORD_FORMAT}; upgrade this node"
+        )
     _, epoch, version, entries = value
     if len(entries) > ENTRIES_MAX:
-        raise RecordError(f"record at revision {revision} has {len(entries)} members, limit {ENTRIES_MAX}")
+        raise RecordError(
+            f"record at revision {revision} has {len(entries)} members, limit {ENTRIES_MAX}"
+        )
     for number in (epoch, version):
         if type(number) is not int or number < 0:
             raise ValueError(f"{number!r} is no number of an epoch or version")

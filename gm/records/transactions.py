@@ -90,7 +90,9 @@ class Erase:
 
     def apply(self, group: Group | None) -> Group | None:
         group = _listing(group, self.by)
-        left = tuple(each for each in group.entries if each.is_alive or each.member not in self.members)
+        left = tuple(
+            each for each in group.entries if each.is_alive or each.member not in self.members
+        )
         return group if len(left) == len(group.entries) else group.replaced(left)
 
 

@@ -6,11 +6,22 @@ between nodes.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from leveret.gm.records.group import MemberId, Stamp
 
 Body: TypeAlias = bytes | None  # of a publication; None: a mark, which is delivered to nobody
+
+BODY_OVERHEAD_BYTES: Final = 64  # what a publication counts for besides its bytes
+
+
+def weight(bodies: list[Body]) -> int:
+    """Return what publications count for where bytes are bounded, so that empty ones are bounded, too."""
+    try:
+        size = sum(map(len, cast("list[bytes]", bodies)))
+    except TypeError:  # there is a mark among them
+        size = sum(len(body) for body in bodies if body is not None)
+    return size + BODY_OVERHEAD_BYTES * len(bodies)
 
 
 class Entry(NamedTuple):

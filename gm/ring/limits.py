@@ -8,7 +8,9 @@ from typing import Final
 from leveret.core.errors import ConfigError
 from leveret.core.limits import MESSAGE_BYTES_MAX
 
-BODY_BYTES_MAX: Final = MESSAGE_BYTES_MAX + 1024 * 1024  # a message of AMQP, and what is said about it
+BODY_BYTES_MAX: Final = (
+    MESSAGE_BYTES_MAX + 1024 * 1024
+)  # a message of AMQP, and what is said about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Limits:
         pending_bytes: of own publications that have not been round. A member above it takes more, but asks its
             publishers to stop, until half of that is left.
         frame_bytes: of messages in one frame to the right neighbour; a larger message goes alone.
+            In both figures a message counts for its bytes and 64 more.
         retry_s: before a newcomer asks again, and before a stale record is read again.
     """
 

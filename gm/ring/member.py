@@ -82,10 +82,11 @@ from leveret.gm.ring.frames import (
     JoinRequest,
     NotReady,
     Welcome,
+    weight,
 )
 from leveret.gm.ring.limits import BODY_BYTES_MAX, Limits
 from leveret.gm.ring.outbox import Outbox
-from leveret.gm.ring.streams import GapError, Stream
+from leveret.gm.ring.streams import GapError, Stream, runs
 from leveret.gm.ring.view import View
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ if TYPE_CHECKING:
 FLUSH: Final = "flush"
 RETRY: Final = "retry"
 
-NOCONNECTION: Final = "noconnection"  # of a peer: its node cannot be reached, which others perhaps can
+NOCONNECTION: Final = (
+    "noconnection"  # of a peer: its node cannot be reached, which others perhaps can
+)
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
 
@@ -514,7 +517,7 @@ class Member:
         fresh = self.view.aliases - self._marks.keys() - self._erasing
         if fresh:
             number = self._next_number()
-            self._outbox.add(None)
+            self._outbox.add([None])
             for name in fresh:
                 self._marks[name] = number
             self._flush()
@@ -571,7 +574,9 @@ class Member:
             new = stream.add(first, bodies) if bodies else bodies
             if new:
                 if publisher == self.me:
-                    raise GapError(f"{view.left} sent {self.me} a publication {first} of its own that it never made")
+                    raise GapError(
+                        f"{view.left} sent {self.me} a publication {first} of its own that it never made"
+                    )
                 self._effects.append(Deliver(publisher, new))
             if publisher == self.me or publisher in view.aliases:
                 acked = max(acked, first + len(bodies) - 1)  # it has been round
@@ -608,7 +613,7 @@ class Member:
                 part.append(Entry(name, stream.last + 1, [], stream.acked))
                 continue
             for first, bodies, acked in stream.chunks(size_max):
-                chunk = sum(len(body) for body in bodies if body is not None)
+                chunk = weight(bodies)
                 if part and size + chunk > size_max:
                     yield part
                     part, size = [], 0
@@ -629,11 +634,13 @@ class Member:
         assert self.view is not None
         for body in bodies:
             if len(body) > BODY_BYTES_MAX:
-                raise GmError(f"message of {len(body)} bytes, limit {BODY_BYTES_MAX}: send it in parts")
-        self._effects.append(Deliver(self.me, list(bodies)))
+                raise GmError(
+                    f"message of {len(body)} bytes, limit {BODY_BYTES_MAX}: send it in parts"
+                )
+        published: list[Body] = list(bodies)
+        self._effects.append(Deliver(self.me, published))
         if self.view.right != self.me:
-            for body in bodies:
-                self._outbox.add(body)
+            self._outbox.add(published)
 
     def _flush(self) -> None:
         """Send the right neighbour what waits, in frames of about ``frame_bytes``."""
@@ -642,7 +649,7 @@ class Member:
         own = self._streams[self.me]
         first, bodies = own.last + 1, self._outbox.take()
         own.add(first, bodies)
-        for begin, end in _frames(bodies, self._limits.frame_bytes):
+        for begin, end in runs(bodies, self._limits.frame_bytes):
             entry = Entry(self.me, first + begin, bodies[begin:end], own.acked)
             self._send(self.view.right, Activity(self.view.stamp, [entry]))
 
@@ -708,15 +715,3 @@ class Member:
         self._tasks.append((transaction, then))
         if len(self._tasks) == 1:
             self._effects.append(Transact(transaction))
-
-
-def _frames(bodies: list[Body], size_max: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of the runs of bodies that go into one frame each."""
-    begin, size = 0, 0
-    for at, body in enumerate(bodies):
-        length = 0 if body is None else len(body)
-        if at > begin and size + length > size_max:
-            yield begin, at
-            begin, size = at, 0
-        size += length
-    yield begin, len(bodies)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from leveret.gm.ring.frames import weight
+
 if TYPE_CHECKING:
     from leveret.gm.ring.frames import Body
 
@@ -17,7 +19,7 @@ class Outbox:
 
     Attributes:
         bodies: not sent yet.
-        size_bytes: of these.
+        size_bytes: what these count for (``frames.weight``).
         is_blocked: publishers have been asked to stop.
     """
 
@@ -35,10 +37,9 @@ class Outbox:
         """Whether nothing waits to be sent, and nobody for a confirm."""
         return not self.bodies and not self._confirms
 
-    def add(self, body: Body) -> None:
-        self.bodies.append(body)
-        if body is not None:
-            self.size_bytes += len(body)
+    def add(self, bodies: list[Body]) -> None:
+        self.bodies += bodies
+        self.size_bytes += weight(bodies)
 
     def await_confirm(self, number: int, tag: Any) -> None:
         """Keep a tag until the publication with this number has been round."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from leveret.gm.records.group import GmError, MemberId
+from leveret.gm.ring.frames import BODY_OVERHEAD_BYTES, weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Stream:
     Attributes:
         last: number of the last publication that came; -1: none.
         acked: all up to this number have been round; ``last - acked`` are kept.
-        size_bytes: of those that are kept.
+        size_bytes: what those that are kept count for (``frames.weight``).
     """
 
     __slots__ = ("_kept", "acked", "last", "publisher", "size_bytes")
@@ -48,7 +48,9 @@ class Stream:
             GapError: the state lacks publications.
         """
         if first != acked + 1:
-            raise GapError(f"state of {self.publisher} begins with {first}, but only {acked} were acknowledged")
+            raise GapError(
+                f"state of {self.publisher} begins with {first}, but only {acked} were acknowledged"
+            )
         self.last = self.acked = acked
         self.add(first, bodies)
 
@@ -64,9 +66,7 @@ class Stream:
         new = bodies[known:] if known else bodies
         self._kept.extend(new)
         self.last += len(new)
-        for body in new:
-            if body is not None:
-                self.size_bytes += len(body)
+        self.size_bytes += weight(new)
         return new
 
     def ack(self, number: int) -> bool:
@@ -79,23 +79,28 @@ class Stream:
         if count <= 0:
             return False
         if number > self.last:
-            raise GapError(f"publication {number} of {self.publisher} was acknowledged, but only {self.last} came")
+            raise GapError(
+                f"publication {number} of {self.publisher} was acknowledged, but only {self.last} came"
+            )
         popleft = self._kept.popleft
-        for _ in range(count):
-            body = popleft()
-            if body is not None:
-                self.size_bytes -= len(body)
+        self.size_bytes -= weight([popleft() for _ in range(count)])
         self.acked = number
         return True
 
     def chunks(self, size_max: int) -> Iterator[tuple[int, list[Body], int]]:
-        """Yield ``(first, bodies, acked)`` of what is kept, with so many bytes each; at least one."""
-        first, begun = self.acked + 1, 0
-        size = 0
-        for at, body in enumerate(self._kept):
-            length = 0 if body is None else len(body)
-            if at > begun and size + length > size_max:
-                yield first + begun, list(islice(self._kept, begun, at)), self.acked
-                begun, size = at, 0
-            size += length
-        yield first + begun, list(islice(self._kept, begun, None)), self.acked
+        """Yield ``(first, bodies, acked)`` of what is kept, with about so many bytes each; at least one."""
+        bodies = list(self._kept)
+        for begin, end in runs(bodies, size_max):
+            yield self.acked + 1 + begin, bodies[begin:end], self.acked
+
+
+def runs(bodies: list[Body], size_max: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of runs of bodies that go into one frame each; at least one, though it be empty."""
+    begin, size = 0, 0
+    for at, body in enumerate(bodies):
+        more = BODY_OVERHEAD_BYTES + (0 if body is None else len(body))
+        if at > begin and size + more > size_max:
+            yield begin, at
+            begin, size = at, 0
+        size += more
+    yield begin, len(bodies)

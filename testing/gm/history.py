@@ -132,7 +132,9 @@ class _Check:
             self._say("G1", f"{member} got {message!r} of {publisher}, which never published it")
             return
         if publisher not in self._known[member]:
-            rule = "G4" if any(m == member and d == publisher for m, d, _ in self._reports) else "G5"
+            rule = (
+                "G4" if any(m == member and d == publisher for m, d, _ in self._reports) else "G5"
+            )
             self._say(rule, f"{member} got {message!r} of {publisher}, which it does not know")
         last = self._last.get((member, publisher))
         if last is None:
@@ -157,7 +159,9 @@ class _Check:
             if other in self._ended or self._joined_at.get(other, published_at) >= published_at:
                 continue
             if self._last.get((other, publisher), -1) < number:
-                self._say("G3", f"number {number} of {publisher} was confirmed, {other} has not had it")
+                self._say(
+                    "G3", f"number {number} of {publisher} was confirmed, {other} has not had it"
+                )
 
     def _take_ended(self, _: int, member: MemberId) -> None:
         self._ended.add(member)
@@ -169,10 +173,15 @@ class _Check:
             for member in self._survivors:
                 self._look_for_loss(member, publisher, most, published)
             for member, dead, last in self._reports:
-                if dead == publisher and last < most and (
-                    last >= 0 or published[most] > self._joined_at[member]
+                if (
+                    dead == publisher
+                    and last < most
+                    and (last >= 0 or published[most] > self._joined_at[member])
                 ):
-                    self._say("G4", f"{member} heard of the death of {dead} after {last}, another had {most}")
+                    self._say(
+                        "G4",
+                        f"{member} heard of the death of {dead} after {last}, another had {most}",
+                    )
 
     def _look_for_loss(
         self, member: MemberId, publisher: MemberId, most: int, published: list[int]
@@ -181,4 +190,6 @@ class _Check:
         if most < 0 or last == most:
             return
         if last is not None or published[most] > self._joined_at.get(member, published[most]):
-            self._say("G2", f"{member} has numbers up to {last} of {publisher}, another survivor {most}")
+            self._say(
+                "G2", f"{member} has numbers up to {last} of {publisher}, another survivor {most}"
+            )

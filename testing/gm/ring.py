@@ -37,9 +37,7 @@ class _Recorder(Callbacks):
         self._history.joined(me, members)
         return None
 
-    def members_changed(
-        self, births: frozenset[MemberId], deaths: frozenset[MemberId]
-    ) -> Answer:
+    def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> Answer:
         self._history.members_changed(self._me, births, deaths)
         return None
 
@@ -220,9 +218,7 @@ class SimulatedRing:
         self.limits = limits or Limits()
         self.idleness = idleness
         self.clock = VirtualClock()
-        self.network = Network(
-            self.clock, self.clock.monotonic_s, self.random, carry=carry
-        )
+        self.network = Network(self.clock, self.clock.monotonic_s, self.random, carry=carry)
         self.store = FaultyGroupStore(self.clock, self.random, faults=faults)
         self.members: dict[MemberId, SimulatedMember] = {}
         self.history = RingHistory()

@@ -26,7 +26,8 @@ class Schedule:
     def __init__(self, seed: int | str) -> None:
         self._random = random = Random(f"schedule {seed}")
         limits = Limits(
-            frame_bytes=random.choice((1, 24, 1 << 20)), pending_bytes=random.choice((64, 1 << 24))
+            frame_bytes=random.choice((1, 200, 1 << 20)),
+            pending_bytes=random.choice((300, 1 << 24)),
         )
         faults = random.choice((0.0, 0.0, 0.2))
         self.ring = SimulatedRing(seed, limits, faults, idleness=random.choice((0.3, 1.0)))
@@ -79,7 +80,9 @@ class Schedule:
 
     def _crash(self) -> None:
         members = list(self.ring.members.values())
-        for member in self._random.sample(members, min(len(members), self._random.choice((1, 1, 2)))):
+        for member in self._random.sample(
+            members, min(len(members), self._random.choice((1, 1, 2)))
+        ):
             member.crash()
 
     def _leave(self) -> None:

@@ -44,7 +44,9 @@ class FaultyGroupStore:
         self._later(lambda: self.memory.write(name, group, revision, self._answer(then)), then)
 
     def _later(self, operation: object, then: Then) -> None:
-        self._clock.call_later(self._random.random() * self._delay_s, self._operate, operation, then)
+        self._clock.call_later(
+            self._random.random() * self._delay_s, self._operate, operation, then
+        )
 
     def _operate(self, operation: object, then: Then) -> None:
         if not self.is_up or self._random.random() < self.faults / 2:
