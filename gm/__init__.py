@@ -7,8 +7,17 @@ Imports actors and core only.
 """
 
 from leveret.gm.callbacks import Become, Callbacks, Stop
-from leveret.gm.group import Group, GroupEnded
+from leveret.gm.group import Group, GroupEndedError
 from leveret.gm.node import RingNode
 from leveret.gm.records.group import GmError, MemberId
 
-__all__ = ["Become", "Callbacks", "GmError", "Group", "GroupEnded", "MemberId", "RingNode", "Stop"]
+__all__ = [
+    "Become",
+    "Callbacks",
+    "GmError",
+    "Group",
+    "GroupEndedError",
+    "MemberId",
+    "RingNode",
+    "Stop",
+]

@@ -39,9 +39,9 @@ class _Answered(NamedTuple):
 class GmActor(GenServer):
     """A member of a group; joins when it starts, and is asked with ``leveret.gm.requests``.
 
-    Its start is acknowledged before it has joined; ``WhenJoined`` waits for that. It ends with ``shutdown`` when others
-    have declared it dead, and with ``noconnection`` when it reaches nobody of the group: a supervisor that wants another
-    member in its place says ``permanent``.
+    Its start is acknowledged before it has joined; ``WhenJoined`` waits for that. It ends with ``shutdown`` when
+    others have declared it dead, and with ``noconnection`` when it reaches nobody of the group: a supervisor that
+    wants another member in its place says ``permanent``.
     """
 
     def init(
@@ -58,7 +58,7 @@ class GmActor(GenServer):
         self._group = group
         self._links = node.links
         self._me = me = node.links.open(self.ref)
-        self._member = Member(me, random or Random(), node.limits)  # noqa: S311  # no secret
+        self._member = Member(me, random or Random(), node.limits)  # no secret
         self._dialogue = Dialogue(callbacks)
         self._transactor = transactor = Transactor(node.store, group, self.runtime.clock)
         self.runtime.watch(self.ref, lambda _: transactor.close())  # also after a kill

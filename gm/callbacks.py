@@ -80,15 +80,11 @@ class Dialogue:
         """Give messages to ``handle_msg``, as long as nothing else is answered."""
         if self.stopping is not None:
             return
-        handle = self._callbacks.handle_msg
         for body in bodies:
             if body is not None:
-                answer = handle(publisher, body)
-                if answer is not None:
-                    self._take(answer)
-                    if self.stopping is not None:
-                        return
-                    handle = self._callbacks.handle_msg
+                answer = self._callbacks.handle_msg(publisher, body)
+                if answer is not None and self._take(answer):
+                    return
 
     def flow(self, is_blocked: bool) -> None:
         if self.stopping is None:
@@ -97,10 +93,12 @@ class Dialogue:
     def terminated(self, reason: object) -> None:
         self._callbacks.handle_terminate(reason)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: object) -> bool:
+        """Do as a callback has answered; return whether nothing is to be called any more."""
         if isinstance(answer, Stop):
             self.stopping = answer.reason
         elif isinstance(answer, Become):
             self._callbacks = answer.callbacks
         elif answer is not None:
             raise TypeError(f"a callback answered {answer!r}: it must be None, Stop or Become")
+        return self.stopping is not None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.gm.node import RingNode
 
 
-class GroupEnded(GmError):
+class GroupEndedError(GmError):
     """The member has ended; ``reason`` is its actor's, or ``timeout`` if it has not answered in time."""
 
     def __init__(self, reason: object) -> None:
@@ -58,7 +58,7 @@ class Group:
             timeout_s: for the join; None: as long as it takes.
 
         Raises:
-            GroupEnded: it did not succeed; the member is gone.
+            GroupEndedError: it did not succeed; the member is gone.
         """
         actor = node.runtime.spawn(GmActor, node, name, callbacks, label=f"gm:{name}")
         try:
@@ -66,7 +66,7 @@ class Group:
         except BaseException as error:
             node.runtime.exit(actor, "shutdown")
             if isinstance(error, CallExit):
-                raise GroupEnded(error.reason) from None
+                raise GroupEndedError(error.reason) from None
             raise
         return cls(node, actor, me)
 
@@ -76,8 +76,8 @@ class Group:
         It waits while too much has not been round.
 
         Raises:
-            NotJoined: the member is about to leave.
-            GroupEnded: the member has ended.
+            NotJoinedError: the member is about to leave.
+            GroupEndedError: the member has ended.
             GmError: a message is too large.
         """
         await self._ask(Broadcast(list(messages)))
@@ -86,8 +86,8 @@ class Group:
         """Send a message to all members, and return when all have had it.
 
         Raises:
-            NotJoined: the member is about to leave.
-            GroupEnded: the member has ended, or the time is over; others may have had the message or may have it yet.
+            NotJoinedError: the member is about to leave.
+            GroupEndedError: the member has ended, or the time is over; others may have the message, now or later.
             GmError: the message is too large.
         """
         await self._ask(ConfirmedBroadcast(message), timeout_s)
@@ -101,7 +101,7 @@ class Group:
         """Leave when everything that this member has sent has been round; does nothing if it has ended."""
         try:
             await self._ask(Leave())
-        except GroupEnded:
+        except GroupEndedError:
             return
         await self._runtime.join(self.actor)
 
@@ -109,7 +109,7 @@ class Group:
         try:
             answer = await self._runtime.call(self.actor, request, timeout_s)
         except CallExit as error:
-            raise GroupEnded(error.reason) from None
+            raise GroupEndedError(error.reason) from None
         if isinstance(answer, GmError):
             raise answer
         return answer

@@ -14,7 +14,7 @@ class GmError(LeveretError):
     """Guaranteed multicast cannot do what was asked."""
 
 
-class LostMembership(GmError):
+class LostMembershipError(GmError):
     """The group's record does not list this member any more: others have declared it dead."""
 
 

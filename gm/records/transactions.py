@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from leveret.gm.records.group import NEW_EPOCH, Entry, Group, LostMembership, MemberId
+from leveret.gm.records.group import NEW_EPOCH, Entry, Group, LostMembershipError, MemberId
 
 
 class Transaction(Protocol):
@@ -19,7 +19,7 @@ class Transaction(Protocol):
         """Return the record as it shall be; None: there shall be none.
 
         Raises:
-            LostMembership: the member in whose name it is made is not alive in the record.
+            LostMembershipError: the member in whose name it is made is not alive in the record.
         """
 
 
@@ -106,7 +106,7 @@ class Forget:
 
 def _listing(group: Group | None, member: MemberId) -> Group:
     if group is None:
-        raise LostMembership(f"{member} has no group any more: its record was deleted")
+        raise LostMembershipError(f"{member} has no group any more: its record was deleted")
     if not group.is_alive(member):
-        raise LostMembership(f"{member} is not alive in version {group.version} of its group")
+        raise LostMembershipError(f"{member} is not alive in version {group.version} of its group")
     return group

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.core.log.loggers import logger
-from leveret.gm.records.group import Group, LostMembership
+from leveret.gm.records.group import Group, LostMembershipError
 from leveret.gm.records.store import Conflict, GroupStore, Stored, Unavailable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ RETRY_S: Final = 0.05  # after the first silence of the store; doubled with each
 RETRY_MAX_S: Final = 1.0
 SILENCES_TOLD: Final = 3  # so many in a row are not worth a line in the log
 
-Result: TypeAlias = Group | None | LostMembership
+Result: TypeAlias = Group | LostMembershipError | None
 
 
 class Transactor:
@@ -44,7 +44,7 @@ class Transactor:
         self._is_closed = False
 
     def run(self, transaction: Transaction, then: Callable[[Result], None]) -> None:
-        """Carry a transaction out; ``then`` gets the record after it, or ``LostMembership``."""
+        """Carry a transaction out; ``then`` gets the record after it, or ``LostMembershipError``."""
         self._store.read(self._name, partial(self._answered, transaction, then))
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Transactor:
         group, revision = answer.stored if isinstance(answer, Conflict) else answer
         try:
             wanted = transaction.apply(group)
-        except LostMembership as lost:
+        except LostMembershipError as lost:
             then(lost)
             return
         if wanted is group:

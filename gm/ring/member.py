@@ -10,42 +10,42 @@ the broadcast is confirmed, and the number goes round as ``acked``, which lets t
 publisher keep their order, because each link does. There is no order between publishers.
 
 A member's state per publisher is a ``Stream``: the last publication that came, the last that was acknowledged, and the
-publications between the two. Round the ring from a publisher both numbers only fall. News are merged by numbers:
-what a member has already is skipped, what it lacks is added. So the same news may come twice, and by two ways.
+publications between the two. Round the ring from a publisher both numbers only fall. News are merged by numbers: what
+a member has already is skipped, what it lacks is added. So the same news may come twice, and by two ways.
 
 **A death.** Links report the end of a neighbour after everything that it had sent. The neighbours mark it dead in the
-record; then the members left and right of it are neighbours. A member that has a new right neighbour sends it its
-whole state, the *catch-up*, which repairs what died on the way. From a new left neighbour nothing else is taken before its
+record; then the members left and right of it are neighbours. A member that has a new right neighbour sends it its whole
+state, the *catch-up*, which repairs what died on the way. From a new left neighbour nothing else is taken before its
 catch-up. The next member alive to the right of the dead one *inherits* it: a publication of the dead that comes from
 the left has been round, so the heir turns it into an acknowledgement.
 
 The dead stay in the record, and so in all views, while messages of theirs may be in the ring. To find out, the heir
 publishes a *mark*, a publication that is delivered to nobody. Members pass on what they have of the dead before the
-mark, so when the mark is back, everything of the dead has been everywhere. Then the heir erases the dead from the record.
-A member reports a death when it sees the version without the dead, and so after all messages of the dead.
+mark, so when the mark is back, everything of the dead has been everywhere. Then the heir erases the dead from the
+record. A member reports a death when it sees the version without the dead, and so after all messages of the dead.
 
 **A join.** A newcomer asks a random member, which adds it to its right. It asks its left neighbour for the catch-up,
 takes that state without delivering anything, and has joined: what is published from now on it delivers. While it waits
 it passes nothing on and admits nobody. If its left neighbour dies, the next one is asked; if nobody in the ring has a
-state, because all who had are dead, the question comes back to who asked, and it begins with an empty state.
-A newcomer declares dead only whom it knows to have ended. Members whose nodes it cannot reach may be a ring that works; if it
+state, because all who had are dead, the question comes back to who asked, and it begins with an empty state. A newcomer
+declares dead only whom it knows to have ended. Members whose nodes it cannot reach may be a ring that works; if it
 reaches none of them it ends, with ``noconnection``.
 
 **Fencing.** Each frame has the stamp (epoch, version) of its sender's view. A member whose view is older reads the
-record before it looks at the frame, and what comes after waits. If the record does not list it any more, it stops. Frames
-of an older epoch, or from a member that is dead in the receiver's view, are dropped; their sender is told the stamp,
-reads the record and stops. Each change of view goes round, so an idle ring hears of it too.
+record before it looks at the frame, and what comes after waits. If the record does not list it any more, it stops.
+Frames of an older epoch, or from a member that is dead in the receiver's view, are dropped; their sender is told the
+stamp, reads the record and stops. Each change of view goes round, so an idle ring hears of it too.
 
 **Alone** in its group a member delivers to itself only, and confirms at once.
 
 **The store.** Transactions are asked for with ``Transact``, one at a time. While one is under way the member goes on
 in the view that it has; only frames of a newer view wait.
 
-Turned down: RabbitMQ's rule that the heir erases the dead as soon as all that it knows of has been acknowledged; an heir
-that has just joined may not know of everything. Its assertions on numbers, which two ways for one message break.
-Its newcomers that declare dead whom they cannot reach, so that one cut link makes two rings.
-Ending the ring's traffic during a transaction. Reporting ``joined`` before the catch-up: messages that were in it would never
-be delivered to a member that others may already count on.
+Turned down: RabbitMQ's rule that the heir erases the dead as soon as all that it knows of has been acknowledged; an
+heir that has just joined may not know of everything. Its assertions on numbers, which two ways for one message break.
+Its newcomers that declare dead whom they cannot reach, so that one cut link makes two rings. Ending the ring's traffic
+during a transaction. Reporting ``joined`` before the catch-up: messages in it would never be delivered to a member that others
+may already count on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from leveret.gm.records.group import NO_STAMP, GmError, Group, LostMembership, MemberId, Stamp
+from leveret.gm.records.group import NO_STAMP, GmError, Group, LostMembershipError, MemberId, Stamp
 from leveret.gm.records.transactions import Add, Create, Erase, MarkDead, Read, Transaction
 from leveret.gm.ring.effects import (
     Confirmed,
@@ -82,15 +82,15 @@ from leveret.gm.ring.frames import (
     JoinRequest,
     NotReady,
     Welcome,
-    weight,
 )
 from leveret.gm.ring.limits import BODY_BYTES_MAX, Limits
+from leveret.gm.ring.newcomer import Newcomer, Step
 from leveret.gm.ring.outbox import Outbox
-from leveret.gm.ring.streams import GapError, Stream, runs
+from leveret.gm.ring.streams import GapError, Stream, runs, state_in_parts
 from leveret.gm.ring.view import View
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from random import Random
 
 FLUSH: Final = "flush"
@@ -101,8 +101,6 @@ NOCONNECTION: Final = (
 )
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
-
-_VERSIONS_OF_A_LIFE: Final = 3
 
 _Task: TypeAlias = "tuple[Transaction, Callable[[Group | None], None]]"
 _Input: TypeAlias = tuple[MemberId, Frame | None, object]  # sender and frame, or who ended and why
@@ -117,7 +115,7 @@ class Phase(Enum):
     STOPPED = "stopped"
 
 
-class NotJoined(GmError):
+class NotJoinedError(GmError):
     """The member cannot broadcast: it has not joined yet, is about to leave, or has ended."""
 
 
@@ -141,15 +139,12 @@ class Member:
         self.me = me
         self.phase = Phase.JOINING
         self.view: View | None = None
-        self._random = random
         self._limits = limits
         self._effects: list[Effect] = []
         self._streams: dict[MemberId, Stream] = {}
         self._outbox = Outbox(limits.pending_bytes)
         self._leaving: object = None  # the reason, once it is about to leave
-        self._asked: MemberId | None = None  # whom the newcomer has asked
-        self._unreachable: set[MemberId] = set()  # other nodes may reach them
-        self._asked_at: Stamp | None = None  # the record then; None: nobody can have added it
+        self._newcomer = Newcomer(me, random)
         self._monitored: set[MemberId] = set()
         self._tasks: deque[_Task] = deque()  # transactions; the first is under way
         self._needs: Stamp | None = None  # inputs wait for a view of this stamp
@@ -200,7 +195,7 @@ class Member:
         """Publish messages to all members; this one delivers them at once.
 
         Raises:
-            NotJoined: the member has not joined, is about to leave, or has ended.
+            NotJoinedError: the member has not joined, is about to leave, or has ended.
             GmError: a message is too large.
         """
         self._publish(bodies)
@@ -218,7 +213,7 @@ class Member:
         """Publish a message; ``Confirmed`` with ``tag`` follows when all members have had it.
 
         Raises:
-            NotJoined: the member has not joined, is about to leave, or has ended.
+            NotJoinedError: the member has not joined, is about to leave, or has ended.
             GmError: the message is too large.
         """
         self._publish([body])
@@ -242,7 +237,7 @@ class Member:
         """Try again what was put off."""
         if self._needs is not None:
             self._transact(Read(), self._refreshed)
-        elif self.phase is Phase.JOINING and self._asked is None:
+        elif self.phase is Phase.JOINING and self._newcomer.asked is None:
             self._transact(Read(), self._join)
 
     def leave(self, reason: object) -> None:
@@ -278,11 +273,11 @@ class Member:
         else:
             self._handle_down(peer, reason)
 
-    def answered(self, result: Group | None | LostMembership) -> None:
+    def answered(self, result: Group | LostMembershipError | None) -> None:
         """Take the result of the transaction under way."""
         if self.phase is Phase.STOPPED:
             return
-        if isinstance(result, LostMembership):
+        if isinstance(result, LostMembershipError):
             self._stop(LOST)
             return
         self._tasks[0][1](result)
@@ -301,46 +296,29 @@ class Member:
 
     def _join(self, group: Group | None) -> None:
         """Go on with the join, by the record as it is now."""
-        if group is not None and group.is_alive(self.me):
+        step = self._newcomer.step(group)
+        if step is Step.GO_ON:
             self.phase = Phase.WAITING
             self._switch(group)
-        elif self._asked_at is not None and self._may_have_died(group, self._asked_at):
-            self._stop(LOST)
-        elif group is None or not group.alive():
+        elif step is Step.CREATE:
             self._transact(Create(self.me), self._join)
+        elif step is Step.ASK:
+            assert group is not None
+            assert self._newcomer.asked is not None
+            self._monitor(self._newcomer.asked)
+            self._send(self._newcomer.asked, JoinRequest(group.stamp))
         else:
-            self._ask_to_be_added(group)
-
-    def _may_have_died(self, group: Group | None, since: Stamp) -> bool:
-        """Whether this member may have been added since it has asked, and declared dead.
-
-        Others have reported its death then, so it must not come back. To add, mark and erase it takes three versions.
-        """
-        if group is None or group.epoch != since.epoch or group.lists(self.me):
-            return True
-        return group.version >= since.version + _VERSIONS_OF_A_LIFE
-
-    def _ask_to_be_added(self, group: Group) -> None:
-        reached = [member for member in group.alive() if member not in self._unreachable]
-        if not reached:
-            self._stop(NOCONNECTION)
-            return
-        self._asked = self._random.choice(reached)
-        if not self._unreachable:  # else one of these may still add this member
-            self._asked_at = group.stamp
-        self._monitor(self._asked)
-        self._send(self._asked, JoinRequest(group.stamp))
+            self._stop(LOST if step is Step.LOST else NOCONNECTION)
 
     def _handle_answer(self, sender: MemberId, frame: Welcome | NotReady) -> None:
         """Take the answer of the member that the newcomer has asked."""
-        if sender != self._asked:
+        if sender != self._newcomer.asked:
             return
-        self._asked = None
         if type(frame) is Welcome:
+            self._newcomer.asked = None
             self._transact(Read(), self._join)
         else:
-            if not self._unreachable:
-                self._asked_at = None
+            self._newcomer.was_refused()
             self._demonitor(sender)
             self._effects.append(StartTimer(RETRY, self._limits.retry_s))
 
@@ -418,12 +396,12 @@ class Member:
 
     def _handle_down(self, peer: MemberId, reason: object) -> None:
         self._monitored.discard(peer)
-        if peer == self._asked:
-            self._asked = None
+        if peer == self._newcomer.asked:
             if reason == NOCONNECTION:
-                self._unreachable.add(peer)
+                self._newcomer.was_cut_off()
                 self._transact(Read(), self._join)
             else:
+                self._newcomer.asked = None
                 self._transact(MarkDead(peer, by=None), self._join)
         elif self.view is None or peer not in (self.view.left, self.view.right):
             return
@@ -583,8 +561,9 @@ class Member:
             if not stream.ack(acked) and not new:
                 continue
             if new is not bodies or acked != entry.acked:
-                entry = Entry(publisher, stream.last + 1 - len(new), new, stream.acked)
-            news.append(entry)
+                news.append(Entry(publisher, stream.last + 1 - len(new), new, stream.acked))
+            else:
+                news.append(entry)
         if news:
             self._send(view.right, Activity(view.stamp, news))
         self._own_acked()
@@ -598,28 +577,11 @@ class Member:
         assert self.view is not None
         view = self.view
         self._pushed = view.stamp
-        parts = list(self._parts_of_state(view))
+        streams = [self._streams[name] for name in sorted(view.known, key=view.alive.__contains__)]
+        parts = list(state_in_parts(streams, view.right, self._limits.frame_bytes))
         last = len(parts) - 1
         for number, entries in enumerate(parts):
             self._send(view.right, CatchUp(view.stamp, entries, number == 0, number == last))
-
-    def _parts_of_state(self, view: View) -> Iterator[list[Entry]]:
-        """Yield the state in parts of about ``frame_bytes``."""
-        part: list[Entry] = []
-        size, size_max = 0, self._limits.frame_bytes
-        for name in sorted(self._streams, key=view.alive.__contains__):
-            stream = self._streams[name]
-            if name == view.right:  # it knows its own
-                part.append(Entry(name, stream.last + 1, [], stream.acked))
-                continue
-            for first, bodies, acked in stream.chunks(size_max):
-                chunk = weight(bodies)
-                if part and size + chunk > size_max:
-                    yield part
-                    part, size = [], 0
-                part.append(Entry(name, first, bodies, acked))
-                size += chunk
-        yield part
 
     # Own publications.
 
@@ -630,7 +592,9 @@ class Member:
         """Deliver messages to this member, and have them wait to be sent unless it is alone."""
         if self.phase is not Phase.READY or self.is_leaving:
             state = "about to leave" if self.is_leaving else self.phase.value
-            raise NotJoined(f"{self.me} is {state}: it can broadcast from joined() until leave()")
+            raise NotJoinedError(
+                f"{self.me} is {state}: it can broadcast from joined() until leave()"
+            )
         assert self.view is not None
         for body in bodies:
             if len(body) > BODY_BYTES_MAX:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.gm.records.group import GmError, MemberId
-from leveret.gm.ring.frames import BODY_OVERHEAD_BYTES, weight
+from leveret.gm.ring.frames import BODY_OVERHEAD_BYTES, Entry, weight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,6 +92,26 @@ class Stream:
         bodies = list(self._kept)
         for begin, end in runs(bodies, size_max):
             yield self.acked + 1 + begin, bodies[begin:end], self.acked
+
+
+def state_in_parts(
+    streams: list[Stream], receiver: MemberId, size_max: int
+) -> Iterator[list[Entry]]:
+    """Yield a catch-up in parts of about ``size_max`` bytes; without bodies of the receiver's own, which it knows."""
+    part: list[Entry] = []
+    size = 0
+    for stream in streams:
+        if stream.publisher == receiver:
+            part.append(Entry(receiver, stream.last + 1, [], stream.acked))
+            continue
+        for first, bodies, acked in stream.chunks(size_max):
+            chunk = weight(bodies)
+            if part and size + chunk > size_max:
+                yield part
+                part, size = [], 0
+            part.append(Entry(stream.publisher, first, bodies, acked))
+            size += chunk
+    yield part
 
 
 def runs(bodies: list[Body], size_max: int) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.gm.records.group import Group, LostMembership, MemberId, Stamp
+from leveret.gm.records.group import Group, LostMembershipError, MemberId, Stamp
 
 
 class View:
@@ -18,13 +18,15 @@ class View:
         known: all members of the record, dead ones too. Only these have messages in the ring.
     """
 
-    __slots__ = ("alive", "aliases", "known", "left", "right", "stamp")
+    __slots__ = ("aliases", "alive", "known", "left", "right", "stamp")
 
     def __init__(self, group: Group, member: MemberId) -> None:
-        """LostMembership: the member is not alive in the record."""
+        """LostMembershipError: the member is not alive in the record."""
         alive = group.alive()
         if member not in alive:
-            raise LostMembership(f"{member} is not alive in version {group.version} of its group")
+            raise LostMembershipError(
+                f"{member} is not alive in version {group.version} of its group"
+            )
         place = alive.index(member)
         self.stamp: Stamp = group.stamp
         self.alive = alive

@@ -16,8 +16,8 @@ nothing is under way any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from leveret.gm.records.group import MemberId
 
@@ -77,7 +77,7 @@ class _Check:
         self._numbers: dict[bytes, tuple[MemberId, int]] = {}
         self._last: dict[tuple[MemberId, MemberId], int] = {}  # member, publisher: last number
         self._reports: list[tuple[MemberId, MemberId, int]] = []  # member, dead, last number had
-        self._takes = {
+        self._takes: Final[dict[int, Callable[..., None]]] = {
             _JOINED: self._take_joined,
             _CHANGED: self._take_changed,
             _PUBLISHED: self._take_published,

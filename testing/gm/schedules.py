@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from leveret.gm.records.group import Group
 from leveret.gm.ring.limits import Limits
 from leveret.testing.gm.ring import SimulatedMember, SimulatedRing
 
@@ -48,10 +50,10 @@ class Schedule:
             random.choice(self._actions)()
         return self._rest()
 
-    def _mix(self) -> list[object]:
+    def _mix(self) -> list[Callable[[], None]]:
         """Return the actions of this schedule, some of them more often."""
         random = self._random
-        actions = [self._publish] * random.choice((4, 12, 30))
+        actions: list[Callable[[], None]] = [self._publish] * random.choice((4, 12, 30))
         actions += [self._start] * random.choice((1, 3)) + [self._crash] * random.choice((0, 1, 2))
         actions += [self._leave] * random.choice((0, 1)) + [self._cut] * random.choice((0, 0, 1))
         actions += [self._fail_store] * random.choice((0, 0, 1))
@@ -126,26 +128,29 @@ class Schedule:
 
     def _unrest(self, survivors: list[SimulatedMember]) -> list[str]:
         """Return what is not as it must be at rest."""
-        ring, found = self.ring, []
+        ring, record = self.ring, self.ring.record
+        found = []
         if ring.clock.pending_count:
             found.append(f"I7: the ring is not at rest {REST_S} s after the last fault")
-        record = ring.record
-        for each in ring.survivors():
-            view = each.member.view
-            if not each.is_ready:
-                found.append(f"I7: {each.me} is {each.member.phase.value} for ever")
-            elif view is None or record is None or view.stamp != record.stamp:
-                found.append(f"I7: {each.me} has not seen the last version")
-            if each.member.pending:
-                found.append(f"I7: {each.me} keeps {each.member.pending}")
-            if each.is_blocked:
-                found.append(f"I7: {each.me} is blocked for ever")
         if record is not None and ring.survivors() and len(record.entries) != len(record.alive()):
             found.append(f"I7: the dead are still in {record}")
-        alive = record.alive() if record is not None else ()
-        for each in ring.members.values():
-            if each.me not in alive:
-                found.append(f"I7: {each.me} has not noticed that it was declared dead")
         if [each.me for each in survivors] != [each.me for each in ring.survivors()]:
             found.append("I7: the ring changed at rest")
+        for each in ring.members.values():
+            found += _unrest_of(each, record)
         return found
+
+
+def _unrest_of(each: SimulatedMember, record: Group | None) -> list[str]:
+    found = []
+    if record is None or each.me not in record.alive():
+        return [f"I7: {each.me} has not noticed that it was declared dead"]
+    if not each.is_ready:
+        found.append(f"I7: {each.me} is {each.member.phase.value} for ever")
+    elif each.member.view is None or each.member.view.stamp != record.stamp:
+        found.append(f"I7: {each.me} has not seen the last version")
+    if each.member.pending:
+        found.append(f"I7: {each.me} keeps {each.member.pending}")
+    if each.is_blocked:
+        found.append(f"I7: {each.me} is blocked for ever")
+    return found
