@@ -44,8 +44,8 @@ in the view that it has; only frames of a newer view wait.
 Turned down: RabbitMQ's rule that the heir erases the dead as soon as all that it knows of has been acknowledged; an
 heir that has just joined may not know of everything. Its assertions on numbers, which two ways for one message break.
 Its newcomers that declare dead whom they cannot reach, so that one cut link makes two rings. Ending the ring's traffic
-during a transaction. Reporting ``joined`` before the catch-up: messages in it would never be delivered to a member that others
-may already count on.
+during a transaction. Reporting ``joined`` before the catch-up: messages in it would never be delivered to a member that
+others may already count on.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ nothing is under way any more.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from leveret.gm.records.group import MemberId
 
-_JOINED, _CHANGED, _PUBLISHED, _DELIVERED, _CONFIRMED, _ENDED = range(6)
+_NAMES: Final = ("joined", "changed", "published", "delivered", "confirmed", "ended")
+_JOINED, _CHANGED, _PUBLISHED, _DELIVERED, _CONFIRMED, _ENDED = range(len(_NAMES))
 
 
 class RingHistory:
@@ -54,6 +55,15 @@ class RingHistory:
 
     def __len__(self) -> int:
         return len(self._events)
+
+    def events(self) -> list[tuple[Any, ...]]:
+        """Return all events; the first item of each is a number for its kind."""
+        return list(self._events)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many events of each kind there are."""
+        kinds = Counter(event[0] for event in self._events)
+        return {name: kinds[number] for number, name in enumerate(_NAMES)}
 
     def violations(self, survivors: Iterable[MemberId]) -> list[str]:
         """Return all violations."""

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from leveret.gm.records.group import Group
+from leveret.gm.ring.frames import Frame
 from leveret.gm.ring.limits import Limits
 from leveret.testing.gm.ring import SimulatedMember, SimulatedRing
 
@@ -20,19 +21,24 @@ class Schedule:
 
     Args:
         seed: of all choices.
+        carry: what a frame becomes on its way.
 
     Attributes:
         ring: what it runs on.
     """
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(
+        self, seed: int | str, carry: Callable[[Frame], Frame] = lambda frame: frame
+    ) -> None:
         self._random = random = Random(f"schedule {seed}")
         limits = Limits(
             frame_bytes=random.choice((1, 200, 1 << 20)),
             pending_bytes=random.choice((300, 1 << 24)),
         )
         faults = random.choice((0.0, 0.0, 0.2))
-        self.ring = SimulatedRing(seed, limits, faults, idleness=random.choice((0.3, 1.0)))
+        self.ring = SimulatedRing(
+            seed, limits, faults, idleness=random.choice((0.3, 1.0)), carry=carry
+        )
         self._nodes = [f"n{number}" for number in range(1, random.randint(2, MEMBERS_MAX) + 1)]
         self._messages = 0
         self._actions = self._mix()
