@@ -102,6 +102,8 @@ NOCONNECTION: Final = (
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
 
+_OF_JOINS: Final = (JoinRequest, Welcome, NotReady)
+
 _Task: TypeAlias = "tuple[Transaction, Callable[[Group | None], None]]"
 _Input: TypeAlias = tuple[MemberId, Frame | None, object]  # sender and frame, or who ended and why
 
@@ -148,7 +150,7 @@ class Member:
         self._monitored: set[MemberId] = set()
         self._tasks: deque[_Task] = deque()  # transactions; the first is under way
         self._needs: Stamp | None = None  # inputs wait for a view of this stamp
-        self._waiting: deque[_Input] = deque()
+        self._waiting: deque[_Input] = deque()  # for that view, or for the first one
         self._is_synced = False  # the left neighbour's catch-up has come
         self._parts: list[Entry] | None = None  # of a catch-up, while there is no state
         self._pushed = NO_STAMP  # of the view when the right neighbour was sent the catch-up
@@ -259,7 +261,7 @@ class Member:
         """Take a frame from another member."""
         if self.phase is Phase.STOPPED:
             return
-        if self._needs is not None:
+        if self._needs is not None or (self.view is None and not isinstance(frame, _OF_JOINS)):
             self._waiting.append((sender, frame, None))
         else:
             self._handle(sender, frame)
@@ -285,7 +287,7 @@ class Member:
             self._tasks.popleft()
         if self._tasks:
             self._effects.append(Transact(self._tasks[0][0]))
-        while self._waiting and self._needs is None:
+        while self._waiting and self._needs is None and self.view is not None:
             sender, frame, reason = self._waiting.popleft()
             if frame is None:
                 self._handle_down(sender, reason)
@@ -349,8 +351,7 @@ class Member:
         if kind is Welcome or kind is NotReady:
             self._handle_answer(sender, frame)  # type: ignore[arg-type]  # see kind
         elif view is None:
-            if kind is JoinRequest:
-                self._send(sender, NotReady(NO_STAMP))
+            self._send(sender, NotReady(NO_STAMP))
         elif frame.stamp > view.stamp:
             self._needs = frame.stamp
             self._waiting.appendleft((sender, frame, None))
