@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
+from leveret.actors.runtime.signals import is_orderly
 from leveret.core.log.loggers import logger
 from leveret.gm.callbacks import Callbacks, Dialogue
 from leveret.gm.links import FromPeer, PeerDown
@@ -151,11 +152,12 @@ class GmActor(GenServer):
     # The end.
 
     def terminate(self, reason: object) -> None:
-        """Send what waits, as far as it can be, and tell the callbacks."""
-        self._member.idle()
-        for effect in self._member.take_effects():
-            if isinstance(effect, effects.Send):
-                self._send(effect)
+        """Send what waits, unless the member has failed, and tell the callbacks."""
+        if is_orderly(reason):
+            self._member.idle()
+            for effect in self._member.take_effects():
+                if isinstance(effect, effects.Send):
+                    self._send(effect)
         self._dialogue.terminated(reason)
 
     # What the member wants.
