@@ -11,6 +11,7 @@ from mutants import (
     collector_mutants,
     end_mutants,
     fan_out_mutants,
+    gm_mutants,
     plugin_mutants,
     routing_mutants,
     snapshot_mutants,
@@ -131,6 +132,12 @@ PARTS = {
         ),
         Mutant("offline/audit.py", "WINDOW_BYTES", "WINDOW_BYTES"),
     ),
+    "guaranteed multicast": Faults(
+        "gm",
+        gm_mutants.MUTANTS,
+        suite("gm", "view", "records", "member", "schedules"),
+        Mutant("ring/member.py", "_OF_JOINS: Final", "_OF_JOINS: Final"),
+    ),
     "fan-out": Faults(
         "broker",
         fan_out_mutants.MUTANTS,
@@ -232,6 +239,20 @@ def test_the_suite_is_there(faults: Faults) -> None:
 @each_mutant
 def test_the_suite_kills(faults: Faults, mutant: Mutant, tmp_path: Path, seed: int) -> None:
     run = faults.run(mutant, tmp_path, seed)
+
+    assert run.returncode == 1, run.stdout[-2_000:] + run.stderr[-500:]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "everybody acknowledges before the lap is over",
+        "the dead are erased at once",
+        "an older record takes a view back",
+    ],
+)
+def test_the_suite_of_guaranteed_multicast_kills(name: str, tmp_path: Path, seed: int) -> None:
+    run = PARTS["guaranteed multicast"].run(gm_mutants.MUTANTS[name], tmp_path, seed)
 
     assert run.returncode == 1, run.stdout[-2_000:] + run.stderr[-500:]
 

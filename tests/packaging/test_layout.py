@@ -54,7 +54,7 @@ def test_each_root_package_has_its_layer() -> None:
 
 
 # What services embed and programs of Spark import, loaded name by name when asked for.
-LAZY = {ROOT / folder / "__init__.py" for folder in ("server", "spark", "supervisors")}
+LAZY = {ROOT / folder / "__init__.py" for folder in ("gm", "server", "spark", "supervisors")}
 TOP_LEVEL = ROOT / "spark" / "_autoload"  # modules that are found by their names
 
 
