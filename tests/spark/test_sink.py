@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +25,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from leveret.spark import sink
+from leveret.spark import read_snapshot, sink
 from leveret.testing.vhost import FreshVhost
+from rigs.spark.messages import messages
+from rigs.spark.snapshots import DataRig, snapshot_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -115,6 +118,22 @@ def numbers(broker: FreshVhost) -> Counter[int]:
 
 def write(frame: Any, options: dict[str, str], name: str = FORMAT) -> None:
     frame.write.format(name).options(**options).mode("append").save()
+
+
+def test_a_snapshot_is_read_and_published_by_one_format_byte_for_byte(
+    spark: Any, amqp_broker: FreshVhost, to: dict[str, str], tmp_path: Path
+) -> None:
+    rng = random.Random(3)
+    rig = DataRig(tmp_path / "data", {"stored": 1})
+    rig.publish(messages(rng, 50), (1,))
+    rig.stop()
+    frame = read_snapshot(spark, snapshot_of(rig.data))
+
+    write(frame.select("vhost", "queue", "seq_id", "properties_raw", "body"), to, "leveret")
+
+    stored = frame.orderBy("seq_id").select("body").collect()
+    assert [bytes(row.body) for row in stored] == amqp_broker.queue("q").bodies
+    assert len(stored) == 50
 
 
 def test_tasks_that_are_killed_lose_nothing_and_a_second_run_sends_nothing(
