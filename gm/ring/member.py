@@ -578,7 +578,8 @@ class Member:
         assert self.view is not None
         view = self.view
         self._pushed = view.stamp
-        streams = [self._streams[name] for name in sorted(view.known, key=view.alive.__contains__)]
+        names = sorted(view.known, key=lambda name: (name in view.alive, name))
+        streams = [self._streams[name] for name in names]
         parts = list(state_in_parts(streams, view.right, self._limits.frame_bytes))
         last = len(parts) - 1
         for number, entries in enumerate(parts):

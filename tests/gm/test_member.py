@@ -18,7 +18,17 @@ from leveret.gm.records.store import Stored
 from leveret.gm.records.transactions import Create, Erase, MarkDead, Read
 from leveret.gm.ring import effects, frames, limits
 from leveret.gm.ring import member as member_module
-from leveret.gm.ring.frames import Activity, Ask, CatchUp, Check, Entry, Frame, Welcome
+from leveret.gm.ring.frames import (
+    Activity,
+    Ask,
+    CatchUp,
+    Check,
+    Entry,
+    Frame,
+    JoinRequest,
+    NotReady,
+    Welcome,
+)
 from leveret.gm.ring.limits import Limits
 from leveret.gm.ring.member import LOST, NOCONNECTION, RING_SHUTDOWN, Member, NotJoinedError
 from leveret.testing.gm.ring import NAME, SimulatedMember, SimulatedRing
@@ -441,7 +451,7 @@ def test_a_record_that_is_older_than_a_frame_is_read_again() -> None:
 def test_an_older_record_does_not_take_a_view_back() -> None:
     machine = ready()
     machine.down(RIGHT, "killed")
-    machine.receive(LEFT, Check(Stamp(5, 9)))
+    machine.down(LEFT, "killed")
     machine.answered(group(LEFT, ME, RIGHT, dead=(RIGHT,), version=9))
     machine.answered(group(LEFT, ME, RIGHT, version=8))
 
@@ -488,6 +498,44 @@ def test_a_member_with_a_new_left_neighbour_takes_only_the_catch_up_from_it() ->
         effects.Deliver(LEFT, [b"a"]),
         effects.Deliver(OTHER, [b"c"]),
     ]
+
+
+def test_a_right_neighbour_without_a_state_gets_it_when_it_asks() -> None:
+    machine = ready()
+    machine.receive(RIGHT, Ask(STAMP, None))
+    assert machine.take_effects() == [], "it was sent in this view"
+    machine.receive(RIGHT, Ask(STAMP, RIGHT))
+
+    assert [(to, type(frame)) for to, frame in sent(machine)] == [(RIGHT, CatchUp)]
+
+
+def test_in_a_catch_up_the_dead_come_first() -> None:
+    machine = ready(group(OTHER, LEFT, ME, RIGHT))
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a"), news(OTHER, 0, b"b")]))
+    machine.down(LEFT, "killed")
+    record = group(OTHER, LEFT, ME, RIGHT, dead=(LEFT,), version=4)
+    machine.answered(record)
+    machine.take_effects()
+    machine.receive(RIGHT, Ask(record.stamp, RIGHT))
+
+    ((_, frame),) = sent(machine)
+    assert isinstance(frame, CatchUp)
+    assert frame.entries[0] == news(LEFT, 0, b"a")
+
+
+@pytest.mark.parametrize("state", ["waiting", "leaving"])
+def test_who_has_no_state_or_leaves_admits_nobody(state: str) -> None:
+    if state == "waiting":
+        machine = newcomer()
+        machine.answered(group(LEFT, ME, RIGHT))
+    else:
+        machine = ready()
+        machine.broadcast([b"a"])
+        machine.leave("normal")
+    machine.take_effects()
+    machine.receive(OTHER, JoinRequest(STAMP))
+
+    assert machine.take_effects() == [effects.Send(OTHER, NotReady(STAMP))]
 
 
 def test_the_heir_acknowledges_for_the_dead_and_erases_it_when_its_mark_is_back() -> None:
