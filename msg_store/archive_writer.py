@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 
 from leveret.core.clock import TimerHandle, TimerLoop
 from leveret.core.shortage import ShortageLog
-from leveret.msg_store.archive.archive_file import NAME, ArchiveContents, Watermark
 from leveret.msg_store.archive.archive import ArchivedQueue
+from leveret.msg_store.archive.archive_file import NAME, ArchiveContents, Watermark
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.wal.group_commit import GroupCommit
 

@@ -335,9 +335,8 @@ class MsgStore:
         self._collecting.wake()
 
     def archived(self, queue_no: int) -> Archived:
-        """Return how many segments and bytes are kept of a queue."""
-        files = self.memtables.files
-        return self.archive.archived(queue_no, self.archive.kept(files, self._opened.now_ms()))
+        """Return how many segments are kept for a queue, and its bytes in them."""
+        return self.archive.archived(queue_no, self._opened.now_ms())
 
     def give_up_archive(self, wanted_bytes: int) -> int:
         """Have the oldest segments removed that only the archive keeps: the disk is short.

@@ -1,8 +1,8 @@
 """The archive: which segments stay for replays, though nothing in them is needed by a queue.
 
-A queue with a **retention** (policy keys ``replay-retention`` and ``replay-retention-bytes``) is *archived*: its settled
-messages (acked, expired, dropped, dead-lettered, purged) can be read from the segments for a while. Records describe
-themselves and name all queues of their route, so the archive is nothing but segments that are not removed:
+A queue with a **retention** (policy keys ``replay-retention`` and ``replay-retention-bytes``) is *archived*: its
+settled messages (acked, expired, dropped, dead-lettered, purged) can be read from the segments for a while. Records
+describe themselves and name all queues of their route, so the archive is nothing but segments that are not removed:
 
 * The collector neither merges nor unlinks a segment that is **kept**. So a kept segment keeps its number, and every
   record its offset, and ``(segment, byte)`` is a position in the stream of all messages of the vhost.
@@ -29,7 +29,7 @@ changes its position); one decision per vhost without shares (one archived queue
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -64,7 +64,7 @@ class ArchivedQueue:
 
 
 class Archived(NamedTuple):
-    """What is kept of a queue."""
+    """What is kept for a queue."""
 
     segments: int = 0
     size_bytes: int = 0  # records whose route names the queue, settled or not
@@ -115,6 +115,9 @@ class Archive:
         """Archive a queue, or cease to; return whether that is a change.
 
         Args:
+            queue_nos: those of its rows, one per priority, the lowest first.
+            name: the queue's.
+            retention: None: it is not archived.
             segment_no: the segment in use, or the next: its messages from now on lie there or behind.
         """
         first, old = queue_nos[0], self.queues.get(queue_nos[0])
@@ -135,7 +138,9 @@ class Archive:
         """Cease to archive a queue that is deleted, given any number of its rows."""
         if queue_no not in self.row_nos:
             return False
-        self.queues = {no: each for no, each in self.queues.items() if queue_no not in each.queue_nos}
+        self.queues = {
+            no: each for no, each in self.queues.items() if queue_no not in each.queue_nos
+        }
         self._changed()
         return True
 
@@ -196,25 +201,29 @@ class Archive:
         if self._is_doubtful:
             return set(file_nos)
         kept = set(file_nos).difference(self.shares)
+        ends = list[int]()
         for queue_no, queue in self.queues.items():
-            kept.update(self._kept_of(queue_no, queue.retention, now_ms))
+            for file_no, _, end_ms in self._kept_of(queue_no, queue.retention, now_ms):
+                kept.add(file_no)
+                if end_ms is not None:
+                    ends.append(end_ms)
+        self.next_end_ms = min(ends, default=None)
         return kept - self._given_up
 
-    def _kept_of(self, queue_no: int, retention: Retention, now_ms: int) -> list[int]:
-        kept: list[int] = []
-        younger_bytes = 0
+    def _kept_of(
+        self, queue_no: int, retention: Retention, now_ms: int
+    ) -> Iterator[tuple[int, int, int | None]]:
+        """Yield number, bytes of the queue, and end of each segment that is kept for it, the youngest first."""
+        younger_bytes, end_ms = 0, None
         for newest_ms, file_no, size_bytes in self._segments_of(queue_no):
             if retention.size_bytes is not None and younger_bytes >= retention.size_bytes:
-                break
+                return
             if retention.age_ms is not None:
                 end_ms = newest_ms + retention.age_ms
                 if end_ms <= now_ms:
-                    break
-                if self.next_end_ms is None or end_ms < self.next_end_ms:
-                    self.next_end_ms = end_ms
+                    return
             younger_bytes += size_bytes
-            kept.append(file_no)
-        return kept
+            yield file_no, size_bytes, end_ms
 
     def _segments_of(self, queue_no: int) -> list[tuple[int, int, int]]:
         """Return time of the newest record, number, and bytes of the segments with a queue, the youngest first."""
@@ -245,9 +254,14 @@ class Archive:
 
     # Figures.
 
-    def archived(self, queue_no: int, kept: Collection[int]) -> Archived:
-        """Return what is kept of a queue, given the kept segments; nothing of a queue that is not archived."""
-        if queue_no not in self.queues:
+    def archived(self, queue_no: int, now_ms: int) -> Archived:
+        """Return what is kept for a queue; nothing for one that is not archived."""
+        queue = self.queues.get(queue_no)
+        if queue is None:
             return Archived()
-        found = [each for each in self._segments_of(queue_no) if each[1] in kept]
-        return Archived(len(found), sum(each[2] for each in found))
+        kept = [
+            size_bytes
+            for file_no, size_bytes, _ in self._kept_of(queue_no, queue.retention, now_ms)
+            if file_no not in self._given_up
+        ]
+        return Archived(len(kept), sum(kept))

@@ -50,15 +50,14 @@ class SegmentShares:
     def add(self, queue_no: int, records: int, size_bytes: int, newest_ms: int) -> None:
         old = self.queues.get(queue_no, _NOTHING)
         newest_ms = max(old.newest_ms, newest_ms)
-        self.queues[queue_no] = Share(
-            old.records + records, old.size_bytes + size_bytes, newest_ms
-        )
+        self.queues[queue_no] = Share(old.records + records, old.size_bytes + size_bytes, newest_ms)
 
 
 _NOTHING: Final = Share()
 
 
 def shares_path(folder: StorePaths, file_no: int) -> Path:
+    """Return where the shares of a segment are kept."""
     return folder.path / FOLDER / (_NAME % file_no)
 
 

@@ -29,8 +29,9 @@ all durable, not yet unlinked  sources that no row refers to               remov
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
 flush that made it so is durable (``Memtables`` changes only then), the memtable of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
-in it), no snapshot pins it, and the archive does not keep it (``archive.archive``). Therefore nothing that was overlooked while copying is lost, and what
-died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only messages still at their source.
+in it), no snapshot pins it, and the archive does not keep it (``archive.archive``). Therefore nothing that was
+overlooked while copying is lost, and what died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only
+messages still at their source.
 
 For the archive the collector also counts and saves the shares of the queues in sealed segments (``survey``); segments
 that the archive keeps are not merged either.
@@ -201,7 +202,9 @@ class Collector:
         files = self._memtables.files
         kept = self._archive.kept(files, self._now_ms())
         ready = dead(files, self._busy.union(self._pins))
-        return [no for no in ready if no in kept and no in self._archive.shares and self._is_settled(no)]
+        return [
+            no for no in ready if no in kept and no in self._archive.shares and self._is_settled(no)
+        ]
 
     def _leave_alone_now(self) -> set[int]:
         now = self._memtables.active.number
@@ -258,10 +261,9 @@ class Collector:
 
     def _remove(self, file_nos: list[int]) -> Task:
         gone: list[int] = []
+        has_shares = self._archive.shares.keys() & set(file_nos)
         try:
             yield Job(unlink(self._folder, file_nos, gone))
-            if archived := [no for no in gone if no in self._archive.shares]:
-                yield Job(_forget(self._folder, archived))
         except OSError as error:
             self._removing.note(error)
             yield Wait.RETRY
@@ -270,6 +272,11 @@ class Collector:
         finally:
             self._note_removed(gone)
             self._busy.difference_update(file_nos)
+        if has_shares.intersection(gone):
+            try:
+                yield Job(_forget(self._folder, sorted(has_shares.intersection(gone))))
+            except OSError as error:  # the next start removes them
+                log.warning("shares of removed segments not removed error=%s", error)
 
     def _note_removed(self, gone: list[int]) -> None:
         for file_no in gone:

@@ -111,4 +111,3 @@ class _Counting:
             self._meta, self._queue_nos = meta, tuple(map(queue_no_of, queue_nos))
         for queue_no in self._queue_nos:
             self._shares.add(queue_no, 1, total_len, ts_ms)
-

@@ -40,7 +40,7 @@ def take(files: Files, path: Path, target: Path) -> Steps[int]:
         new = make_draft(old, target)
         yield "snapshot: made"
         torn_bytes = yield from _take_segments(store, old, new)
-        if archive_file.NAME in files.names(path):
+        if archive_file.load(old).queues:  # else there is none, or it is damaged
             data = files.read(path / archive_file.NAME)
             files.write_new(target / archive_file.NAME, data)
         for file_no in old.journal_nos():

@@ -211,9 +211,7 @@ class PendingQueue:
         self.settled = settled or None
         return taken
 
-    def put_back(
-        self, rows: list[SeqRow], acks: list[Ack], is_archived: bool = False
-    ) -> list[Ack]:
+    def put_back(self, rows: list[SeqRow], acks: list[Ack], is_archived: bool = False) -> list[Ack]:
         """Take back rows and acks of a failed flush, in front of later ones.
 
         Returns acks that came meanwhile for rows of the flush: both are removed, unless the queue is archived.

@@ -54,7 +54,7 @@ class CollectorRig(StoreRig):
             self.core.memtables,
             recovered.index,
             self.pins,
-            lambda: 7,
+            self.now_ms,
             self.removed.extend,
             self.checkpointer.request,
             self.choice,
