@@ -1,15 +1,16 @@
-"""The machine of store and collector with an archived queue, on virtual time, and a reader that follows the watermark."""
+"""Any interleaving of the store, its collector and time with archived queues (``archive_machine``)."""
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, rule
 
-from leveret.msg_store.archive.archive import Retention
-from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
-from leveret.msg_store.gc.choose import ChoiceLimits
-from rigs.store.archive_rig import ArchiveRig
+from rigs.store.archive_machine import ArchiveMachine
+
+TestArchive = pytest.mark.filterwarnings("error")(ArchiveMachine.TestCase)
+TestArchive.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+@pytest.mark.slow
+class TestArchiveForLong(ArchiveMachine.TestCase):
+    settings = settings(max_examples=800, stateful_step_count=60)
