@@ -76,6 +76,7 @@ class Archive:
     Args:
         queues: as the last start left them, until the queues have been told their policies.
         ends: where readable records end in segments that a crash has left longer.
+        segment_seen: of the last watermark; no later segment may have that number, or a lower one, again.
         is_doubtful: it is not known which queues were archived: everything is kept until ``policies_known``.
 
     Attributes:
@@ -91,6 +92,7 @@ class Archive:
         queues: Iterable[ArchivedQueue] = (),
         ends: Mapping[int, int] | None = None,
         is_doubtful: bool = False,
+        segment_seen: int = 0,
     ) -> None:
         self.queues: dict[int, ArchivedQueue] = {each.queue_nos[0]: each for each in queues}
         self.ends = dict(ends or {})
@@ -100,6 +102,7 @@ class Archive:
         self.next_end_ms: int | None = None
         self.given_up_bytes = 0
         self._given_up: set[int] = set()
+        self.segment_seen = segment_seen
         self._is_doubtful = is_doubtful
         self._number()
 

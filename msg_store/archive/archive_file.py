@@ -133,4 +133,4 @@ def load(folder: StorePaths) -> Archive:
         return Archive()
     there = set(folder.rdq_nos())
     ends = {file_no: end for file_no, end in found.ends.items() if file_no in there}
-    return Archive(found.queues, ends)
+    return Archive(found.queues, ends, segment_seen=found.watermark.segment)

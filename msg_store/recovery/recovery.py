@@ -425,7 +425,8 @@ class Recovery:
     def _opened(self, memtables: Memtables, archive: Archive) -> GroupCommit:
         identity, where, next_lsn = self._identity, self._where, self._scan.next_lsn
         rdq_no, journal_no = self._numbers
-        seen = max(rdq_no, self._file_no_seen, self._scan.durable.file_no)
+        known = (rdq_no, self._file_no_seen, self._scan.durable.file_no, archive.segment_seen)
+        seen = max(known)
         rdq_no = max(seen + 1, self._point.next_file_no)
         rdq = SegmentWriter(identity, rdq_no, where.rdq_file_bytes, where.inline_bytes_max)
         journal_no = max(journal_no + 1, self._point.first_journal)

@@ -46,7 +46,6 @@ class ArchiveMachine(CollectorMachine):
         )
         self.late = []
         self.lasting = []
-        self.is_rebuilt = False  # no segment is removed before the next start
         self.short_writes = short_writes
         self.calm()
 
@@ -93,19 +92,9 @@ class ArchiveMachine(CollectorMachine):
         self.rest()
         self.rig.disk.short_writes = self.rig.disk.interrupts = 0.0
         self.rig.collect_all()
-        if not self.late and not self.is_rebuilt:
-            files = self.rig.core.memtables.files
-            assert not [no for no, state in files.items() if state.is_sealed and not state.valid_bytes]
+        if not self.late:
+            assert not self.rig.core.memtables.removable()
         self.calm()
-
-    def recover(self, cut, is_failed: bool = False) -> None:
-        super().recover(cut, is_failed)
-        self.is_rebuilt = False
-
-    @rule()
-    def lose_the_index(self) -> None:
-        super().lose_the_index()
-        self.is_rebuilt = True
 
     @invariant()
     def few_files_are_open(self) -> None:

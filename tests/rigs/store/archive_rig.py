@@ -1,4 +1,4 @@
-"""A store with archived queues on virtual time, and a reader that follows its ``archive.json`` as another program would.
+"""A store with archived queues on virtual time, and a reader that follows its ``archive.json`` as others would.
 
 The reader knows the segments and ``archive.json`` only: it walks from its last ``(segment, byte)`` to the watermark,
 passes copies and bytes behind an end over, and notes each message. ``ArchiveRig.check_archive`` compares it with
@@ -82,7 +82,9 @@ class ArchiveRig(CollectorRig):
     def __init__(self, rng: random.Random, age_ms: int | None = 1000, **more: Any) -> None:
         self.time_ms = 10_000
         self.policies: dict[int, Retention] = {1: Retention(age_ms)}
-        self.promised: dict[int, int] = {}  # messages safe in queue 1, with the time of their publish
+        self.promised: dict[
+            int, int
+        ] = {}  # messages safe in queue 1, with the time of their publish
         self.published_ms: dict[int, int] = {}
         self.reader: ArchiveReader | None = None
         super().__init__(rng, **more)
