@@ -23,8 +23,8 @@ MUTANTS = {
     ),
     "a segment is unlinked before the index knows that it is empty": Mutant(
         "gc/collector.py",
-        "if files[file_no].emptied_in <= self._memtables.committed:",
-        "if files[file_no].emptied_in <= self._memtables.active.number:",
+        "return self._memtables.files[file_no].emptied_in <= self._memtables.committed",
+        "return self._memtables.files[file_no].emptied_in <= self._memtables.active.number",
     ),
     "the sources are unlinked as soon as they are copied": Mutant(
         "gc/collector.py",

@@ -18,7 +18,7 @@ from leveret.msg_store.archive_writer import ArchiveWriter
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.format.journal_frames import DurablePosition
-from leveret.msg_store.format.record import queue_no_of, unpack_meta
+from leveret.msg_store.format.record import Record, queue_no_of, unpack_meta
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.report import Recovered
 from leveret.msg_store.wal.group_commit import Report
@@ -29,13 +29,14 @@ Position = tuple[int, int]  # segment, byte
 
 
 class ArchiveReader:
-    """Follows one queue; ``seen`` are the messages in the order of the stream."""
+    """Follows one queue; ``seen`` and ``bodies`` are its messages in the order of the stream."""
 
     def __init__(self, folder: StorePaths, queue_no: int) -> None:
         self.folder = folder
         self.queue_no = queue_no
         self.at: Position = (0, 0)
         self.seen: list[int] = []
+        self.bodies: list[bytes] = []
         self.is_behind = False  # segments were removed before they were read
 
     def read(self) -> None:
@@ -50,7 +51,9 @@ class ArchiveReader:
             self.is_behind = True
         for file_no in self.folder.rdq_nos():
             if self.at[0] <= file_no <= watermark[0]:
-                self.seen += records_of(self.folder, contents, file_no, self.queue_no, self.at)
+                for each in records_of(self.folder, contents, file_no, self.queue_no, self.at):
+                    self.seen.append(each.msg_no)
+                    self.bodies.append(each.body)
         self.at = max(self.at, (watermark[0], watermark[1]))
 
 
@@ -60,8 +63,8 @@ def records_of(
     file_no: int,
     queue_no: int,
     start: Position = (0, 0),
-) -> Iterator[int]:
-    """Yield the messages of a queue in a segment, below watermark and end; none of a copy."""
+) -> Iterator[Record]:
+    """Yield the records of a queue in a segment, below watermark and end; none of a copy."""
     first = start[1] if start[0] == file_no else 0
     with Segment(folder, file_no) as segment:
         if segment.header is not None and segment.header.flags & MOVED:
@@ -73,7 +76,7 @@ def records_of(
             if offset + record.total_len > end:
                 return
             if queue_no in map(queue_no_of, unpack_meta(record.meta).queue_nos):
-                yield record.msg_no
+                yield record
 
 
 class ArchiveRig(CollectorRig):
@@ -138,10 +141,10 @@ class ArchiveRig(CollectorRig):
         contents = archive_file.read(self.folder)
         assert contents is not None
         return [
-            msg_no
+            each.msg_no
             for file_no in self.folder.rdq_nos()
             if file_no <= contents.watermark.segment
-            for msg_no in records_of(self.folder, contents, file_no, queue_no)
+            for each in records_of(self.folder, contents, file_no, queue_no)
         ]
 
     def check_archive(self) -> None:
