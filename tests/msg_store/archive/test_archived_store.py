@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
@@ -155,3 +156,40 @@ def test_a_policy_that_comes_later_finds_old_segments(rig: ArchiveRig) -> None:
     rig.publish_watermark()
 
     assert rig.in_segments(2) == msg_nos
+
+
+def test_the_bytes_of_a_flush_that_a_crash_cut_off_are_not_read(rig: ArchiveRig) -> None:
+    confirmed = rig.publish((1,), 2)
+    rig.run()
+    rig.publish_watermark()
+    rig.publish((1,), 2)
+    rig.start()
+    while "rdq" in rig.jobs:  # the journal is not written any more
+        rig.step("rdq")
+    rig.crash(lambda disk: disk.kill())
+    rig.publish_watermark()
+
+    assert rig.in_segments(1) == confirmed
+
+
+def test_acks_of_a_flush_that_found_no_room_wait_for_their_rows(rig: ArchiveRig) -> None:
+    rig.fill(1)
+    rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*.rdq", times=2)
+    msg_nos = settle(rig, 3)
+    rig.publish_watermark()
+
+    assert rig.in_segments(1)[1:] == msg_nos
+    assert set(rig.found().values()).isdisjoint(msg_nos)
+
+
+def test_numbers_of_segments_are_not_used_again_when_all_is_lost(rig: ArchiveRig) -> None:
+    settle(rig, 5)
+    rig.publish_watermark()
+    assert rig.reader is not None
+    last, _ = rig.reader.at
+    for file_no in rig.folder.rdq_nos():
+        rig.files.unlink(rig.folder.rdq_path(file_no))
+    rig.crash_without_index()
+    rig.publish_watermark()
+
+    assert rig.reader.at[0] > last

@@ -113,6 +113,7 @@ class ArchiveRig(CollectorRig):
             self.retain(queue_no, self.policies.get(queue_no))
         self.archive.policies_known((1, 2, 3))
         self.writer.look()
+        self.loop.run()
 
     def retain(self, queue_no: int, retention: Retention | None) -> None:
         self.archive.set((queue_no,), f"q{queue_no}", retention, self.core.rdq.reached.file_no)
