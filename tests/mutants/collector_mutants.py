@@ -64,8 +64,8 @@ MUTANTS = {
     ),
     "a segment that cannot be emptied is tried for ever": Mutant(
         "gc/collector.py",
-        "left_alone = {no for no, until in self._left_alone.items() if until > now}",
-        "left_alone: set[int] = set()",
+        "return {no for no, until in self._left_alone.items() if until > now}",
+        "return set()",
     ),
     "only places in the index count": Mutant(
         "gc/collector.py",
