@@ -43,7 +43,9 @@ MUTANTS = {
         "gc/collector.py", "self._busy.add(made.file_no)", "pass"
     ),
     "pins do not keep a segment": Mutant(
-        "gc/collector.py", "dead(files, self._busy.union(self._pins))", "dead(files, self._busy)"
+        "gc/collector.py",
+        "dead(files, self._busy.union(self._pins, kept))",
+        "dead(files, self._busy.union(kept))",
     ),
     "no grace": Mutant("gc/collector.py", "yield Wait.GRACE", "pass"),
     "the copy is not synced": Mutant("gc/copy.py", "        target.fsync()\n", ""),

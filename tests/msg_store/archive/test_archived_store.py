@@ -190,6 +190,8 @@ def test_numbers_of_segments_are_not_used_again_when_all_is_lost(rig: ArchiveRig
     last, _ = rig.reader.at
     for file_no in rig.folder.rdq_nos():
         rig.files.unlink(rig.folder.rdq_path(file_no))
+    for file_no in rig.folder.journal_nos():
+        rig.files.unlink(rig.folder.journal_path(file_no))
     rig.crash_without_index()
     rig.publish_watermark()
 
