@@ -66,6 +66,7 @@ from leveret.broker.queue.mailbox import (
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing
+from leveret.broker.queue.retention import apply_retention, is_archived
 from leveret.broker.queue.returning import ReturningChannels
 from leveret.core.limits import TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, FetchReady, Refused
@@ -144,6 +145,9 @@ class AmqQueue(GenServer):
             start = partial(self.start_bulk_timer, message=_MAYBE_EXPIRE)
             self._unused_timer = UnusedTimer(settings.expires_ms, self.runtime.clock, start)
         self._overflow = overflow_of(settings, self._backing, self._entry.durable)
+        apply_retention(self._entry)
+        if self._consumers is not None:
+            self._dispatch.is_archived = is_archived(self._entry)
         if self._publishers is not None:
             self._publishers.release_credit()
 
@@ -491,7 +495,12 @@ class AmqQueue(GenServer):
             is_single = self._entry.settings.single_active_consumer
             self._consumers = Consumers(self.ref, is_single, self.runtime.clock.monotonic_s)
             self._dispatch = Dispatch(
-                self.runtime, self.ref, self._entry.durable, self._backing, self._expiry
+                self.runtime,
+                self.ref,
+                self._entry.durable,
+                self._backing,
+                self._expiry,
+                is_archived(self._entry),
             )
         record = self._consumers.channel(channel)
         if record.monitor is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from leveret.broker.queue.retention import figures_of_archive
+
 if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.broker.queue.consumers.consumers import Consumers
@@ -37,6 +39,7 @@ def figures_of(
         **_named("exclusive", consumers.exclusive if consumers is not None else None),
         **_named("single_active", consumers.single_active if consumers is not None else None),
         **backing.info(),
+        **figures_of_archive(entry),
     }
     capacity = consumers.capacity.now() if consumers is not None and count else 0
     figures["consumer_capacity"] = figures["consumer_utilisation"] = capacity

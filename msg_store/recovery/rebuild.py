@@ -6,6 +6,9 @@ numbers, so order is that of routing, and only journals that are left know expir
 with its priority, which its properties have (``record.row_number``). The caller deletes queues that do
 not exist any more.
 
+A segment that the archive keeps although its messages are settled is left out, if that was noted beside it
+(``archive.segment_shares``): a lost index must not deliver a day's settled messages once more.
+
 A queue never gives a seq that was made here (``seq_of``): journals from before and after a rebuild may
 meet in the next rebuild, where an ack must not remove another message.
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from leveret.msg_store.archive.segment_shares import load_shares
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import MOVED
 from leveret.msg_store.format.folder import StoreFolder
@@ -105,6 +109,9 @@ class Rebuild:
             self._valid_bytes[file_no] = 0
             with Segment(self._folder, file_no) as segment:
                 self.files[file_no] = FileRow(0, segment.size_bytes)
+                shares = load_shares(self._folder, file_no)
+                if shares is not None and shares.is_settled:
+                    continue
                 piece: list[Found] = []
                 for found in self._messages(file_no, segment):
                     piece.append(found)

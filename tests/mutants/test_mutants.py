@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mutants import (
+    archive_mutants,
     broker_mutants,
     collector_mutants,
     end_mutants,
@@ -105,6 +106,12 @@ PARTS = {
         collector_mutants.MUTANTS,
         suite("msg_store", "gc/choose", "gc/copy", "gc/collector", "gc/faults", "gc/crash"),
         Mutant("gc/collector.py", "MERGES_MAX", "MERGES_MAX"),
+    ),
+    "archive": Faults(
+        "msg_store",
+        archive_mutants.MUTANTS,
+        suite("msg_store", "archive/archive", "archive/archived_store", "archive/archive_machine"),
+        Mutant("archive/archive.py", "_NOTHING_KEPT", "_NOTHING_KEPT"),
     ),
     "snapshots": Faults(
         "msg_store",

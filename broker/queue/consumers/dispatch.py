@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 
 class Dispatch:
-    """The dispatch of one queue, made when it first has a consumer."""
+    """The dispatch of one queue, made when it first has a consumer.
 
-    __slots__ = ("_backing", "_durable", "_expiry", "_queue", "_runtime")
+    ``is_archived``: messages are stored also where the consumer acks none.
+    """
+
+    __slots__ = ("_backing", "_durable", "_expiry", "_queue", "_runtime", "is_archived")
 
     def __init__(
         self,
@@ -36,12 +39,14 @@ class Dispatch:
         durable: bool,
         backing: BackingProxy,
         expiry: MessageExpiry,
+        is_archived: bool,
     ) -> None:
         self._runtime = runtime
         self._queue = queue
         self._durable = durable
         self._backing = backing
         self._expiry = expiry
+        self.is_archived = is_archived
 
     def straight_whole(
         self, publish: mail.Publish, publishers: Publishers, consumer: Consumer
@@ -64,7 +69,8 @@ class Dispatch:
             return False
         persistent = publish.persistent and self._durable
         spec = consumer.spec
-        if consumer.no_ack:
+        seqs: list[int] | None
+        if consumer.no_ack and not self.is_archived:
             self._backing.discard(messages, persistent, publish.first_msg_no)
             base, safe, seqs = -1, True, None
         else:
@@ -72,8 +78,12 @@ class Dispatch:
                 messages, persistent, None, size_bytes - publish.head_bytes, publish.first_msg_no
             )
             seqs = list(range(base, base + count))
-            consumer.dealt(count)
-            consumer.owe(seqs)
+            if consumer.no_ack:
+                self._backing.ack(seqs)
+                seqs = None
+            else:
+                consumer.dealt(count)
+                consumer.owe(seqs)
         delivery = mail.Deliver(self._queue, spec.tag, messages, seqs, 0)
         if not self._runtime.send_now(spec.channel, delivery):
             delivery.wait_at(spec.gate)
@@ -101,7 +111,8 @@ class Dispatch:
         if room < limit:
             consumers.block_all()
         batch = messages if room == len(messages) else messages[:room]
-        if consumers.no_ack_count and all(each.consumer.no_ack for each in allotments):
+        is_unstored = consumers.no_ack_count and not self.is_archived
+        if is_unstored and all(each.consumer.no_ack for each in allotments):
             self._backing.discard(batch, persistent, publish.first_msg_no)
             deliver(self._runtime, self._queue, allotments, batch)
             return room, -1, True
