@@ -66,7 +66,7 @@ from leveret.broker.queue.mailbox import (
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing
-from leveret.broker.queue.retention import apply_retention, is_archived
+from leveret.broker.queue.retention import apply_retention
 from leveret.broker.queue.returning import ReturningChannels
 from leveret.core.limits import TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, FetchReady, Refused
@@ -129,10 +129,7 @@ class AmqQueue(GenServer):
             self.post(self.ref, _CHECK_RETURNED)
 
     def _apply_settings(self) -> None:
-        """Apply the arguments and policies in effect.
-
-        A queue mode whose policy has gone stays until the next start, as in RabbitMQ.
-        """
+        """Apply the arguments and policies in effect; a queue mode without its policy stays, as in RabbitMQ."""
         settings, backing = self._entry.settings, self._backing
         backing.counts = counts_of(self._entry, backing.counts, self._give_up)
         self._expiry.set_ttl(settings.message_ttl_ms, self._backing)
@@ -146,8 +143,6 @@ class AmqQueue(GenServer):
             self._unused_timer = UnusedTimer(settings.expires_ms, self.runtime.clock, start)
         self._overflow = overflow_of(settings, self._backing, self._entry.durable)
         apply_retention(self._entry)
-        if self._consumers is not None:
-            self._dispatch.is_archived = is_archived(self._entry)
         if self._publishers is not None:
             self._publishers.release_credit()
 
@@ -495,12 +490,7 @@ class AmqQueue(GenServer):
             is_single = self._entry.settings.single_active_consumer
             self._consumers = Consumers(self.ref, is_single, self.runtime.clock.monotonic_s)
             self._dispatch = Dispatch(
-                self.runtime,
-                self.ref,
-                self._entry.durable,
-                self._backing,
-                self._expiry,
-                is_archived(self._entry),
+                self.runtime, self.ref, self._entry, self._backing, self._expiry
             )
         record = self._consumers.channel(channel)
         if record.monitor is None:

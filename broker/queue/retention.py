@@ -38,15 +38,10 @@ def why_without_effect(entry: QueueEntry, has_store: bool) -> str:
     return "" if has_store else "the node has no data directory"
 
 
-def is_archived(entry: QueueEntry) -> bool:
-    """Return whether settled messages of a queue stay."""
-    has_store = _store_of(entry) is not None
-    return retention_of(entry.settings) is not None and not why_without_effect(entry, has_store)
-
-
 def apply_retention(entry: QueueEntry) -> None:
     """Tell the store the retention of a queue that runs, or the log that it has no effect."""
     store, retention = _store_of(entry), retention_of(entry.settings)
+    entry.is_archived = False
     if why := why_without_effect(entry, store is not None):
         if retention is not None:
             log.warning(
@@ -57,6 +52,7 @@ def apply_retention(entry: QueueEntry) -> None:
             )
     elif store is not None:
         store.retain(queue_nos_of(entry), entry.name, retention)
+        entry.is_archived = retention is not None
 
 
 def figures_of_archive(entry: QueueEntry) -> dict[str, Any]:

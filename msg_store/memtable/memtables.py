@@ -310,7 +310,10 @@ class Memtables:
     def forget_queue(self, queue_no: int) -> None:
         """Forget a queue, as soon as it has no rows."""
         self.leaving.add(queue_no)
-        self._touched(queue_no)
+        if queue_no in self.terms:
+            self._touched(queue_no)
+        else:
+            self.active.queues[queue_no] = None
 
     # Counts that must be looked up in the index.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import (
     DataSource,
@@ -31,6 +32,9 @@ from rigs.spark.messages import messages
 from rigs.spark.snapshots import DataRig, snapshot_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+# Spark's processes cannot import this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 FORMAT = "leveret-sink"
 WINDOW, STEP = 100, 50

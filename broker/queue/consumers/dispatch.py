@@ -20,33 +20,30 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.expiry import MessageExpiry
     from leveret.broker.queue.publishers import Publishers
+    from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.api import Fetched
     from leveret.queue_backing.proxy import BackingProxy
 
 
 class Dispatch:
-    """The dispatch of one queue, made when it first has a consumer.
+    """The dispatch of one queue, made when it first has a consumer."""
 
-    ``is_archived``: messages are stored also where the consumer acks none.
-    """
-
-    __slots__ = ("_backing", "_durable", "_expiry", "_queue", "_runtime", "is_archived")
+    __slots__ = ("_backing", "_durable", "_entry", "_expiry", "_queue", "_runtime")
 
     def __init__(
         self,
         runtime: Runtime,
         queue: Ref,
-        durable: bool,
+        entry: QueueEntry,
         backing: BackingProxy,
         expiry: MessageExpiry,
-        is_archived: bool,
     ) -> None:
         self._runtime = runtime
         self._queue = queue
-        self._durable = durable
+        self._durable = entry.durable
+        self._entry = entry
         self._backing = backing
         self._expiry = expiry
-        self.is_archived = is_archived
 
     def straight_whole(
         self, publish: mail.Publish, publishers: Publishers, consumer: Consumer
@@ -70,7 +67,7 @@ class Dispatch:
         persistent = publish.persistent and self._durable
         spec = consumer.spec
         seqs: list[int] | None
-        if consumer.no_ack and not self.is_archived:
+        if consumer.no_ack and not self._entry.is_archived:
             self._backing.discard(messages, persistent, publish.first_msg_no)
             base, safe, seqs = -1, True, None
         else:
@@ -111,7 +108,7 @@ class Dispatch:
         if room < limit:
             consumers.block_all()
         batch = messages if room == len(messages) else messages[:room]
-        is_unstored = consumers.no_ack_count and not self.is_archived
+        is_unstored = consumers.no_ack_count and not self._entry.is_archived
         if is_unstored and all(each.consumer.no_ack for each in allotments):
             self._backing.discard(batch, persistent, publish.first_msg_no)
             deliver(self._runtime, self._queue, allotments, batch)

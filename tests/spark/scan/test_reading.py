@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -547,10 +548,11 @@ def test_segments_and_queues_add_up(tmp_path: Path, rng: Any) -> None:
 
 def retain(path: Path, *names: str) -> None:
     """Have the manifest say that queues retain messages."""
-    text = (path / "MANIFEST.json").read_text()
-    for name in names:
-        text = text.replace(f'"name":"{name}"', f'"name":"{name}","retention_ms":3600000')
-    (path / "MANIFEST.json").write_text(text)
+    manifest = json.loads((path / "MANIFEST.json").read_text())
+    for queue in (queue for store in manifest["stores"] for queue in store["queues"]):
+        if queue["name"] in names:
+            queue["retention_ms"] = 3_600_000
+    (path / "MANIFEST.json").write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("levels", [1, 4])
