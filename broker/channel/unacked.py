@@ -67,8 +67,13 @@ class Unacked:
         return list(self._records)
 
     def compact(self) -> None:
-        """Give back the room of deliveries that were settled, which a dict keeps and takes along when it grows."""
-        self._records = dict(self._records)
+        """Give back the room of deliveries that were settled, which a dict keeps and takes along when it grows.
+
+        The dict stays the old one: the next collection would walk through a new one, 30 ms for half a million.
+        """
+        left = dict(self._records)
+        self._records.clear()
+        self._records.update(left)
 
     def free_later(self, clock: Clock) -> None:
         """Have very many records freed a slice a turn, after the end of their channel: a million take 50 ms."""
