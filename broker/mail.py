@@ -18,6 +18,7 @@ PolicyChanged       operator -> amqqueue   other policies apply
 ExchangeDeleted     vhost -> delay queue   its exchange is deleted
 Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
+ProducerFenced      amqqueue -> channel    a publish of an older epoch of its producer: the channel fails
 CreditGrant         amqqueue -> channel    more may be published
 ConsumersGone       amqqueue -> channel    the queue is deleted: basic.cancel for these consumers
 QueueDeleted        amqqueue -> channel    the queue is deleted: its open confirms count as confirmed
@@ -47,7 +48,10 @@ from msgspec import Struct
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.actors.runtime.ref import Ref
+    from leveret.broker.channel.producers import Numbered
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
@@ -71,6 +75,7 @@ class Publish(Struct, eq=False):
         own: a merge has copied ``messages``.
         by_queue: the publishers are queues that dead-letter. They have no credit, and wait for the disk
             whatever happens: that it takes nothing for now is no answer for them.
+        numbered: per message its producer and sequence, None where it has none; None when no message has.
     """
 
     messages: list[Message]
@@ -81,20 +86,23 @@ class Publish(Struct, eq=False):
     head_bytes: int = 0
     own: bool = False
     by_queue: bool = False
+    numbered: Sequence[Numbered | None] | None = None
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
 
         Returns:
             Whether ``later`` is now part of this mail. Both must agree in persistence and kind of publisher,
-            have no expirations, and have numbers in the store that follow each other, or none. A mail of
-            ``MERGED_MESSAGES`` grows no more.
+            have no expirations and no producers, and have numbers in the store that follow each other, or
+            none. A mail of ``MERGED_MESSAGES`` grows no more.
         """
         if (
             type(later) is not Publish
             or later.persistent is not self.persistent
             or later.expirations is not None
             or self.expirations is not None
+            or later.numbered is not None
+            or self.numbered is not None
             or later.by_queue is not self.by_queue
             or len(self.messages) >= MERGED_MESSAGES
             or later.first_msg_no != (self.first_msg_no and self.first_msg_no + len(self.messages))
@@ -150,6 +158,7 @@ class PublishParts:
             sum([each[2] for each in publishers]) - _bodies_bytes(messages),
             True,
             publish.by_queue,
+            publish.numbered[start : self.at] if publish.numbered is not None else None,
         )
 
 
@@ -223,6 +232,13 @@ class Confirm(Struct, eq=False):
     queue: Ref
     ranges: list[tuple[int, int]]
     ok: bool = True
+
+
+class ProducerFenced(Struct, eq=False):
+    """The channel has published for an epoch of a producer that a later one has replaced; ``text`` says which."""
+
+    queue: Ref
+    text: str
 
 
 class CreditGrant(Struct, eq=False):

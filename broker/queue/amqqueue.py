@@ -63,6 +63,8 @@ from leveret.broker.queue.mailbox import (
     RetryLetters,
     SendLetters,
 )
+from leveret.broker.queue.numbered import NumberedPublishes
+from leveret.broker.queue.producers import stored_count
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing
@@ -89,9 +91,27 @@ _PART_COST: Final = 20  # of a part of a run that is taken in by itself, in mess
 class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_backing", "_consumers", "_continues", "_dispatch", "_entry", "_expiry", "_head_bytes",
-        "_is_deleted", "_letters", "_messages_left", "_notices", "_overflow", "_publishers", "_ready",
-        "_requeueing", "_returning", "_unused_timer", "_waiting_calls")  # fmt: skip
+    __slots__ = (
+        "_backing",
+        "_consumers",
+        "_continues",
+        "_dispatch",
+        "_entry",
+        "_expiry",
+        "_head_bytes",
+        "_is_deleted",
+        "_letters",
+        "_messages_left",
+        "_notices",
+        "_numbered",
+        "_overflow",
+        "_publishers",
+        "_ready",
+        "_requeueing",
+        "_returning",
+        "_unused_timer",
+        "_waiting_calls",
+    )  # fmt: skip
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
@@ -104,6 +124,7 @@ class AmqQueue(GenServer):
         self._ready = self._backing.attach(self.ref)
         self._consumers: Consumers | None = None
         self._publishers: Publishers | None = None
+        self._numbered: NumberedPublishes | None = None  # made for the first producer
         self._expiry = MessageExpiry(recovered=bool(self._ready))
         self._unused_timer: UnusedTimer | None = None
         self._continues = self._is_deleted = False
@@ -203,13 +224,22 @@ class AmqQueue(GenServer):
 
     # Publishing.
 
-    def _publish(self, publish: mail.Publish, is_admitted: bool = False) -> None:
+    def _publish(self, publish: mail.Publish) -> None:
+        if publish.numbered is None or self._is_deleted:
+            self.take_in(publish)
+            return
+        if self._numbered is None:
+            self._numbered = NumberedPublishes(self, self._entry, self._backing)
+        overflow = self._overflow
+        self._numbered.publish(publish, overflow is not None and overflow.takes_parts)
+
+    def take_in(self, publish: mail.Publish, is_admitted: bool = False) -> tuple[int, int] | None:
+        """Take a run in; see ``NumberedQueue``."""
         consumers, overflow = self._consumers, self._overflow
         if (
             self._is_deleted or (overflow is not None and overflow.takes_parts)
         ) and not is_admitted:
-            self._publish_or_refuse(publish)
-            return
+            return self._take_in_or_refuse(publish)
         self.charge(len(publish.messages))
         publishers = self._publishers
         if publishers is None:
@@ -219,9 +249,10 @@ class AmqQueue(GenServer):
             nothing_waits
             and consumers is not None
             and consumers.active == 1
-            and self._dispatch.straight_whole(publish, publishers, consumers.only())
+            and (base := self._dispatch.straight_whole(publish, publishers, consumers.only()))
+            is not None
         ):
-            return
+            return base, 0 if base >= 0 else len(publish.messages)
         messages, count = publish.messages, len(publish.messages)
         persistent = publish.persistent and self._entry.durable
         size_bytes = sum([each[2] for each in publish.publishers])
@@ -235,6 +266,7 @@ class AmqQueue(GenServer):
                 publish, consumers, limit, persistent, expiries
             )
         unsafe_from = count if safe else 0
+        rows_from = 0 if base >= 0 else taken
         if taken < count:
             self._head_bytes = max(self._ready and self._head_bytes, publish.head_bytes // count)
             first, safe = self._backing.publish(
@@ -253,27 +285,38 @@ class AmqQueue(GenServer):
             self._continue()
         elif self._ready:
             self._go_on()
+        return base, rows_from
 
-    def _publish_or_refuse(self, publish: mail.Publish) -> None:
+    def _take_in_or_refuse(self, publish: mail.Publish) -> tuple[int, int] | None:
         """Take in the messages that fit into a queue that refuses others; a deleted one confirms all."""
         publishers = self._publishers or self._new_publishers()
         if self._is_deleted:
             publishers.confirm_all(publish)
-            return
+            return None
         self._publishers = publishers
         self.charge(len(publish.messages))
         assert self._overflow is not None
+        place = None
         for part in self._overflow.admitted(publish, publishers, self._dead_letters()):
-            self._publish(part, is_admitted=True)
+            place = self.take_in(part, is_admitted=True)
             self.charge(_PART_COST)
+        return place
 
     def _became_safe(self, confirmed: Confirmed) -> None:
         if self._publishers is not None:
             self._publishers.confirm(confirmed.runs)
+        if self._numbered is not None:
+            self._numbered.became_safe(confirmed.runs)
 
     def _refused(self, refused: Refused) -> None:
         if self._publishers is not None:
             self._publishers.confirm(refused.runs, ok=False)
+        if self._numbered is not None:
+            self._numbered.refused(refused.runs)
+
+    def open_publishers(self) -> Publishers:
+        self._publishers = self._publishers or self._new_publishers()
+        return self._publishers
 
     def _new_publishers(self) -> Publishers:
         look_in = partial(self.start_bulk_timer, message=_CLOSE_ACCOUNTS)
@@ -622,7 +665,9 @@ class AmqQueue(GenServer):
 
     def _info(self, info: mail.Info) -> dict[str, Any]:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
-        return figures_of(self._entry, self._consumers, self._backing, info.items)
+        known = self._numbered
+        count = len(known.filter) if known is not None else stored_count(self._entry)
+        return figures_of(self._entry, self._consumers, self._backing, count, info.items)
 
     # The end.
 

@@ -216,6 +216,11 @@ def route_no(queue_no: int, highest: int) -> int:
     return queue_no | highest << _ROUTE_SHIFT
 
 
+def first_number(route_no: int) -> int:
+    """Return the queue's own number, given its route number."""
+    return route_no & _QUEUE_NO
+
+
 def row_number(route_no: int, head: bytes) -> int:
     """Return the number that a message's row is under, given a record's route number and content header."""
     highest = route_no >> _ROUTE_SHIFT

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexRow, Location, QueueTerms
+from leveret.msg_store.format.rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    IndexRow,
+    Location,
+    ProducerKey,
+    ProducerRow,
+    QueueTerms,
+)
 from leveret.msg_store.memtable.seq_set import SeqSet, span_of
 
 
@@ -38,6 +47,7 @@ class Memtable:
         changed: messages from below with another place or count; None: gone. Added by ``change``.
         dirty_queues: queues whose terms have changed.
         queues, files, checkpoint: captured when it was frozen.
+        producers: whose last sequence has changed; None: forgotten.
         owed: segments to be synced before it may be in the index.
     """
 
@@ -50,6 +60,7 @@ class Memtable:
         self._inserted_span = self._changed_span = _NOTHING
         self.row_count = 0  # rows and acked together
         self.dirty_queues: set[int] = set()
+        self.producers: dict[ProducerKey, ProducerRow | None] = {}
         self.queues: dict[int, QueueTerms | None] = {}
         self.files: dict[int, FileRow | None] = {}
         self.checkpoint: Checkpoint | None = None
@@ -87,16 +98,24 @@ class Memtable:
     @property
     def weight(self) -> int:
         """How many rows a checkpoint will have to write, about."""
-        return self.row_count + len(self.changed)
+        return self.row_count + len(self.changed) + len(self.producers)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.weight or self.inserted or self.dirty_queues)
+        return not (self.weight or self.inserted or self.dirty_queues or self.producers)
 
     def batch(self) -> Batch:
         """Return it as a transaction; once frozen, from any thread."""
         places = _Items(self.inserted, self.changed)
-        return Batch(self.rows, self.acked, places, self.files, self.queues, self.checkpoint)
+        return Batch(
+            self.rows,
+            self.acked,
+            places,
+            self.files,
+            self.queues,
+            self.checkpoint,
+            self.producers,
+        )
 
     def rows_between(
         self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[SeqSet]

@@ -1,0 +1,57 @@
+"""Producers that number their messages, as a channel sees them: each message with the one sent before it.
+
+A queue filters duplicates by the last sequence that it took in (``broker/queue/producers``). Gaps are allowed, so the
+queue alone cannot tell a sequence that its producer left out from one that was refused or got lost on the way,
+while later ones were already under way. If it took those in, the lost one could never be sent again. So the channel
+names, for each message, the *predecessor*: the sequence that it last sent to this queue for this producer in
+this epoch. A queue that does not have the predecessor refuses the message.
+
+A message that is sent again has no predecessor (its sequence is not above the last one), nor has the first of a
+channel. Without confirms a publisher does not hear of refusals, and is not asked for predecessors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.amqp.producer_headers import Sent
+    from leveret.broker.queue.registry import QueueEntry
+
+KNOWN_MAX: Final = 1_024  # pairs of queue and producer, about 300 KB; above that all are forgotten
+NONE: Final = -1
+
+Numbered: TypeAlias = "tuple[bytes, int, int, int]"
+"""Producer id, epoch, sequence, predecessor (``NONE``: there is none)."""
+
+
+class Predecessors:
+    """The last sequences that a channel has sent, by queue and producer."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[QueueEntry, bytes], tuple[int, int]] = {}
+
+    def numbered(
+        self, queue: QueueEntry, sent: Sequence[Sent | None], has_confirms: bool
+    ) -> list[Numbered | None]:
+        """Return messages for one queue with their predecessors; they count as sent."""
+        if not has_confirms:
+            return [each and (*each, NONE) for each in sent]
+        last = self._last
+        found: list[Numbered | None] = []
+        for each in sent:
+            if each is None:
+                found.append(None)
+                continue
+            producer, epoch, seq = each
+            before = last.get((queue, producer))
+            is_next = before is not None and before[0] == epoch and before[1] < seq
+            found.append((producer, epoch, seq, before[1] if before and is_next else NONE))
+            if before is None and len(last) >= KNOWN_MAX:
+                last.clear()
+            last[queue, producer] = epoch, seq
+        return found
