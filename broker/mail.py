@@ -33,7 +33,7 @@ A queue that dead-letters is to its target queues what a channel is: it sends ``
 ``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry,
 ``Reply`` is in ``channel/reply_consumers.py``.
 
-Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info.
+Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info, ListProducers, ForgetProducer.
 
 A reader sends a channel a ``list``: the runs of one read (``amqp.kernel.Run``). It gets ``PeerEnded`` itself when its
 client ends while the socket is not read.
@@ -41,7 +41,7 @@ client ends while the socket is not read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -51,11 +51,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.channel.producers import Numbered
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
 MERGED_MESSAGES: Final = 2_000  # of a mail that others are merged into
+
+
+NO_PREDECESSOR: Final = -1
+
+Numbered: TypeAlias = tuple[bytes, int, int, int]
+"""Producer id, epoch, sequence, and the predecessor: what the channel last sent the queue for this producer."""
 
 
 class Publish(Struct, eq=False):
@@ -368,3 +373,13 @@ class Info(Struct):
     """Answered a dict of figures for status and list_queues (``broker/queue/figures.py``)."""
 
     items: tuple[str, ...] = ()
+
+
+class ListProducers(Struct):
+    """Answered the producers, ``(id, (epoch, last sequence, used at in ms since 1970))``."""
+
+
+class ForgetProducer(Struct):
+    """Forget a producer; answered whether it was known."""
+
+    producer: bytes

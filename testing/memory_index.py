@@ -66,8 +66,8 @@ class MemoryIndex:
             self.by_msg_no,
             self.by_file,
             self.terms,
-            self.by_producer,
             self._checkpoint,
+            self.by_producer,
         )
         return copy.deepcopy(parts)
 
@@ -77,8 +77,8 @@ class MemoryIndex:
             self.by_msg_no,
             self.by_file,
             self.terms,
-            self.by_producer,
             self._checkpoint,
+            self.by_producer,
         ) = image
         self._sorted.clear()
 

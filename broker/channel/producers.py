@@ -12,19 +12,18 @@ channel. Without confirms a publisher does not hear of refusals, and is not aske
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.mail import NO_PREDECESSOR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.producer_headers import Sent
+    from leveret.broker.mail import Numbered
     from leveret.broker.queue.registry import QueueEntry
 
 KNOWN_MAX: Final = 1_024  # pairs of queue and producer, about 300 KB; above that all are forgotten
-NONE: Final = -1
-
-Numbered: TypeAlias = "tuple[bytes, int, int, int]"
-"""Producer id, epoch, sequence, predecessor (``NONE``: there is none)."""
 
 
 class Predecessors:
@@ -40,7 +39,7 @@ class Predecessors:
     ) -> list[Numbered | None]:
         """Return messages for one queue with their predecessors; they count as sent."""
         if not has_confirms:
-            return [each and (*each, NONE) for each in sent]
+            return [each and (*each, NO_PREDECESSOR) for each in sent]
         last = self._last
         found: list[Numbered | None] = []
         for each in sent:
@@ -50,7 +49,9 @@ class Predecessors:
             producer, epoch, seq = each
             before = last.get((queue, producer))
             is_next = before is not None and before[0] == epoch and before[1] < seq
-            found.append((producer, epoch, seq, before[1] if before and is_next else NONE))
+            found.append(
+                (producer, epoch, seq, before[1] if before and is_next else NO_PREDECESSOR)
+            )
             if before is None and len(last) >= KNOWN_MAX:
                 last.clear()
             last[queue, producer] = epoch, seq

@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.confirms import Answer
-    from leveret.broker.channel.producers import Numbered
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.channel.uncommitted import Batch
+    from leveret.broker.mail import Numbered
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure

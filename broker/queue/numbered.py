@@ -14,9 +14,11 @@ from leveret.broker.queue.producers import (
     DUPLICATE,
     FENCED,
     NEW,
+    Entry,
     ProducerFilter,
     Waiting,
     filter_of,
+    stored_count,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.channel.producers import Numbered
+    from leveret.broker.mail import Numbered
     from leveret.broker.queue.publishers import Publishers
     from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.api import QueueOperations
@@ -52,22 +54,39 @@ class NumberedQueue(Protocol):
 
 
 class NumberedPublishes:
-    """The numbered publishes of one queue, from the first on; ``filter`` has its producers."""
+    """The numbered publishes of one queue; the filter is made for the first of them."""
 
-    __slots__ = ("_backing", "_entry", "_queue", "filter")
+    __slots__ = ("_backing", "_entry", "_filter", "_queue")
 
     def __init__(self, queue: NumberedQueue, entry: QueueEntry, backing: QueueOperations) -> None:
         self._queue = queue
         self._entry = entry
         self._backing = backing
-        self.filter: ProducerFilter = filter_of(entry, self._wall_ms)
+        self._filter: ProducerFilter | None = None
+
+    def _opened(self) -> ProducerFilter:
+        if self._filter is None:
+            self._filter = filter_of(self._entry, self._wall_ms)
+        return self._filter
+
+    def count(self) -> int:
+        """Return how many producers the queue knows."""
+        return stored_count(self._entry) if self._filter is None else len(self._filter)
+
+    def listed(self) -> list[tuple[bytes, Entry]]:
+        """Return the producers, the least recently used first."""
+        return self._opened().entries()
+
+    def forget(self, producer: bytes) -> bool:
+        """Forget a producer; return whether it was known."""
+        return self._opened().forget(producer)
 
     def _wall_ms(self) -> int:
         return int(self._queue.runtime.clock.wall_s() * 1000)
 
     def publish(self, publish: mail.Publish, takes_one: bool) -> None:
         """Have the queue take in the messages that it has not taken in before; ``takes_one``: it may refuse some."""
-        known, queue = self.filter, self._queue
+        known, queue = self._opened(), self._queue
         parts, count = mail.PublishParts(publish), len(publish.messages)
         numbered, publish.numbered = publish.numbered or (), None
         while parts.at < count:
@@ -83,27 +102,29 @@ class NumberedPublishes:
             self._backing.discard(part.messages, is_persistent, part.first_msg_no)
             if verdict == DUPLICATE:
                 known.use(own)
-                self._confirm_duplicates(part)
+                self._confirm_duplicates(part, known)
                 continue
             if verdict == FENCED:
-                self._fence(part, own)
+                self._fence(part, own, known)
             queue.open_publishers().refuse(part)
 
-    def _confirm_duplicates(self, publish: mail.Publish) -> None:
-        if not self.filter.is_safe:
+    def _confirm_duplicates(self, publish: mail.Publish, known: ProducerFilter) -> None:
+        if not known.is_safe:
             for channel, count, _, seqno in publish.publishers:
                 if seqno:
-                    self.filter.wait(channel, seqno, count)
+                    known.wait(channel, seqno, count)
             publish.publishers = [(*each[:3], 0) for each in publish.publishers]
         self._queue.open_publishers().published(publish, len(publish.messages), 0)
 
-    def _fence(self, publish: mail.Publish, numbered: Sequence[Numbered | None]) -> None:
+    def _fence(
+        self, publish: mail.Publish, numbered: Sequence[Numbered | None], known: ProducerFilter
+    ) -> None:
         sent = numbered[0]
         assert sent is not None, "a message without a producer is not fenced"
         producer, epoch, _, _ = sent
         text = (
             f"producer '{producer.decode('utf-8', 'backslashreplace')}' is fenced in {self._entry}:"
-            f" x-producer-epoch {epoch} is lower than {self.filter.epoch_of(producer)}"
+            f" x-producer-epoch {epoch} is lower than {known.epoch_of(producer)}"
         )
         queue = self._queue
         for channel, _, _, _ in publish.publishers:
@@ -111,11 +132,13 @@ class NumberedPublishes:
 
     def became_safe(self, runs: Sequence[tuple[int, int]]) -> None:
         """Confirm duplicates whose originals are on disk now."""
-        self._answer(self.filter.became_safe(runs), ok=True)
+        if self._filter is not None:
+            self._answer(self._filter.became_safe(runs), ok=True)
 
     def refused(self, runs: Sequence[tuple[int, int]]) -> None:
         """Refuse duplicates whose originals cannot be written now."""
-        self._answer(self.filter.refused(runs), ok=False)
+        if self._filter is not None:
+            self._answer(self._filter.refused(runs), ok=False)
 
     def _answer(self, waiting: list[Waiting], ok: bool) -> None:
         queue = self._queue

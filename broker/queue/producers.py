@@ -41,7 +41,7 @@ from leveret.core.limits import PRODUCER_EXPIRY_MS, PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.channel.producers import Numbered
+    from leveret.broker.mail import Numbered
     from leveret.broker.queue.registry import QueueEntry
 
 NEW, DUPLICATE, REFUSED, FENCED = range(4)

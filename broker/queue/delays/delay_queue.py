@@ -50,7 +50,6 @@ from leveret.broker.queue.mailbox import (
     SendLetters,
 )
 from leveret.broker.queue.numbered import NumberedPublishes
-from leveret.broker.queue.producers import stored_count
 from leveret.broker.queue.publishers import Publishers
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import TURN_MESSAGES
@@ -92,7 +91,7 @@ class DelayQueue(GenServer):
         self._recovering = self._backing.attach(self.ref)  # ready messages
         self._schedule = Schedule()
         self._publishers: Publishers | None = None
-        self._numbered: NumberedPublishes | None = None  # made for the first producer
+        self._numbered = NumberedPublishes(self, entry, self._backing)
         self._letters = DeadLetters(self, entry, self._backing, DelayRules(entry.name))
         self._purged: list[int] = []  # keys of the schedule: messages that are still to be acked
         self._purged_below = self._next_seq = 0  # all messages below were published before a purge
@@ -164,8 +163,6 @@ class DelayQueue(GenServer):
         elif publish.numbered is None:
             self.take_in(publish)
         else:
-            if self._numbered is None:
-                self._numbered = NumberedPublishes(self, self._entry, self._backing)
             self._numbered.publish(publish, takes_one=False)
 
     def take_in(self, publish: mail.Publish) -> tuple[int, int]:
@@ -195,14 +192,12 @@ class DelayQueue(GenServer):
     def _became_safe(self, confirmed: Confirmed) -> None:
         if self._publishers is not None:
             self._publishers.confirm(confirmed.runs)
-        if self._numbered is not None:
-            self._numbered.became_safe(confirmed.runs)
+        self._numbered.became_safe(confirmed.runs)
 
     def _refused(self, refused: Refused) -> None:
         if self._publishers is not None:
             self._publishers.confirm(refused.runs, ok=False)
-        if self._numbered is not None:
-            self._numbered.refused(refused.runs)
+        self._numbered.refused(refused.runs)
 
     def _close_accounts(self, _: CloseAccounts) -> None:
         if self._publishers is not None and not self._publishers.close_idle():
@@ -295,9 +290,8 @@ class DelayQueue(GenServer):
         return len(self._schedule), 0
 
     def _info(self, info: mail.Info) -> dict[str, Any]:
-        known = self._numbered
-        count = len(known.filter) if known is not None else stored_count(self._entry)
-        return figures_of(self._entry, None, self._backing, count, info.items)
+        producers = self._numbered.count()
+        return figures_of(self._entry, None, self._backing, producers, info.items)
 
     def _list_waiting(self, _: ListWaiting) -> list[int]:
         return self._schedule.keys()
@@ -392,6 +386,8 @@ class DelayQueue(GenServer):
         mail.Purge: _purge,
         mail.Delete: _delete_asked,
         mail.Info: _info,
+        mail.ListProducers: lambda self, _: self._numbered.listed(),
+        mail.ForgetProducer: lambda self, asked: self._numbered.forget(asked.producer),
         ListWaiting: _list_waiting,
         Describe: _describe,
         Withdraw: _withdraw,
