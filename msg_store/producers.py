@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from leveret.msg_store.format.rows import ProducerRow, Producers
-from leveret.msg_store.wal.producers import Sequence_
+from leveret.msg_store.wal.producers import RowSequence
 
 if TYPE_CHECKING:
     from leveret.msg_store.wal.group_commit import GroupCommit
@@ -34,7 +34,7 @@ class QueueProducers:
         """Return a copy of them, by id."""
         return dict(self._rows.get(self._queue_no, {}))
 
-    def changed(self, changes: Sequence[Sequence_]) -> None:
+    def changed(self, changes: Sequence[RowSequence]) -> None:
         """Write changes with the rows that they name, which were issued before."""
         rows = self._rows.setdefault(self._queue_no, {})
         for _, producer, epoch, seq, used_ms in changes:

@@ -24,8 +24,8 @@ sequences of other messages are in RAM and end with this actor, as the messages 
 become safe in order, so that is a flush later at most. If the disk refuses such rows for now, the duplicates are
 refused, too; the rows stay in the queue, and the next duplicate waits for them again.
 
-**Bounds.** At most ``PRODUCERS_MAX`` entries, the least recently used goes first; an entry that was not used for
-``PRODUCER_EXPIRY_MS`` counts as unknown. A purge keeps them.
+**Bounds.** The settings limit the number of entries, of which the least recently used goes first, and the time without
+use after which an entry counts as unknown. A purge keeps them.
 
 Turned down: a set of seen message ids (unbounded, or a window that a late duplicate misses); a filter in the exchange,
 which knows nothing of what a queue took in.
@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from leveret.core.limits import PRODUCER_EXPIRY_MS, PRODUCERS_MAX
+from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 NEW, DUPLICATE, REFUSED, FENCED = range(4)
 ENTRY_BYTES: Final = 400  # with its id of some 50 bytes, about
 _EXPIRED_AT_ONCE: Final = 16
+DEFAULT_LIMITS: Final = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
 
 Entry: TypeAlias = tuple[int, int, int]  # epoch, last sequence, used at (ms since 1970)
 Change: TypeAlias = tuple[
@@ -71,12 +72,28 @@ class ProducerFilter:
     Args:
         kept: the store's; None: the queue does not survive a restart, and neither do its producers.
         wall_ms: the time, ms since 1970.
+        limits: how many producers it knows, and after how many ms without use it forgets one.
     """
 
-    __slots__ = ("_entries", "_kept", "_newest_row", "_unsafe", "_waiting", "_wall_ms")
+    __slots__ = (
+        "_entries",
+        "_expiry_ms",
+        "_kept",
+        "_max",
+        "_newest_row",
+        "_unsafe",
+        "_waiting",
+        "_wall_ms",
+    )
 
-    def __init__(self, kept: KeptProducers | None, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        kept: KeptProducers | None,
+        wall_ms: Callable[[], int],
+        limits: tuple[int, int] = DEFAULT_LIMITS,
+    ) -> None:
         self._kept = kept
+        self._max, self._expiry_ms = limits
         self._wall_ms = wall_ms
         known = kept.entries() if kept is not None else {}
         self._entries = dict(sorted(known.items(), key=lambda item: item[1][2]))
@@ -126,7 +143,7 @@ class ProducerFilter:
 
     def _known(self, producer: bytes) -> tuple[int, int] | None:
         entry = self._entries.get(producer)
-        if entry is None or entry[2] + PRODUCER_EXPIRY_MS < self._wall_ms():
+        if entry is None or entry[2] + self._expiry_ms < self._wall_ms():
             return None
         return entry[0], entry[1]
 
@@ -167,10 +184,10 @@ class ProducerFilter:
     def _expired(self, now_ms: int) -> list[Change]:
         """Forget producers that are too many, and some that were not used for long."""
         entries, gone = self._entries, list[bytes]()
-        too_many = len(entries) - PRODUCERS_MAX
+        too_many = len(entries) - self._max
         for producer, entry in entries.items():
             if len(gone) >= max(too_many, 0) and (
-                entry[2] + PRODUCER_EXPIRY_MS >= now_ms or len(gone) >= _EXPIRED_AT_ONCE
+                entry[2] + self._expiry_ms >= now_ms or len(gone) >= _EXPIRED_AT_ONCE
             ):
                 break
             gone.append(producer)
@@ -239,9 +256,10 @@ def stored_count(entry: QueueEntry) -> int:
 
 def filter_of(entry: QueueEntry, wall_ms: Callable[[], int]) -> ProducerFilter:
     """Return the filter of a queue that begins, with the producers that the store has kept."""
-    store = entry.vhost.store.msg_store if entry.vhost is not None else None
-    if store is None or not entry.queue_no:
+    if entry.vhost is None:
         return ProducerFilter(None, wall_ms)
-    return ProducerFilter(
-        store.producers(entry.queue_no, entry.settings.highest_priority + 1), wall_ms
-    )
+    store, limits = entry.vhost.store.msg_store, entry.vhost.producer_limits
+    if store is None or not entry.queue_no:
+        return ProducerFilter(None, wall_ms, limits)
+    levels = entry.settings.highest_priority + 1
+    return ProducerFilter(store.producers(entry.queue_no, levels), wall_ms, limits)

@@ -69,7 +69,7 @@ from leveret.msg_store.wal.pending import (
     Row,
     SeqRun,
 )
-from leveret.msg_store.wal.producers import PendingSequences, Sequence_
+from leveret.msg_store.wal.producers import PendingSequences, RowSequence
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 LINGER_S: Final = 0.2  # for work that no confirm depends on
@@ -302,7 +302,7 @@ class GroupCommit:
             seqs |= self._flush.batch.acked(queue_no, low)
         return seqs
 
-    def produced(self, queue_no: int, levels: int, sequences: Sequence[Sequence_]) -> None:
+    def produced(self, queue_no: int, levels: int, sequences: Sequence[RowSequence]) -> None:
         """Take sequences of producers, in order; each goes with the row that it names, which was issued before.
 
         ``queue_no`` is the queue's first number; its rows are under so many (``levels``).

@@ -28,7 +28,7 @@ from leveret.msg_store.format.journal_records import COUNT_MAX, ProducerSeqs
 from leveret.msg_store.wal.pending import PendingQueue
 
 # row seq, producer id, epoch, sequence (-1: the producer is forgotten), used at (ms since 1970)
-Sequence_: TypeAlias = tuple[int, bytes, int, int, int]
+RowSequence: TypeAlias = tuple[int, bytes, int, int, int]
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class QueueSequences:
     """The sequences of one queue, in the order issued; its rows are under so many numbers (``levels``)."""
 
     levels: int
-    waiting: list[Sequence_] = field(default_factory=list)
+    waiting: list[RowSequence] = field(default_factory=list)
 
     def first_waiting_row(self, queue_no: int, rows: Mapping[int, PendingQueue]) -> float:
         """Return the lowest seq of the queue's rows that no flush has taken; infinite if there is none."""
@@ -57,7 +57,7 @@ class PendingSequences:
     def __len__(self) -> int:
         return sum([len(each.waiting) for each in self._queues.values()])
 
-    def add(self, queue_no: int, levels: int, sequences: Sequence[Sequence_]) -> None:
+    def add(self, queue_no: int, levels: int, sequences: Sequence[RowSequence]) -> None:
         queue = self._queues.get(queue_no)
         if queue is None:
             queue = self._queues[queue_no] = QueueSequences(levels)
@@ -114,5 +114,5 @@ def records_of(queue_no: int, queue: QueueSequences) -> Iterator[ProducerSeqs]:
             yield ProducerSeqs(queue_no, queue.levels, producer, epoch, part[-1][4], row_seqs, seqs)
 
 
-def _run_of(sequence: Sequence_) -> tuple[bytes, int, bool]:
+def _run_of(sequence: RowSequence) -> tuple[bytes, int, bool]:
     return sequence[1], sequence[2], sequence[3] < 0
