@@ -30,7 +30,9 @@ UUID = b"0123456789abcdef"
 
 @pytest.fixture
 def rig(rng: random.Random) -> StoreRig:
-    return StoreRig(rng)
+    made = StoreRig(rng)
+    made.has_producers = True
+    return made
 
 
 def killed(disk: FaultyCalls) -> None:
@@ -172,6 +174,7 @@ def test_a_lost_message_takes_its_sequence_back_and_later_rows_of_its_producer_w
     rng: random.Random, is_killed_again: bool
 ) -> None:
     rig = StoreRig(rng, inline_bytes_max=0)
+    rig.has_producers = True
     before = rig.publish((1,), 2)
     rig.run()
     rig.publish((1,), 3)

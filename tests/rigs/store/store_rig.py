@@ -91,6 +91,7 @@ class StoreRig:
         self.reports: list[Report] = []
         self.points: list[str] = []
         self.seen_numbers: set[int] = set()
+        self.has_producers = False  # of messages that are published from now on
         self.sent: dict[Key, tuple[bytes, int]] = {}  # producer and sequence of each row
         self.recovered: Recovered
         self.core: GroupCommit
@@ -155,11 +156,16 @@ class StoreRig:
         for seq, msg_no in enumerate(msg_nos, first_seq):
             assert (queue_no, seq) not in self.rows
             self.rows[queue_no, seq] = msg_no
+        self.next_seq[queue_no] = first_seq + len(msg_nos)
+        if self.has_producers:
+            self.number(queue_no, first_seq, msg_nos)
+
+    def number(self, queue_no: int, first_seq: int, msg_nos: list[int]) -> None:
+        """Have one of two producers number the messages of some rows, by their ``msg_no``."""
         producer = b"p%d" % self.rng.randrange(2)
         sequences = [(first_seq + at, producer, 3, msg_no, 7) for at, msg_no in enumerate(msg_nos)]
         self.core.produced(queue_no, 1, sequences)
         self.sent.update({(queue_no, each[0]): (producer, each[3]) for each in sequences})
-        self.next_seq[queue_no] = first_seq + len(msg_nos)
 
     def ack(self, *keys: Key) -> None:
         by_queue: dict[int, list[tuple[int, int]]] = {}
