@@ -26,7 +26,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT
-from leveret.amqp.producer_headers import producer_of
+from leveret.amqp.producer_headers import PREFIX, producer_of
 from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.fan_out import FanOut
@@ -263,7 +263,7 @@ class Publisher:
         self.work_left -= _EXAMINE_WORK + len(head)
         seen = properties.examine(head)
         headers = seen.headers  # decoded here: a malformed table must not reach a consumer
-        sent = producer_of(headers) if headers else None
+        sent = producer_of(headers) if headers and PREFIX in head else None
         if seen.reply_to == REPLY_TO:
             head = self._with_reply_key(head)
         expiration_ms = checked_properties(seen, self._session.user)
@@ -418,6 +418,7 @@ class Publisher:
         send = runtime.send_bulk if is_bulk else runtime.send
         credits_ = self._credits
         reached: list[Ref] = []
+        numbered = None if sent is None else self._numbered(queues, sent)
         for entry in queues:
             ref = entry.ref
             if ref is None:
@@ -433,16 +434,19 @@ class Publisher:
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
-            if sent is not None:
-                mail.numbered = self._numbered(entry, sent)
+            mail.numbered = numbered and numbered[entry]
             send(ref, mail)
         return reached
 
-    def _numbered(self, entry: QueueEntry, sent: Sequence[Sent | None]) -> list[Numbered | None]:
+    def _numbered(
+        self, queues: Sequence[QueueEntry], sent: Sequence[Sent | None]
+    ) -> dict[QueueEntry, list[Numbered | None]]:
+        """Number messages for their queues; also for those that refuse them, which must have them before later ones."""
         if self._predecessors is None:
             self._predecessors = Predecessors()
-        hears_of_refusals = self.confirms is not None and self.transaction is None
-        return self._predecessors.numbered(entry, sent, hears_of_refusals)
+        asks = self.confirms is not None and self.transaction is None
+        there = [entry for entry in queues if entry.ref is not None or _is_refused([entry])]
+        return {entry: self._predecessors.numbered(entry, sent, asks) for entry in there}
 
     def _fan_out(self, fan_out: FanOut) -> None:
         """Begin a fan-out; the channel goes on with it in its next turns."""

@@ -355,7 +355,8 @@ class LmdbIndex:
     @property
     def live_bytes(self) -> int:
         """The pages in use now; the others are free."""
-        tables = (self._qidx, self._loc, self._files, self._queues, self._meta)
+        known = (self._qidx, self._loc, self._files, self._queues, self._producers, self._meta)
+        tables = [table for table in known if table is not None]
         with store_errors(), self._env.begin() as transaction:
             stats = [self._env.stat(), *(transaction.stat(table) for table in tables)]
         kinds = ("branch_pages", "leaf_pages", "overflow_pages")
