@@ -7,7 +7,7 @@ names, for each message, the *predecessor*: the sequence that it last sent to th
 this epoch. A queue that does not have the predecessor refuses the message.
 
 A message that is sent again has no predecessor (its sequence is not above the last one), nor has the first of a
-channel. Without confirms a publisher does not hear of refusals, and is not asked for predecessors.
+channel. Without confirms or a transaction a publisher does not hear of refusals, and is not asked for predecessors.
 """
 
 from __future__ import annotations

@@ -444,7 +444,7 @@ class Publisher:
         """Number messages for their queues; also for those that refuse them, which must have them before later ones."""
         if self._predecessors is None:
             self._predecessors = Predecessors()
-        asks = self.confirms is not None and self.transaction is None
+        asks = self.confirms is not None  # a transaction has confirms as well
         there = [entry for entry in queues if entry.ref is not None or _is_refused([entry])]
         return {entry: self._predecessors.numbered(entry, sent, asks) for entry in there}
 

@@ -189,6 +189,26 @@ def test_a_transaction_of_an_older_epoch_fails(channel: Channel, queue: str) -> 
     assert (closed.name, closed.reply_code) == ("channel.close", 406)
 
 
+def test_a_transaction_that_was_refused_in_part_can_be_sent_again(
+    connect: Connect, channel: Channel, name: str, litter: Callable[..., None]
+) -> None:
+    arguments = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    channel.ok("queue.declare", queue=name, durable=True, arguments=arguments)
+    litter(name)
+    channel.ok("tx.select")
+    for seq in (1, 2, 3):
+        send(channel, name, seq, delivery_mode=2)
+    assert channel.call("tx.commit").reply_code == 406
+    again = connect().channel()
+    assert bodies(again, name) == ["1"]
+    again.ok("tx.select")
+    for seq in (1, 2):
+        send(again, name, seq, delivery_mode=2)
+    again.ok("tx.commit")
+
+    assert bodies(again, name) == ["2"]
+
+
 def test_a_dead_letter_is_not_filtered(
     confirming: Channel, queue: str, litter: Callable[..., None]
 ) -> None:
