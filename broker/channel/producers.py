@@ -3,11 +3,15 @@
 A queue filters duplicates by the last sequence that it took in (``broker/queue/producers``). Gaps are allowed, so the
 queue alone cannot tell a sequence that its producer left out from one that was refused or got lost on the way,
 while later ones were already under way. If it took those in, the lost one could never be sent again. So the channel
-names, for each message, the *predecessor*: the sequence that it last sent to this queue for this producer in
-this epoch. A queue that does not have the predecessor refuses the message.
+names, for each message, the *predecessor* among those that it sent to this queue for this producer in this epoch. A
+queue that does not have the predecessor refuses the message.
 
-A message that is sent again has no predecessor (its sequence is not above the last one), nor has the first of a
-channel. Without confirms or a transaction a publisher does not hear of refusals, and is not asked for predecessors.
+* A sequence above all that were sent has the highest of them as its predecessor.
+* A publisher that goes back sends again in order: the first has no predecessor, each of the others the one before.
+* The first of a channel has none.
+
+So two numbers are enough, the highest and the last that were sent. Without confirms or a transaction a publisher does
+not hear of refusals, and is not asked for predecessors.
 """
 
 from __future__ import annotations
@@ -32,7 +36,9 @@ class Predecessors:
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._last: dict[tuple[QueueEntry, bytes], tuple[int, int]] = {}
+        self._last: dict[
+            tuple[QueueEntry, bytes], tuple[int, int, int]
+        ] = {}  # epoch, highest, last
 
     def numbered(
         self, queue: QueueEntry, sent: Sequence[Sent | None], has_confirms: bool
@@ -48,11 +54,15 @@ class Predecessors:
                 continue
             producer, epoch, seq = each
             before = last.get((queue, producer))
-            is_next = before is not None and before[0] == epoch and before[1] < seq
-            found.append(
-                (producer, epoch, seq, before[1] if before and is_next else NO_PREDECESSOR)
-            )
             if before is None and len(last) >= KNOWN_MAX:
                 last.clear()
-            last[queue, producer] = epoch, seq
+            predecessor, highest = NO_PREDECESSOR, seq
+            if before is not None and before[0] == epoch:
+                highest = max(before[1], seq)
+                if seq > before[1]:
+                    predecessor = before[1]
+                elif seq > before[2]:
+                    predecessor = before[2]
+            found.append((producer, epoch, seq, predecessor))
+            last[queue, producer] = epoch, highest, seq
         return found

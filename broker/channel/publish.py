@@ -434,7 +434,7 @@ class Publisher:
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
-            mail.numbered = numbered and numbered[entry]
+            mail.numbered = None if numbered is None else numbered[entry]
             send(ref, mail)
         return reached
 

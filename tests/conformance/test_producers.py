@@ -148,7 +148,7 @@ def test_a_refused_publish_can_be_sent_again_and_keeps_later_ones_out(
     assert answers(confirming, 3) == {1: "basic.ack", 2: "basic.nack", 3: "basic.ack"}
     assert bodies(confirming, name) == ["1"]
 
-    send(confirming, name, 3, delivery_mode=2)  # its predecessor was never taken in
+    send(confirming, name, 3, delivery_mode=2)  # 2 was never taken in
     send(confirming, name, 2, delivery_mode=2)
 
     assert answers(confirming, 5, 4) == {4: "basic.nack", 5: "basic.ack"}

@@ -51,7 +51,15 @@ MUTANTS = {
         "self._backing.discard(part.messages, is_persistent, part.first_msg_no)",
         "pass",
     ),
-    "a message that is sent again has a predecessor": Mutant(_CHANNEL, " and before[1] < seq", ""),
+    "a message that is sent again has a predecessor": Mutant(
+        _CHANNEL, "elif seq > before[2]:", "else:"
+    ),
+    "a message that follows one that is sent again has none": Mutant(
+        _CHANNEL, "predecessor = before[2]", "pass"
+    ),
+    "a duplicate hides what was sent after its original": Mutant(
+        _CHANNEL, "highest = max(before[1], seq)", "highest = seq"
+    ),
     "a new epoch has a predecessor": Mutant(_CHANNEL, "before[0] == epoch", "True"),
     "a sequence overtakes its row": Mutant(_PENDING, "if sequence[0] >= limit:", "if False:"),
     "a failed flush loses its sequences": Mutant(_COMMIT, "self._sequences.put_back([", "list(["),

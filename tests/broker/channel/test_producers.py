@@ -28,6 +28,8 @@ def after(known: Predecessors, queue: QueueEntry, *sent: tuple[int, int] | None)
         ([(0, 1), None, (0, 2)], [NO_PREDECESSOR, None, 1]),
         ([(0, 1), (0, 3), (0, 1), (0, 3)], [NO_PREDECESSOR, 1, NO_PREDECESSOR, 1]),  # sent again
         ([(0, 1), (0, 1)], [NO_PREDECESSOR, NO_PREDECESSOR]),
+        ([(0, 1), (0, 2), (0, 3), (0, 1), (0, 4)], [NO_PREDECESSOR, 1, 2, NO_PREDECESSOR, 3]),
+        ([(0, 1), (0, 4), (0, 2), (0, 3), (0, 5)], [NO_PREDECESSOR, 1, NO_PREDECESSOR, 2, 4]),
         ([(0, 1), (1, 2), (1, 3)], [NO_PREDECESSOR, NO_PREDECESSOR, 2]),  # another epoch
     ],
 )

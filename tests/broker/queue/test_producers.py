@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from leveret.broker.channel.producers import Predecessors
 from leveret.broker.mail import NO_PREDECESSOR, Numbered
 from leveret.broker.queue.producers import (
     DUPLICATE,
@@ -18,7 +19,9 @@ from leveret.broker.queue.producers import (
     Entry,
     ProducerFilter,
 )
+from leveret.broker.queue.registry import QueueEntry
 
+QUEUE = QueueEntry("/", "q")
 NAMES = {NEW: "new", DUPLICATE: "duplicate", REFUSED: "refused", FENCED: "fenced"}
 
 
@@ -204,23 +207,21 @@ class FilterMachine(RuleBasedStateMachine):
         self.queued: list[tuple[int, int]] = []
         self.confirmed: set[tuple[int, int]] = set()
         self.unconfirmed: list[tuple[int, int]] = []
-        self.last_sent: tuple[int, int] | None = None
+        self.channel = Predecessors()
         self.row = 0
 
     def send(
         self, number: tuple[int, int], is_refused: bool = False, is_lost: bool = False
     ) -> None:
         epoch, seq = number
-        before, self.last_sent = self.last_sent, number
-        is_next = before is not None and before[0] == epoch and before[1] < seq
-        after = before[1] if before is not None and is_next else NO_PREDECESSOR
+        (numbered,) = self.channel.numbered(QUEUE, [(b"p", epoch, seq)], True)
         if number not in self.unconfirmed and number not in self.confirmed:
             self.unconfirmed.append(number)
         if is_lost:
             return
-        verdict, _ = self.filter.next_run([sent(seq, epoch, after)], 0, 1)
+        verdict, _ = self.filter.next_run([numbered], 0, 1)
         if verdict == NEW and not is_refused:
-            self.filter.taken_in([sent(seq, epoch, after)], self.row, 0, is_persistent=True)
+            self.filter.taken_in([numbered], self.row, 0, is_persistent=True)
             self.row += 1
             self.queued.append(number)
         if (verdict == NEW and not is_refused) or verdict == DUPLICATE:
@@ -251,7 +252,7 @@ class FilterMachine(RuleBasedStateMachine):
 
     @rule()
     def the_publisher_connects_anew_and_resends(self) -> None:
-        self.last_sent = None
+        self.channel = Predecessors()
         self.send_all_that_was_not_confirmed_again()
 
     @rule()

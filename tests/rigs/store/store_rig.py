@@ -91,6 +91,7 @@ class StoreRig:
         self.reports: list[Report] = []
         self.points: list[str] = []
         self.seen_numbers: set[int] = set()
+        self.highest_sent: dict[int, int] = {}  # by queue_no
         self.has_producers = False  # of messages that are published from now on
         self.sent: dict[Key, tuple[bytes, int]] = {}  # producer and sequence of each row
         self.recovered: Recovered
@@ -161,9 +162,13 @@ class StoreRig:
             self.number(queue_no, first_seq, msg_nos)
 
     def number(self, queue_no: int, first_seq: int, msg_nos: list[int]) -> None:
-        """Have one of two producers number the messages of some rows, by their ``msg_no``."""
+        """Have one of two producers number the messages of some rows: by ``msg_no``, but rising."""
         producer = b"p%d" % self.rng.randrange(2)
-        sequences = [(first_seq + at, producer, 3, msg_no, 7) for at, msg_no in enumerate(msg_nos)]
+        sequences = []
+        for at, msg_no in enumerate(msg_nos):
+            highest = max(self.highest_sent.get(queue_no, -1) + 1, msg_no)
+            self.highest_sent[queue_no] = highest
+            sequences.append((first_seq + at, producer, 3, highest, 7))
         self.core.produced(queue_no, 1, sequences)
         self.sent.update({(queue_no, each[0]): (producer, each[3]) for each in sequences})
 
