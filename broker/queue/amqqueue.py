@@ -184,16 +184,12 @@ class AmqQueue(GenServer):
 
     # Publishing.
 
-    def _publish(self, publish: mail.Publish) -> None:
-        if publish.numbered is None or self._is_deleted:
-            self.take_in(publish)
-        else:
-            overflow = self._overflow
-            self._numbered.publish(publish, overflow is not None and overflow.takes_parts)
-
     def take_in(self, publish: mail.Publish, is_admitted: bool = False) -> tuple[int, int] | None:
-        """Take a run in; see ``NumberedQueue``."""
+        """Take a run in; see ``NumberedQueue``. One of producers comes back without their numbers, in parts."""
         consumers, overflow = self._consumers, self._overflow
+        if publish.numbered is not None and not self._is_deleted:
+            self._numbered.publish(publish, overflow is not None and overflow.takes_parts)
+            return None
         if (
             self._is_deleted or (overflow is not None and overflow.takes_parts)
         ) and not is_admitted:
@@ -658,8 +654,8 @@ class AmqQueue(GenServer):
             for channel in self._entry.crashed():
                 self.post(channel, QueueFailed(self._entry))
 
-    CASTS: ClassVar[dict[type, Callable[..., None]]] = {
-        mail.Publish: _publish,
+    CASTS: ClassVar[dict[type, Callable[..., object]]] = {
+        mail.Publish: take_in,
         mail.Ack: _ack,
         mail.Reject: _reject,
         mail.Requeue: _requeue,
