@@ -27,7 +27,7 @@ SEQ: Final = "x-producer-seq"
 ID_BYTES_MAX: Final = 255
 NUMBER_MAX: Final = (1 << 63) - 1
 _INTEGERS: Final = frozenset("bBsuIilL")
-PREFIX: Final = b"x-producer-"  # a content header without it has none of them
+_PREFIX: Final = b"x-producer-"
 
 Sent: TypeAlias = tuple[bytes, int, int]
 """Producer id, epoch, sequence."""
@@ -71,7 +71,7 @@ def producer_in(head: bytes) -> Sent | None:
 
     A dead letter keeps its headers, and no queue filters it.
     """
-    if PREFIX not in head:
+    if _PREFIX not in head:
         return None
     try:
         headers = examine(head).headers or {}

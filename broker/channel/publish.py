@@ -26,7 +26,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT
-from leveret.amqp.producer_headers import PREFIX, producer_of
+from leveret.amqp.producer_headers import EPOCH, ID, SEQ, producer_of
 from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.fan_out import FanOut
@@ -214,7 +214,7 @@ class Publisher:
         """Take messages one by one; neighbours with equal targets and modes are sent together."""
         batch: list[Message] = []
         batch_key: _Key | None = None
-        producers: list[Sent | None] = []
+        producers: list[Sent | None] | None = None  # made for the first message that has one
         head_bytes = 0  # as they came
         last_head: bytes | None = None
         new_head, new_origin, sent = b"", None, None
@@ -232,15 +232,16 @@ class Publisher:
                     last_head = None if per_message else head
                     if key != batch_key:
                         self._flush(route, batch, batch_key, head_bytes, producers)
-                        batch, batch_key, head_bytes, producers = [], key, 0, []
+                        batch, batch_key, head_bytes, producers = [], key, 0, None
                         self.work_left -= _MAIL_WORK * len(key[0])
                 self.work_left -= 1 + len(key[0])
                 head_bytes += len(head)
                 if new_head is not head:
                     message = (new_origin or message[0], new_head, message[2])  # noqa: PLW2901
                 batch.append(message)
-                if sent is not None or producers:
-                    producers += [None] * (len(batch) - 1 - len(producers))
+                if sent is not None or producers is not None:
+                    if producers is None:
+                        producers = [None] * (len(batch) - 1)
                     producers.append(sent)
                 if len(key[0]) > FAN_OUT_QUEUES:
                     return messages[position + 1 :] or None
@@ -263,7 +264,9 @@ class Publisher:
         self.work_left -= _EXAMINE_WORK + len(head)
         seen = properties.examine(head)
         headers = seen.headers  # decoded here: a malformed table must not reach a consumer
-        sent = producer_of(headers) if headers and PREFIX in head else None
+        sent = None
+        if headers and (SEQ in headers or ID in headers or EPOCH in headers):
+            sent = producer_of(headers)
         if seen.reply_to == REPLY_TO:
             head = self._with_reply_key(head)
         expiration_ms = checked_properties(seen, self._session.user)
@@ -310,11 +313,10 @@ class Publisher:
         batch: list[Message],
         key: _Key | None,
         head_bytes: int,
-        producers: list[Sent | None],
+        sent: list[Sent | None] | None,
     ) -> None:
         if batch and key is not None:
             queues, persistent, expiration_ms, reply_keys = key
-            sent = producers or None
             self._send(route, queues, batch, persistent, expiration_ms, head_bytes, sent)
             for reply_key in reply_keys:
                 if self.collector is None:
