@@ -17,12 +17,14 @@ import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 NOT_OURS = {"leveret", "tests", "build"}
 ROOTS = sorted(
     init.parent.name for init in Path().glob("*/__init__.py") if init.parent.name not in NOT_OURS
 )
 KERNELS = (Path("amqp/_kernel_c.pyx"), Path("msg_store/format/_kernel_c.pyx"))
+TOP_LEVEL = sorted(Path("spark/_autoload").glob("*.py"))  # modules that Spark finds by their names
 CHOICES = ("auto", "0", "require")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")
 if COMPILE not in CHOICES:
@@ -76,8 +78,22 @@ def extensions() -> list[Extension]:
     return [extension for source in KERNELS if source.exists() for extension in in_c(source)]
 
 
+class BuildPy(build_py):
+    """Puts the top-level modules beside the package; an editable install has none, and Spark would not find them."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            for module in TOP_LEVEL:
+                self.copy_file(str(module), str(Path(self.build_lib, module.name)))
+
+    def get_source_files(self) -> list[str]:
+        return [*super().get_source_files(), *map(str, TOP_LEVEL)]
+
+
 setup(
     packages=packages(),
     package_dir={"leveret": "leveret", **{f"leveret.{root}": root for root in ROOTS}},
+    cmdclass={"build_py": BuildPy},
     ext_modules=extensions(),
 )

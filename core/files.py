@@ -390,16 +390,21 @@ class Files:
         with self.open_read(path) as file:
             return file.pread(file.size_bytes(), 0)
 
-    def write_new(self, path: Path, data: bytes) -> None:
-        """Write a small file atomically: after a power cut it is complete or absent."""
+    def write_new(self, path: Path, data: bytes, is_synced: bool = True) -> None:
+        """Write a small file atomically: after a power cut it is complete or absent.
+
+        Not synced it is so after the end of a process; after a power cut it may be the one before, or damaged.
+        """
         draft = path.with_name(path.name + ".tmp")
         if draft.name in self.names(draft.parent):
             self.unlink(draft)
         with self.create(draft) as file:
             file.append([data])
-            file.fsync()
+            if is_synced:
+                file.fsync()
         self.rename(draft, path)
-        self.fsync_dir(path.parent)
+        if is_synced:
+            self.fsync_dir(path.parent)
 
     def fsync_dir(self, folder: Path) -> None:
         with File(self._calls, folder, os.O_RDONLY | os.O_DIRECTORY) as file:

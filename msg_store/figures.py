@@ -34,3 +34,7 @@ class StoreFigures:
     merged_bytes: int  # bytes written by them
     removed: int  # segments unlinked
     removed_bytes: int  # the disk space of these
+    archived_queues: int  # how many queues have a retention
+    archive_segments: int  # segments that the archive keeps now
+    archive_bytes: int  # the disk space of these that no queue needs
+    archive_given_up_bytes: int  # of segments that were given up because the disk was short

@@ -23,7 +23,7 @@ written. It can be opened again only when its files are closed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -33,9 +33,11 @@ from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.message import Message
 from leveret.core.shortage import ShortageLog, reason_of
+from leveret.msg_store.archive.archive import Archived, Retention
+from leveret.msg_store.archive_writer import ArchiveWriter
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
-from leveret.msg_store.checkpoint.snapshot import Snapshot
+from leveret.msg_store.checkpoint.snapshot import ArchiveAtCut, Snapshot
 from leveret.msg_store.client import CleanTerms, QueueClient
 from leveret.msg_store.delivery_counts import DeliveryCountLog
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
@@ -135,6 +137,7 @@ class MsgStore:
             self._make_checkpointer(workers, drivers, limits)
             made.callback(self._index_threads.close)
             self._make_collector(limits)
+            self._make_archive()
             made.pop_all()
 
     def _make_transients(self, workers: _Workers, drivers: Drivers, limits: StoreLimits) -> None:
@@ -229,6 +232,13 @@ class MsgStore:
         )
         self.pins.freed = self._collecting.wake
 
+    def _make_archive(self) -> None:
+        self.archive = self.core.archive  # the queues whose settled messages stay
+        self._is_giving_up = False
+        self._archive_writer = ArchiveWriter(
+            self.core, self._opened.folder, self._reader, self._loop
+        )
+
     # Channels.
 
     def write(
@@ -305,12 +315,69 @@ class MsgStore:
         self.counts.forget(queue_no)
         self._producers.pop(queue_no, None)
         self.drop_transients(queue_no)
+        if self.archive.forget(queue_no):
+            self._archive_changed()
         if self.core.error is None:
             self.core.delete_queue(queue_no)
 
     def producers(self, queue_no: int, levels: int) -> QueueProducers:
         """Return the producers of a queue, whose rows are under so many numbers from ``queue_no`` on."""
         return QueueProducers(self.core, self._producers, queue_no, levels)
+
+    # The archive.
+
+    def retain(self, queue_nos: Sequence[int], name: str, retention: Retention | None) -> None:
+        """Keep settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities."""
+        segment_no = self.core.rdq.reached.file_no
+        if self.archive.set(queue_nos, name, retention, segment_no):
+            self._archive_changed()
+
+    def policies_known(self, queue_nos: Collection[int]) -> None:
+        """Note that all queues of the vhost, these, have been told their policies since the start."""
+        if self.archive.policies_known(queue_nos):
+            self._archive_changed()
+
+    def _archive_changed(self) -> None:
+        self._archive_writer.look()
+        self._collecting.wake()
+
+    def archived(self, queue_no: int) -> Archived:
+        """Return how many segments are kept for a queue, and its bytes in them."""
+        return self.archive.archived(queue_no, self._opened.now_ms())
+
+    def give_up_archive(self, wanted_bytes: int) -> int:
+        """Have the oldest segments removed that only the archive keeps: the disk is short.
+
+        Args:
+            wanted_bytes: so much, if there is so much; one segment at least.
+
+        Returns:
+            How many bytes will be free.
+        """
+        chosen: list[int] = []
+        size_bytes = 0
+        for file_no in self._collector.giveable():
+            chosen.append(file_no)
+            size_bytes += self.memtables.files[file_no].size_bytes
+            if size_bytes >= wanted_bytes:
+                break
+        if chosen:
+            if not self._is_giving_up:
+                log.warning(
+                    "archive gives way to a short disk, oldest segments first store=%s segments=%d bytes=%d"
+                    " remedy=free some room on the disk, or archive less",
+                    self._opened.folder.path,
+                    len(chosen),
+                    size_bytes,
+                )
+            self._is_giving_up = True
+            self.archive.give_up(chosen, size_bytes)
+            self._collecting.wake()
+        return size_bytes
+
+    def disk_has_room(self) -> None:
+        """Note that the disk is not short any more: the next time is logged again."""
+        self._is_giving_up = False
 
     # For clients.
 
@@ -408,6 +475,8 @@ class MsgStore:
         core, memtables, contents, syncs = self.core, self.memtables, self.contents, self._syncs
         collected, committed_at_s = self._collector.collected, self._committed_at_s
         files = list(memtables.files.values())
+        kept = self.archive.kept(memtables.files, self._opened.now_ms())
+        archived = [memtables.files[no] for no in kept]
         size_bytes = sum(state.size_bytes for state in files)
         live_bytes = sum(state.valid_bytes for state in files)
         age_s = None if committed_at_s is None else self._monotonic_s() - committed_at_s
@@ -435,6 +504,10 @@ class MsgStore:
             merged_bytes=collected.copied_bytes,
             removed=collected.removed,
             removed_bytes=collected.removed_bytes,
+            archived_queues=len(self.archive.queues),
+            archive_segments=len(archived),
+            archive_bytes=sum(state.size_bytes - state.valid_bytes for state in archived),
+            archive_given_up_bytes=self.archive.given_up_bytes,
         )
 
     def snapshot(self, target: Path, done: Callable[[Exception | None], None]) -> None:
@@ -447,7 +520,14 @@ class MsgStore:
         Raises:
             StoreError: another snapshot is being made, or the store is about to end.
         """
-        self._checkpointer.begin_snapshot(Snapshot(target, self.pins, done))
+        snapshot = Snapshot(target, self.pins, done, self._archive_at_cut)
+        self._checkpointer.begin_snapshot(snapshot)
+
+    def _archive_at_cut(self) -> ArchiveAtCut:
+        files = self.memtables.files
+        kept = self.archive.kept(files, self._opened.now_ms())
+        contents = self._archive_writer.contents() if self.archive.queues else None
+        return ArchiveAtCut(frozenset(kept), contents)
 
     # End.
 
@@ -466,6 +546,7 @@ class MsgStore:
     def _flushed(self, then: Callable[[], None]) -> None:
         core = self.core
         self.counts.end()
+        self._archive_writer.stop()
         self._reader.end()
         self.transients.end()
         if core.error is not None or not core.is_idle:
@@ -491,7 +572,13 @@ class MsgStore:
                 self._waiting.append(then)
         if self._is_closed:
             return
-        for part in (self._flusher, self._collecting, self._reader, self.transients):
+        for part in (
+            self._flusher,
+            self._collecting,
+            self._archive_writer,
+            self._reader,
+            self.transients,
+        ):
             part.end()
         self._index_threads.end()
         self._begin_end()

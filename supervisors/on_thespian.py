@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 ASK_S: Final = 30.0
+ASK_AGAIN_S: Final = 3.0
+_LOOKS: Final = (WhichChildren, CountChildren, GetChildSpec)  # change nothing
 
 
 class ThespianSupervisor:
@@ -94,8 +96,19 @@ class ThespianSupervisor:
         return stop(self.system, self.address, timeout_s)
 
     def ask(self, request: Any, timeout_s: float = ASK_S) -> Any:
-        """Send one of ``supervisors.requests``, return the answer; ActorError: it is too late."""
-        answer = self.system.ask(self.address, Call(request), timeout_s)
+        """Send one of ``supervisors.requests``, return the answer; ActorError: it is too late.
+
+        Datagrams may be lost: on ``multiprocUDPBase`` a request that changes nothing is sent again, each time
+        from a mailbox of its own, so that an answer that comes too late is not taken for another's.
+        """
+        if "(UDP|" not in str(self.address) or not isinstance(request, _LOOKS):
+            answer = self.system.ask(self.address, Call(request), timeout_s)
+        else:
+            answer, left_s = None, timeout_s
+            while answer is None and left_s > 0:
+                with self.system.private() as mailbox:
+                    answer = mailbox.ask(self.address, Call(request), min(ASK_AGAIN_S, left_s))
+                left_s -= ASK_AGAIN_S
         if answer is None:
             raise ActorError(f"supervisor {self.address} has not answered within {timeout_s} s")
         return answer

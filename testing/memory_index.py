@@ -129,9 +129,9 @@ class MemoryIndex:
             self.by_queue.setdefault(queue_no, {}).update(rows)
         _update(self.by_msg_no, dict(batch.locations))
         _update(self.by_file, batch.files)
-        _update(self.terms, batch.queues)
+        _update(self.terms, queues := dict(batch.queues))
         _update(self.by_producer, batch.producers)
-        gone = {no for no, terms in batch.queues.items() if terms is None}
+        gone = {no for no, terms in queues.items() if terms is None}
         self.by_producer = {key: row for key, row in self.by_producer.items() if key[0] not in gone}
         if batch.checkpoint is not None:
             self._checkpoint = batch.checkpoint

@@ -60,6 +60,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:  # with --dist loadgroup a worker takes a file, and one takes all tests of the session of Spark
+        group = "spark" if "spark" in item.keywords else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
     if not config.getoption("--slow"):
         skip = pytest.mark.skip(reason="slow: runs with --slow")
         for item in items:

@@ -258,6 +258,10 @@ class QueueStarter(GenServer):
 
     def _recovered(self, _: Any) -> None:
         if self._vhost.is_up:
+            store = self._vhost.store.msg_store
+            if store is not None:
+                queues = self._vhost.topology.queues.values()
+                store.policies_known({entry.queue_no for entry in queues})
             vhost_serves(self._node, self._vhost)
 
 

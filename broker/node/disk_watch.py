@@ -2,7 +2,8 @@
 
 Below it publishers are blocked (``alarms``). A message store that cannot write, because the disk is full whatever
 ``statvfs`` says (a quota, say), or because descriptors or memory are used up, has the watch look at once and counts
-as below the limit, until it can write again.
+as below the limit, until it can write again. While the disk is short, stores give up what they keep for replays
+(``msg_store/archive``), as much as is missing at each look.
 
 The less is free above the limit, the sooner it looks again: after 0.1 to 10 seconds, as if the disk could fill
 up at 250 MB/s. Source: ``rabbit_disk_monitor``. Differs from RabbitMQ: while the alarm is raised it looks every
@@ -14,11 +15,13 @@ that is given up, so that stores could start or acks be written, the disk alarm 
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import DISK
 from leveret.broker.node.resources import DISK_WATCH, LookAgain
+from leveret.core import shortage
 from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ RAISED_S: Final = 1.0
 RESERVE_BELOW_BYTES: Final = 4_000_000_000  # more than fills up between two looks
 
 _LOOK: Final = "look"
+_OF_DISK: Final = frozenset(errno.errorcode[number] for number in shortage.DISK)
 
 
 def interval_s(free_bytes: int, limit_bytes: int, is_raised: bool) -> float:
@@ -95,8 +99,20 @@ class DiskWatch(GenServer):
             f" reserve_is_used={is_given_up}"
         )
         resources.alarms.set(DISK, is_raised, figures)
+        self._use_archives(limit_bytes - free_bytes if is_raised else None)
         delay_s = interval_s(free_bytes, limit_bytes, is_raised)
         self._timer = self.start_timer(delay_s, _LOOK)
+
+    def _use_archives(self, missing_bytes: int | None) -> None:
+        """Have stores give up settled messages that they keep for replays; None: nothing is missing."""
+        for vhost in self._node.vhosts.values():
+            store = vhost.store.msg_store
+            if store is None:
+                continue
+            if missing_bytes is None:
+                store.disk_has_room()
+            elif missing_bytes > 0 or store.shortage in _OF_DISK or self._node.reserve.is_given_up:
+                missing_bytes -= store.give_up_archive(missing_bytes)
 
     def _take_reserve(self) -> None:
         try:

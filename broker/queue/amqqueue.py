@@ -53,6 +53,7 @@ from leveret.broker.queue.numbered import NumberedPublishes
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing
+from leveret.broker.queue.retention import apply_retention
 from leveret.broker.queue.returning import ReturningChannels
 from leveret.core.limits import TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, FetchReady, Refused
@@ -109,10 +110,7 @@ class AmqQueue(GenServer):
             self.post(self.ref, mailbox.CHECK_RETURNED)
 
     def _apply_settings(self) -> None:
-        """Apply the arguments and policies in effect.
-
-        A queue mode whose policy has gone stays until the next start, as in RabbitMQ.
-        """
+        """Apply the arguments and policies in effect; a queue mode without its policy stays, as in RabbitMQ."""
         settings, backing = self._entry.settings, self._backing
         backing.counts = counts_of(self._entry, backing.counts, self._give_up)
         self._expiry.set_ttl(settings.message_ttl_ms, self._backing)
@@ -125,6 +123,7 @@ class AmqQueue(GenServer):
             start = partial(self.start_bulk_timer, message=mailbox.MAYBE_EXPIRE)
             self._unused_timer = UnusedTimer(settings.expires_ms, self.runtime.clock, start)
         self._overflow = overflow_of(settings, self._backing, self._entry.durable)
+        apply_retention(self._entry)
         if self._publishers is not None:
             self._publishers.release_credit()
 
@@ -483,7 +482,7 @@ class AmqQueue(GenServer):
             is_single = self._entry.settings.single_active_consumer
             self._consumers = Consumers(self.ref, is_single, self.runtime.clock.monotonic_s)
             self._dispatch = Dispatch(
-                self.runtime, self.ref, self._entry.durable, self._backing, self._expiry
+                self.runtime, self.ref, self._entry, self._backing, self._expiry
             )
         record = self._consumers.channel(channel)
         if record.monitor is None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from leveret.broker.queue.producers import ENTRY_BYTES
+from leveret.broker.queue.retention import figures_of_archive
 
 if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumer import Consumer
@@ -41,6 +42,7 @@ def figures_of(
         **_named("single_active", consumers.single_active if consumers is not None else None),
         "producers": producers,
         **backing.info(),
+        **figures_of_archive(entry),
     }
     figures["memory"] = figures.get("memory", 0) + producers * ENTRY_BYTES
     capacity = consumers.capacity.now() if consumers is not None and count else 0

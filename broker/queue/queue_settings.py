@@ -30,6 +30,7 @@ class QueueSettings(Struct):
 
     Attributes:
         delivery_limit: a message that has come back more often is dropped.
+        replay_retention_ms, replay_retention_bytes: how long settled messages stay; by policies only.
     """
 
     queue_type: str = CLASSIC
@@ -44,6 +45,8 @@ class QueueSettings(Struct):
     dead_letter_routing_key: str | None = None
     single_active_consumer: bool = False
     delivery_limit: int | None = None
+    replay_retention_ms: int | None = None
+    replay_retention_bytes: int | None = None
 
     @property
     def is_quorum(self) -> bool:
@@ -77,6 +80,16 @@ _FIELDS: Final = {
     QUEUE_TYPE: "queue_type",
 }
 _DELIVERY_LIMIT: Final = "x-delivery-limit"
+_RETENTION: Final = "replay-retention"
+_RETENTION_BYTES: Final = "replay-retention-bytes"
+_UNITS_MS: Final[Mapping[str, int]] = {
+    "s": 1_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "D": 86_400_000,
+    "M": 30 * 86_400_000,
+    "Y": 365 * 86_400_000,
+}
 _TIMES: Final = frozenset({"expires", "message-ttl"})
 _POLICY_OVERRULES: Final = frozenset({"expires", "overflow"})  # the argument of a quorum queue
 _INTEGERS: Final = frozenset("bBsuIilL")
@@ -124,8 +137,18 @@ class AppliedPolicies:
 def _merged(policy: PolicyRow | None, operator: PolicyRow | None) -> dict[str, Any]:
     merged = dict(policy.definition) if policy is not None else {}
     for key, value in operator.definition.items() if operator is not None else ():
-        merged[key] = min(merged[key], value) if key in merged else value
+        merged[key] = min(merged[key], value, key=_size_of) if key in merged else value
     return dict(sorted(merged.items()))
+
+
+def retention_ms(value: int | str) -> int:
+    """Return a checked ``replay-retention`` in ms: a number of ms, or a text as ``24h`` (units ``YMDhms``)."""
+    return value if isinstance(value, int) else int(value[:-1]) * _UNITS_MS[value[-1]]
+
+
+def _size_of(value: Any) -> Any:
+    """Return what two values of a key that operators may set are compared by."""
+    return retention_ms(value) if isinstance(value, str) else value
 
 
 def settings_under(own: QueueSettings, definition: Mapping[str, Any]) -> QueueSettings:
@@ -144,6 +167,10 @@ def settings_under(own: QueueSettings, definition: Mapping[str, Any]) -> QueueSe
         is_free = getattr(own, attribute) is None or (own.is_quorum and key in _POLICY_OVERRULES)
         if key in definition and is_free:
             changes[attribute] = definition[key]
+    if _RETENTION in definition:
+        changes["replay_retention_ms"] = retention_ms(definition[_RETENTION])
+    if _RETENTION_BYTES in definition:
+        changes["replay_retention_bytes"] = definition[_RETENTION_BYTES]
     return _effective(replace(own, **changes)) if changes else own
 
 

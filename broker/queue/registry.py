@@ -99,13 +99,14 @@ class QueueEntry:
         transient_no: its number there when it is not durable and pages out; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
+        is_archived: settled messages of it stay in the store, by a policy.
         persists_all: all its messages are persistent, whatever their delivery mode.
         was_consumed: whether it has ever had a consumer since the node was started.
         vhost: its vhost; None until it is registered there.
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
     """
 
-    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "name", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
+    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "is_archived", "name", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
         "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
@@ -128,6 +129,7 @@ class QueueEntry:
         self.applied: AppliedPolicies = NO_POLICIES
         self.settings = settings_of(arguments or {})
         self.persists_all = self.settings.is_quorum or self.delayed_exchange is not None
+        self.is_archived = False
         self.on_deleted = on_deleted
         self.vhost: Surroundings | None = None
         self.number(queue_no)

@@ -5,7 +5,8 @@ master's locator; the first that is wrong is told, unknown ones last. Source: ``
 ``rabbit_mirror_queue_misc`` and ``rabbit_policy:validation``, 3.10.8.
 
 Differs from RabbitMQ: where it crashes (a definition that is no object, a ``max-age`` without a number,
-an ``ha-mode`` that is no text), the value is refused like others of its key.
+an ``ha-mode`` that is no text), the value is refused like others of its key. ``replay-retention`` and
+``replay-retention-bytes`` are Leveret's own.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ def _one_of(*values: Any) -> _IsValid:
     return lambda value: not isinstance(value, bool | float) and value in values
 
 
+def _is_retention(value: Any) -> bool:
+    """At least a millisecond, as a number of them or as ``max-age`` is written."""
+    if _is_age(value):
+        return int(value[:-1]) > 0
+    return _at_least(1)(value)
+
+
 def _is_age(value: Any) -> bool:
     return _is_text(value) and _MAX_AGE.fullmatch(value) is not None
 
@@ -77,11 +85,13 @@ _KEYS: Final[Mapping[str, tuple[_IsValid, str]]] = {
     ),
     "queue-mode": (_one_of("default", "lazy"), "queue-mode value"),
     "queue-version": (_one_of(1, 2), "queue-version value"),
+    "replay-retention": (_is_retention, "replay retention"),
+    "replay-retention-bytes": (_at_least(1), "replay retention in bytes"),
     "stream-max-segment-size-bytes": (_at_least(0, SEGMENT_BYTES_MAX), "segment size"),
 }
 _OPERATORS: Final = frozenset({
     "expires", "message-ttl", "max-length", "max-length-bytes", "max-in-memory-length",
-    "max-in-memory-bytes", "delivery-limit",
+    "max-in-memory-bytes", "delivery-limit", "replay-retention", "replay-retention-bytes",
 })  # fmt: skip
 _MIRRORING: Final = (
     "ha-mode", "ha-params", "ha-sync-mode", "ha-sync-batch-size", "ha-promote-on-shutdown",

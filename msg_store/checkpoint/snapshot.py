@@ -12,7 +12,8 @@ So a snapshot needs no journal, and its index alone names its contents.
     the checkpoint's thread that memtable, then links and the copy; later memtables wait
     loop                    pins are taken back
 
-Only segments with messages that the cut needs are linked. Pins keep them until then: the
+Only segments with messages that the cut needs are linked, and those that the archive keeps at the cut, with its
+``archive.json``. Pins keep them until then: the
 collector may have moved messages since, and then unlinks nothing that is pinned.
 
 A snapshot is made as a draft: nothing is synced, and its caller decides when it counts
@@ -29,6 +30,8 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.files import Files
+from leveret.msg_store.archive.archive_file import NAME as ARCHIVE_NAME
+from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import FORMAT, StorePaths
 from leveret.msg_store.format.pins import Pins
@@ -71,6 +74,14 @@ def copy_index(index: Index, target: Path) -> None:
         raise disk_full() from error
 
 
+@dataclass(frozen=True, slots=True)
+class ArchiveAtCut:
+    """The archive of a store at one moment: the segments that it keeps, and its file; None: nothing is archived."""
+
+    kept: frozenset[int]
+    contents: ArchiveContents | None
+
+
 @dataclass(slots=True)
 class Snapshot:
     """A snapshot that is being made. For the loop, but for ``run``."""
@@ -78,9 +89,11 @@ class Snapshot:
     target: Path  # the store's folder in the draft; not there yet
     pins: Pins  # of the store
     done: Callable[[Exception | None], None]  # gets the error, None if there was none
+    archive_now: Callable[[], ArchiveAtCut]  # asked at the cut
     wants_cut: bool = False  # the next rotation makes the cut
     memtable_no: int = 0  # the memtable that is frozen at the cut; 0 before
     _pinned: list[int] = field(default_factory=list)
+    _archive: ArchiveAtCut = ArchiveAtCut(frozenset(), None)
     _lsn: int = -1
     _flushes_left: int = 0
 
@@ -103,16 +116,19 @@ class Snapshot:
         self.wants_cut = False
         self.memtable_no, self._pinned = memtable_no, list(file_nos)
         self.pins.pin(self._pinned)
+        self._archive = self.archive_now()
 
     def run(self, index: Index, folder: StorePaths, ballast: Ballast) -> Steps[None]:
         """Link and copy, on the checkpoint's thread; yields the points that are reached. The ballast stays."""
         new = make_draft(folder, self.target)
         check_room(folder.files, self.target, index)
         yield "snapshot: made"
-        for file_no, row in sorted(index.files().items()):
-            if row.valid_bytes:
-                folder.files.link(folder.rdq_path(file_no), new.rdq_path(file_no))
-                yield "snapshot: linked"
+        needed = {file_no for file_no, row in index.files().items() if row.valid_bytes}
+        for file_no in sorted(needed | self._archive.kept):
+            folder.files.link(folder.rdq_path(file_no), new.rdq_path(file_no))
+            yield "snapshot: linked"
+        if self._archive.contents is not None:
+            folder.files.write_new(self.target / ARCHIVE_NAME, self._archive.contents.encoded())
         copy_index(index, self.target)
         yield "snapshot: copied"
 

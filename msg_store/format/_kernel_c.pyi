@@ -10,6 +10,7 @@ from leveret.msg_store.format.rows import IndexRow, Location
 SOURCE_HASH: Final[str]
 
 def runs(places: list[Place], gap_bytes: int, join_bytes: int) -> list[tuple[int, int]] | None: ...
+def checksums(data: Any, kind: int, seed: int, begins: Any, ends: Any) -> bytes: ...
 def decode_run(
     data: bytes,
     start: int,

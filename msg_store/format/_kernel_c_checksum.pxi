@@ -91,3 +91,27 @@ cdef uint32_t extended(int kind, bint by_table, uint32_t crc, const uint8_t *at,
 def checksum(int kind, uint32_t crc, bytes data, bint by_table=False):
     """Return ``crc`` extended by ``data``; for tests of both ways."""
     return extended(kind, by_table, crc, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+def checksums(const uint8_t[::1] data, int kind, uint32_t seed, begins, ends):
+    """Compute the checksums of many parts of a buffer."""
+    cdef const int64_t[::1] firsts = memoryview(begins).cast("B").cast("q")
+    cdef const int64_t[::1] lasts = memoryview(ends).cast("B").cast("q")
+    cdef Py_ssize_t place, count = firsts.shape[0], size = data.shape[0]
+    cdef bint by_table = not has_instruction
+    if kind != 1 and kind != 2:  # CRC32, CRC32C
+        raise Corrupt(f"checksum kind {kind} is unknown")
+    if lasts.shape[0] != count:
+        raise ValueError(f"{count} offsets, and {lasts.shape[0]} ends")
+    result = PyBytes_FromStringAndSize(NULL, count * 4)
+    cdef uint32_t *sums = <uint32_t *>PyBytes_AS_STRING(result)
+    for place in range(count):
+        if not 0 <= firsts[place] <= lasts[place] <= size:
+            raise ValueError(f"bytes {firsts[place]} to {lasts[place]} of {size}")
+        if firsts[place] == lasts[place]:
+            sums[place] = seed
+        else:
+            sums[place] = extended(
+                kind, by_table, seed, &data[firsts[place]], lasts[place] - firsts[place]
+            )
+    return result

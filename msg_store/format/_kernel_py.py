@@ -8,6 +8,7 @@ import struct
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
@@ -21,6 +22,7 @@ from leveret.msg_store.format.file_header import extender
 from leveret.msg_store.format.record import FLAGS, HEADER, HEADER_BYTES, MAGIC, Place, Want
 from leveret.msg_store.format.rows import IndexRow, Location
 
+Buffer = Any  # whatever has the buffer protocol; ``collections.abc.Buffer`` is Python 3.12's
 PartsOf = Callable[[bytes], tuple[bytes, bytes]]
 Outcome = tuple[int, int, int, object]
 
@@ -29,6 +31,7 @@ _LOCATION: Final = struct.Struct("<IIIII")
 _ROW_KEY: Final = struct.Struct(">IQ")
 _ROW: Final = struct.Struct("<QIQB")
 _CRC_BYTES: Final = 4
+_PIECE_BYTES: Final = 1 << 20  # a larger copy would take much memory
 _ONE: Final = (1).to_bytes(8, sys.byteorder)
 
 _entry_size_of: Final[Callable[[tuple[Any, ...]], int]] = itemgetter(5)
@@ -54,6 +57,21 @@ def runs(places: Sequence[Place], gap_bytes: int, join_bytes: int) -> list[tuple
     if places:
         found.append((first, len(places)))
     return found
+
+
+def checksums(data: Buffer, kind: int, seed: int, begins: Buffer, ends: Buffer) -> bytes:
+    """Compute the checksums of many parts of a buffer."""
+    extend, view = extender(kind), memoryview(data)
+    offsets = memoryview(begins).cast("B").cast("q"), memoryview(ends).cast("B").cast("q")
+    found = array("I")
+    for begin, end in zip(*offsets, strict=True):
+        if not 0 <= begin <= end <= len(view):
+            raise ValueError(f"bytes {begin} to {end} of {len(view)}")
+        crc = seed
+        for at in range(begin, end, _PIECE_BYTES):
+            crc = extend(crc, bytes(view[at : min(at + _PIECE_BYTES, end)]))
+        found.append(crc)
+    return found.tobytes()
 
 
 def decode_run(

@@ -287,8 +287,10 @@ class AppendLog:
             self._made.pop()
         if start.file_no != NO_FILE:
             opened = self._files.open_write if self._ahead_bytes_max else self._files.open_append
-            self._file = opened(self.path(start.file_no))
-            self._file.truncate(start.offset)
+            # A checkpoint may have unlinked a journal file that was left; the job then begins a new one.
+            with suppress(FileNotFoundError):
+                self._file = opened(self.path(start.file_no))
+                self._file.truncate(start.offset)
             self._end = self._room_to = start.offset
         if self._owed_from is not None and start.offset <= self._owed_from:
             self._owed_from = None

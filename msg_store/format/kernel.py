@@ -17,6 +17,9 @@ A *place* is a tuple ``(file_no, offset, total_len, ...)``, as ``rows.Location``
   checksum. Good messages are put into ``messages``; ``parts_of(meta: bytes) -> (origin, head)`` is called when
   a meta differs from that before, so messages of one publisher share both. Returns ``(msg_no, place)`` of the
   others, also where ``parts_of`` raised ``Corrupt``, and the size of the good messages' bodies.
+* ``checksums(data: Buffer, kind: int, seed: int, begins: Buffer, ends: Buffer) -> bytes``: the checksums of the bytes
+  between these offsets, which are signed and of 8 bytes; four bytes each, in the machine's order. ``ValueError`` if an
+  offset is outside of the data, or there are not equally many.
 * ``locations(values: list[bytes]) -> list[Location]``: the index's values of messages; ``struct.error`` if one is not
   20 bytes long.
 * ``total(places: list[Location]) -> tuple[int, int, dict[int, int]]``: their reference counts and their bodies, and by
@@ -71,7 +74,8 @@ if TYPE_CHECKING:
 else:
     KERNEL_NAME, _kernel = choose_kernel("leveret.msg_store.format", Path(__file__).parent)
 
-decode_run, locations, runs = _kernel.decode_run, _kernel.locations, _kernel.runs
+checksums, decode_run = _kernel.checksums, _kernel.decode_run
+locations, runs = _kernel.locations, _kernel.runs
 rows, entries, row_items = _kernel.rows, _kernel.entries, _kernel.row_items
 bytes_of, location_items = _kernel.bytes_of, _kernel.location_items
 size_of, take, total = _kernel.size_of, _kernel.take, _kernel.total

@@ -183,6 +183,12 @@ def decode_record(data: bytes, extend: Extend, seed: int, offset: int = 0) -> Re
     return Record(msg_no, ts_ms, flags, total_len, data[meta_at:body_at], data[body_at:end])
 
 
+def stamp_at(data: bytes, offset: int = 0) -> tuple[int, int, int]:
+    """Return time, length and the meta's length in the record header at ``offset``; ``Corrupt`` as ``header_at``."""
+    _, total_len, _, ts_ms, meta_len, _, _, _ = _header(data, offset)
+    return ts_ms, total_len, meta_len
+
+
 def lengths_at(header: bytes) -> tuple[int, int, int]:
     """Return the lengths of a whole record, its meta and its body; ``Corrupt`` as ``header_at``."""
     _, total_len, _, _, meta_len, body_len, _, _ = _header(header, 0)
@@ -216,8 +222,8 @@ def route_no(queue_no: int, highest: int) -> int:
     return queue_no | highest << _ROUTE_SHIFT
 
 
-def first_number(route_no: int) -> int:
-    """Return the queue's own number, given its route number."""
+def queue_no_of(route_no: int) -> int:
+    """Return the queue's number in a route number."""
     return route_no & _QUEUE_NO
 
 
@@ -226,4 +232,4 @@ def row_number(route_no: int, head: bytes) -> int:
     highest = route_no >> _ROUTE_SHIFT
     if not highest:
         return route_no
-    return (route_no & _QUEUE_NO) + min(examine(head).priority or 0, highest)
+    return queue_no_of(route_no) + min(examine(head).priority or 0, highest)

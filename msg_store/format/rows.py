@@ -76,7 +76,7 @@ class Batch:
     acked: Mapping[int, Collection[int]] = field(default_factory=dict)
     locations: Iterable[tuple[int, Location | None]] = ()
     files: Mapping[int, FileRow | None] = field(default_factory=dict)
-    queues: Mapping[int, QueueTerms | None] = field(default_factory=dict)
+    queues: Iterable[tuple[int, QueueTerms | None]] = ()
     checkpoint: Checkpoint | None = None
     producers: Mapping[ProducerKey, ProducerRow | None] = field(default_factory=dict)
 

@@ -29,8 +29,12 @@ all durable, not yet unlinked  sources that no row refers to               remov
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
 flush that made it so is durable (``Memtables`` changes only then), the memtable of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
-in it), and no snapshot pins it. Therefore nothing that was overlooked while copying is lost, and what
-died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only messages still at their source.
+in it), no snapshot pins it, and the archive does not keep it (``archive.archive``). Therefore nothing that was
+overlooked while copying is lost, and what died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only
+messages still at their source.
+
+For the archive the collector also counts and saves the shares of the queues in sealed segments (``survey``); segments
+that the archive keeps are not merged either.
 
 The work is written as *tasks*, generators that yield each wait, and *jobs*, generators that block and
 name the points they have reached; ``TURN`` is where a job may be put aside. The driver, or a test, resumes
@@ -47,13 +51,14 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
 from leveret.core.log.loggers import logger
 from leveret.core.shortage import ShortageLog, is_shortage
+from leveret.msg_store.archive.segment_shares import forget_shares
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.pins import Pins
@@ -61,6 +66,7 @@ from leveret.msg_store.format.rows import Index, IndexFull
 from leveret.msg_store.gc.choose import DEFAULT, ChoiceLimits, choose, dead
 from leveret.msg_store.gc.copy import Copy, copy, discard, relocations, unlink
 from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, Source, ask_index, scan
+from leveret.msg_store.gc.survey import Survey, survey
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.wal.group_commit import GroupCommit
@@ -158,16 +164,25 @@ class Collector:
         self._failures: Counter[int] = Counter()
         self._left_alone: dict[int, int] = {}  # until which memtable
         self._merges = 0
+        self._archive = core.archive
+        self._is_surveying = False
         self._shortages = ShortageLog("merging segments", folder.path)
+        self._surveys = ShortageLog("counting archived messages", folder.path)
         self._removing = ShortageLog("removing segments", folder.path)
 
     def next_task(self) -> Task | None:
-        return self._next_removal() or self._next_merge()
+        kept = self._archive.kept(self._memtables.files, self._now_ms())
+        return self._next_survey() or self._next_removal(kept) or self._next_merge(kept)
 
-    def _next_removal(self) -> Task | None:
+    def next_end_s(self) -> float | None:
+        """Return in how many seconds the archive may let a segment go; None: it keeps none for a time."""
+        end_ms = self._archive.next_end_ms
+        return None if end_ms is None else max(0.0, (end_ms - self._now_ms()) / 1000)
+
+    def _next_removal(self, kept: Collection[int]) -> Task | None:
         files, waiting_bytes, ready = self._memtables.files, 0, []
-        for file_no in dead(files, self._busy.union(self._pins)):
-            if files[file_no].emptied_in <= self._memtables.committed:
+        for file_no in dead(files, self._busy.union(self._pins, kept)):
+            if self._is_settled(file_no):
                 ready.append(file_no)
             else:
                 waiting_bytes += files[file_no].size_bytes
@@ -178,12 +193,27 @@ class Collector:
         self._busy.update(ready)
         return self._remove(ready)
 
-    def _next_merge(self) -> Task | None:
+    def _is_settled(self, file_no: int) -> bool:
+        """Return whether nothing in a segment is needed, also in the eyes of the index."""
+        return self._memtables.files[file_no].emptied_in <= self._memtables.committed
+
+    def giveable(self) -> list[int]:
+        """Return the segments that only the archive keeps, and that could be unlinked at once, the oldest first."""
+        files = self._memtables.files
+        kept = self._archive.kept(files, self._now_ms())
+        ready = dead(files, self._busy.union(self._pins))
+        return [
+            no for no in ready if no in kept and no in self._archive.shares and self._is_settled(no)
+        ]
+
+    def _leave_alone_now(self) -> set[int]:
+        now = self._memtables.active.number
+        return {no for no, until in self._left_alone.items() if until > now}
+
+    def _next_merge(self, kept: Collection[int]) -> Task | None:
         if self._merges >= MERGES_MAX:
             return None
-        now = self._memtables.active.number
-        left_alone = {no for no, until in self._left_alone.items() if until > now}
-        taken = self._busy.union(self._pins, left_alone)
+        taken = self._busy.union(self._pins, self._leave_alone_now(), kept)
         chosen = choose(self._memtables.files, taken, self._limits)
         if not chosen:
             return None
@@ -191,10 +221,47 @@ class Collector:
         self._busy.update(chosen)
         return self._merge(chosen)
 
+    # The archive.
+
+    def _next_survey(self) -> Task | None:
+        """Return the task for the next sealed segment whose shares are unknown, or not saved as they are."""
+        archive, files = self._archive, self._memtables.files
+        if not archive.queues or self._is_surveying:
+            return None
+        taken = self._busy.union(self._leave_alone_now())
+        for file_no, state in files.items():
+            if not state.is_sealed or file_no in taken:
+                continue
+            shares, is_settled = archive.shares.get(file_no), self._is_settled(file_no)
+            if shares is None or not shares.is_saved or (is_settled and not shares.is_settled):
+                self._is_surveying = True
+                self._busy.add(file_no)
+                return self._survey(Survey(file_no, shares, is_settled))
+        return None
+
+    def _survey(self, wanted: Survey) -> Task:
+        file_no = wanted.file_no
+        try:
+            yield Job(survey(self._folder, wanted))
+            self._surveys.note(None)
+        except (OSError, EOFError) as error:
+            if is_shortage(error):
+                self._surveys.note(error)
+                yield Wait.RETRY
+            else:
+                log.error("archived messages not counted segment=%08x error=%s", file_no, error)
+                self._leave_alone(file_no)
+        finally:
+            if wanted.shares is not None and self._archive.queues:
+                self._archive.shares[file_no] = wanted.shares
+            self._is_surveying = False
+            self._busy.discard(file_no)
+
     # Unlinking.
 
     def _remove(self, file_nos: list[int]) -> Task:
         gone: list[int] = []
+        has_shares = self._archive.shares.keys() & set(file_nos)
         try:
             yield Job(unlink(self._folder, file_nos, gone))
         except OSError as error:
@@ -205,12 +272,18 @@ class Collector:
         finally:
             self._note_removed(gone)
             self._busy.difference_update(file_nos)
+        if has_shares.intersection(gone):
+            try:
+                yield Job(_forget(self._folder, sorted(has_shares.intersection(gone))))
+            except OSError as error:  # the next start removes them
+                log.warning("shares of removed segments not removed error=%s", error)
 
     def _note_removed(self, gone: list[int]) -> None:
         for file_no in gone:
             self.collected.removed += 1
             self.collected.removed_bytes += self._memtables.files[file_no].size_bytes
             self._memtables.files.remove(file_no)
+            self._archive.removed(file_no)
             del self._failures[file_no]
             self._left_alone.pop(file_no, None)
         if gone:
@@ -330,3 +403,10 @@ class Collector:
         self._failures[file_no] += 1
         memtables = BACKOFF_BASE ** min(self._failures[file_no], BACKOFF_MAX)
         self._left_alone[file_no] = self._memtables.active.number + memtables
+
+
+def _forget(folder: StoreFolder, file_nos: list[int]) -> Steps[None]:
+    """Remove the files beside segments that have been unlinked."""
+    for file_no in file_nos:
+        forget_shares(folder, file_no)
+        yield "shares forgotten"

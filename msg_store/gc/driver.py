@@ -1,7 +1,7 @@
 """The driver of the collector: one thread for its jobs, and tasks on the loop that owns the store.
 
 ``wake`` has the collector look at the segments a little later, so that a thousand flushes cost one
-look. A store where nothing dies has no timer running.
+look. A store where nothing dies has no timer running, but for the one that waits for an archive to let a segment go.
 
 A job runs in turns: it is put aside after a few megabytes and goes on after a pause, so that it
 neither fills the disk's queue before a sync of the journal nor keeps the interpreter's lock.
@@ -67,6 +67,7 @@ class CollectorDriver:
         self._tasks: set[Task] = set()
         self._jobs: dict[Task, Steps[None]] = {}
         self._timer: TimerHandle | None = None
+        self._end_timer: TimerHandle | None = None  # when the archive lets a segment go
         self._retries: dict[Task, TimerHandle] = {}  # tasks that a shortage holds up
         self._is_closed = False
         commit.index_listeners.append(self.wake)
@@ -94,6 +95,9 @@ class CollectorDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+            self._end_timer = None
         for timer in self._retries.values():
             timer.cancel()
         self._retries.clear()
@@ -121,6 +125,16 @@ class CollectorDriver:
         while (task := self._core.next_task()) is not None:
             self._tasks.add(task)
             self._advance(task)
+        self._look_at_end()
+
+    def _look_at_end(self) -> None:
+        """Look again when the archive lets a segment go."""
+        if self._end_timer is not None:
+            self._end_timer.cancel()
+            self._end_timer = None
+        end_s = self._core.next_end_s()
+        if end_s is not None and not self._is_closed:
+            self._end_timer = self._loop.call_later(end_s, self.wake)
 
     def _advance(self, task: Task, error: Exception | None = None) -> None:
         if self._is_closed:

@@ -86,7 +86,7 @@ def _scan_block(file: File, start: int, end: int, source: Source) -> int:
         try:
             msg_no, length = header_at(data, at)
         except Corrupt:
-            at = _behind_damage(data, at)
+            at = behind_damage(data, at)
             continue
         add_no(msg_no)
         add_offset(start + at)
@@ -95,7 +95,7 @@ def _scan_block(file: File, start: int, end: int, source: Source) -> int:
     return start + at if at else end
 
 
-def _behind_damage(data: bytes, at: int) -> int:
+def behind_damage(data: bytes, at: int) -> int:
     """Return where the next record may begin: at the next magic, or behind the searched bytes."""
     found = next_magic(data, at)
     return found if found > at else max(at + 1, len(data) - record.HEADER_BYTES + 1)

@@ -213,6 +213,23 @@ class LmdbIndex:
             some = islice(cursor, limit)
             return [(_LOC_KEY.unpack(key)[0], _LOC.unpack(value)) for key, value in some]
 
+    def packed_rows(self, after: bytes, limit: int) -> tuple[bytes, bytes]:
+        """Return the first ``limit`` entries of ``qidx`` behind a key: their keys joined, and their values."""
+        return self._packed(self._qidx, after, limit)
+
+    def packed_locations(self, after: bytes, limit: int) -> tuple[bytes, bytes]:
+        """Return the same of ``loc``."""
+        return self._packed(self._loc, after, limit)
+
+    def _packed(self, table: Any, after: bytes, limit: int) -> tuple[bytes, bytes]:
+        start = after + b"\0"  # the next key that there can be
+        with self._read(table) as transaction, transaction.cursor() as cursor:
+            if not cursor.set_range(start):
+                return b"", b""
+            keys = b"".join(islice(cursor.iternext(keys=True, values=False), limit))
+            cursor.set_range(start)
+            return keys, b"".join(islice(cursor.iternext(keys=False, values=True), limit))
+
     def queue_nos(self) -> list[int]:
         """Return the numbers of queues with rows, ascending; costs a step per queue, not per row."""
         found: list[int] = []
@@ -289,17 +306,19 @@ class LmdbIndex:
         self._put_small(transaction, batch)
 
     def _put_small(self, transaction: Any, batch: Batch) -> None:
+        gone_queues: list[bytes] = []
         for table, layout, items in (
             (self._files, _FILE, batch.files.items()),
-            (self._queues, _QUEUE, batch.queues.items()),
+            (self._queues, _QUEUE, batch.queues),
         ):
             for number, fields in items:
                 key = _NO_KEY.pack(number)
                 if fields is None:
                     transaction.delete(key, db=table)
+                    if table is self._queues:
+                        gone_queues.append(key)
                 else:
                     transaction.put(key, layout.pack(*fields), db=table)
-        gone = [queue_no for queue_no, terms in batch.queues.items() if terms is None]
         for (queue_no, producer), row in batch.producers.items():
             key = _NO_KEY.pack(queue_no) + producer
             if row is None:
@@ -307,8 +326,7 @@ class LmdbIndex:
             else:
                 transaction.put(key, _PRODUCER.pack(*row), db=self._producers)
         with transaction.cursor(db=self._producers) as cursor:
-            for queue_no in gone:
-                prefix = _NO_KEY.pack(queue_no)
+            for prefix in gone_queues:
                 while cursor.set_range(prefix) and cursor.key().startswith(prefix):
                     cursor.delete()
         if batch.checkpoint is not None:

@@ -23,7 +23,10 @@ from leveret.msg_store.memtable.seq_set import SeqSet, span_of
 
 @dataclass(slots=True)
 class LiveTerms:
-    """The terms of a queue as they change, in RAM; ``QueueTerms`` are those in the index."""
+    """The terms of a queue as they change, in RAM; ``QueueTerms`` are those in the index.
+
+    Each memtable that changes them has a copy of its own, so a frozen one has them as of its end.
+    """
 
     next_seq: int = 0
     next_deliver: int = 0
@@ -45,8 +48,8 @@ class Memtable:
         acked: by queue; rows of memtables below or of the index that are gone.
         inserted: messages placed in this memtable; added by ``insert``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
-        dirty_queues: queues whose terms have changed.
-        queues, files, checkpoint: captured when it was frozen.
+        queues: terms that have changed, as of its newest change; None: the queue is forgotten.
+        files, checkpoint: captured when it was frozen.
         producers: whose last sequence has changed; None: forgotten.
         owed: segments to be synced before it may be in the index.
     """
@@ -59,9 +62,8 @@ class Memtable:
         self.changed: dict[int, Location | None] = {}
         self._inserted_span = self._changed_span = _NOTHING
         self.row_count = 0  # rows and acked together
-        self.dirty_queues: set[int] = set()
         self.producers: dict[ProducerKey, ProducerRow | None] = {}
-        self.queues: dict[int, QueueTerms | None] = {}
+        self.queues: dict[int, LiveTerms | None] = {}
         self.files: dict[int, FileRow | None] = {}
         self.checkpoint: Checkpoint | None = None
         self.owed: frozenset[int] = frozenset()
@@ -102,19 +104,13 @@ class Memtable:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.weight or self.inserted or self.dirty_queues or self.producers)
+        return not (self.weight or self.inserted or self.queues or self.producers)
 
     def batch(self) -> Batch:
         """Return it as a transaction; once frozen, from any thread."""
-        places = _Items(self.inserted, self.changed)
+        places, terms = _Items(self.inserted, self.changed), _Terms(self.queues)
         return Batch(
-            self.rows,
-            self.acked,
-            places,
-            self.files,
-            self.queues,
-            self.checkpoint,
-            self.producers,
+            self.rows, self.acked, places, self.files, terms, self.checkpoint, self.producers
         )
 
     def rows_between(
@@ -162,6 +158,17 @@ class _Items(Iterable[tuple[int, Location | None]]):
 
     def __iter__(self) -> Iterator[tuple[int, Location | None]]:
         return chain(self.inserted.items(), self.changed.items())
+
+
+@dataclass(slots=True)
+class _Terms(Iterable[tuple[int, QueueTerms | None]]):
+    """The terms of queues, made one by one as they are written; all at once would hold all threads up."""
+
+    queues: Mapping[int, LiveTerms | None]
+
+    def __iter__(self) -> Iterator[tuple[int, QueueTerms | None]]:
+        for queue_no, terms in self.queues.items():
+            yield queue_no, None if terms is None else terms.frozen()
 
 
 _SPARSE: Final = 8  # with more seqs to probe per row it is cheaper to go through the rows

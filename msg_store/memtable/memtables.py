@@ -35,7 +35,7 @@ For one thread, the loop's. Frozen memtables do not change, and the checkpoint's
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -98,14 +98,13 @@ class Memtables:
         self._owed: dict[int, list[Change] | LiveTerms] = {}  # LiveTerms: a queue lost a row
         self._read: dict[int, Location] = {}  # read from the index, and certainly still right
         self.committed = 0  # the number of the last memtable that is in the index
-        self.terms: defaultdict[int, LiveTerms] = defaultdict(LiveTerms)
+        self.terms: dict[int, LiveTerms] = {}
         self.leaving: set[int] = set()  # queues that are forgotten as soon as they have no rows
         self._read_views: WeakSet[ReadView] = WeakSet()
         for queue_no, found in (queues or {}).items():
             self.terms[queue_no] = LiveTerms(*found)
             if found.is_clean:  # that holds for one start
-                self.terms[queue_no].is_clean = False
-                self.active.dirty_queues.add(queue_no)
+                self._touched(queue_no).is_clean = False
 
     # Rows that a flush has made durable.
 
@@ -286,12 +285,9 @@ class Memtables:
         for queue_no in [no for no in self.leaving if no not in terms or not terms[no].messages]:
             self.leaving.discard(queue_no)
             terms.pop(queue_no, None)
-            frozen.dirty_queues.add(queue_no)
+            frozen.queues[queue_no] = None
             for key in [each for each in frozen.producers if each[0] == queue_no]:
                 del frozen.producers[key]
-        frozen.queues = {
-            no: terms[no].frozen() if no in terms else None for no in frozen.dirty_queues
-        }
         self.frozen.append(frozen)
         self.active = Memtable(frozen.number + 1)
         for read_view in self._read_views:
@@ -319,10 +315,18 @@ class Memtables:
         """Note that a queue that was closed has gone on."""
         self._touched(queue_no).is_clean = False
 
+    def write_all_terms(self) -> None:
+        """Have the terms of all queues written with this memtable: the index is new."""
+        for queue_no in list(self.terms):
+            self._touched(queue_no)
+
     def forget_queue(self, queue_no: int) -> None:
         """Forget a queue, as soon as it has no rows."""
         self.leaving.add(queue_no)
-        self.active.dirty_queues.add(queue_no)
+        if queue_no in self.terms:
+            self._touched(queue_no)
+        else:
+            self.active.queues[queue_no] = None
 
     # Counts that must be looked up in the index.
 
@@ -409,8 +413,13 @@ class Memtables:
     # Inside.
 
     def _touched(self, queue_no: int) -> LiveTerms:
-        self.active.dirty_queues.add(queue_no)
-        return self.terms[queue_no]
+        """Return the terms of a queue to be changed; those of a frozen memtable stay as they are."""
+        terms = self.active.queues.get(queue_no)
+        if terms is None:
+            before = self.terms.get(queue_no)
+            terms = LiveTerms() if before is None else LiveTerms(*before.frozen())
+            self.terms[queue_no] = self.active.queues[queue_no] = terms
+        return terms
 
     def _ack_below(self, queue_no: int, rows: Acked, terms: LiveTerms) -> None:
         """Remove rows that older memtables or the index have."""

@@ -122,7 +122,7 @@ def _batch(audit: Audit, gone: set[int], before: dict[int, QueueTerms]) -> Batch
         acked=acked,
         locations=locations.items(),
         files={no: FileRow(valid, audit.sizes[no]) for no, valid in valid_bytes.items()},
-        queues=_terms(audit, before),
+        queues=_terms(audit, before).items(),
     )
 
 

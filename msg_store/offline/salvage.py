@@ -179,8 +179,9 @@ class _Salvage:
             for queue_no, known in self._old.recovered.producers.items()
             for producer, row in known.items()
         }
-        batch = Batch(files=self._states, queues=queues, checkpoint=point, producers=producers)
-        index.write(batch)
+        index.write(
+            Batch(files=self._states, queues=queues.items(), checkpoint=point, producers=producers)
+        )
 
     def _location_batches(self) -> Iterator[Batch]:
         locations = self._locations

@@ -3,7 +3,8 @@
 It has the files of a snapshot of a working store (``checkpoint.snapshot``), and the journals above the index
 up to their last good frame. The segments that may have been open at a crash are read from the length on
 that the index knows; bytes behind their last good record are torn and left out. Good records behind bad
-bytes stay: they may have been confirmed. The store is not changed.
+bytes stay: they may have been confirmed. The store is not changed. Where queues are archived all segments are taken,
+and ``archive.json``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from leveret.core.files import Files
+from leveret.msg_store.archive import archive_file
 from leveret.msg_store.checkpoint.snapshot import check_room, copy_index, make_draft
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
 from leveret.msg_store.format.folder import StorePaths
@@ -38,6 +40,9 @@ def take(files: Files, path: Path, target: Path) -> Steps[int]:
         new = make_draft(old, target)
         yield "snapshot: made"
         torn_bytes = yield from _take_segments(store, old, new)
+        if archive_file.load(old).queues:  # else there is none, or it is damaged
+            data = files.read(path / archive_file.NAME)
+            files.write_new(target / archive_file.NAME, data)
         for file_no in old.journal_nos():
             if file_no >= store.recovered.point.first_journal:
                 torn_bytes += _take_journal(old, new, file_no)
@@ -49,10 +54,11 @@ def take(files: Files, path: Path, target: Path) -> Steps[int]:
 
 def _take_segments(store: Inspection, old: StorePaths, new: StorePaths) -> Steps[int]:
     known, has_crashed, torn_bytes = store.index.files(), not store.recovered.is_clean, 0
+    is_archived = bool(archive_file.load(old))
     for file_no in old.rdq_nos():
         row = known.get(file_no)
         source, target = old.rdq_path(file_no), new.rdq_path(file_no)
-        if not has_crashed and (row is None or not row.valid_bytes):
+        if not has_crashed and not is_archived and (row is None or not row.valid_bytes):
             continue
         start = max(HEADER_BYTES, row.size_bytes if row is not None else 0)
         end, size_bytes = _good_end(old, file_no, start)

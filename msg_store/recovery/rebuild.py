@@ -7,9 +7,12 @@ with its priority, which its properties have (``record.row_number``). The caller
 not exist any more.
 
 A producer's last sequence is the highest, in the highest epoch, that a message in a segment has in its headers, also
-of messages that were acked (``amqp/producer_headers``). Those of messages that the collector has removed
-are not known any more: duplicates of them are taken in. Journals that are left are not asked: a sequence
-whose message cannot be read would keep the producer from sending it again.
+of messages that were acked (``amqp/producer_headers``). Those of messages that the collector has removed, or that
+only the archive keeps, are not known any more: duplicates of them are taken in. Journals that are left are not asked:
+a sequence whose message cannot be read would keep the producer from sending it again.
+
+A segment that the archive keeps although its messages are settled is left out, if that was noted beside it
+(``archive.segment_shares``): a lost index must not deliver a day's settled messages once more.
 
 A queue never gives a seq that was made here (``seq_of``): journals from before and after a rebuild may
 meet in the next rebuild, where an ack must not remove another message.
@@ -23,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from leveret.amqp.producer_headers import producer_in
+from leveret.msg_store.archive.segment_shares import load_shares
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import MOVED
 from leveret.msg_store.format.folder import StoreFolder
@@ -34,7 +38,7 @@ from leveret.msg_store.format.journal_records import (
     JournalRecord,
     Publishes,
 )
-from leveret.msg_store.format.record import first_number, row_number, unpack_meta
+from leveret.msg_store.format.record import queue_no_of, row_number, unpack_meta
 from leveret.msg_store.format.rows import (
     Batch,
     FileRow,
@@ -120,6 +124,9 @@ class Rebuild:
             self._valid_bytes[file_no] = 0
             with Segment(self._folder, file_no) as segment:
                 self.files[file_no] = FileRow(0, segment.size_bytes)
+                shares = load_shares(self._folder, file_no)
+                if shares is not None and shares.is_settled:
+                    continue
                 piece: list[Found] = []
                 for found in self._messages(file_no, segment):
                     piece.append(found)
@@ -160,7 +167,7 @@ class Rebuild:
             return
         producer, epoch, seq = sent
         for route_no in route_nos:
-            known = self.producers.setdefault(first_number(route_no), {})
+            known = self.producers.setdefault(queue_no_of(route_no), {})
             known[producer] = max(known.get(producer, (0, 0, 0)), (epoch, seq, used_ms))
 
     def _write(self, piece: list[Found]) -> None:

@@ -24,7 +24,8 @@ does it again, with the same outcome:
 5. Begin a new journal file. Its first frame acks the dropped and lost rows, takes back the sequences of producers
    that came with dropped rows, and names a new durable
    position, so no row is judged twice. Old files are never appended to.
-6. Write a checkpoint. Then remove segments without rows, unless there was damage.
+6. Write a checkpoint. Then remove segments without rows, unless there was damage, or queues are archived: then the
+   collector decides about them (``archive``).
 
 So a start costs a replay of the journals since the last checkpoint, and a check of the index's pages.
 Steps 1 to 3 alone, with all writes kept in memory, are the inspection of an offline store
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -43,16 +44,26 @@ from typing import TypeVar
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.log.loggers import logger
+from leveret.msg_store.archive import archive_file
+from leveret.msg_store.archive.archive import Archive
+from leveret.msg_store.archive.segment_shares import drop_orphans
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.count_file import CountFile, Counts
 from leveret.msg_store.format.errors import EpochUsed
-from leveret.msg_store.format.file_header import EPOCH_MAX, EPOCH_SHIFT, MOVED, Identity
+from leveret.msg_store.format.file_header import (
+    EPOCH_MAX,
+    EPOCH_SHIFT,
+    HEADER_BYTES,
+    MOVED,
+    Identity,
+)
 from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.journal_records import ProducerSeqs, encode_acks, encode_producer
 from leveret.msg_store.format.rows import (
     Checkpoint,
+    FileRow,
     Index,
     IndexDamaged,
     IndexFiles,
@@ -171,6 +182,7 @@ class Recovery:
         self._is_new = False
         self._point = _NEW
         self._may_rebuild = True
+        self._ends: dict[int, int] = {}  # of segments in use at a crash: the end of what counts
         self.epoch_seen = 0  # the highest boot epoch that was used before
         self._begin()
 
@@ -220,8 +232,12 @@ class Recovery:
     def _run(self, damage: str) -> Opened:
         recovered = self._judged(damage)
         self._sync_what_was_open()
-        core = self._opened(recovered.memtables)
-        self._remove_segments(recovered.memtables)
+        archive = archive_file.load(self._folder)
+        if archive:
+            archive.ends = self._ends | archive.ends
+        core = self._opened(recovered.memtables, archive)
+        self._remove_segments(recovered.memtables, archive)
+        drop_orphans(self._folder)
         self._write_report()
         count_file = CountFile(self._folder, self._identity, self._where.now_ms)
         return Opened(
@@ -323,6 +339,7 @@ class Recovery:
             checked.check_index(missing)
         self._producers, self._rolled_back = replay.producers, replay.rolled_back
         self._measure(memtables)
+        self._find_ends(memtables, indexed, replay)
         return memtables, queues
 
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
@@ -347,7 +364,7 @@ class Recovery:
         for file_no in memtables.files.keys() - set(self._folder.rdq_nos()):
             memtables.files.remove(file_no)  # it was another store's
         memtables.files.dirty.update(rebuild.files)
-        memtables.active.dirty_queues.update(rebuild.queues)
+        memtables.write_all_terms()
         for queue_no, producers in rebuild.producers.items():
             for producer, row in producers.items():
                 memtables.produced(queue_no, producer, row)
@@ -362,6 +379,24 @@ class Recovery:
             with self._folder.files.open_read(self._folder.rdq_path(file_no)) as file:
                 size_bytes = file.size_bytes()
             memtables.files.measured(file_no, size_bytes)
+
+    def _find_ends(
+        self, memtables: Memtables, indexed: Mapping[int, FileRow], replay: Replay
+    ) -> None:
+        """Note segments that are longer than what was durable in them: a crash has cut off a flush."""
+        if self._report.gaps:
+            return  # records that are missing in the journal may have been durable
+        durable = max(self._scan.durable, self._trusted or self._scan.durable)
+        for file_no, state in memtables.files.items():
+            row = indexed.get(file_no)
+            end = max(row.size_bytes if row is not None else 0, replay.ends.get(file_no, 0))
+            if file_no == durable.file_no:
+                end = max(end, durable.offset)
+            if end < state.size_bytes:
+                with Segment(self._folder, file_no) as segment:
+                    is_copy = segment.header is not None and segment.header.flags & MOVED
+                if not is_copy:
+                    self._ends[file_no] = max(end, HEADER_BYTES)
 
     def _check_epoch(self, epoch_seen: int) -> None:
         epoch_seen = max(epoch_seen, self._scan.epoch_seen, self._msg_no_seen >> EPOCH_SHIFT)
@@ -399,10 +434,11 @@ class Recovery:
             if header is not None and not header.flags & MOVED:
                 return
 
-    def _opened(self, memtables: Memtables) -> GroupCommit:
+    def _opened(self, memtables: Memtables, archive: Archive) -> GroupCommit:
         identity, where, next_lsn = self._identity, self._where, self._scan.next_lsn
         rdq_no, journal_no = self._numbers
-        seen = max(rdq_no, self._file_no_seen, self._scan.durable.file_no)
+        known = (rdq_no, self._file_no_seen, self._scan.durable.file_no, archive.segment_seen)
+        seen = max(known)
         rdq_no = max(seen + 1, self._point.next_file_no)
         rdq = SegmentWriter(identity, rdq_no, where.rdq_file_bytes, where.inline_bytes_max)
         journal_no = max(journal_no + 1, self._point.first_journal)
@@ -415,7 +451,9 @@ class Recovery:
         durable, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), identity.boot_epoch
         point = Checkpoint(durable.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
         self._checkpoint(memtables, point)
-        return GroupCommit(rdq, frames, self._holds, memtables, durable, epoch, where.now_ms)
+        return GroupCommit(
+            rdq, frames, self._holds, memtables, durable, epoch, where.now_ms, archive
+        )
 
     def _checkpoint(self, memtables: Memtables, point: Checkpoint) -> None:
         before = self._index.checkpoint()
@@ -445,13 +483,13 @@ class Recovery:
             made.append(encode_producer(record))
         return made
 
-    def _remove_segments(self, memtables: Memtables) -> None:
+    def _remove_segments(self, memtables: Memtables, archive: Archive) -> None:
         report = self._report
         if report.gaps or report.foreign or report.rebuilt:
             for file_no in memtables.removable():
                 memtables.files[file_no].emptied_in = NEVER  # nor is it the collector's
             return
-        if memtables.frozen:
+        if memtables.frozen or archive:
             return
         for file_no in sorted(memtables.removable()):
             self._folder.files.unlink(self._folder.rdq_path(file_no))

@@ -48,6 +48,7 @@ class Replay:
 
     def __init__(self, memtables: Memtables, index: Index, from_lsn: int) -> None:
         self._durable = DurablePosition(0, 0, 0)
+        self.ends: dict[int, int] = {}  # by segment: the end of its last record that a row names
         self.moved: set[int] = set()  # messages that the collector copied
         self.msg_no_seen = 0
         self.file_no_seen = 0
@@ -154,6 +155,8 @@ class Replay:
         }
         self.msg_no_seen = max(self.msg_no_seen, *run.msg_nos)
         self.file_no_seen = max(self.file_no_seen, run.file_no)
+        end = run.offsets[-1] + run.lengths[-1]
+        self.ends[run.file_no] = max(end, self.ends.get(run.file_no, 0))
         terms = memtables.terms.get(queue_no)
         if terms is not None and first < terms.next_seq:
             known = {seq for seq, _ in self._present(queue_no, range(first, first + count))}

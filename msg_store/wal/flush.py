@@ -102,6 +102,8 @@ class FlushBatch:
                 rows, body_bytes = pending.take_rows(*room, holds, self.items)
                 self.rows.append((queue_no, rows))
                 ops += len(rows)
+                if pending.settled:
+                    ops += self._add_settled(queue_no, pending.take_settled(rows))
                 size_bytes += body_bytes
             if pending:
                 pending_queues[queue_no] = pending
@@ -113,6 +115,16 @@ class FlushBatch:
         acks = pending.take_acks(count_max)
         self.acks.append((queue_no, acks))
         return len(acks)
+
+    def _add_settled(self, queue_no: int, settled: list[Ack]) -> int:
+        """Add the acks of rows that this flush writes; a queue has one list of acks, ascending."""
+        if settled and self.acks and self.acks[-1][0] == queue_no:
+            acks = self.acks[-1][1]
+            acks += settled
+            acks.sort()
+        elif settled:
+            self.acks.append((queue_no, settled))
+        return len(settled)
 
     def _take_acks_of_others(self, pending_queues: dict[int, PendingQueue], count_max: int) -> int:
         """Take the acks of queues that got no turn."""

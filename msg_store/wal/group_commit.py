@@ -20,7 +20,8 @@ Invariants:
 * The position that a frame calls durable was reported durable by both files before the frame was made.
 * A message that a queue may still read is in ``bodies``, in the flush, or at its location.
 * ``memtables`` has all durable changes and no others: between two flushes, the log up to ``durable``.
-* A message acked everywhere before a flush starts costs no byte on the disk.
+* A message acked everywhere before a flush starts costs no byte on the disk, unless one of its queues is archived
+  (``archive``): then its rows there are written, each with its ack in the same frame.
 
 Errors: after a shortage (``core/shortage.py``: a disk that is full although the ballast was given up, no descriptor,
 no memory) the flush's rows are reported *nacked*, and everything goes back to pending, places and numbers too;
@@ -41,6 +42,7 @@ from typing import Final
 
 from leveret.core.message import BODY, Message
 from leveret.core.shortage import is_shortage
+from leveret.msg_store.archive.archive import Archive
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import EPOCH_SHIFT
 from leveret.msg_store.format.journal_frames import DurablePosition
@@ -136,7 +138,8 @@ class GroupCommit:
         memtables: the durable state, over the same ``holds``.
         durable: how far everything is durable now.
         boot_epoch: of this start; messages are numbered from there.
-        now_ms: wall time, for time stamps that nothing depends on.
+        now_ms: wall time, for time stamps of messages.
+        archive: the queues whose settled messages stay; none by default.
 
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
@@ -154,7 +157,9 @@ class GroupCommit:
         durable: DurablePosition,
         boot_epoch: int,
         now_ms: Callable[[], int],
+        archive: Archive | None = None,
     ) -> None:
+        self.archive = archive if archive is not None else Archive()
         self.holds = holds
         self.memtables = memtables
         self.durable = durable
@@ -242,7 +247,11 @@ class GroupCommit:
         if self._closed_queues:
             self._reopen(queue_no)
         pending = self._pending[queue_no]
-        cancelled = pending.ack(acked)
+        cancelled: list[Ack] = []
+        if queue_no in self.archive.row_nos:
+            pending.settle(acked)
+        else:
+            cancelled = pending.ack(acked)
         self.pending_ops += len(acked) - 2 * len(cancelled)
         if cancelled:
             self.holds.release([msg_no for _, msg_no in cancelled])
@@ -298,6 +307,8 @@ class GroupCommit:
         """Return the seqs of a queue, from ``low`` on, whose acks are pending or in flight."""
         pending = self._pending.get(queue_no)
         seqs = {seq for seq, _ in pending.acks if seq >= low} if pending else set()
+        if pending and pending.settled:
+            seqs.update(seq for seq in pending.settled if seq >= low)
         if self._flush is not None:
             seqs |= self._flush.batch.acked(queue_no, low)
         return seqs
@@ -543,6 +554,8 @@ class GroupCommit:
         self.durable = DurablePosition(self.journal.end.next_lsn, *self.rdq.reached)
         batch, memtables = flush.batch, self.memtables
         rows = flush.add_to(memtables)
+        if self.archive:
+            self.archive.written(batch.items, flush.new, flush.rdq.parts, self._now_ms())
         if self.holds.counts:
             self.holds.durable(rows or dict.fromkeys(flush.new, 1), flush.new)
         for queue_no, queue in batch.sequences:
@@ -567,7 +580,8 @@ class GroupCommit:
         rows, acks = dict(flush.batch.rows), dict(flush.batch.acks)
         for queue_no in rows.keys() | acks.keys():
             pending = self._pending[queue_no]
-            gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []))
+            is_archived = queue_no in self.archive.row_nos
+            gone = pending.put_back(rows.get(queue_no, []), acks.get(queue_no, []), is_archived)
             self.holds.release([msg_no for _, msg_no in gone])
             self._cancelled.add(queue_no, gone)
             if not pending:

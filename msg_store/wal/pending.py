@@ -129,19 +129,33 @@ class Holds:
 
 
 class PendingQueue:
-    """One queue's rows and acks that no flush has taken."""
+    """One queue's rows and acks that no flush has taken.
 
-    __slots__ = ("acks", "rows")
+    ``settled`` are the acks of rows that are written all the same, for an archive: they go with their row.
+    """
+
+    __slots__ = ("acks", "rows", "settled")
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
         self.acks: list[Ack] = []
+        self.settled: dict[int, int] | None = None  # seq -> msg_no
 
     def __bool__(self) -> bool:
         return bool(self.rows or self.acks)
 
     def __len__(self) -> int:
-        return len(self.rows) + len(self.acks)
+        return len(self.rows) + len(self.acks) + len(self.settled or ())
+
+    def settle(self, acked: Sequence[Ack]) -> None:
+        """Add acks; a row that is pending stays, and is acked when it is written."""
+        settled, rows, add_ack = self.settled or {}, self.rows, self.acks.append
+        for ack in acked:
+            if ack[0] in rows:
+                settled[ack[0]] = ack[1]
+            else:
+                add_ack(ack)
+        self.settled = settled or None
 
     def ack(self, acked: Sequence[Ack]) -> list[Ack]:
         """Add acks; return the acks whose row was pending: both are removed."""
@@ -188,12 +202,26 @@ class PendingQueue:
                 del self.rows[seq]
         return taken, size_bytes
 
-    def put_back(self, rows: list[SeqRow], acks: list[Ack]) -> list[Ack]:
+    def take_settled(self, rows: list[SeqRow]) -> list[Ack]:
+        """Remove and return the acks that go with rows, ascending."""
+        settled = self.settled
+        if settled is None:
+            return []
+        taken = [(seq, msg_no) for seq, msg_no, _ in rows if settled.pop(seq, None) is not None]
+        self.settled = settled or None
+        return taken
+
+    def put_back(self, rows: list[SeqRow], acks: list[Ack], is_archived: bool = False) -> list[Ack]:
         """Take back rows and acks of a failed flush, in front of later ones.
 
-        Returns acks that came meanwhile for rows of the flush: both are removed.
+        Returns acks that came meanwhile for rows of the flush: both are removed, unless the queue is archived.
         """
         kept = {seq: (msg_no, expiry) for seq, msg_no, expiry in rows}
+        if is_archived or any(seq in kept for seq, _ in acks):
+            self.rows = kept | self.rows
+            meanwhile, self.acks = self.acks, []
+            self.settle(acks + meanwhile)
+            return []
         gone = [ack for ack in self.acks if kept.pop(ack[0], None) is not None]
         met = {seq for seq, _ in gone}
         self.acks = acks + [ack for ack in self.acks if ack[0] not in met]

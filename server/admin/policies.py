@@ -11,6 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from leveret.broker.queue.arguments import without_effect
+from leveret.broker.queue.retention import RETENTION_KEYS, why_without_effect
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.log.loggers import logger
@@ -22,6 +23,7 @@ from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
+    from leveret.broker.vhost.vhost import VHost
 
 log = logger(__name__)
 
@@ -40,7 +42,7 @@ class PolicyAdmin:
         """Add a policy, or replace the policy of that name; the definition is JSON.
 
         Returns:
-            A line about keys without effect, if it has any.
+            A line for each kind of keys without effect.
         """
         parsed = parsed_json(definition)
         row = PolicyRow(vhost, name, pattern, parsed, priority, apply_to, self._is_operator)
@@ -56,13 +58,13 @@ class PolicyAdmin:
             "%s set vhost=%s name=%s pattern=%s apply-to=%s priority=%s definition=%s by=%s",
             self._words, vhost, name, pattern, apply_to, priority, json.dumps(parsed),
         )  # fmt: skip
-        idle = without_effect(parsed)
-        if not idle:
-            return []
-        log.warning(
-            "%s without effect so far vhost=%s name=%s keys=%s", self._words, vhost, name, idle
-        )
-        return [f"{self._words} '{name}' in vhost '{vhost}': {idle} without effect so far"]
+        lines = _not_archived(found, row)
+        if idle := without_effect(parsed):
+            log.warning(
+                "%s without effect so far vhost=%s name=%s keys=%s", self._words, vhost, name, idle
+            )
+            lines.append(f"{idle} without effect so far")
+        return [f"{self._words} '{name}' in vhost '{vhost}': {line}" for line in lines]
 
     async def clear_policy(self, vhost: str, name: str) -> None:
         node = self._node
@@ -83,6 +85,25 @@ class PolicyAdmin:
         vhost_named(self._node, vhost)
         rows = self._node.settings_rows.policies(vhost, self._is_operator)
         return [_row(row) for row in sorted(rows, key=lambda row: (row.priority, row.name))]
+
+
+def _not_archived(vhost: VHost, row: PolicyRow) -> list[str]:
+    """Return a line about the queues that a policy would archive, and cannot; nothing if there are none."""
+    if RETENTION_KEYS.isdisjoint(row.definition):
+        return []
+    has_store = vhost.store.msg_store is not None
+    applied = [
+        entry for entry in vhost.topology.queues.values()
+        if row in (entry.applied.policy, entry.applied.operator)
+        and why_without_effect(entry, has_store)
+    ]  # fmt: skip
+    if not applied:
+        return []
+    first = applied[0]
+    return [
+        f"replay-retention has no effect on {len(applied)} of its queues, as '{first.name}':"
+        f" {why_without_effect(first, has_store)}"
+    ]
 
 
 def _check(row: PolicyRow) -> None:

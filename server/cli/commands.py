@@ -83,7 +83,7 @@ QUEUE_COLUMNS: Final = _words("""name durable auto_delete arguments policy pid o
     message_bytes_persistent head_message_timestamp disk_reads disk_writes consumers consumer_utilisation
     consumer_capacity memory slave_pids synchronised_slave_pids state type leader members online
     operator_policy effective_policy_definition messages_paged_out producers single_active_consumer_pid
-    single_active_consumer_tag backing_queue_status""")
+    single_active_consumer_tag backing_queue_status archive_segments archive_bytes""")
 CONNECTION_COLUMNS: Final = _words("""pid name port host peer_port peer_host ssl ssl_protocol ssl_key_exchange ssl_cipher
     ssl_hash peer_cert_subject peer_cert_issuer peer_cert_validity state channels protocol auth_mechanism user vhost timeout
     frame_max channel_max client_properties recv_oct recv_cnt send_oct send_cnt send_pend connected_at""")

@@ -49,6 +49,8 @@ def add_parser(commands: Any) -> None:
     restore_ = add("restore", "make a data directory of one")
     restore_.add_argument("name", help="its name, or its path")
     restore_.add_argument("--to", type=Path, required=True, metavar="DIR", help="new or empty")
+    locate_ = add("locate", "prepare one for Spark (needs leveret[spark])")
+    locate_.add_argument("name", help="its name, or its path")
     drop_ = add("drop", "remove one")
     drop_.add_argument("name")
 

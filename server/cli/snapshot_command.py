@@ -1,6 +1,6 @@
-"""``leveret snapshot create|list|verify|restore|drop``.
+"""``leveret snapshot create|list|verify|restore|locate|drop``.
 
-Exit codes: 0 done; 1 ``verify`` found damage; 65 refused; 70 the broker or the disk failed; 78 the data
+Exit codes: 0 done; 1 ``verify`` or ``locate`` found damage; 65 refused; 70 the broker or the disk failed; 78 the data
 directory cannot be used, or a snapshot is damaged.
 """
 
@@ -190,6 +190,23 @@ def _restore(options: argparse.Namespace) -> int:
     return 0
 
 
+def _locate(options: argparse.Namespace) -> int:
+    try:
+        from leveret.spark.scan.locating import locate  # noqa: PLC0415 - an extra
+        from leveret.spark.scan.manifest import read_manifest as read_for_scan  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        return _fail(os.EX_CONFIG, f"{error.name} is missing: pip install 'leveret[spark]'")
+    folder = _folder(options)
+    read_manifest(folder)
+    stores = locate(read_for_scan(folder))
+    lost = sum(store.lost_rows for store in stores)
+    damage = f", {lost} messages cannot be read" if lost else ""
+    rows = sum(store.rows for store in stores)
+    segments = sum(len(store.segments) - 1 for store in stores)
+    show(f"{folder}: located {rows} messages in {segments} segments{damage}")
+    return EX_DAMAGED if lost else 0
+
+
 def _drop(options: argparse.Namespace) -> int:
     SnapshotDirectory(Files(), options.data / FOLDER).drop(options.name)
     return 0
@@ -207,6 +224,7 @@ VERBS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
     "list": _list,
     "verify": _verify,
     "restore": _restore,
+    "locate": _locate,
     "drop": _drop,
 }
 

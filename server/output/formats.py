@@ -136,6 +136,7 @@ def _store(store: Row) -> list[str]:
         f"read back {store['contents_read']}",
         f"  segments   {store['segments']} with {_size(store['segment_bytes'])}: "
         f"{_size(store['live_bytes'])} live, {_size(store['garbage_bytes'])} garbage",
+        *_archive(store),
         f"  collector  {store['merges']} merges, {_size(store['merged_bytes'])} copied, "
         f"{store['removed']} segments with {_size(store['removed_bytes'])} removed",
         f"  journal    {_size(store['journal_bytes'])}, {store['unindexed_rows']} rows to index, "
@@ -144,6 +145,16 @@ def _store(store: Row) -> list[str]:
         f"longest {store['sync_longest_s'] * 1000:.1f} ms",
         f"  transients {transients['live']} paged out in {transients['segments']} segments with "
         f"{_size(transients['disk_bytes'])}",
+    ]
+
+
+def _archive(store: Row) -> list[str]:
+    if not store["archived_queues"]:
+        return []
+    return [
+        f"  archive    {_size(store['archive_bytes'])} of settled messages in "
+        f"{store['archive_segments']} segments, for {store['archived_queues']} queues; "
+        f"{_size(store['archive_given_up_bytes'])} given up for a short disk"
     ]
 
 

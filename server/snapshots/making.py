@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -24,6 +24,8 @@ from leveret.core.files import Files
 from leveret.metadata.environment import copy_at_rest
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents, QueueRow, Row, VhostRow
+from leveret.msg_store.archive import archive_file
+from leveret.msg_store.archive.archive import Retention
 from leveret.msg_store.format.folder import FORMAT as STORE_FORMAT
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.index import lmdb_index
@@ -158,9 +160,13 @@ def _store(
     paths = StorePaths(files, path)
     with Inspection(path, may_rebuild=False, files=files) as store:
         recovered, report = store.recovered, store.report
-        queues = [_queue(row, store) for row in rows]
+        found = archive_file.read(paths)
+        archived = {each.queue_nos[0]: each.retention for each in found.queues} if found else {}
+        queues = [_queue(row, store, archived) for row in rows]
         known = {no for queue in queues for no in queue.queue_nos}
         others = [path / STORE_FORMAT, path / lmdb_index.FOLDER / lmdb_index.DATA]
+        if found is not None:
+            others.append(path / archive_file.NAME)
         others += [paths.journal_path(no) for no in paths.journal_nos()]
         return StoreEntry(
             vhost,
@@ -174,31 +180,35 @@ def _store(
             unknown_messages=sum(
                 terms.messages for no, terms in store.queues.items() if no not in known
             ),
-            segments=_segments(store, paths),
+            segments=_segments(store, paths, found.ends if found is not None else {}),
             files=[_entry(path, each) for each in others],
             queues=queues,
         )
 
 
-def _segments(store: Inspection, paths: StorePaths) -> list[FileEntry]:
-    """Return the segments, each as long as the store needs it."""
+def _segments(store: Inspection, paths: StorePaths, ends: Mapping[int, int]) -> list[FileEntry]:
+    """Return the segments, each as long as the store needs it; ``ends`` are those of ``archive.json``."""
     known = {} if paths.journal_nos() else store.index.files()
     entries = []
     for file_no in paths.rdq_nos():
         path, row = paths.rdq_path(file_no), known.get(file_no)
         size_bytes = path.stat().st_size if row is None else row.size_bytes
+        size_bytes = min(size_bytes, ends.get(file_no, size_bytes))
         entries.append(FileEntry(_relative(path, paths.path), size_bytes))
     return entries
 
 
-def _queue(row: QueueRow, store: Inspection) -> QueueEntry:
+def _queue(row: QueueRow, store: Inspection, archived: Mapping[int, Retention]) -> QueueEntry:
     numbers = list(queue_nos_of_row(row))
+    retention = archived.get(row.queue_no, Retention())
     terms = [store.queues[number] for number in numbers if number in store.queues]
     return QueueEntry(
         row.name,
         numbers,
         sum(each.messages for each in terms),
         sum(each.size_bytes for each in terms),
+        retention.age_ms,
+        retention.size_bytes,
     )
 
 

@@ -43,12 +43,15 @@ class QueueEntry:
     Attributes:
         queue_nos: its queue numbers in the store; one per priority, the lowest first.
         size_bytes: of their bodies.
+        retention_ms, retention_bytes: how long its settled messages stay; None: that bound is not set.
     """
 
     name: str
     queue_nos: list[int]
     messages: int
     size_bytes: int
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

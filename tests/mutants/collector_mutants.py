@@ -23,8 +23,8 @@ MUTANTS = {
     ),
     "a segment is unlinked before the index knows that it is empty": Mutant(
         "gc/collector.py",
-        "if files[file_no].emptied_in <= self._memtables.committed:",
-        "if files[file_no].emptied_in <= self._memtables.active.number:",
+        "return self._memtables.files[file_no].emptied_in <= self._memtables.committed",
+        "return self._memtables.files[file_no].emptied_in <= self._memtables.active.number",
     ),
     "the sources are unlinked as soon as they are copied": Mutant(
         "gc/collector.py",
@@ -43,7 +43,9 @@ MUTANTS = {
         "gc/collector.py", "self._busy.add(made.file_no)", "pass"
     ),
     "pins do not keep a segment": Mutant(
-        "gc/collector.py", "dead(files, self._busy.union(self._pins))", "dead(files, self._busy)"
+        "gc/collector.py",
+        "dead(files, self._busy.union(self._pins, kept))",
+        "dead(files, self._busy.union(kept))",
     ),
     "no grace": Mutant("gc/collector.py", "yield Wait.GRACE", "pass"),
     "the copy is not synced": Mutant("gc/copy.py", "        target.fsync()\n", ""),
@@ -64,8 +66,8 @@ MUTANTS = {
     ),
     "a segment that cannot be emptied is tried for ever": Mutant(
         "gc/collector.py",
-        "left_alone = {no for no, until in self._left_alone.items() if until > now}",
-        "left_alone: set[int] = set()",
+        "return {no for no, until in self._left_alone.items() if until > now}",
+        "return set()",
     ),
     "only places in the index count": Mutant(
         "gc/collector.py",

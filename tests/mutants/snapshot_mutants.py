@@ -35,7 +35,7 @@ MUTANTS = {
         "checkpoint/snapshot.py", "        self.pins.pin(self._pinned)\n", ""
     ),
     "pins stay": Mutant("checkpoint/snapshot.py", "        self.pins.unpin(self._pinned)\n", ""),
-    "no segment is linked": Mutant("checkpoint/snapshot.py", "if row.valid_bytes:", "if False:"),
+    "no segment is linked": Mutant("checkpoint/snapshot.py", "if row.valid_bytes}", "if False}"),
     "it hangs when the disk is full": Mutant(
         "checkpoint/checkpoint.py",
         "self._give_snapshot_up(shortage if isinstance(shortage, OSError) else disk_full())",
@@ -68,7 +68,7 @@ MUTANTS = {
     "a torn frame stays": Mutant("offline/snapshot.py", "        end = file.tail.offset\n", ""),
     "segments that only the journal knows are left out": Mutant(
         "offline/snapshot.py",
-        "if not has_crashed and (row is None or not row.valid_bytes):",
+        "if not has_crashed and not is_archived and (row is None or not row.valid_bytes):",
         "if row is None or not row.valid_bytes:",
     ),
     "a store in use is taken": Mutant(

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from mutants import (
+    archive_mutants,
     broker_mutants,
     collector_mutants,
     end_mutants,
     fan_out_mutants,
+    gm_mutants,
     plugin_mutants,
     producer_mutants,
     routing_mutants,
@@ -106,6 +108,12 @@ PARTS = {
         suite("msg_store", "gc/choose", "gc/copy", "gc/collector", "gc/faults", "gc/crash"),
         Mutant("gc/collector.py", "MERGES_MAX", "MERGES_MAX"),
     ),
+    "archive": Faults(
+        "msg_store",
+        archive_mutants.MUTANTS,
+        suite("msg_store", "archive/archive", "archive/archived_store", "archive/archive_machine"),
+        Mutant("archive/archive.py", "_NOTHING_KEPT", "_NOTHING_KEPT"),
+    ),
     "snapshots": Faults(
         "msg_store",
         snapshot_mutants.MUTANTS,
@@ -131,6 +139,12 @@ PARTS = {
             "index/compaction",
         ),
         Mutant("offline/audit.py", "WINDOW_BYTES", "WINDOW_BYTES"),
+    ),
+    "guaranteed multicast": Faults(
+        "gm",
+        gm_mutants.MUTANTS,
+        suite("gm", "view", "records", "member", "schedules"),
+        Mutant("ring/member.py", "_OF_JOINS: Final", "_OF_JOINS: Final"),
     ),
     "fan-out": Faults(
         "broker",
@@ -240,6 +254,20 @@ def test_the_suite_is_there(faults: Faults) -> None:
 @each_mutant
 def test_the_suite_kills(faults: Faults, mutant: Mutant, tmp_path: Path, seed: int) -> None:
     run = faults.run(mutant, tmp_path, seed)
+
+    assert run.returncode == 1, run.stdout[-2_000:] + run.stderr[-500:]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "everybody acknowledges before the lap is over",
+        "the dead are erased at once",
+        "an older record takes a view back",
+    ],
+)
+def test_the_suite_of_guaranteed_multicast_kills(name: str, tmp_path: Path, seed: int) -> None:
+    run = PARTS["guaranteed multicast"].run(gm_mutants.MUTANTS[name], tmp_path, seed)
 
     assert run.returncode == 1, run.stdout[-2_000:] + run.stderr[-500:]
 

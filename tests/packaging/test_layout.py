@@ -53,12 +53,13 @@ def test_each_root_package_has_its_layer() -> None:
     assert required <= FOLDERS
 
 
-# What services embed, loaded name by name when asked for.
-LAZY = {ROOT / "server" / "__init__.py", ROOT / "supervisors" / "__init__.py"}
+# What services embed and programs of Spark import, loaded name by name when asked for.
+LAZY = {ROOT / folder / "__init__.py" for folder in ("gm", "server", "spark", "supervisors")}
+TOP_LEVEL = ROOT / "spark" / "_autoload"  # modules that are found by their names
 
 
 def test_package_initialisers_load_nothing_of_ours() -> None:
-    """A folder's ``__init__.py`` has a docstring; two offer names, and those lazily."""
+    """A folder's ``__init__.py`` has a docstring; three offer names, and those lazily."""
     for folder in sorted(FOLDERS):
         for init in (ROOT / folder).rglob("__init__.py"):
             text = init.read_text()
@@ -97,7 +98,10 @@ def test_tests_are_found_by_path_not_as_packages() -> None:
 def _files_of_packages() -> set[str]:
     ours = {"leveret/__init__.py", "leveret/__main__.py", "leveret/py.typed"}
     for folder in FOLDERS:
-        ours |= {f"leveret/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
+        ours |= {
+            path.name if path.parent == TOP_LEVEL else f"leveret/{path.relative_to(ROOT)}"
+            for path in (ROOT / folder).rglob("*.py")
+        }
     sources = (path for folder in FOLDERS for path in (ROOT / folder).rglob("_kernel_c*.p*"))
     return ours | {f"leveret/{path.relative_to(ROOT)}" for path in sources}
 

@@ -126,6 +126,10 @@ STATUS = {
             "merged_bytes": 1_000_000,
             "removed": 4,
             "removed_bytes": 40_000_000,
+            "archived_queues": 2,
+            "archive_segments": 3,
+            "archive_bytes": 150_000_000,
+            "archive_given_up_bytes": 0,
         }
     ],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from rigs.supervision.thespian_children import (
     ASYNCIO,
     BASES,
     LEAVES_SOCKETS,
+    UDP,
     Server,
     Worker,
     actor_system,
@@ -263,3 +265,30 @@ def test_specs_and_children_come_and_go_by_request(system: ActorSystem, path: Pa
     assert supervisor.terminate_child("late") == "ok"
     assert supervisor.delete_child("late") == "ok"
     assert [child[0] for child in supervisor.which_children()] == ["a"]
+
+
+def test_over_udp_a_request_whose_datagram_was_lost_is_sent_again(path: Path) -> None:
+    with actor_system(UDP) as system:
+        supervisor = ThespianSupervisor.start(system, spec(path, "a"))
+        sent: list[float] = []
+
+        class Lossy:  # the first request never arrives
+            @staticmethod
+            @contextmanager
+            def private() -> Iterator[Any]:
+                with system.private() as mailbox:
+                    yield Lossy.Mailbox(mailbox)
+
+            class Mailbox:
+                def __init__(self, mailbox: Any) -> None:
+                    self._mailbox = mailbox
+
+                def ask(self, address: Any, message: Any, timeout_s: float) -> Any:
+                    sent.append(timeout_s)
+                    return self._mailbox.ask(address, message, timeout_s) if sent[1:] else None
+
+        answer = ThespianSupervisor(Lossy(), supervisor.address).count_children()
+
+        assert answer == supervisor.count_children()
+        assert sent == [3.0, 3.0]
+        supervisor.stop()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.expiry import MessageExpiry
     from leveret.broker.queue.publishers import Publishers
+    from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.api import Fetched
     from leveret.queue_backing.proxy import BackingProxy
 
@@ -27,19 +28,20 @@ if TYPE_CHECKING:
 class Dispatch:
     """The dispatch of one queue, made when it first has a consumer."""
 
-    __slots__ = ("_backing", "_durable", "_expiry", "_queue", "_runtime")
+    __slots__ = ("_backing", "_durable", "_entry", "_expiry", "_queue", "_runtime")
 
     def __init__(
         self,
         runtime: Runtime,
         queue: Ref,
-        durable: bool,
+        entry: QueueEntry,
         backing: BackingProxy,
         expiry: MessageExpiry,
     ) -> None:
         self._runtime = runtime
         self._queue = queue
-        self._durable = durable
+        self._durable = entry.durable
+        self._entry = entry
         self._backing = backing
         self._expiry = expiry
 
@@ -65,7 +67,8 @@ class Dispatch:
             return None
         persistent = publish.persistent and self._durable
         spec = consumer.spec
-        if consumer.no_ack:
+        seqs: list[int] | None
+        if consumer.no_ack and not self._entry.is_archived:
             self._backing.discard(messages, persistent, publish.first_msg_no)
             base, safe, seqs = -1, True, None
         else:
@@ -73,8 +76,12 @@ class Dispatch:
                 messages, persistent, None, size_bytes - publish.head_bytes, publish.first_msg_no
             )
             seqs = list(range(base, base + count))
-            consumer.dealt(count)
-            consumer.owe(seqs)
+            if consumer.no_ack:
+                self._backing.ack(seqs)
+                seqs = None
+            else:
+                consumer.dealt(count)
+                consumer.owe(seqs)
         delivery = mail.Deliver(self._queue, spec.tag, messages, seqs, 0)
         if not self._runtime.send_now(spec.channel, delivery):
             delivery.wait_at(spec.gate)
@@ -102,7 +109,8 @@ class Dispatch:
         if room < limit:
             consumers.block_all()
         batch = messages if room == len(messages) else messages[:room]
-        if consumers.no_ack_count and all(each.consumer.no_ack for each in allotments):
+        is_unstored = consumers.no_ack_count and not self._entry.is_archived
+        if is_unstored and all(each.consumer.no_ack for each in allotments):
             self._backing.discard(batch, persistent, publish.first_msg_no)
             deliver(self._runtime, self._queue, allotments, batch)
             return room, -1, True

@@ -133,11 +133,23 @@ class FakeStore:
     is_short = False
     shortage = "ENOSPC"
 
+    def __init__(self, archive_bytes: int = 0) -> None:
+        self.archive_bytes = archive_bytes
+        self.asked_bytes: list[int] = []
+        self.has_room = False
+
+    def give_up_archive(self, wanted_bytes: int) -> int:
+        self.asked_bytes.append(wanted_bytes)
+        return self.archive_bytes
+
+    def disk_has_room(self) -> None:
+        self.has_room = True
+
 
 class FakeVhost:
-    def __init__(self) -> None:
+    def __init__(self, archive_bytes: int = 0) -> None:
         self.store = StoreState()
-        self.store.msg_store = FakeStore()  # type: ignore[assignment]
+        self.store.msg_store = FakeStore(archive_bytes)  # type: ignore[assignment]
 
 
 class Watched:
@@ -445,6 +457,25 @@ def test_a_store_that_finds_the_disk_full_raises_the_alarm_at_once(tmp_path: Pat
     watched.node.resources.shortage_changed()
     watched.clock.jump(0)
     assert watched.raised == ()
+
+
+def test_archives_give_up_what_is_missing_on_a_short_disk(tmp_path: Path) -> None:
+    watched = Watched(DiskWatch, tmp_path)
+    limit_bytes = watched.node.resources.disk_limit_bytes
+    stores = []
+    for name in ("/", "other"):
+        vhost = FakeVhost(archive_bytes=limit_bytes // 4)
+        watched.node.vhosts[name] = vhost  # type: ignore[assignment]
+        stores.append(vhost.store.msg_store)
+
+    watched.files.free = limit_bytes // 2
+    watched.clock.jump(10.0)
+    missing = limit_bytes - limit_bytes // 2
+    assert [store.asked_bytes[0] for store in stores] == [missing, missing - limit_bytes // 4]
+
+    watched.files.free = 10 * GB
+    watched.clock.jump(1.0)
+    assert [store.has_room for store in stores] == [True, True]
 
 
 def test_a_disk_that_cannot_be_looked_at_leaves_things_as_they_are(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.checkpoint.snapshot import OPS_PER_FLUSH, Snapshot
+from leveret.msg_store.checkpoint.snapshot import OPS_PER_FLUSH, ArchiveAtCut, Snapshot
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
 from leveret.testing.faulty_files import FaultyCalls
@@ -118,7 +118,8 @@ def test_it_comes_although_work_never_ends(bench: StoreBench) -> None:
 
 def test_so_many_flushes_are_waited_for_and_no_more() -> None:
     core: Any = SimpleNamespace(pending_ops=5 * OPS_PER_FLUSH, durable=SimpleNamespace(lsn=0))
-    snapshot = Snapshot(TARGET, Pins(), print)
+    nothing_archived = ArchiveAtCut(frozenset(), None)
+    snapshot = Snapshot(TARGET, Pins(), print, lambda: nothing_archived)
     for _ in range(7):
         assert not snapshot.is_ready(core)
         assert not snapshot.is_ready(core)  # no flush has ended since

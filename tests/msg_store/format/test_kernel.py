@@ -6,7 +6,9 @@ import hashlib
 import importlib
 import os
 import struct
+from array import array
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -303,6 +305,29 @@ def test_checksums_are_what_the_libraries_say(
     compiled = kernel_of("_kernel_c")
 
     assert compiled.checksum(kind, crc, data, by_table) == extender(kind)(crc, data)
+
+
+@each_kernel
+@given(data=st.binary(max_size=100), seed=u32, kind=kinds, cuts=st.lists(st.integers(0, 100)))
+def test_checksums_of_many_parts_are_those_of_each(
+    name: str, data: bytes, seed: int, kind: int, cuts: list[int]
+) -> None:
+    cuts = sorted(min(cut, len(data)) for cut in cuts)
+    parts = list(pairwise(cuts))
+    begins, ends = (array("q", [part[side] for part in parts]) for side in (0, 1))
+
+    found = array("I", kernel_of(name).checksums(data, kind, seed, begins, ends))
+
+    assert list(found) == [extender(kind)(seed, data[low:high]) for low, high in parts]
+
+
+@each_kernel
+@pytest.mark.parametrize(("begins", "ends"), [([-1], [2]), ([2], [1]), ([0], [4]), ([0, 1], [1])])
+def test_checksums_of_parts_that_are_not_there_are_refused(
+    name: str, begins: list[int], ends: list[int]
+) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  the texts differ
+        kernel_of(name).checksums(b"abc", CRC32C, SEED, array("q", begins), array("q", ends))
 
 
 # Places.

@@ -154,7 +154,7 @@ def test_a_transaction_takes_away_and_adds(index: Index) -> None:
         acked={1: {0, 5, 77}, 9: {1}},
         locations=[(1000, None), (1003, (9, 1, 2, 3, 4)), (5000, None)],
         files={1: FileRow(1 << 40, 2), 2: FileRow(3, 4)},
-        queues={1: QueueTerms(1, MAX, 3, 4, True), 2: QueueTerms(5, 6, 7, 8, False)},
+        queues=[(1, QueueTerms(1, MAX, 3, 4, True)), (2, QueueTerms(5, 6, 7, 8, False))],
         checkpoint=point,
     )
     index.write(batch)
@@ -164,9 +164,9 @@ def test_a_transaction_takes_away_and_adds(index: Index) -> None:
     assert index.rows(2, 0, MAX, 99) == [row(1)]
     assert index.locations([1000, 1003, 1004]) == {1003: (9, 1, 2, 3, 4), 1004: (1, 4, 36, 5, 1)}
     assert index.files() == batch.files
-    assert index.queues() == batch.queues
+    assert index.queues() == dict(batch.queues)
     assert index.checkpoint() == point
-    index.write(Batch(files={1: None}, queues={2: None, 9: None}))
+    index.write(Batch(files={1: None}, queues=[(2, None), (9, None)]))
     assert (list(index.files()), list(index.queues())) == ([2], [1])
 
 
@@ -174,7 +174,7 @@ def test_places_and_queues_are_listed_in_order(index: Index) -> None:
     for queue_no in (7, 2, (1 << 32) - 1):
         index.write(Batch(rows={queue_no: {seq: row(seq, 1) for seq in (0, 5, MAX)}}))
     index.write(Batch(locations=[(msg_no, (1, 2, 3, 4, 5)) for msg_no in (9, 300, 1 << 40)]))
-    index.write(Batch(queues={8: QueueTerms(0, 0, 0, 0, False)}))
+    index.write(Batch(queues=[(8, QueueTerms(0, 0, 0, 0, False))]))
 
     assert index.queue_nos() == [2, 7, (1 << 32) - 1]
     assert index.scan_locations(0, 2) == [(9, (1, 2, 3, 4, 5)), (300, (1, 2, 3, 4, 5))]

@@ -48,7 +48,7 @@ class Rows:
             acks,
             locations,
             {no: FileRow(1, 2) if rng.random() < 0.5 else None for no in queue_nos},
-            {no: QueueTerms(1, 1, 1, 1, False) for no in queue_nos},
+            [(no, QueueTerms(1, 1, 1, 1, False)) for no in queue_nos],
             Checkpoint(self._lsn, 1, 1, 1),
         )
 

@@ -418,6 +418,22 @@ def test_the_segment_in_use_does_not_go_and_neither_does_a_copy_not_used_yet(rig
     assert rig.memtables.removable() == [1]
 
 
+def test_a_frozen_memtable_keeps_the_terms_of_its_end_and_rotation_copies_none(rig: Rig) -> None:
+    rig.publish((1, 2), range(3), 100)
+    terms = rig.memtables.terms[1]
+
+    frozen = rig.memtables.rotate(POINT)
+    assert rig.memtables.terms[1] is terms
+    rig.publish((1,), range(3, 5), 200)
+    rig.memtables.close_queue(2, 9, 2)
+
+    assert dict(frozen.batch().queues) == {
+        1: QueueTerms(3, 0, 3, 30, False), 2: QueueTerms(3, 0, 3, 30, False),
+    }  # fmt: skip
+    assert list(rig.memtables.active.queues) == [1, 2]
+    assert rig.memtables.terms[1].messages == 5
+
+
 def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
     rig.publish((1,), range(3), 100)
     rig.memtables.close_queue(1, 9, 2)
@@ -426,7 +442,7 @@ def test_terms_are_those_of_the_rows_until_a_queue_closes(rig: Rig) -> None:
 
     again = Memtables({}, rig.index.by_file, rig.index.terms)
     assert not again.terms[1].is_clean
-    assert again.active.dirty_queues == {1}
+    assert list(again.active.queues) == [1]
     rig.ack(1, (0, 100))  # was on its way
     rig.checkpoint()
     assert rig.index.terms[1] == QueueTerms(9, 2, 2, 20, True)

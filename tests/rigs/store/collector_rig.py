@@ -32,6 +32,7 @@ class CollectorRig(StoreRig):
         disk_bytes: int = 1 << 40,
         limits: CheckpointLimits | None = None,
         choice: ChoiceLimits = LIMITS,
+        inline_bytes_max: int = 0,
     ) -> None:
         self.choice = choice
         self.removed: list[int] = []
@@ -41,6 +42,7 @@ class CollectorRig(StoreRig):
             journal_file_bytes=journal_file_bytes,
             disk_bytes=disk_bytes,
             limits=limits,
+            inline_bytes_max=inline_bytes_max,
         )
 
     def open(self, trusted: DurablePosition | None = None) -> Recovered:
@@ -54,7 +56,7 @@ class CollectorRig(StoreRig):
             self.core.memtables,
             recovered.index,
             self.pins,
-            lambda: 7,
+            self.now_ms,
             self.removed.extend,
             self.checkpointer.request,
             self.choice,
@@ -140,7 +142,9 @@ class CollectorRig(StoreRig):
 
     def check_no_orphans(self) -> None:
         """Check that every file in the folder belongs to somebody."""
-        valid = {no for no, state in self.core.memtables.files.items() if state.valid_bytes}
+        files = self.core.memtables.files
+        valid = {no for no, state in files.items() if state.valid_bytes}
+        valid.update(self.core.archive.kept(files, self.now_ms()))
         names = self.files.names(self.folder.rdq)
         assert names == [self.folder.rdq_path(no).name for no in sorted(valid)]
 

@@ -112,18 +112,18 @@ def wrong_sum_of_a_queue(rig: OfflineRig) -> Batch:
     index = LmdbIndex(rig.path / "store.lmdb", UUID, is_readonly=True)
     terms = index.queues()[1]
     index.close()
-    return Batch(queues={1: terms._replace(messages=3)})
+    return Batch(queues=[(1, terms._replace(messages=3))])
 
 
 def next_seq_too_low(rig: OfflineRig) -> Batch:
     index = LmdbIndex(rig.path / "store.lmdb", UUID, is_readonly=True)
     terms = index.queues()[1]
     index.close()
-    return Batch(queues={1: terms._replace(next_seq=1)})
+    return Batch(queues=[(1, terms._replace(next_seq=1))])
 
 
 def unknown_queue(rig: OfflineRig) -> Batch:
-    return Batch(queues={2: None})
+    return Batch(queues=[(2, None)])
 
 
 WRONGS = [

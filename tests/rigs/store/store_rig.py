@@ -101,6 +101,10 @@ class StoreRig:
     def _sleep(self, delay_s: float) -> None:
         self.slept += delay_s
 
+    def now_ms(self) -> int:
+        """Return the wall time of the store."""
+        return 1
+
     # Running.
 
     def open(self, trusted: DurablePosition | None = None) -> Recovered:
@@ -115,6 +119,7 @@ class StoreRig:
             new_uuid=lambda: UUID,
             inline_bytes_max=self.inline_bytes_max,
             journal_ahead_bytes=self.journal_ahead_bytes,
+            now_ms=self.now_ms,
         )
         self.ballast = where.ballast
         if self.ballast_bytes:

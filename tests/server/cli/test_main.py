@@ -350,6 +350,7 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
         "store of /",
         "  messages   7, lost 1, read back 5",
         "  segments   2 with 21.0 MB: 9.0 MB live, 12.0 MB garbage",
+        "  archive    150.0 MB of settled messages in 3 segments, for 2 queues; 0.0 MB given up for a short disk",
         "  collector  2 merges, 1.0 MB copied, 4 segments with 40.0 MB removed",
         "  journal    12.3 MB, 3 rows to index, last checkpoint 4 s ago",
         "  syncs      8, mean 2.1 ms, longest 30.5 ms",

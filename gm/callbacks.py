@@ -1,0 +1,104 @@
+"""What a member tells its user, and what that answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from leveret.gm.records.group import MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Answer of a callback: leave the group. Nothing is called any more but ``handle_terminate``.
+
+    The member ends when its messages have been round; until then it passes on those of others.
+    """
+
+    reason: object = "normal"
+
+
+@dataclass(frozen=True, slots=True)
+class Become:
+    """Answer of a callback: ``callbacks`` are called from now on."""
+
+    callbacks: Callbacks
+
+
+Answer: TypeAlias = Stop | Become | None
+
+
+class Callbacks:
+    """The user of a member. Its methods run in turns of the member's actor, one after the other.
+
+    An exception in one of them ends the member. None of them may wait for a confirmed broadcast: the ring stands still
+    meanwhile. Subclasses define what they need.
+    """
+
+    def joined(self, me: MemberId, members: frozenset[MemberId]) -> Answer:
+        """Hear that the member, ``me``, has joined; it is one of ``members``."""
+
+    def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> Answer:
+        """Hear of members that have joined, or that are dead; of these no message comes any more.
+
+        Every message of the dead that any member has had has been given to ``handle_msg``.
+        """
+
+    def handle_msg(self, publisher: MemberId, message: bytes) -> Answer:
+        """Take a message; also the member's own."""
+
+    def flow(self, is_blocked: bool) -> None:
+        """Hear that broadcasts should stop (True), or may go on: too many have not been round."""
+
+    def handle_terminate(self, reason: object) -> None:
+        """Hear that the member has ended; not after a kill."""
+
+
+class Dialogue:
+    """The calls of one member's callbacks, and what their answers mean.
+
+    Args:
+        callbacks: called first.
+
+    Attributes:
+        stopping: the reason that a callback has given with ``Stop``; None: none has.
+    """
+
+    def __init__(self, callbacks: Callbacks) -> None:
+        self._callbacks = callbacks
+        self.stopping: object = None
+
+    def joined(self, me: MemberId, members: frozenset[MemberId]) -> None:
+        if self.stopping is None:
+            self._take(self._callbacks.joined(me, members))
+
+    def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> None:
+        if self.stopping is None:
+            self._take(self._callbacks.members_changed(births, deaths))
+
+    def deliver(self, publisher: MemberId, bodies: list[bytes | None]) -> None:
+        """Give messages to ``handle_msg``, as long as nothing else is answered."""
+        if self.stopping is not None:
+            return
+        for body in bodies:
+            if body is not None:
+                answer = self._callbacks.handle_msg(publisher, body)
+                if answer is not None and self._take(answer):
+                    return
+
+    def flow(self, is_blocked: bool) -> None:
+        if self.stopping is None:
+            self._callbacks.flow(is_blocked)
+
+    def terminated(self, reason: object) -> None:
+        self._callbacks.handle_terminate(reason)
+
+    def _take(self, answer: object) -> bool:
+        """Do as a callback has answered; return whether nothing is to be called any more."""
+        if isinstance(answer, Stop):
+            self.stopping = answer.reason
+        elif isinstance(answer, Become):
+            self._callbacks = answer.callbacks
+        elif answer is not None:
+            raise TypeError(f"a callback answered {answer!r}: it must be None, Stop or Become")
+        return self.stopping is not None

@@ -1,0 +1,115 @@
+"""Group: a member of a group, for tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from leveret.actors.runtime.signals import CallExit
+from leveret.gm.actor import GmActor
+from leveret.gm.records.group import GmError, MemberId
+from leveret.gm.requests import (
+    Broadcast,
+    ConfirmedBroadcast,
+    Leave,
+    MemberStatus,
+    Status,
+    WhenJoined,
+)
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
+    from leveret.gm.callbacks import Callbacks
+    from leveret.gm.node import RingNode
+
+
+class GroupEndedError(GmError):
+    """The member has ended; ``reason`` is its actor's, or ``timeout`` if it has not answered in time."""
+
+    def __init__(self, reason: object) -> None:
+        super().__init__(
+            f"the member of the group has ended, or does not answer: {reason!r}; join again"
+        )
+        self.reason = reason
+
+
+class Group:
+    """A member of a group.
+
+    Attributes:
+        me: the member's name.
+        actor: the actor that it is.
+    """
+
+    def __init__(self, node: RingNode, actor: Ref, me: MemberId) -> None:
+        self._runtime = node.runtime
+        self.actor = actor
+        self.me = me
+
+    @classmethod
+    async def join(
+        cls, name: str, callbacks: Callbacks, node: RingNode, timeout_s: float | None = None
+    ) -> Self:
+        """Join a group, or begin one.
+
+        Args:
+            name: of the group.
+            callbacks: told of members and messages, from now on.
+            node: what the members of this process share.
+            timeout_s: for the join; None: as long as it takes.
+
+        Raises:
+            GroupEndedError: it did not succeed; the member is gone.
+        """
+        actor = node.runtime.spawn(GmActor, node, name, callbacks, label=f"gm:{name}")
+        try:
+            me = await node.runtime.call(actor, WhenJoined(), timeout_s)
+        except BaseException as error:
+            node.runtime.exit(actor, "shutdown")
+            if isinstance(error, CallExit):
+                raise GroupEndedError(error.reason) from None
+            raise
+        return cls(node, actor, me)
+
+    async def broadcast(self, *messages: bytes) -> None:
+        """Send messages to all members; this one has them when this returns.
+
+        It waits while too much has not been round.
+
+        Raises:
+            NotJoinedError: the member is about to leave.
+            GroupEndedError: the member has ended.
+            GmError: a message is too large.
+        """
+        await self._ask(Broadcast(list(messages)))
+
+    async def confirmed_broadcast(self, message: bytes, timeout_s: float | None = None) -> None:
+        """Send a message to all members, and return when all have had it.
+
+        Raises:
+            NotJoinedError: the member is about to leave.
+            GroupEndedError: the member has ended, or the time is over; others may have the message, now or later.
+            GmError: the message is too large.
+        """
+        await self._ask(ConfirmedBroadcast(message), timeout_s)
+
+    async def status(self) -> MemberStatus:
+        """Return what the member is."""
+        status: MemberStatus = await self._ask(Status())
+        return status
+
+    async def leave(self) -> None:
+        """Leave when everything that this member has sent has been round; does nothing if it has ended."""
+        try:
+            await self._ask(Leave())
+        except GroupEndedError:
+            return
+        await self._runtime.join(self.actor)
+
+    async def _ask(self, request: object, timeout_s: float | None = None) -> Any:
+        try:
+            answer = await self._runtime.call(self.actor, request, timeout_s)
+        except CallExit as error:
+            raise GroupEndedError(error.reason) from None
+        if isinstance(answer, GmError):
+            raise answer
+        return answer

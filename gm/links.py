@@ -1,0 +1,107 @@
+"""How members reach each other: links between the actors that they are.
+
+The contract, for members on one node and for those on several:
+
+* what one member sends another arrives in order, without a gap or a copy, or not at all from some point on;
+* the end of a member is told those who monitor it after everything that it sent has arrived;
+* after that, nothing of it arrives any more. If the link between two nodes breaks, the members of each have ended
+  for those of the other, with the reason ``noconnection``, and stay so when the nodes are connected again;
+* a reason other than ``noconnection`` says that the member has ended indeed, wherever it was reached from. For a node
+  that does not come back something else must say so, such as the end of its lease.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from leveret.actors.runtime.links import MonitorRef, unwatch, watch
+from leveret.actors.runtime.signals import NOPROC
+from leveret.gm.records.group import MemberId
+from leveret.gm.ring.frames import Frame
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.runtime import Runtime
+
+
+class FromPeer(NamedTuple):
+    """Mail: a frame from another member."""
+
+    sender: MemberId
+    frame: Frame
+
+
+class PeerDown(NamedTuple):
+    """Mail: a monitored member has ended, or cannot be reached any more."""
+
+    peer: MemberId
+    reason: object
+
+
+class Links(Protocol):
+    """Carries frames between members. A member gets ``FromPeer`` and ``PeerDown`` as mail."""
+
+    def open(self, actor: Ref) -> MemberId:
+        """Return the name under which an actor of this node is a member, until it ends."""
+
+    def send(self, sender: MemberId, to: MemberId, frame: Frame) -> None:
+        """Send a frame; it is lost if ``to`` has ended."""
+
+    def monitor(self, watcher: MemberId, peer: MemberId) -> None:
+        """Send ``watcher`` one ``PeerDown`` when ``peer`` ends, or at once if it has."""
+
+    def demonitor(self, watcher: MemberId, peer: MemberId) -> None:
+        """Take the monitor back; a ``PeerDown`` may be on its way."""
+
+
+class _PeerMonitor(MonitorRef):
+    """Monitors a member."""
+
+    __slots__ = ("_peer",)
+
+    def __init__(self, watcher: Ref, target: Ref, peer: MemberId) -> None:
+        super().__init__(watcher, target)
+        self._peer = peer
+
+    def mail(self, reason: object) -> object:
+        return PeerDown(self._peer, reason)
+
+
+class LocalLinks:
+    """Links between the members of one runtime: mail. Frames travel as they are."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._actors: dict[MemberId, Ref] = {}
+        self._monitors: dict[tuple[MemberId, MemberId], _PeerMonitor] = {}
+
+    def open(self, actor: Ref) -> MemberId:
+        member = MemberId(actor.node, actor.num)
+        self._actors[member] = actor
+        self._runtime.watch(actor, lambda _: self._close(member))
+        return member
+
+    def send(self, sender: MemberId, to: MemberId, frame: Frame) -> None:
+        actor = self._actors.get(to)
+        if actor is not None:
+            self._runtime.send(actor, FromPeer(sender, frame), self._actors.get(sender))
+
+    def monitor(self, watcher: MemberId, peer: MemberId) -> None:
+        target = self._actors.get(peer)
+        if target is None:
+            self._runtime.send(self._actors[watcher], PeerDown(peer, NOPROC))
+            return
+        self.demonitor(watcher, peer)
+        monitor = _PeerMonitor(self._actors[watcher], target, peer)
+        self._monitors[watcher, peer] = monitor
+        watch(monitor)
+
+    def demonitor(self, watcher: MemberId, peer: MemberId) -> None:
+        monitor = self._monitors.pop((watcher, peer), None)
+        if monitor is not None:
+            unwatch(monitor)
+
+    def _close(self, member: MemberId) -> None:
+        del self._actors[member]
+        for pair in [pair for pair in self._monitors if member in pair]:
+            del self._monitors[pair]

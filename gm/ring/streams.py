@@ -1,0 +1,126 @@
+"""What a member knows of one publisher's publications."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from leveret.gm.records.group import GmError, MemberId
+from leveret.gm.ring.frames import BODY_OVERHEAD_BYTES, Entry, weight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leveret.gm.ring.frames import Body
+
+
+class GapError(GmError):
+    """Publications are missing between those that came and those before; a defect of the ring or of a link."""
+
+
+class Stream:
+    """The publications of one publisher that have not been round, as far as this member knows.
+
+    Attributes:
+        last: number of the last publication that came; -1: none.
+        acked: all up to this number have been round; ``last - acked`` are kept.
+        size_bytes: what those that are kept count for (``frames.weight``).
+    """
+
+    __slots__ = ("_kept", "acked", "last", "publisher", "size_bytes")
+
+    def __init__(self, publisher: MemberId) -> None:
+        self.publisher = publisher
+        self.last = -1
+        self.acked = -1
+        self.size_bytes = 0
+        self._kept: deque[Body] = deque()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all have been round."""
+        return not self._kept
+
+    def start(self, first: int, bodies: list[Body], acked: int) -> None:
+        """Begin with another member's state.
+
+        Raises:
+            GapError: the state lacks publications.
+        """
+        if first != acked + 1:
+            raise GapError(
+                f"state of {self.publisher} begins with {first}, but only {acked} were acknowledged"
+            )
+        self.last = self.acked = acked
+        self.add(first, bodies)
+
+    def add(self, first: int, bodies: list[Body]) -> list[Body]:
+        """Keep publications; return those that are new.
+
+        Raises:
+            GapError: publications before ``first`` have not come.
+        """
+        known = self.last + 1 - first
+        if known < 0:
+            raise GapError(f"publication {first} of {self.publisher} came after {self.last}")
+        new = bodies[known:] if known else bodies
+        self._kept.extend(new)
+        self.last += len(new)
+        self.size_bytes += weight(new)
+        return new
+
+    def ack(self, number: int) -> bool:
+        """Drop publications up to ``number``, which have been round; return whether that is news.
+
+        Raises:
+            GapError: some of them have not come.
+        """
+        count = number - self.acked
+        if count <= 0:
+            return False
+        if number > self.last:
+            raise GapError(
+                f"publication {number} of {self.publisher} was acknowledged, but only {self.last} came"
+            )
+        popleft = self._kept.popleft
+        self.size_bytes -= weight([popleft() for _ in range(count)])
+        self.acked = number
+        return True
+
+    def chunks(self, size_max: int) -> Iterator[tuple[int, list[Body], int]]:
+        """Yield ``(first, bodies, acked)`` of what is kept, with about so many bytes each; at least one."""
+        bodies = list(self._kept)
+        for begin, end in runs(bodies, size_max):
+            yield self.acked + 1 + begin, bodies[begin:end], self.acked
+
+
+def state_in_parts(
+    streams: list[Stream], receiver: MemberId, size_max: int
+) -> Iterator[list[Entry]]:
+    """Yield a catch-up in parts of about ``size_max`` bytes; without bodies of the receiver's own, which it knows."""
+    part: list[Entry] = []
+    size = 0
+    for stream in streams:
+        if stream.publisher == receiver:
+            part.append(Entry(receiver, stream.last + 1, [], stream.acked))
+            continue
+        for first, bodies, acked in stream.chunks(size_max):
+            chunk = weight(bodies)
+            if part and size + chunk > size_max:
+                yield part
+                part, size = [], 0
+            part.append(Entry(stream.publisher, first, bodies, acked))
+            size += chunk
+    yield part
+
+
+def runs(bodies: list[Body], size_max: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of runs of bodies that go into one frame each; at least one, though it be empty."""
+    begin, size = 0, 0
+    for at, body in enumerate(bodies):
+        more = BODY_OVERHEAD_BYTES + (0 if body is None else len(body))
+        if at > begin and size + more > size_max:
+            yield begin, at
+            begin, size = at, 0
+        size += more
+    yield begin, len(bodies)

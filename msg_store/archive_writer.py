@@ -1,0 +1,132 @@
+"""The writer of ``archive.json``: publishes the durable watermark, and what else a reader of the archive must know.
+
+After a flush the file is written, at most every ``INTERVAL_S``, as long as a queue is archived; a change of the queues,
+or of what is complete, is written at once and synced. The reader's thread writes. An error is logged once and the
+file is tried again later: readers of the archive wait meanwhile, and nobody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from leveret.core.clock import TimerHandle, TimerLoop
+from leveret.core.shortage import ShortageLog
+from leveret.msg_store.archive.archive import ArchivedQueue
+from leveret.msg_store.archive.archive_file import NAME, ArchiveContents, Watermark
+from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.wal.group_commit import GroupCommit
+
+INTERVAL_S: Final = 0.2
+RETRY_S: Final = 1.0
+
+
+class WorkThread(Protocol):
+    """The thread that writes."""
+
+    def submit(
+        self, work: Callable[[], Any], then: Callable[[Any], None] | None = None
+    ) -> None: ...
+
+
+class ArchiveWriter:
+    """Keeps a store's ``archive.json`` up to date; without archived queues there is none. For the loop."""
+
+    def __init__(
+        self, core: GroupCommit, folder: StoreFolder, thread: WorkThread, loop: TimerLoop
+    ) -> None:
+        self._core = core
+        self._archive = core.archive
+        self._folder = folder
+        self._thread = thread
+        self._loop = loop
+        self._version = -1 if self._archive else self._archive.version  # that the file has
+        self._watermark: Watermark | None = None  # that the file has
+        self._is_writing = self._is_closed = False
+        self._timer: TimerHandle | None = None
+        self._errors = ShortageLog("writing archive.json", folder.path)
+        core.index_listeners.append(self.look)
+        self.look()
+
+    def look(self) -> None:
+        """Write the file soon, if it is not up to date; called after each flush."""
+        if self._version != self._archive.version:
+            self._write_after(0.0)
+        elif self._archive.queues and self._watermark != self._reached():
+            self._write_after(INTERVAL_S)
+
+    def contents(self) -> ArchiveContents:
+        """Return what the file should contain now."""
+        core, archive = self._core, self._archive
+        queues = [
+            ArchivedQueue(each.name, each.queue_nos, each.retention, each.complete_from)
+            for each in archive.queues.values()
+        ]
+        return ArchiveContents(
+            self._folder.uuid,
+            core.boot_epoch,
+            self._reached(),
+            min(core.memtables.files, default=None),
+            dict(archive.ends),
+            queues,
+        )
+
+    def _reached(self) -> Watermark:
+        return Watermark(*self._core.durable[1:])
+
+    def _write_after(self, delay_s: float) -> None:
+        if self._is_closed or self._is_writing:
+            return
+        if self._timer is not None:
+            if delay_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._write)
+
+    def _write(self) -> None:
+        self._timer = None
+        self._is_writing = True
+        version, is_wanted = self._archive.version, bool(self._archive.queues)
+        contents = self.contents() if is_wanted else None
+        is_synced = version != self._version
+
+        def done(error: OSError | None) -> None:
+            self._is_writing = False
+            self._errors.note(error)
+            if error is not None:
+                self._write_after(RETRY_S)
+                return
+            self._version = version
+            self._watermark = contents.watermark if contents is not None else None
+            self.look()
+
+        self._thread.submit(lambda: self._written(contents, is_synced), done)
+
+    def _written(self, contents: ArchiveContents | None, is_synced: bool) -> OSError | None:
+        """Write the file, or remove it, on the thread; return the error."""
+        files, path = self._folder.files, self._folder.path / NAME
+        try:
+            if contents is None:
+                with suppress(FileNotFoundError):
+                    files.unlink(path)
+                files.fsync_dir(path.parent)
+            else:
+                files.write_new(path, contents.encoded(), is_synced)
+        except OSError as error:
+            return error
+        return None
+
+    def stop(self) -> None:
+        """Publish the last watermark before the store is closed in order: nothing is written behind it."""
+        if self._archive.queues and not self._is_closed:
+            contents = self.contents()
+            self._thread.submit(lambda: self._written(contents, is_synced=True))
+        self.end()
+
+    def end(self) -> None:
+        """Write nothing any more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,209 @@
+"""Which segments are kept, as tables; the files beside segments and the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leveret.core.files import Files
+from leveret.msg_store.archive import archive_file
+from leveret.msg_store.archive.archive import Archive, Archived, Retention
+from leveret.msg_store.archive.archive_file import ArchiveContents, Watermark, decode
+from leveret.msg_store.archive.segment_shares import (
+    SegmentShares,
+    Share,
+    drop_orphans,
+    load_shares,
+    save_shares,
+    shares_path,
+)
+from leveret.msg_store.format.folder import StorePaths
+
+NOW_MS = 10_000
+SEGMENTS = {  # number: bytes of queue 1, newest ms
+    1: (100, 1_000),
+    2: (100, 5_000),
+    3: (100, 9_000),
+}
+
+
+def archive_of(retention: Retention, segments: dict[int, tuple[int, int]] | None = None) -> Archive:
+    archive = Archive()
+    archive.set((1,), "q", retention, 1)
+    for file_no, (size_bytes, newest_ms) in (segments or SEGMENTS).items():
+        archive.shares[file_no] = SegmentShares(queues={1: Share(1, size_bytes, newest_ms)})
+    return archive
+
+
+@pytest.mark.parametrize(
+    ("retention", "kept", "end_ms"),
+    [
+        (Retention(100_000), {1, 2, 3}, 101_000),
+        (Retention(6_000), {2, 3}, 11_000),
+        (Retention(5_000), {3}, 14_000),
+        (Retention(1_000), set(), None),
+        (Retention(None, 1), {3}, None),
+        (Retention(None, 100), {3}, None),
+        (Retention(None, 101), {2, 3}, None),
+        (Retention(None, 1_000), {1, 2, 3}, None),
+        (Retention(6_000, 101), {2, 3}, 11_000),
+        (Retention(6_000, 1), {3}, 15_000),
+        (Retention(5_000, 1_000), {3}, 14_000),
+    ],
+)
+def test_a_segment_is_kept_as_long_as_both_bounds_allow(
+    retention: Retention, kept: set[int], end_ms: int | None
+) -> None:
+    archive = archive_of(retention)
+
+    assert set(archive.kept(SEGMENTS, NOW_MS)) == kept
+    assert archive.next_end_ms == end_ms
+    assert archive.archived(1, NOW_MS) == Archived(len(kept), 100 * len(kept))
+
+
+def test_the_oldest_messages_are_freed_first_whatever_the_number_of_their_segment() -> None:
+    copy_of_old_messages = {1: (100, 5_000), 2: (100, 9_000), 3: (100, 1_000)}
+
+    kept = archive_of(Retention(None, 150), copy_of_old_messages).kept(SEGMENTS, NOW_MS)
+
+    assert set(kept) == {1, 2}
+
+
+def test_segments_whose_shares_are_unknown_are_kept() -> None:
+    assert 9 in archive_of(Retention(1)).kept([*SEGMENTS, 9], NOW_MS)
+
+
+def test_segments_without_an_archived_queue_are_not_kept() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.shares[4] = SegmentShares(queues={2: Share(1, 100, NOW_MS)})
+
+    assert 4 not in archive.kept([*SEGMENTS, 4], NOW_MS)
+
+
+def test_nothing_is_kept_without_policies() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.set((1,), "q", None, 1)
+
+    assert not archive
+    assert not archive.kept([*SEGMENTS, 9], NOW_MS)
+
+
+def test_segments_given_up_are_not_kept() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.give_up([1], 100)
+
+    assert set(archive.kept(SEGMENTS, NOW_MS)) == {2, 3}
+    assert archive.given_up_bytes == 100
+
+
+def test_a_removed_segment_ends_what_is_complete() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.removed(1)
+
+    assert archive.queues[1].complete_from == 2
+
+
+def test_a_removed_copy_does_not_end_what_is_complete() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.shares[1].is_copy = True
+    archive.removed(1)
+
+    assert archive.queues[1].complete_from == 1
+
+
+def test_a_queue_is_forgotten_by_the_number_of_any_of_its_priorities() -> None:
+    archive = Archive()
+    archive.set((4, 5, 6), "q", Retention(1), 1)
+
+    assert archive.row_nos == {4, 5, 6}
+    assert archive.forget(5)
+    assert not archive.row_nos
+
+
+def test_everything_is_kept_until_the_policies_are_known() -> None:
+    archive = Archive(is_doubtful=True)
+    assert set(archive.kept([1, 2], NOW_MS)) == {1, 2}
+
+    assert archive.policies_known([])
+    assert not archive.kept([1, 2], NOW_MS)
+
+
+def test_queues_that_are_gone_are_not_archived_any_more() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.set((2,), "r", Retention(5), 1)
+
+    archive.policies_known([2, 3])
+
+    assert list(archive.queues) == [2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> StorePaths:
+    paths = StorePaths(Files(), tmp_path, bytes(16))
+    paths.files.mkdir(paths.rdq)
+    return paths
+
+
+def contents(*archives: Archive) -> ArchiveContents:
+    queues = [queue for archive in archives for queue in archive.queues.values()]
+    return ArchiveContents(bytes(range(16)), 3, Watermark(12, 4096), 4, {10: 8192}, queues)
+
+
+def test_archive_json_is_read_as_it_was_written() -> None:
+    written = contents(archive_of(Retention(5, None)))
+
+    assert decode(written.encoded()) == written
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"{}", b'{"format": 2}', contents().encoded().replace(b"4096", b'"x"')],
+)
+def test_a_damaged_archive_json_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        decode(data)
+
+
+def test_a_damaged_archive_json_keeps_everything(
+    folder: StorePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.files.write_new(folder.path / archive_file.NAME, b"")
+
+    assert archive_file.load(folder).kept([7], 0) == {7}
+    assert "archive.json is damaged" in caplog.text
+
+
+def test_numbers_of_segments_go_on_above_the_last_watermark(folder: StorePaths) -> None:
+    folder.files.write_new(folder.path / archive_file.NAME, contents().encoded())
+
+    assert archive_file.load(folder).segment_seen == 12
+
+
+def test_shares_are_read_as_they_were_saved(folder: StorePaths) -> None:
+    shares = SegmentShares(is_copy=True, is_settled=True, queues={7: Share(3, 200, 99)})
+    save_shares(folder, 10, shares)
+    shares.is_saved = True
+
+    assert load_shares(folder, 10) == shares
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"format": 1, "segment": 11}'])
+def test_damaged_shares_are_counted_again(
+    folder: StorePaths, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_shares(folder, 10, SegmentShares())
+    shares_path(folder, 10).write_bytes(data)
+
+    assert load_shares(folder, 10) is None
+    assert "shares of a segment are damaged" in caplog.text
+
+
+def test_shares_of_segments_that_are_gone_are_dropped(folder: StorePaths) -> None:
+    folder.files.write_new(folder.rdq_path(10), b"")
+    for file_no in (10, 11):
+        save_shares(folder, file_no, SegmentShares())
+
+    drop_orphans(folder)
+
+    assert folder.files.names(folder.path / "archive") == ["0000000a.json"]
