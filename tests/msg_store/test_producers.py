@@ -275,7 +275,7 @@ def test_the_index_keeps_producers_until_they_or_their_queue_go(tmp_path: Path) 
     index.write(
         Batch(
             producers={(1, b"a"): (0, 5, 7), (1, b"b" * 255): (3, 0, 8), (2, b"a"): (0, 1, 9)},
-            queues={1: QueueTerms(1, 0, 0, 0, False)},
+            queues=[(1, QueueTerms(1, 0, 0, 0, False))],
         )
     )
     index.write(Batch(producers={(1, b"a"): None, (2, b"a"): (1, 2, 10)}))
@@ -286,7 +286,7 @@ def test_the_index_keeps_producers_until_they_or_their_queue_go(tmp_path: Path) 
     assert again.producers()[2] == {b"a": (1, 2, 10)}
     again.close()
     index = LmdbIndex(tmp_path / "index", UUID)
-    index.write(Batch(queues={1: None}))
+    index.write(Batch(queues=[(1, None)]))
     assert index.producers().keys() == {2}
     index.close()
 

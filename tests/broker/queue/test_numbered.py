@@ -63,7 +63,11 @@ class SlowDisk(VariableQueue):
 class Bench:
     def __init__(self) -> None:
         self.kept, self.disk = Kept(), SlowDisk()
-        store = SimpleNamespace(producers=lambda queue_no, levels: self.kept)
+        store = SimpleNamespace(
+            producers=lambda queue_no, levels: self.kept,
+            retain=lambda queue_nos, name, retention: None,
+            archived=lambda queue_no: (0, 0),
+        )
         vhost = SimpleNamespace(
             store=SimpleNamespace(msg_store=store), producer_limits=(10, 1_000), firehose=None
         )
