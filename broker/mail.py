@@ -18,6 +18,7 @@ PolicyChanged       operator -> amqqueue   other policies apply
 ExchangeDeleted     vhost -> delay queue   its exchange is deleted
 Deliver             amqqueue -> channel    messages for one consumer
 Confirm             amqqueue -> channel    publishes are safe (or refused)
+ProducerFenced      amqqueue -> channel    a publish of an older epoch of its producer: the channel fails
 CreditGrant         amqqueue -> channel    more may be published
 ConsumersGone       amqqueue -> channel    the queue is deleted: basic.cancel for these consumers
 QueueDeleted        amqqueue -> channel    the queue is deleted: its open confirms count as confirmed
@@ -32,7 +33,7 @@ A queue that dead-letters is to its target queues what a channel is: it sends ``
 ``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry,
 ``Reply`` is in ``channel/reply_consumers.py``.
 
-Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info.
+Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info, ListProducers, ForgetProducer.
 
 A reader sends a channel a ``list``: the runs of one read (``amqp.kernel.Run``). It gets ``PeerEnded`` itself when its
 client ends while the socket is not read.
@@ -40,18 +41,26 @@ client ends while the socket is not read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
 MERGED_MESSAGES: Final = 2_000  # of a mail that others are merged into
+
+
+NO_PREDECESSOR: Final = -1
+
+Numbered: TypeAlias = tuple[bytes, int, int, int]
+"""Producer id, epoch, sequence, and the predecessor: what the channel last sent the queue for this producer."""
 
 
 class Publish(Struct, eq=False):
@@ -71,6 +80,7 @@ class Publish(Struct, eq=False):
         own: a merge has copied ``messages``.
         by_queue: the publishers are queues that dead-letter. They have no credit, and wait for the disk
             whatever happens: that it takes nothing for now is no answer for them.
+        numbered: per message its producer and sequence, None where it has none; None when no message has.
     """
 
     messages: list[Message]
@@ -81,20 +91,23 @@ class Publish(Struct, eq=False):
     head_bytes: int = 0
     own: bool = False
     by_queue: bool = False
+    numbered: Sequence[Numbered | None] | None = None
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
 
         Returns:
             Whether ``later`` is now part of this mail. Both must agree in persistence and kind of publisher,
-            have no expirations, and have numbers in the store that follow each other, or none. A mail of
-            ``MERGED_MESSAGES`` grows no more.
+            have no expirations and no producers, and have numbers in the store that follow each other, or
+            none. A mail of ``MERGED_MESSAGES`` grows no more.
         """
         if (
             type(later) is not Publish
             or later.persistent is not self.persistent
             or later.expirations is not None
             or self.expirations is not None
+            or later.numbered is not None
+            or self.numbered is not None
             or later.by_queue is not self.by_queue
             or len(self.messages) >= MERGED_MESSAGES
             or later.first_msg_no != (self.first_msg_no and self.first_msg_no + len(self.messages))
@@ -150,6 +163,7 @@ class PublishParts:
             sum([each[2] for each in publishers]) - _bodies_bytes(messages),
             True,
             publish.by_queue,
+            publish.numbered[start : self.at] if publish.numbered is not None else None,
         )
 
 
@@ -223,6 +237,13 @@ class Confirm(Struct, eq=False):
     queue: Ref
     ranges: list[tuple[int, int]]
     ok: bool = True
+
+
+class ProducerFenced(Struct, eq=False):
+    """The channel has published for an epoch of a producer that a later one has replaced; ``text`` says which."""
+
+    queue: Ref
+    text: str
 
 
 class CreditGrant(Struct, eq=False):
@@ -352,3 +373,13 @@ class Info(Struct):
     """Answered a dict of figures for status and list_queues (``broker/queue/figures.py``)."""
 
     items: tuple[str, ...] = ()
+
+
+class ListProducers(Struct):
+    """Answered the producers, ``(id, (epoch, last sequence, used at in ms since 1970))``."""
+
+
+class ForgetProducer(Struct):
+    """Forget a producer; answered whether it was known."""
+
+    producer: bytes

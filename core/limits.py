@@ -68,6 +68,10 @@ CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 LETTERS_IN_FLIGHT: Final = 4_096
 LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one letter may have more
 
+# Producers that number their messages, of one queue; the guarantee against duplicates lasts as long as the entry.
+PRODUCERS_MAX: Final = 10_000  # about 4 MB
+PRODUCER_EXPIRY_S: Final = 7.0 * 24 * 3600  # without use
+
 # The firehose of a vhost: messages that wait to be copied; further ones are not.
 FIREHOSE_MESSAGES_MAX: Final = 20_000
 FIREHOSE_BYTES_MAX: Final = 32 * 1024 * 1024

@@ -23,6 +23,8 @@ class BrokerSettings:
         connections_max: open connections of the node; None: no limit.
         connection_channels_max: open channels per connection, also where more were negotiated; None: as
             negotiated.
+        producers_max: producers that number their messages, known to a queue; the least recently used are forgotten.
+        producer_expiry_s: after so long without use a queue forgets a producer.
         default_user: created in an empty data directory, with all permissions on ``default_vhost``.
         default_pass: its password.
         default_user_tags: its tags.
@@ -62,6 +64,8 @@ class BrokerSettings:
     consumer_timeout_ms: int | None = limits.CONSUMER_TIMEOUT_MS
     connections_max: int | None = None
     connection_channels_max: int | None = None
+    producers_max: int = limits.PRODUCERS_MAX
+    producer_expiry_s: float = limits.PRODUCER_EXPIRY_S
     default_user: str = "guest"
     default_pass: str = field(
         default="guest", repr=False

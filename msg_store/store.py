@@ -49,6 +49,7 @@ from leveret.msg_store.format.record import QueueNos
 from leveret.msg_store.format.rows import IndexDamaged
 from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.gc.driver import CollectorDriver
+from leveret.msg_store.producers import QueueProducers
 from leveret.msg_store.reading.contents import ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import ReadThread, RowReader
@@ -104,6 +105,7 @@ class MsgStore:
             self._failed = failed
             self.awaited_below = 0  # confirms are awaited of messages with lower numbers, if of any
             self._clients: dict[int, QueueClient] = {}
+            self._producers = opened.recovered.producers  # as issued
             self._unopened = {  # ended cleanly, and not opened in this start
                 no: CleanTerms(terms.next_seq, terms.next_deliver)
                 for no, terms in opened.recovered.queues.items()
@@ -311,11 +313,16 @@ class MsgStore:
         self._clients.pop(queue_no, None)
         self._unopened.pop(queue_no, None)
         self.counts.forget(queue_no)
+        self._producers.pop(queue_no, None)
         self.drop_transients(queue_no)
         if self.archive.forget(queue_no):
             self._archive_changed()
         if self.core.error is None:
             self.core.delete_queue(queue_no)
+
+    def producers(self, queue_no: int, levels: int) -> QueueProducers:
+        """Return the producers of a queue, whose rows are under so many numbers from ``queue_no`` on."""
+        return QueueProducers(self.core, self._producers, queue_no, levels)
 
     # The archive.
 

@@ -18,6 +18,8 @@ from leveret.msg_store.format.rows import (
     IndexDamaged,
     IndexRow,
     Location,
+    ProducerRow,
+    Producers,
     QueueTerms,
 )
 
@@ -30,6 +32,7 @@ class MemoryIndex:
         self.by_msg_no: dict[int, Location] = {}
         self.by_file: dict[int, FileRow] = {}
         self.terms: dict[int, QueueTerms] = {}
+        self.by_producer: dict[tuple[int, bytes], ProducerRow] = {}
         self.writes = 0
         self.copies: dict[Any, Any] = {}  # images by folder
         self._checkpoint: Checkpoint | None = None
@@ -58,11 +61,25 @@ class MemoryIndex:
             raise self._read_errors.pop(0)
 
     def image(self) -> Any:
-        parts = (self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint)
+        parts = (
+            self.by_queue,
+            self.by_msg_no,
+            self.by_file,
+            self.terms,
+            self._checkpoint,
+            self.by_producer,
+        )
         return copy.deepcopy(parts)
 
     def restore(self, image: Any) -> None:
-        self.by_queue, self.by_msg_no, self.by_file, self.terms, self._checkpoint = image
+        (
+            self.by_queue,
+            self.by_msg_no,
+            self.by_file,
+            self.terms,
+            self._checkpoint,
+            self.by_producer,
+        ) = image
         self._sorted.clear()
 
     def rows(self, queue_no: int, low: int, high: int, limit: int) -> list[IndexRow]:
@@ -91,6 +108,12 @@ class MemoryIndex:
     def files(self) -> dict[int, FileRow]:
         return dict(self.by_file)
 
+    def producers(self) -> Producers:
+        found: Producers = {}
+        for (queue_no, producer), row in self.by_producer.items():
+            found.setdefault(queue_no, {})[producer] = row
+        return found
+
     def checkpoint(self) -> Checkpoint | None:
         return self._checkpoint
 
@@ -106,7 +129,10 @@ class MemoryIndex:
             self.by_queue.setdefault(queue_no, {}).update(rows)
         _update(self.by_msg_no, dict(batch.locations))
         _update(self.by_file, batch.files)
-        _update(self.terms, dict(batch.queues))
+        _update(self.terms, queues := dict(batch.queues))
+        _update(self.by_producer, batch.producers)
+        gone = {no for no, terms in queues.items() if terms is None}
+        self.by_producer = {key: row for key, row in self.by_producer.items() if key[0] not in gone}
         if batch.checkpoint is not None:
             self._checkpoint = batch.checkpoint
 
@@ -121,7 +147,7 @@ class MemoryIndex:
         """Do nothing: the next process finds the same contents."""
 
 
-def _update(table: dict[int, Any], changes: Any) -> None:
+def _update(table: dict[Any, Any], changes: Any) -> None:
     for key, value in changes.items():
         if value is None:
             table.pop(key, None)

@@ -52,6 +52,7 @@ from leveret.broker.mail import (
     Deliver,
     Leave,
     PeerEnded,
+    ProducerFenced,
     QueueDeleted,
     Resume,
 )
@@ -132,6 +133,9 @@ class Channel(GenServer):
         self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
         self._busy = False
+        self._fenced: SoftError | None = (
+            None  # by a producer's later epoch, while the channel is busy
+        )
         self._is_going_on = False
         self._script: Script | None = None
         self._scripted: Run = ()  # the method of the script
@@ -273,6 +277,7 @@ class Channel(GenServer):
         self._busy = False
         if self._cancelled:
             self._tell_cancelled()
+        self._fail_if_fenced()
         self.publisher.work_left = PUBLISH_TURN_WORK
         self._go_on()
 
@@ -290,6 +295,7 @@ class Channel(GenServer):
             self.send_method(answer)
         if self._cancelled:
             self._tell_cancelled()
+        self._fail_if_fenced()
         self._go_on()
 
     def _script_failed(self, problem: Exception) -> None:
@@ -433,6 +439,18 @@ class Channel(GenServer):
         if confirms is not None:
             confirms.answer(mail.queue, mail.ranges, mail.ok)
             self.publisher.send_confirms()
+
+    def on_producer_fenced(self, mail: ProducerFenced) -> None:
+        """Fail the channel: its publisher has been replaced."""
+        if self.transaction is None:  # a commit fails by itself, since the message is refused
+            self._fenced = PreconditionFailed(mail.text, BASIC_PUBLISH)
+            if not self._busy:
+                self._fail_if_fenced()
+
+    def _fail_if_fenced(self) -> None:
+        fenced, self._fenced = self._fenced, None
+        if fenced is not None:
+            self.fail(fenced)
 
     def on_credit(self, mail: CreditGrant) -> None:
         self.publisher.granted(mail.queue, mail.messages, mail.size_bytes)
@@ -626,6 +644,7 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     Deliver: Channel.on_deliver,
     Reply: Channel.on_reply,
     Confirm: Channel.on_confirm,
+    ProducerFenced: Channel.on_producer_fenced,
     CreditGrant: Channel.on_credit,
     ConsumersGone: Channel.on_consumers_gone,
     QueueDeleted: Channel.on_queue_deleted,

@@ -37,6 +37,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.routes import Route
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
@@ -51,6 +52,7 @@ class FanOut(Struct, eq=False):
         head_bytes: of the headers, as in ``mail.Publish``.
         expirations: as in ``mail.Publish``.
         first_seqno: its first confirm number; 0 = no confirms.
+        sent_by: per message its producer, as in ``Publisher``; None when no message has one.
         sent: the first so many queues have had their slice.
         has_reached: some queue has been sent the batch.
         is_refused: some queue could not be started, and cannot promise anything.
@@ -64,6 +66,7 @@ class FanOut(Struct, eq=False):
     head_bytes: int
     expirations: list[int | None] | None
     first_seqno: int
+    sent_by: Sequence[Sent | None] | None = None
     sent: int = 0
     has_reached: bool = False
     is_refused: bool = False

@@ -26,10 +26,12 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT
+from leveret.amqp.producer_headers import EPOCH, ID, SEQ, producer_of
 from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.fan_out import FanOut
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
+from leveret.broker.channel.producers import Predecessors
 from leveret.broker.channel.replies import Replies
 from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply_key_of
 from leveret.broker.channel.routes import Route
@@ -43,9 +45,11 @@ from leveret.routing.router import Routed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.confirms import Answer
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.channel.uncommitted import Batch
+    from leveret.broker.mail import Numbered
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure
@@ -67,8 +71,8 @@ _NOT_THERE: Final = ("starting", "deleted")
 # Target queues, persistent, expiration in ms, reply keys in CC and BCC.
 _Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None, Sequence[bytes]]"
 # The head to store, and the origin where it is another; what a message must share with its neighbours; whether equal
-# ones may differ.
-_Looked: TypeAlias = "tuple[bytes, bytes | None, _Key, bool]"
+# ones may differ; its producer.
+_Looked: TypeAlias = "tuple[bytes, bytes | None, _Key, bool, Sent | None]"
 
 
 class _Examined(Struct, eq=False):
@@ -84,6 +88,7 @@ class _Examined(Struct, eq=False):
     expiration_ms: int | None
     routed: Routed[QueueEntry]
     reply_keys: Sequence[bytes]
+    sent: Sent | None
 
 
 class Collector(Protocol):
@@ -98,6 +103,7 @@ class Collector(Protocol):
         expiration_ms: int | None,
         head_bytes: int,
         reply_key: bytes | None = None,
+        sent: Sequence[Sent | None] | None = None,
     ) -> None: ...
 
     def answered(self, answers: list[Answer]) -> None: ...
@@ -127,6 +133,7 @@ class Publisher:
         "_examined",
         "_lagging",
         "_number",
+        "_predecessors",
         "_ref",
         "_route",
         "_session",
@@ -150,6 +157,7 @@ class Publisher:
         # Of the first message of the rest of a run, if its route was not complete.
         self._route: Route | None = None
         self._examined: _Examined | None = None
+        self._predecessors: Predecessors | None = None  # made for the first producer
         self._lagging = 0  # queues that this channel is ahead of as far as it may
         self.collector: Collector | None = None
         self.confirms: Confirms | None = None
@@ -206,9 +214,10 @@ class Publisher:
         """Take messages one by one; neighbours with equal targets and modes are sent together."""
         batch: list[Message] = []
         batch_key: _Key | None = None
+        producers: list[Sent | None] | None = None  # made for the first message that has one
         head_bytes = 0  # as they came
         last_head: bytes | None = None
-        new_head, new_origin = b"", None
+        new_head, new_origin, sent = b"", None, None
         try:
             for position, message in enumerate(messages):
                 if self.work_left <= 0 and position:
@@ -219,21 +228,25 @@ class Publisher:
                     if looked is None:
                         self._route = route
                         return messages[position:]
-                    new_head, new_origin, key, per_message = looked
+                    new_head, new_origin, key, per_message, sent = looked
                     last_head = None if per_message else head
                     if key != batch_key:
-                        self._flush(route, batch, batch_key, head_bytes)
-                        batch, batch_key, head_bytes = [], key, 0
+                        self._flush(route, batch, batch_key, head_bytes, producers)
+                        batch, batch_key, head_bytes, producers = [], key, 0, None
                         self.work_left -= _MAIL_WORK * len(key[0])
                 self.work_left -= 1 + len(key[0])
                 head_bytes += len(head)
                 if new_head is not head:
                     message = (new_origin or message[0], new_head, message[2])  # noqa: PLW2901
                 batch.append(message)
+                if sent is not None or producers is not None:
+                    if producers is None:
+                        producers = [None] * (len(batch) - 1)
+                    producers.append(sent)
                 if len(key[0]) > FAN_OUT_QUEUES:
                     return messages[position + 1 :] or None
         finally:
-            self._flush(route, batch, batch_key, head_bytes)
+            self._flush(route, batch, batch_key, head_bytes, producers)
         return None
 
     def _look(self, route: Route, head: bytes) -> _Looked | None:
@@ -250,7 +263,10 @@ class Publisher:
             return self._looked(examined)
         self.work_left -= _EXAMINE_WORK + len(head)
         seen = properties.examine(head)
-        _ = seen.headers  # decoded here: a malformed table must not reach a consumer
+        headers = seen.headers  # decoded here: a malformed table must not reach a consumer
+        sent = None
+        if headers and (SEQ in headers or ID in headers or EPOCH in headers):
+            sent = producer_of(headers)
         if seen.reply_to == REPLY_TO:
             head = self._with_reply_key(head)
         expiration_ms = checked_properties(seen, self._session.user)
@@ -261,7 +277,7 @@ class Publisher:
             origin = origin_of(*exchange_and_key(route.origin), *blind)
             keys += blind
         if len(keys) == 1 and not route.needs_headers:
-            return head, origin, (route.queues, seen.persistent, expiration_ms, ()), False
+            return head, origin, (route.queues, seen.persistent, expiration_ms, ()), False, sent
         routed = self._session.routes.again(route, keys, seen, self.work_left)
         self.work_left -= routed.work
         reply_keys: Sequence[bytes] = ()
@@ -269,7 +285,7 @@ class Publisher:
             known = () if routed.queues else (route.routing_key,)  # ``_drop`` looks at that
             reply_keys = [key for key in sorted({*keys}.difference(known)) if is_reply_key(key)]
         return self._looked(
-            _Examined(head, origin, seen.persistent, expiration_ms, routed, reply_keys)
+            _Examined(head, origin, seen.persistent, expiration_ms, routed, reply_keys, sent)
         )
 
     def _with_reply_key(self, head: bytes) -> bytes:
@@ -287,14 +303,21 @@ class Publisher:
                 examined.expiration_ms,
                 examined.reply_keys,
             )
-            return examined.head, examined.origin, key, routed.per_message
+            return examined.head, examined.origin, key, routed.per_message, examined.sent
         self._examined = examined
         return None
 
-    def _flush(self, route: Route, batch: list[Message], key: _Key | None, head_bytes: int) -> None:
+    def _flush(
+        self,
+        route: Route,
+        batch: list[Message],
+        key: _Key | None,
+        head_bytes: int,
+        sent: list[Sent | None] | None,
+    ) -> None:
         if batch and key is not None:
             queues, persistent, expiration_ms, reply_keys = key
-            self._send(route, queues, batch, persistent, expiration_ms, head_bytes)
+            self._send(route, queues, batch, persistent, expiration_ms, head_bytes, sent)
             for reply_key in reply_keys:
                 if self.collector is None:
                     self.replies.send(reply_key, batch)
@@ -309,6 +332,7 @@ class Publisher:
         persistent: bool,
         expiration_ms: int | None,
         head_bytes: int = 0,
+        sent: Sequence[Sent | None] | None = None,
     ) -> None:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
         session = self._session
@@ -320,7 +344,13 @@ class Publisher:
         if confirms is not None:
             if self.collector is not None:
                 self.collector.publish(
-                    route, queues, messages, persistent, expiration_ms, head_bytes
+                    route,
+                    queues,
+                    messages,
+                    persistent,
+                    expiration_ms,
+                    head_bytes,
+                    sent=sent,
                 )
                 return
             first = confirms.number(count)
@@ -338,12 +368,20 @@ class Publisher:
         if len(queues) > FAN_OUT_QUEUES:
             self._fan_out(
                 FanOut(
-                    route, queues, messages, persistent, size_bytes, head_bytes, expirations, first
+                    route,
+                    queues,
+                    messages,
+                    persistent,
+                    size_bytes,
+                    head_bytes,
+                    expirations,
+                    first,
+                    sent,
                 )
             )
             return
         reached = self._reach(
-            queues, messages, persistent, size_bytes, head_bytes, expirations, first
+            queues, messages, persistent, size_bytes, head_bytes, expirations, first, sent
         )
         if len(reached) < len(queues):
             self._missed(route, queues, reached, messages, first)
@@ -359,13 +397,14 @@ class Publisher:
         head_bytes: int,
         expirations: list[int | None] | None,
         first: int,
+        sent: Sequence[Sent | None] | None = None,
     ) -> list[Ref]:
         """Store messages and send them to all of these queues that are there; return which."""
         if not persistent and self._session.vhost.persisting_queues:
             persisting = [entry for entry in queues if entry.persists_all]
             if persisting:
                 others = [entry for entry in queues if not entry.persists_all]
-                batch = (size_bytes, head_bytes, expirations, first)
+                batch = (size_bytes, head_bytes, expirations, first, sent)
                 kept = self._reach(persisting, messages, True, *batch)
                 return kept + self._reach(others, messages, False, *batch) if others else kept
         count = len(messages)
@@ -381,6 +420,7 @@ class Publisher:
         send = runtime.send_bulk if is_bulk else runtime.send
         credits_ = self._credits
         reached: list[Ref] = []
+        numbered = None if sent is None else self._numbered(queues, sent)
         for entry in queues:
             ref = entry.ref
             if ref is None:
@@ -395,8 +435,20 @@ class Publisher:
                 self._lagging += 1
                 self._session.read_control.block(Block.CREDIT)
             msg_no = first_msg_no if entry.queue_no else 0
-            send(ref, Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes))
+            mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
+            mail.numbered = None if numbered is None else numbered[entry]
+            send(ref, mail)
         return reached
+
+    def _numbered(
+        self, queues: Sequence[QueueEntry], sent: Sequence[Sent | None]
+    ) -> dict[QueueEntry, list[Numbered | None]]:
+        """Number messages for their queues; also for those that refuse them, which must have them before later ones."""
+        if self._predecessors is None:
+            self._predecessors = Predecessors()
+        asks = self.confirms is not None  # a transaction has confirms as well
+        there = [entry for entry in queues if entry.ref is not None or _is_refused([entry])]
+        return {entry: self._predecessors.numbered(entry, sent, asks) for entry in there}
 
     def _fan_out(self, fan_out: FanOut) -> None:
         """Begin a fan-out; the channel goes on with it in its next turns."""
@@ -420,6 +472,7 @@ class Publisher:
             fan_out.head_bytes,
             fan_out.expirations,
             fan_out.first_seqno,
+            fan_out.sent_by,
         )
         fan_out.has_reached |= bool(reached)
         fan_out.is_refused |= len(reached) < len(queues) and _is_refused(queues)
@@ -574,7 +627,10 @@ class Publisher:
         self.work_left -= _RUN_WORK + len(queues) * (_MAIL_WORK + len(messages))
         if batch.route is not None:
             expiration_ms, head_bytes = batch.expiration_ms, batch.head_bytes
-            self._send(batch.route, queues, messages, batch.persistent, expiration_ms, head_bytes)
+            sent = batch.sent
+            self._send(
+                batch.route, queues, messages, batch.persistent, expiration_ms, head_bytes, sent
+            )
         elif batch.reply_key is not None:
             self.replies.send(batch.reply_key, messages)
 

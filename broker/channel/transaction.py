@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.fields import Method
     from leveret.amqp.methods import BasicAck, BasicNack
+    from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.confirms import Answer
     from leveret.broker.channel.deliveries import Deliveries
     from leveret.broker.channel.publish import Publisher
@@ -119,6 +120,7 @@ class Transaction:
         expiration_ms: int | None,
         head_bytes: int,
         reply_key: bytes | None = None,
+        sent: Sequence[Sent | None] | None = None,
     ) -> None:
         """Keep a batch, whose list is the transaction's from now on; PreconditionFailed: it is too much."""
         count = len(messages)
@@ -133,6 +135,7 @@ class Transaction:
             head_bytes,
             reply_key,
             size_bytes,
+            sent,
         )
         self._open.keep(self, size_bytes)
         self.message_count += count

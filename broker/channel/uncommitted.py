@@ -17,6 +17,7 @@ from leveret.core.limits import TRANSACTIONS_SHARE
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.routes import Route
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
@@ -42,6 +43,7 @@ class Batch(Struct, eq=False, gc=False):
     """Messages that share their targets, in the order published.
 
     Attributes:
+        sent: per message its producer; None when no message has one.
         reply_key: of the reply consumer that they are for; then the rest is void.
         size_bytes: that they take in memory, about.
     """
@@ -54,6 +56,7 @@ class Batch(Struct, eq=False, gc=False):
     head_bytes: int
     reply_key: bytes | None
     size_bytes: int
+    sent: Sequence[Sent | None] | None = None
 
     def takes(self, other: Batch) -> bool:
         """Take the messages of a later batch in; return whether it has the same targets and fits."""
@@ -69,6 +72,9 @@ class Batch(Struct, eq=False, gc=False):
             or self.size_bytes + other.size_bytes > _BATCH_SIZE_BYTES
         ):
             return False
+        if self.sent is not None or other.sent is not None:
+            mine = self.sent or [None] * len(self.messages)
+            self.sent = [*mine, *(other.sent or [None] * len(other.messages))]
         self.messages += other.messages
         self.head_bytes += other.head_bytes
         self.size_bytes += other.size_bytes - BATCH_BYTES

@@ -142,6 +142,8 @@ class Node:
         """
         vhost = VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
         vhost.default_queue_type = default_queue_type
+        settings = self.settings
+        vhost.producer_limits = settings.producers_max, int(settings.producer_expiry_s * 1000)
         vhost.reply_addresses = self.connections.reply_consumers
         vhost.store.in_use = self.removals.get(name)
         return vhost

@@ -36,6 +36,7 @@ from leveret.actors.runtime.calls import Request
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail
+from leveret.broker.queue import mailbox
 from leveret.broker.queue.arguments import locked
 from leveret.broker.queue.consumers.allotments import batch_limit, within_limit
 from leveret.broker.queue.consumers.consumer import ChannelRecord
@@ -48,21 +49,7 @@ from leveret.broker.queue.expiry import MessageExpiry, UnusedTimer, expired_at
 from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.limits.delivery_counts import DELIVERY_LIMIT, counts_of
 from leveret.broker.queue.limits.overflow import Overflow, overflow_of
-from leveret.broker.queue.mailbox import (
-    ANSWERS_OF_A_DELETED,
-    INFO_LEVEL,
-    LEVELS,
-    OWNER_LEVEL,
-    SEE_ALL_MESSAGES,
-    CheckReturned,
-    CloseAccounts,
-    Continue,
-    DropExpired,
-    Finish,
-    MaybeExpire,
-    RetryLetters,
-    SendLetters,
-)
+from leveret.broker.queue.numbered import NumberedPublishes
 from leveret.broker.queue.publishers import Publishers
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.requeueing import Requeueing
@@ -76,13 +63,6 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.registry import QueueEntry
 
-_CONTINUE: Final = Continue()
-_DROP_EXPIRED: Final = DropExpired()
-_FINISH: Final = Finish()
-_CHECK_RETURNED: Final = CheckReturned()
-_MAYBE_EXPIRE: Final = MaybeExpire()
-_CLOSE_ACCOUNTS: Final = CloseAccounts()
-
 
 _PART_COST: Final = 20  # of a part of a run that is taken in by itself, in messages
 
@@ -91,8 +71,8 @@ class AmqQueue(GenServer):
     """One queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
     __slots__ = ("_backing", "_consumers", "_continues", "_dispatch", "_entry", "_expiry", "_head_bytes",
-        "_is_deleted", "_letters", "_messages_left", "_notices", "_overflow", "_publishers", "_ready",
-        "_requeueing", "_returning", "_unused_timer", "_waiting_calls")  # fmt: skip
+        "_is_deleted", "_letters", "_messages_left", "_notices", "_numbered", "_overflow", "_publishers",
+        "_ready", "_requeueing", "_returning", "_unused_timer", "_waiting_calls")  # fmt: skip
 
     # Differs from RabbitMQ: acks do not overtake publishes unless other mail has to be sorted.
     unsorted = frozenset({mail.Publish, mail.Ack})
@@ -105,6 +85,7 @@ class AmqQueue(GenServer):
         self._ready = self._backing.attach(self.ref)
         self._consumers: Consumers | None = None
         self._publishers: Publishers | None = None
+        self._numbered = NumberedPublishes(self, entry, self._backing)
         self._expiry = MessageExpiry(recovered=bool(self._ready))
         self._unused_timer: UnusedTimer | None = None
         self._continues = self._is_deleted = False
@@ -126,7 +107,7 @@ class AmqQueue(GenServer):
             self.post(channel, QueueUp(entry))
         if entry.auto_delete and entry.was_consumed:
             self._returning = ReturningChannels(watchers, self.monitor, self.demonitor)
-            self.post(self.ref, _CHECK_RETURNED)
+            self.post(self.ref, mailbox.CHECK_RETURNED)
 
     def _apply_settings(self) -> None:
         """Apply the arguments and policies in effect; a queue mode without its policy stays, as in RabbitMQ."""
@@ -139,7 +120,7 @@ class AmqQueue(GenServer):
             self._unused_timer.cancel()
             self._unused_timer = None
         if settings.expires_ms is not None:
-            start = partial(self.start_bulk_timer, message=_MAYBE_EXPIRE)
+            start = partial(self.start_bulk_timer, message=mailbox.MAYBE_EXPIRE)
             self._unused_timer = UnusedTimer(settings.expires_ms, self.runtime.clock, start)
         self._overflow = overflow_of(settings, self._backing, self._entry.durable)
         apply_retention(self._entry)
@@ -156,10 +137,10 @@ class AmqQueue(GenServer):
         """Return RabbitMQ's priorities, except for ``Requeue``."""
         kind = type(message)
         if kind is Request:
-            return INFO_LEVEL if type(message.payload) is mail.Info else 0
+            return mailbox.INFO_LEVEL if type(message.payload) is mail.Info else 0
         if kind is Down:
-            return OWNER_LEVEL if message.ref is self._entry.exclusive else 0
-        return LEVELS.get(kind, 0)
+            return mailbox.OWNER_LEVEL if message.ref is self._entry.exclusive else 0
+        return mailbox.LEVELS.get(kind, 0)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Handle the mails in ``CASTS``; a GenServer handles the others."""
@@ -174,8 +155,8 @@ class AmqQueue(GenServer):
         if handle is None:
             return super().handle_call(request, None)
         if self._is_deleted:
-            return ANSWERS_OF_A_DELETED.get(type(request), self._entry.missing())
-        must_wait = self._requeueing is not None and type(request) in SEE_ALL_MESSAGES
+            return mailbox.ANSWERS_OF_A_DELETED.get(type(request), self._entry.missing())
+        must_wait = self._requeueing is not None and type(request) in mailbox.SEE_ALL_MESSAGES
         answer = NOREPLY if must_wait else handle(self, request)
         if answer is NOREPLY:
             assert isinstance(frm, From), "an inline call cannot wait"
@@ -195,32 +176,36 @@ class AmqQueue(GenServer):
         if self._unused_timer is not None:
             self._unused_timer.used()
 
-    def _maybe_expire(self, _: MaybeExpire) -> None:
+    def _maybe_expire(self, _: mailbox.MaybeExpire) -> None:
         timer = self._unused_timer
         if timer is not None and timer.fired(has_consumers=bool(self._consumer_count())):
             self._delete()
 
     # Publishing.
 
-    def _publish(self, publish: mail.Publish, is_admitted: bool = False) -> None:
+    def take_in(self, publish: mail.Publish, is_admitted: bool = False) -> tuple[int, int] | None:
+        """Take a run in; see ``NumberedQueue``. One of producers comes back without their numbers, in parts."""
         consumers, overflow = self._consumers, self._overflow
+        if publish.numbered is not None and not self._is_deleted:
+            self._numbered.publish(publish, overflow is not None and overflow.takes_parts)
+            return None
         if (
             self._is_deleted or (overflow is not None and overflow.takes_parts)
         ) and not is_admitted:
-            self._publish_or_refuse(publish)
-            return
+            return self._take_in_or_refuse(publish)
         self.charge(len(publish.messages))
         publishers = self._publishers
         if publishers is None:
-            publishers = self._publishers = self._new_publishers()
+            publishers = self.open_publishers()
         nothing_waits = not self._ready and not self._requeueing
         if (
             nothing_waits
             and consumers is not None
             and consumers.active == 1
-            and self._dispatch.straight_whole(publish, publishers, consumers.only())
+            and (base := self._dispatch.straight_whole(publish, publishers, consumers.only()))
+            is not None
         ):
-            return
+            return base, 0 if base >= 0 else len(publish.messages)
         messages, count = publish.messages, len(publish.messages)
         persistent = publish.persistent and self._entry.durable
         size_bytes = sum([each[2] for each in publish.publishers])
@@ -234,6 +219,7 @@ class AmqQueue(GenServer):
                 publish, consumers, limit, persistent, expiries
             )
         unsafe_from = count if safe else 0
+        rows_from = 0 if base >= 0 else taken
         if taken < count:
             self._head_bytes = max(self._ready and self._head_bytes, publish.head_bytes // count)
             first, safe = self._backing.publish(
@@ -252,33 +238,39 @@ class AmqQueue(GenServer):
             self._continue()
         elif self._ready:
             self._go_on()
+        return base, rows_from
 
-    def _publish_or_refuse(self, publish: mail.Publish) -> None:
+    def _take_in_or_refuse(self, publish: mail.Publish) -> tuple[int, int] | None:
         """Take in the messages that fit into a queue that refuses others; a deleted one confirms all."""
-        publishers = self._publishers or self._new_publishers()
+        publishers = self.open_publishers()
         if self._is_deleted:
             publishers.confirm_all(publish)
-            return
-        self._publishers = publishers
+            return None
         self.charge(len(publish.messages))
         assert self._overflow is not None
+        place = None
         for part in self._overflow.admitted(publish, publishers, self._dead_letters()):
-            self._publish(part, is_admitted=True)
+            place = self.take_in(part, is_admitted=True)
             self.charge(_PART_COST)
+        return place
 
     def _became_safe(self, confirmed: Confirmed) -> None:
         if self._publishers is not None:
             self._publishers.confirm(confirmed.runs)
+        self._numbered.became_safe(confirmed.runs)
 
     def _refused(self, refused: Refused) -> None:
         if self._publishers is not None:
             self._publishers.confirm(refused.runs, ok=False)
+        self._numbered.refused(refused.runs)
 
-    def _new_publishers(self) -> Publishers:
-        look_in = partial(self.start_bulk_timer, message=_CLOSE_ACCOUNTS)
-        return Publishers(self.runtime, self.ref, look_in)
+    def open_publishers(self) -> Publishers:
+        if self._publishers is None:
+            look_in = partial(self.start_bulk_timer, message=mailbox.CLOSE_ACCOUNTS)
+            self._publishers = Publishers(self.runtime, self.ref, look_in)
+        return self._publishers
 
-    def _close_accounts(self, _: CloseAccounts) -> None:
+    def _close_accounts(self, _: mailbox.CloseAccounts) -> None:
         """Close the accounts of channels that publish no more."""
         if self._publishers is not None and not self._publishers.close_idle():
             self._publishers = None
@@ -295,9 +287,9 @@ class AmqQueue(GenServer):
     def _continue(self) -> None:
         if not self._continues:
             self._continues = True
-            self.runtime.again(self.ref, _CONTINUE)
+            self.runtime.again(self.ref, mailbox.CONTINUE)
 
-    def _continued(self, _: Continue) -> None:
+    def _continued(self, _: mailbox.Continue) -> None:
         self._continues = False
         if self._is_deleted:
             return
@@ -461,14 +453,14 @@ class AmqQueue(GenServer):
 
     # Expiry.
 
-    def _head_expired(self, _: DropExpired) -> None:
+    def _head_expired(self, _: mailbox.DropExpired) -> None:
         self._expiry.fired()
         self._go_on()
 
     def _drop_expired(self) -> bool:
         """Drop or dead-letter expired messages from the head; return whether those were all."""
         now_ms, letters = int(self.runtime.clock.wall_s() * 1000), self._dead_letters()
-        start = partial(self.start_bulk_timer, message=_DROP_EXPIRED)
+        start = partial(self.start_bulk_timer, message=mailbox.DROP_EXPIRED)
         dropped = self._expiry.drop_expired(self._backing, letters, now_ms, start, self._entry)
         self._ready -= dropped.count
         if letters is not None or dropped.count:  # damaged messages are gone as well
@@ -531,7 +523,7 @@ class AmqQueue(GenServer):
             self._returning.forget(channel)
             self._check_returned()
 
-    def _check_returned(self, _: CheckReturned | None = None) -> None:
+    def _check_returned(self, _: mailbox.CheckReturned | None = None) -> None:
         if not self._returning and not self._consumer_count():
             self._delete()
 
@@ -621,7 +613,8 @@ class AmqQueue(GenServer):
 
     def _info(self, info: mail.Info) -> dict[str, Any]:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
-        return figures_of(self._entry, self._consumers, self._backing, info.items)
+        producers = self._numbered.count()
+        return figures_of(self._entry, self._consumers, self._backing, producers, info.items)
 
     # The end.
 
@@ -645,11 +638,11 @@ class AmqQueue(GenServer):
         self._backing.delete_and_terminate()
         self._entry.deleted()
         self._answer_waiting()
-        self.runtime.again(self.ref, _FINISH)
+        self.runtime.again(self.ref, mailbox.FINISH)
 
-    def _finish(self, _: Finish) -> None:
+    def _finish(self, _: mailbox.Finish) -> None:
         if self._notices.post_some():
-            self.runtime.again(self.ref, _FINISH)
+            self.runtime.again(self.ref, mailbox.FINISH)
         else:
             self.stop()
 
@@ -660,27 +653,27 @@ class AmqQueue(GenServer):
             for channel in self._entry.crashed():
                 self.post(channel, QueueFailed(self._entry))
 
-    CASTS: ClassVar[dict[type, Callable[..., None]]] = {
-        mail.Publish: _publish,
+    CASTS: ClassVar[dict[type, Callable[..., object]]] = {
+        mail.Publish: take_in,
         mail.Ack: _ack,
         mail.Reject: _reject,
         mail.Requeue: _requeue,
         mail.Resume: _resume,
-        Continue: _continued,
+        mailbox.Continue: _continued,
         FetchReady: _fetch_ready,
         Confirmed: _became_safe,
         Refused: _refused,
-        Finish: _finish,
-        CheckReturned: _check_returned,
+        mailbox.Finish: _finish,
+        mailbox.CheckReturned: _check_returned,
         mail.PolicyChanged: _policy_changed,
         Down: _down,
-        DropExpired: _head_expired,
-        MaybeExpire: _maybe_expire,
-        CloseAccounts: _close_accounts,
+        mailbox.DropExpired: _head_expired,
+        mailbox.MaybeExpire: _maybe_expire,
+        mailbox.CloseAccounts: _close_accounts,
         mail.Confirm: _handle_letter_mail,
         mail.QueueDeleted: _handle_letter_mail,
-        SendLetters: _handle_letter_mail,
-        RetryLetters: _handle_letter_mail,
+        mailbox.SendLetters: _handle_letter_mail,
+        mailbox.RetryLetters: _handle_letter_mail,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
         mail.Consume: _consume,
@@ -691,6 +684,8 @@ class AmqQueue(GenServer):
         mail.Purge: _purge,
         mail.Delete: _delete_if,
         mail.Info: _info,
+        mail.ListProducers: lambda self, _: self._numbered.listed(),
+        mail.ForgetProducer: lambda self, asked: self._numbered.forget(asked.producer),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from leveret.broker.queue.producers import ENTRY_BYTES
 from leveret.broker.queue.retention import figures_of_archive
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def figures_of(
     entry: QueueEntry,
     consumers: Consumers | None,
     backing: QueueOperations,
+    producers: int,
     items: Sequence[str],
 ) -> dict[str, Any]:
     """Return the figures with these names, or all; ``consumers`` is None when there never were any."""
@@ -38,9 +40,11 @@ def figures_of(
         "exclusive_consumer": consumers is not None and consumers.exclusive is not None,
         **_named("exclusive", consumers.exclusive if consumers is not None else None),
         **_named("single_active", consumers.single_active if consumers is not None else None),
+        "producers": producers,
         **backing.info(),
         **figures_of_archive(entry),
     }
+    figures["memory"] = figures.get("memory", 0) + producers * ENTRY_BYTES
     capacity = consumers.capacity.now() if consumers is not None and count else 0
     figures["consumer_capacity"] = figures["consumer_utilisation"] = capacity
     return {name: figures[name] for name in items or figures if name in figures}

@@ -47,6 +47,13 @@ class CheckReturned:
     """To itself, after a restart: delete an auto-delete queue to which no consumer can return."""
 
 
+CONTINUE: Final = Continue()
+DROP_EXPIRED: Final = DropExpired()
+FINISH: Final = Finish()
+CHECK_RETURNED: Final = CheckReturned()
+MAYBE_EXPIRE: Final = MaybeExpire()
+CLOSE_ACCOUNTS: Final = CloseAccounts()
+
 LEVELS: Final[dict[type, int]] = {
     MaybeExpire: 8,
     DropExpired: 8,

@@ -74,6 +74,7 @@ class Surroundings(Protocol):
     """A queue's vhost, as the queue itself knows it: where its dead letters go, and who is told of them."""
 
     topology: Topology[QueueEntry]
+    producer_limits: tuple[int, int]
 
     @property
     def store(self) -> StoreHolder: ...

@@ -45,6 +45,7 @@ from leveret.broker.vhost.policies import (
 )
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
+from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
@@ -94,6 +95,7 @@ class VHost:
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
+        producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
         quorum_queues: how many it has.
         persisting_queues: how many keep also transient messages on the disk; publishers to a vhost without one need
             not look for them.
@@ -125,6 +127,7 @@ class VHost:
         self.limits: dict[str, int] = {}
         self.quorum_queues = self.persisting_queues = 0
         self.default_queue_type = ""
+        self.producer_limits = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
         self.is_closing = False
         self.firehose: Firehose | None = None
         self.reply_addresses: ReplyAddresses | None = None

@@ -18,7 +18,9 @@ from typing import Any, Final
 from leveret.core.files import File, Files
 from leveret.msg_store.format.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
 
-VERSION: Final = 1
+VERSION: Final = (
+    2  # 2: producers, in journal and index; a store of format 1 is upgraded when it is opened
+)
 FORMAT: Final = "FORMAT"
 LOCK: Final = "lock"
 SEGMENT_NAME: Final = "%08x.rdq"
@@ -74,9 +76,16 @@ class StoreFolder(StorePaths):
                 write_format(files, path, new_uuid(), now_ms())
             self.uuid = read_format(files, path)
             self._drop_drafts()
+            self._upgrade()
         except BaseException:
             self._lock.close()
             raise
+
+    def _upgrade(self) -> None:
+        """Raise an older format to the present one, so that an older version refuses the store."""
+        fields = _fields(self.files, self.path)
+        if int(fields[_KEYS[0]]) < VERSION:
+            write_format(self.files, self.path, self.uuid, int(fields[_KEYS[2]]))
 
     def _locked(self) -> File:
         file = self.files.open_lock(self.path / LOCK)
@@ -120,14 +129,18 @@ class StoreFolder(StorePaths):
 def read_format(files: Files, path: Path) -> bytes:
     """Return the uuid in a store's FORMAT; ``FormatTooNew`` or ``FormatLost`` if it has none to read."""
     try:
-        text = files.read(path / FORMAT).decode("ascii")
-        fields = dict(line.split(" ", 1) for line in text.splitlines())
+        fields = _fields(files, path)
         version, uuid = int(fields[_KEYS[0]]), bytes.fromhex(fields[_KEYS[1]])
     except (ValueError, KeyError) as error:
         raise FormatLost(f"{path / FORMAT} is damaged: {error}") from error
     if version > VERSION:
         raise FormatTooNew(f"{path} has format {version}, known are up to {VERSION}")
     return uuid
+
+
+def _fields(files: Files, path: Path) -> dict[str, str]:
+    text = files.read(path / FORMAT).decode("ascii")
+    return dict(line.split(" ", 1) for line in text.splitlines())
 
 
 def write_format(files: Files, path: Path, uuid: bytes, now_ms: int) -> None:

@@ -18,12 +18,16 @@ type   name    layout
                each other), ``offset:u32``, ``total_len:u32``, ``body_size:u32``, ``expiry_ms:u64``
                (only with flag 8)
 10     ACKS    ``type queue_no:u32 count:u16``, then ``count`` times ``seq:u64``
+12     PSEQ    ``type levels:u8 queue_no:u32 epoch:u64 used_ms:u64 count:u16 id_len:u8``, the producer's
+               id, then ``count`` times the ``seq:u64`` of a row of this frame (or an earlier one), and
+               ``count`` times the sequence ``u64`` that came with it; count 0: the producer is forgotten.
+               The rows are under the numbers ``queue_no`` to ``queue_no + levels - 1``
 =====  ======  ===================================================================================
 
 Flags of PUB and PUBS: 1 persistent, 2 delivered before. ``expiry_ms`` 0 is never.
 
 Reserved: 6, 7, 8 (queues made, deleted, closed; metadata and index have them),
-11 delivery counts, 12 producer sequences, 13 acked but retained. A frame with
+11 delivery counts, 13 acked but retained. A frame with
 one of them was written by a newer version and is refused as a whole.
 """
 
@@ -46,7 +50,8 @@ ACKR: Final = 4
 MOVE: Final = 5
 PUBS: Final = 9
 ACKS: Final = 10
-RESERVED: Final = frozenset({6, 7, 8, 11, 12, 13})
+PSEQ: Final = 12
+RESERVED: Final = frozenset({6, 7, 8, 11, 13})
 
 PERSISTENT: Final = 1
 DELIVERED: Final = 2
@@ -63,6 +68,7 @@ _ACKR: Final = struct.Struct("<BIQQ")
 _MOVE: Final = struct.Struct("<BQIII")
 _PUBS: Final = struct.Struct("<BBIQIHQ")
 _ACKS: Final = struct.Struct("<BIH")
+_PSEQ: Final = struct.Struct("<BBIQQHB")
 _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
@@ -99,6 +105,19 @@ class AckRange:
 
 
 @dataclass(frozen=True, slots=True)
+class ProducerSeqs:
+    """Sequences of one producer, rising, and the rows they came with; without any it is forgotten."""
+
+    queue_no: int
+    levels: int  # numbers under which the queue has its rows, one for each priority
+    producer: bytes
+    epoch: int
+    used_ms: int
+    row_seqs: Sequence[int]
+    seqs: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     """A message's record lies elsewhere now."""
 
@@ -117,7 +136,7 @@ class RedoRecord:
     data: bytes
 
 
-JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move | RedoRecord
+JournalRecord: TypeAlias = Publishes | Acks | AckRange | Move | RedoRecord | ProducerSeqs
 
 
 def encode_redo(file_no: int, offset: int, data: bytes) -> bytes:
@@ -177,6 +196,20 @@ def encode_ack_run(queue_no: int, first: int, last: int) -> bytes:
     if first == last:
         return _ACK.pack(ACK, queue_no, first)
     return _ACKR.pack(ACKR, queue_no, first, last)
+
+
+def encode_producer(record: ProducerSeqs) -> bytes:
+    """Return the record of a producer's sequences, at most ``COUNT_MAX``."""
+    head = _PSEQ.pack(
+        PSEQ,
+        record.levels,
+        record.queue_no,
+        record.epoch,
+        record.used_ms,
+        len(record.seqs),
+        len(record.producer),
+    )
+    return b"".join((head, record.producer, _array("Q", [*record.row_seqs, *record.seqs])))
 
 
 def encode_move(move: Move) -> bytes:
@@ -285,6 +318,17 @@ def _decode_move(payload: bytes, offset: int) -> tuple[Move, int]:
     return Move(msg_no, file_no, at, length), offset + _MOVE.size
 
 
+def _decode_producer(payload: bytes, offset: int) -> tuple[ProducerSeqs, int]:
+    _, levels, queue_no, epoch, used_ms, count, length = _PSEQ.unpack_from(payload, offset)
+    start = offset + _PSEQ.size
+    producer = payload[start : start + length]
+    if len(producer) < length or not length or not levels:
+        raise Corrupt(f"PSEQ with a producer id of {length} bytes in {levels} levels")
+    row_seqs, at = _column(payload, start + length, "Q", count)
+    seqs, at = _column(payload, at, "Q", count)
+    return ProducerSeqs(queue_no, levels, producer, epoch, used_ms, row_seqs, seqs), at
+
+
 _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[JournalRecord, int]]]] = {
     PUB: _decode_pub,
     CARRY: _decode_redo,
@@ -293,4 +337,5 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], tuple[JournalRecord, int]]]] =
     MOVE: _decode_move,
     PUBS: _decode_pubs,
     ACKS: _decode_acks,
+    PSEQ: _decode_producer,
 }

@@ -17,6 +17,10 @@ IndexRow: TypeAlias = tuple[int, int, int, int, int]  # seq, msg_no, body_size, 
 # file_no, offset, total_len, body_size, log_count
 Location: TypeAlias = tuple[int, int, int, int, int]
 
+ProducerRow: TypeAlias = tuple[int, int, int]  # epoch, last sequence, used at (ms since 1970)
+ProducerKey: TypeAlias = tuple[int, bytes]  # queue_no, producer id
+Producers: TypeAlias = dict[int, dict[bytes, ProducerRow]]  # by queue_no and producer id
+
 SEQ_END: Final = 1 << 64  # above all seqs
 
 
@@ -74,6 +78,7 @@ class Batch:
     files: Mapping[int, FileRow | None] = field(default_factory=dict)
     queues: Iterable[tuple[int, QueueTerms | None]] = ()
     checkpoint: Checkpoint | None = None
+    producers: Mapping[ProducerKey, ProducerRow | None] = field(default_factory=dict)
 
 
 class Index(Protocol):
@@ -96,6 +101,9 @@ class Index(Protocol):
 
     def queues(self) -> dict[int, QueueTerms]: ...
     def files(self) -> dict[int, FileRow]: ...
+
+    def producers(self) -> Producers:
+        """Return the producers of all queues."""
 
     def checkpoint(self) -> Checkpoint | None:
         """Return how far the index goes; None if it is new."""

@@ -7,6 +7,7 @@
     loc     msg_no:u64                 file:u32 offset:u32 total_len:u32 body_size:u32 log_count:u32
     files   file_no:u32                valid_bytes:u64 size_bytes:u64
     queues  queue_no:u32               next_seq:u64 next_deliver:u64 messages:u64 size_bytes:u64 clean:u8
+    producers  queue_no:u32 id:1-255     epoch:u64 seq:u64 used_ms:u64
     meta    text                       ``version``, ``uuid``, ``checkpoint``; with a crc32 in front
 
 One thread writes, with a sync at the end of each transaction; any thread reads, a short transaction
@@ -50,6 +51,7 @@ from leveret.msg_store.format.rows import (
     IndexMissing,
     IndexRow,
     Location,
+    Producers,
     QueueTerms,
 )
 from leveret.msg_store.index.lmdb_errors import check_addresses, grow, open_lmdb, store_errors, sync
@@ -72,6 +74,7 @@ _LOC: Final = struct.Struct("<IIIII")
 _NO_KEY: Final = struct.Struct(">I")
 _FILE: Final = struct.Struct("<QQ")
 _QUEUE: Final = struct.Struct("<QQQQB")
+_PRODUCER: Final = struct.Struct("<QQQ")
 _CHECKPOINT: Final = struct.Struct("<QQIIB")
 _CRC: Final = struct.Struct("<I")
 _SEQ_END: Final = 1 << 64
@@ -114,12 +117,20 @@ class LmdbIndex:
                 tables = (b"qidx", b"loc", b"files", b"queues", b"meta")
                 opened = [self._env.open_db(name) for name in tables]
                 self._qidx, self._loc, self._files, self._queues, self._meta = opened
+                self._producers = self._open_producers()
                 if not is_readonly:
                     self._readers.check()
                 self._check(uuid)
         except BaseException:
             self._env.close()
             raise
+
+    def _open_producers(self) -> Any:
+        """Return the table; None in an index of format 1 that is only read."""
+        try:
+            return self._env.open_db(b"producers", create=not self._is_readonly)
+        except lmdb.NotFoundError:
+            return None
 
     def _check_length(self) -> None:
         info, page_bytes = self._env.info(), self._env.stat()["psize"]
@@ -239,6 +250,15 @@ class LmdbIndex:
             items = transaction.cursor()
             return {_NO_KEY.unpack(k)[0]: FileRow(*_FILE.unpack(v)) for k, v in items}
 
+    def producers(self) -> Producers:
+        found: Producers = {}
+        if self._producers is not None:
+            with self._read(self._producers) as transaction:
+                for key, value in transaction.cursor():
+                    queue_no, producer = _NO_KEY.unpack_from(key)[0], key[_NO_KEY.size :]
+                    found.setdefault(queue_no, {})[producer] = _PRODUCER.unpack(value)
+        return found
+
     def checkpoint(self) -> Checkpoint | None:
         """Return the last checkpoint; None if the index is new."""
         with self._lock, store_errors():
@@ -286,6 +306,7 @@ class LmdbIndex:
         self._put_small(transaction, batch)
 
     def _put_small(self, transaction: Any, batch: Batch) -> None:
+        gone_queues: list[bytes] = []
         for table, layout, items in (
             (self._files, _FILE, batch.files.items()),
             (self._queues, _QUEUE, batch.queues),
@@ -294,8 +315,20 @@ class LmdbIndex:
                 key = _NO_KEY.pack(number)
                 if fields is None:
                     transaction.delete(key, db=table)
+                    if table is self._queues:
+                        gone_queues.append(key)
                 else:
                     transaction.put(key, layout.pack(*fields), db=table)
+        for (queue_no, producer), row in batch.producers.items():
+            key = _NO_KEY.pack(queue_no) + producer
+            if row is None:
+                transaction.delete(key, db=self._producers)
+            else:
+                transaction.put(key, _PRODUCER.pack(*row), db=self._producers)
+        with transaction.cursor(db=self._producers) as cursor:
+            for prefix in gone_queues:
+                while cursor.set_range(prefix) and cursor.key().startswith(prefix):
+                    cursor.delete()
         if batch.checkpoint is not None:
             value = _sealed(_CHECKPOINT.pack(*batch.checkpoint))
             transaction.put(b"checkpoint", value, db=self._meta)
@@ -340,7 +373,8 @@ class LmdbIndex:
     @property
     def live_bytes(self) -> int:
         """The pages in use now; the others are free."""
-        tables = (self._qidx, self._loc, self._files, self._queues, self._meta)
+        known = (self._qidx, self._loc, self._files, self._queues, self._producers, self._meta)
+        tables = [table for table in known if table is not None]
         with store_errors(), self._env.begin() as transaction:
             stats = [self._env.stat(), *(transaction.stat(table) for table in tables)]
         kinds = ("branch_pages", "leaf_pages", "overflow_pages")

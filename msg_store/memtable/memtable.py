@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexRow, Location, QueueTerms
+from leveret.msg_store.format.rows import (
+    Batch,
+    Checkpoint,
+    FileRow,
+    IndexRow,
+    Location,
+    ProducerKey,
+    ProducerRow,
+    QueueTerms,
+)
 from leveret.msg_store.memtable.seq_set import SeqSet, span_of
 
 
@@ -41,6 +50,7 @@ class Memtable:
         changed: messages from below with another place or count; None: gone. Added by ``change``.
         queues: terms that have changed, as of its newest change; None: the queue is forgotten.
         files, checkpoint: captured when it was frozen.
+        producers: whose last sequence has changed; None: forgotten.
         owed: segments to be synced before it may be in the index.
     """
 
@@ -52,6 +62,7 @@ class Memtable:
         self.changed: dict[int, Location | None] = {}
         self._inserted_span = self._changed_span = _NOTHING
         self.row_count = 0  # rows and acked together
+        self.producers: dict[ProducerKey, ProducerRow | None] = {}
         self.queues: dict[int, LiveTerms | None] = {}
         self.files: dict[int, FileRow | None] = {}
         self.checkpoint: Checkpoint | None = None
@@ -89,16 +100,18 @@ class Memtable:
     @property
     def weight(self) -> int:
         """How many rows a checkpoint will have to write, about."""
-        return self.row_count + len(self.changed)
+        return self.row_count + len(self.changed) + len(self.producers)
 
     @property
     def is_empty(self) -> bool:
-        return not (self.weight or self.inserted or self.queues)
+        return not (self.weight or self.inserted or self.queues or self.producers)
 
     def batch(self) -> Batch:
         """Return it as a transaction; once frozen, from any thread."""
         places, terms = _Items(self.inserted, self.changed), _Terms(self.queues)
-        return Batch(self.rows, self.acked, places, self.files, terms, self.checkpoint)
+        return Batch(
+            self.rows, self.acked, places, self.files, terms, self.checkpoint, self.producers
+        )
 
     def rows_between(
         self, queue_no: int, low: int, high: int, limit: int, gone: Sequence[SeqSet]

@@ -42,7 +42,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from leveret.msg_store.format.kernel import total
-from leveret.msg_store.format.rows import Checkpoint, FileRow, IndexRow, Location, QueueTerms
+from leveret.msg_store.format.rows import (
+    Checkpoint,
+    FileRow,
+    IndexRow,
+    Location,
+    ProducerRow,
+    QueueTerms,
+)
 from leveret.msg_store.memtable.file_states import FileStates
 from leveret.msg_store.memtable.memtable import LiveTerms, Memtable, newest_table
 from leveret.msg_store.memtable.read_view import ReadView
@@ -279,6 +286,8 @@ class Memtables:
             self.leaving.discard(queue_no)
             terms.pop(queue_no, None)
             frozen.queues[queue_no] = None
+            for key in [each for each in frozen.producers if each[0] == queue_no]:
+                del frozen.producers[key]
         self.frozen.append(frozen)
         self.active = Memtable(frozen.number + 1)
         for read_view in self._read_views:
@@ -290,6 +299,10 @@ class Memtables:
         assert self.frozen[0] is memtable, "memtables are committed in their order"
         del self.frozen[0]
         self.committed = memtable.number
+
+    def produced(self, queue_no: int, producer: bytes, row: ProducerRow | None) -> None:
+        """Note the last sequence of a producer; None: it is forgotten."""
+        self.active.producers[queue_no, producer] = row
 
     # Queues.
 

@@ -174,7 +174,14 @@ class _Salvage:
             self._out.rows += terms.messages
         # Behind the first record there is: a journal that begins must not look as if it had all.
         point = Checkpoint(FIRST_LSN + 1, FIRST_FILE, self._identity.boot_epoch, self._file_no + 1)
-        index.write(Batch(files=self._states, queues=queues.items(), checkpoint=point))
+        producers = {
+            (queue_no, producer): row
+            for queue_no, known in self._old.recovered.producers.items()
+            for producer, row in known.items()
+        }
+        index.write(
+            Batch(files=self._states, queues=queues.items(), checkpoint=point, producers=producers)
+        )
 
     def _location_batches(self) -> Iterator[Batch]:
         locations = self._locations

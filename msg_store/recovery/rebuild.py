@@ -6,6 +6,11 @@ numbers, so order is that of routing, and only journals that are left know expir
 with its priority, which its properties have (``record.row_number``). The caller deletes queues that do
 not exist any more.
 
+A producer's last sequence is the highest, in the highest epoch, that a message in a segment has in its headers, also
+of messages that were acked (``amqp/producer_headers``). Those of messages that the collector has removed, or that
+only the archive keeps, are not known any more: duplicates of them are taken in. Journals that are left are not asked:
+a sequence whose message cannot be read would keep the producer from sending it again.
+
 A segment that the archive keeps although its messages are settled is left out, if that was noted beside it
 (``archive.segment_shares``): a lost index must not deliver a day's settled messages once more.
 
@@ -20,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from leveret.amqp.producer_headers import producer_in
 from leveret.msg_store.archive.segment_shares import load_shares
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import MOVED
@@ -32,8 +38,16 @@ from leveret.msg_store.format.journal_records import (
     JournalRecord,
     Publishes,
 )
-from leveret.msg_store.format.record import row_number, unpack_meta
-from leveret.msg_store.format.rows import Batch, FileRow, Index, IndexRow, Location, QueueTerms
+from leveret.msg_store.format.record import queue_no_of, row_number, unpack_meta
+from leveret.msg_store.format.rows import (
+    Batch,
+    FileRow,
+    Index,
+    IndexRow,
+    Location,
+    Producers,
+    QueueTerms,
+)
 from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.reading.verify import Segment
 
@@ -102,6 +116,7 @@ class Rebuild:
         self._memory = memory
         self._trusted = trusted
         self._valid_bytes: dict[int, int] = {}
+        self.producers: Producers = {}
 
     def run(self) -> None:
         """Read all segments and write all but the checkpoint."""
@@ -138,12 +153,22 @@ class Rebuild:
                 meta = unpack_meta(record.meta)
             except Corrupt:
                 continue
+            self._note_producer(meta.head, meta.queue_nos, record.ts_ms)
             queue_nos = [row_number(no, meta.head) for no in meta.queue_nos]
             gone = self._memory.gone
             left = tuple(no for no in queue_nos if (no, record.msg_no) not in gone)
             if left:
                 location = (file_no, offset, record.total_len, len(record.body), len(left))
                 yield record.msg_no, location, left
+
+    def _note_producer(self, head: bytes, route_nos: Iterable[int], used_ms: int) -> None:
+        sent = producer_in(head)
+        if sent is None:
+            return
+        producer, epoch, seq = sent
+        for route_no in route_nos:
+            known = self.producers.setdefault(queue_no_of(route_no), {})
+            known[producer] = max(known.get(producer, (0, 0, 0)), (epoch, seq, used_ms))
 
     def _write(self, piece: list[Found]) -> None:
         if not piece:

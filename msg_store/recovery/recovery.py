@@ -21,7 +21,8 @@ does it again, with the same outcome:
    **lost**: the report names it. Rows of the index were checked by an earlier start, or were durable
    when they got there, so they are read only if a whole segment is missing.
 4. Sync the files that were open at the crash: the bytes that were just read may be in memory only.
-5. Begin a new journal file. Its first frame acks the dropped and lost rows and names a new durable
+5. Begin a new journal file. Its first frame acks the dropped and lost rows, takes back the sequences of producers
+   that came with dropped rows, and names a new durable
    position, so no row is judged twice. Old files are never appended to.
 6. Write a checkpoint. Then remove segments without rows, unless there was damage, or queues are archived: then the
    collector decides about them (``archive``).
@@ -59,7 +60,7 @@ from leveret.msg_store.format.file_header import (
 )
 from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
-from leveret.msg_store.format.journal_records import encode_acks
+from leveret.msg_store.format.journal_records import ProducerSeqs, encode_acks, encode_producer
 from leveret.msg_store.format.rows import (
     Checkpoint,
     FileRow,
@@ -67,6 +68,9 @@ from leveret.msg_store.format.rows import (
     IndexDamaged,
     IndexFiles,
     IndexFull,
+    ProducerKey,
+    ProducerRow,
+    Producers,
     QueueTerms,
 )
 from leveret.msg_store.index import lmdb_index
@@ -188,6 +192,8 @@ class Recovery:
         last_rdq = max(self._folder.rdq_nos(), default=0)
         self._numbers = last_rdq, max(self._folder.journal_nos(), default=0)
         self._msg_no_seen = self._file_no_seen = 0
+        self._producers: Producers = {}
+        self._rolled_back: dict[ProducerKey, ProducerRow | None] = {}
 
     def run(self) -> Opened:
         return self._twice(self._run)
@@ -272,6 +278,7 @@ class Recovery:
             self._report,
             self._scan.files,
             self._scan.records,
+            self._producers,
         )
 
     def _is_clean(self, point: Checkpoint | None) -> bool:
@@ -330,6 +337,7 @@ class Recovery:
         missing = {no for no, row in indexed.items() if row.valid_bytes and no not in on_disk}
         if missing:
             checked.check_index(missing)
+        self._producers, self._rolled_back = replay.producers, replay.rolled_back
         self._measure(memtables)
         self._find_ends(memtables, indexed, replay)
         return memtables, queues
@@ -348,6 +356,7 @@ class Recovery:
         rebuild = Rebuild(self._folder, self._index, memory, self._trusted)
         rebuild.run()
         self._msg_no_seen = rebuild.msg_no_seen
+        self._producers = rebuild.producers
         self._check_epoch(0)
         memtables = Memtables(self._holds.locations, rebuild.files, rebuild.terms())
         for state in memtables.files.values():
@@ -356,6 +365,9 @@ class Recovery:
             memtables.files.remove(file_no)  # it was another store's
         memtables.files.dirty.update(rebuild.files)
         memtables.write_all_terms()
+        for queue_no, producers in rebuild.producers.items():
+            for producer, row in producers.items():
+                memtables.produced(queue_no, producer, row)
         return memtables, rebuild.terms()
 
     def _measure(self, memtables: Memtables) -> None:
@@ -432,7 +444,8 @@ class Recovery:
         journal_no = max(journal_no + 1, self._point.first_journal)
         frames = Journal(identity, journal_no, next_lsn, where.journal_file_bytes)
         durable = DurablePosition(next_lsn, *rdq.reached)
-        job = frames.job(self._acks_of_dropped(), durable, self._where.now_ms())
+        records = [*self._acks_of_dropped(), *self._sequences_taken_back()]
+        job = frames.job(records, durable, self._where.now_ms())
         for _ in self._journal_log.run(job):
             pass
         durable, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), identity.boot_epoch
@@ -460,6 +473,15 @@ class Recovery:
         for queue_no, seq, _, _ in self._report.dropped + self._report.lost:
             seqs.setdefault(queue_no, []).append(seq)
         return [ack for no, each in seqs.items() for ack in encode_acks(no, sorted(each))]
+
+    def _sequences_taken_back(self) -> list[bytes]:
+        made = []
+        for (queue_no, producer), row in self._rolled_back.items():
+            epoch, seq, used_ms = row or (0, 0, 0)
+            seqs = () if row is None else (seq,)
+            record = ProducerSeqs(queue_no, 1, producer, epoch, used_ms, (0,) * len(seqs), seqs)
+            made.append(encode_producer(record))
+        return made
 
     def _remove_segments(self, memtables: Memtables, archive: Archive) -> None:
         report = self._report

@@ -7,6 +7,10 @@ names may be in the index only; then it is read there.
 After damage, parts of the log may be missing or repeated, without harm to the rest: a publish of a row
 that exists is skipped, as is an ack of a row that does not, and of two locations of a message the one in
 the higher file wins, because the collector copies to higher files.
+
+Sequences of producers go with their rows. A crash may have lost messages of the last frames, whose rows are then
+dropped; ``roll_back`` takes the sequences of these rows and of all later ones of the same producer back. So a producer
+that sends again what was not confirmed finds neither a sequence without its message nor a message without its sequence.
 """
 
 from __future__ import annotations
@@ -16,8 +20,22 @@ from itertools import islice
 from math import inf
 
 from leveret.msg_store.format.journal_frames import DurablePosition, Frame
-from leveret.msg_store.format.journal_records import AckRange, Acks, JournalRecord, Move, Publishes
-from leveret.msg_store.format.rows import Index, IndexRow, Location
+from leveret.msg_store.format.journal_records import (
+    AckRange,
+    Acks,
+    JournalRecord,
+    Move,
+    ProducerSeqs,
+    Publishes,
+)
+from leveret.msg_store.format.rows import (
+    Index,
+    IndexRow,
+    Location,
+    ProducerKey,
+    ProducerRow,
+    Producers,
+)
 from leveret.msg_store.memtable.memtables import ANY_SOURCE, Memtables, Relocation
 
 _PAGE_ROWS = 2_000
@@ -40,10 +58,17 @@ class Replay:
         self._known_queues = set(index.queues())
         self._above_index: float = inf  # the index has no message from this number on
         self._young: list[tuple[int, int, int, int]] = []  # LSN, queue_no, first_seq, count
+        self.producers: Producers = index.producers()
+        self.rolled_back: dict[ProducerKey, ProducerRow | None] = {}
+        # Of frames that were not known to be durable: LSN, record, the row before it.
+        self._young_sequences: list[tuple[int, ProducerSeqs, ProducerRow | None]] = []
 
     def add(self, frame: Frame, records: list[JournalRecord]) -> None:
         self._durable = max(self._durable, frame.durable)
         self._young = [run for run in self._young if run[0] >= self._durable.lsn]
+        if self._young_sequences:
+            durable = self._durable.lsn
+            self._young_sequences = [each for each in self._young_sequences if each[0] >= durable]
         for lsn, record in enumerate(records, frame.first_lsn):
             if lsn < self._from_lsn:
                 continue
@@ -54,6 +79,8 @@ class Replay:
                     self._acked(queue_no, seqs)
                 case AckRange(queue_no, first, last):
                     self._ack_range(queue_no, first, last)
+                case ProducerSeqs():
+                    self._produced(record, lsn)
                 case Move(msg_no, file_no, offset, length):
                     self.moved.add(msg_no)
                     self.file_no_seen = max(self.file_no_seen, file_no)
@@ -74,6 +101,47 @@ class Replay:
             for _, queue_no, first, count in self._young
             for seq in range(first, first + count)
         }
+
+    def _produced(self, record: ProducerSeqs, lsn: int) -> None:
+        before = self.producers.get(record.queue_no, {}).get(record.producer)
+        self._young_sequences.append((lsn, record, before))
+        row = (record.epoch, record.seqs[-1], record.used_ms) if record.seqs else None
+        self._set_producer((record.queue_no, record.producer), row)
+
+    def _set_producer(self, key: ProducerKey, row: ProducerRow | None) -> None:
+        queue_no, producer = key
+        self._memtables.produced(queue_no, producer, row)
+        producers = self.producers.setdefault(queue_no, {})
+        if row is None:
+            producers.pop(producer, None)
+        else:
+            producers[producer] = row
+
+    def roll_back(self, dropped: set[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """Take back the sequences of rows ``(queue_no, seq)`` that were dropped, and of the same producers' later ones.
+
+        Returns:
+            The rows of those later ones, ``(queue_no, seq, msg_no)``: they are to be dropped as well.
+        """
+        also: list[tuple[int, int, int]] = []
+        for _, record, before in self._young_sequences:
+            key = record.queue_no, record.producer
+            first = 0
+            if key not in self.rolled_back:
+                first = _first_dropped(record, dropped)
+                if first < 0:
+                    continue
+                kept = (record.epoch, record.seqs[first - 1], record.used_ms) if first else before
+                self.rolled_back[key] = kept
+                self._set_producer(key, kept)
+            for queue_no in range(record.queue_no, record.queue_no + record.levels):
+                rows = self._memtables.active.rows.get(queue_no, {})
+                also += [
+                    (queue_no, seq, rows[seq][1])
+                    for seq in record.row_seqs[first:]
+                    if seq in rows and (queue_no, seq) not in dropped
+                ]
+        return also
 
     def _publishes(self, run: Publishes, lsn: int) -> None:
         memtables, queue_no, first = self._memtables, run.queue_no, run.first_seq
@@ -153,6 +221,15 @@ class Replay:
                     self._memtables.acked(queue_no, there)
         if present:
             self._memtables.acked(queue_no, present)
+
+
+def _first_dropped(record: ProducerSeqs, dropped: set[tuple[int, int]]) -> int:
+    """Return the position of the first row that was dropped; -1: none was."""
+    queue_nos = range(record.queue_no, record.queue_no + record.levels)
+    for at, seq in enumerate(record.row_seqs):
+        if any((queue_no, seq) in dropped for queue_no in queue_nos):
+            return at
+    return -1
 
 
 def pages(index: Index, queue_no: int, low: int, high: int) -> Iterable[IndexRow]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from leveret.msg_store.format.rows import Checkpoint, Index, QueueTerms
+from leveret.msg_store.format.rows import Checkpoint, Index, Producers, QueueTerms
 from leveret.msg_store.memtable.memtables import Memtables
 
 BadRow: TypeAlias = tuple[int, int, int, str]  # queue_no, seq, msg_no, why
@@ -45,3 +45,4 @@ class Recovered:
     report: RecoveryReport
     journal_files: int  # that were read
     records: int  # that were in them
+    producers: Producers  # of all queues

@@ -17,6 +17,7 @@ from leveret.msg_store.recovery.report import RecoveryReport
 Key: TypeAlias = tuple[int, int]  # queue_no, seq
 
 _LOOKED_UP_AT_ONCE = 2_000
+_BEHIND = "follows a dropped message of its producer"
 
 
 class RowCheck:
@@ -105,6 +106,10 @@ class RowCheck:
                 was_durable = (queue_no, seq) not in young or msg_no in durable
                 (self._report.lost if was_durable else self._report.dropped).append(entry)
                 self._memtables.acked(queue_no, [(seq, msg_no)])
+        dropped = {(queue_no, seq) for queue_no, seq, _, _ in self._report.dropped}
+        for queue_no, seq, msg_no in self._replay.roll_back(dropped) if dropped else ():
+            self._report.dropped.append((queue_no, seq, msg_no, _BEHIND))
+            self._memtables.acked(queue_no, [(seq, msg_no)])
         self._replay.finish()
 
     def _set_aside(self, location: Location) -> None:

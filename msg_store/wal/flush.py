@@ -2,13 +2,14 @@
 
 Rows of a queue become one PUBS record per run of seqs that follow each other and lie in one segment;
 acks one ACKR per run, and so do ranges that are announced. All records of a flush are one frame: inline messages,
-rows, acks, ranges, and last the moves, each of which replaces the place that a row before may have named.
+rows, producer sequences, acks, ranges, and last the moves, each of which replaces the place that a row before may
+have named.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -20,10 +21,12 @@ from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
 from leveret.msg_store.wal.pending import Ack, Holds, PendingQueue, SeqRow, SeqRun, seq_runs
+from leveret.msg_store.wal.producers import QueueSequences, records_of
 
 SLICE_OPS: Final = 2_000
 SLICE_ACKS: Final = 20_000  # some 10 ms of work
 SLICE_BYTES: Final = 1024 * 1024
+_NO_LIMIT: Final = 1 << 62
 
 
 @dataclass(slots=True)
@@ -53,7 +56,27 @@ class FlushBatch:
     items: list[Unwritten] = field(default_factory=list)
     relocations: list[Relocations] = field(default_factory=list)
     ranges: list[QueueRange] = field(default_factory=list)  # to be announced
+    sequences: list[tuple[int, QueueSequences]] = field(default_factory=list)  # by queue_no
     is_of_acks: bool = False  # messages wait, since the disk is full
+
+    def take_whole(
+        self, pending_queues: dict[int, PendingQueue], holds: Holds, queue_nos: Iterable[int]
+    ) -> int:
+        """Take all pending work of some queues, whatever the limits; return how many operations."""
+        ops = 0
+        if self.is_of_acks:
+            return ops
+        for queue_no in queue_nos:
+            pending = pending_queues.pop(queue_no, None)
+            if pending is None:
+                continue
+            if pending.acks:
+                ops += self._take_acks(queue_no, pending, len(pending.acks))
+            if pending.rows:
+                rows, _ = pending.take_rows(len(pending.rows), _NO_LIMIT, holds, self.items)
+                self.rows.append((queue_no, rows))
+                ops += len(rows)
+        return ops
 
     def take(self, pending_queues: dict[int, PendingQueue], holds: Holds) -> int:
         """Take pending work up to the limits of a slice; return how many operations were taken.
@@ -196,6 +219,8 @@ def journal_records(
             made.append(records.encode_publish(queue_no, some[0], places[some[0][1]]))
             continue
         made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
+    for queue_no, sequences in batch.sequences:
+        made += [records.encode_producer(each) for each in records_of(queue_no, sequences)]
     for queue_no, acks in batch.acks:
         made += records.encode_acks(queue_no, [seq for seq, _ in acks])
     for each in batch.ranges:

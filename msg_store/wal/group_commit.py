@@ -71,6 +71,7 @@ from leveret.msg_store.wal.pending import (
     Row,
     SeqRun,
 )
+from leveret.msg_store.wal.producers import PendingSequences, RowSequence
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 LINGER_S: Final = 0.2  # for work that no confirm depends on
@@ -176,6 +177,7 @@ class GroupCommit:
         self._now_ms = now_ms
         self._pending: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
         self._cancelled = CancelledWrites()
+        self._sequences = PendingSequences()
         self._relocations: list[Relocations] = []
         self._unannounced: list[QueueRange] = []
         self._closed_queues: set[int] = set()
@@ -311,6 +313,17 @@ class GroupCommit:
             seqs |= self._flush.batch.acked(queue_no, low)
         return seqs
 
+    def produced(self, queue_no: int, levels: int, sequences: Sequence[RowSequence]) -> None:
+        """Take sequences of producers, in order; each goes with the row that it names, which was issued before.
+
+        ``queue_no`` is the queue's first number; its rows are under so many (``levels``).
+        """
+        self._check()
+        self._sequences.add(queue_no, levels, sequences)
+        self.pending_ops += len(sequences)
+        if self.wake is not None:
+            self.wake()
+
     def queue_down(self, queue_no: int) -> None:
         self._check()
         self.holds.queue_down(queue_no)
@@ -360,6 +373,7 @@ class GroupCommit:
     def delete_queue(self, queue_no: int, then: Callable[[], None] | None = None) -> None:
         """Remove all messages of a queue, and forget the queue when that is durable."""
         self.queue_down(queue_no)
+        self.pending_ops -= self._sequences.drop(queue_no)
         self.ack_range(queue_no, SeqRange(0, SEQ_END), then)
         self.memtables.forget_queue(queue_no)
 
@@ -434,7 +448,12 @@ class GroupCommit:
         assert self._flush is None, "one flush at a time"
         batch = FlushBatch(relocations=self._take_relocations(), is_of_acks=self._is_turn_of_acks)
         self._is_turn_of_acks = False
+        whole = self._sequences.whole() if self._sequences else ()
+        self.pending_ops -= batch.take_whole(self._pending, self.holds, whole)
         self.pending_ops -= batch.take(self._pending, self.holds) + len(self._unannounced)
+        if self._sequences and not batch.is_of_acks:
+            batch.sequences = self._sequences.take(self._pending)
+            self.pending_ops -= sum(len(each.waiting) for _, each in batch.sequences)
         batch.ranges, self._unannounced = list(self._unannounced), []
         self._is_urgent = self._is_urgent and self.pending_ops > 0
         rdq_before, journal_before = self.rdq.place, self.journal.end
@@ -444,7 +463,7 @@ class GroupCommit:
         places = new | late if late else new
         rows = [(no, index_rows(some, places)) for no, some in batch.rows]
         records = journal_records(rows, batch, places, rdq)
-        makes_room = bool(records) and not rows  # acks or moves
+        makes_room = bool(records) and not rows and not batch.sequences  # acks or moves
         journal = self.journal.job(records, self.durable, now_ms, makes_room)
         self._flush = Flush(batch, rows, new, late, rdq, journal, rdq_before, journal_before)
         return self._flush
@@ -487,6 +506,7 @@ class GroupCommit:
         self.error = StoreFailed(f"the message store cannot go on: {cause}")
         self.error.__cause__ = cause
         self._pending.clear()
+        self._sequences.clear()
         self._cancelled.clear()
         self._relocations.clear()
         self._unannounced.clear()
@@ -538,6 +558,9 @@ class GroupCommit:
             self.archive.written(batch.items, flush.new, flush.rdq.parts, self._now_ms())
         if self.holds.counts:
             self.holds.durable(rows or dict.fromkeys(flush.new, 1), flush.new)
+        for queue_no, queue in batch.sequences:
+            for _, producer, epoch, seq, used_ms in queue.waiting:
+                memtables.produced(queue_no, producer, (epoch, seq, used_ms) if seq >= 0 else None)
         for queue_no, acks in batch.acks:
             memtables.acked(queue_no, acks)
         for relocations in batch.relocations:
@@ -551,6 +574,8 @@ class GroupCommit:
         self.holds.put_back(flush.batch.items)
         self._relocations = flush.batch.relocations + self._relocations
         self._unannounced = flush.batch.ranges + self._unannounced
+        leaving = self.memtables.leaving
+        self._sequences.put_back([each for each in flush.batch.sequences if each[0] not in leaving])
         nacked = flush.batch.runs()
         rows, acks = dict(flush.batch.rows), dict(flush.batch.acks)
         for queue_no in rows.keys() | acks.keys():
@@ -563,7 +588,7 @@ class GroupCommit:
                 del self._pending[queue_no]
         self.pending_ops = sum(map(len, self._pending.values()))
         self.pending_ops += sum(len(relocations.copies) for relocations in self._relocations)
-        self.pending_ops += len(self._unannounced)
+        self.pending_ops += len(self._unannounced) + len(self._sequences)
         self.is_short = self._is_urgent = True
         has_acks = any(pending.acks for pending in self._pending.values())
         self._is_turn_of_acks = has_acks and bool(rows)

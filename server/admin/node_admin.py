@@ -113,6 +113,8 @@ class NodeAdmin:
             "list_bindings": vhosts.list_bindings,
             "purge_queue": queues.purge_queue,
             "delete_queue": queues.delete_queue,
+            "list_producers": queues.list_producers,
+            "forget_producer": queues.forget_producer,
             "list_unresponsive_queues": queues.list_unresponsive_queues,
             "list_delayed_messages": self.delayed_messages.list_delayed_messages,
             "cancel_delayed_messages": self.delayed_messages.cancel_delayed_messages,

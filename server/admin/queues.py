@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.errors import NotFound, SoftError
-from leveret.broker.mail import Purge
+from leveret.broker.mail import ForgetProducer, ListProducers, Purge
 from leveret.broker.queue.calls import ask_queue
 from leveret.broker.script import run_in_task
 from leveret.server.admin import rows
@@ -57,6 +58,42 @@ class QueueAdmin:
             raise RefusedError(text, EX_USAGE) from error
         audit("queue deleted vhost=%s queue=%s messages=%s by=%s", vhost, name, count)
         return count
+
+    async def list_producers(self, vhost: str, name: str) -> list[Row]:
+        """Return the producers that a queue knows, the least recently used first."""
+        found: list[tuple[bytes, tuple[int, int, int]]] = await self._ask(
+            vhost, name, ListProducers()
+        )
+        return [
+            {
+                "producer": producer.decode("utf-8", "backslashreplace"),
+                "epoch": epoch,
+                "sequence": sequence,
+                "used": datetime.fromtimestamp(used_ms / 1000, UTC).isoformat(" ", "milliseconds"),
+            }
+            for producer, (epoch, sequence, used_ms) in found
+        ]
+
+    async def forget_producer(self, vhost: str, name: str, producer: str) -> None:
+        """Have a queue forget a producer, named as ``list_producers`` shows it."""
+        found: list[tuple[bytes, Any]] = await self._ask(vhost, name, ListProducers())
+        for known, _ in found:
+            if known.decode("utf-8", "backslashreplace") == producer:
+                await self._ask(vhost, name, ForgetProducer(known))
+                audit(
+                    "producer forgotten vhost=%s queue=%s producer=%s by=%s", vhost, name, producer
+                )
+                return
+        text = f"There is no producer '{producer}' in queue '{name}' of vhost '{vhost}'"
+        raise RefusedError(text, EX_UNAVAILABLE)
+
+    async def _ask(self, vhost: str, name: str, request: object) -> Any:
+        missing = RefusedError(NOT_FOUND, EX_UNAVAILABLE)
+        entry = queue_named(self._node, vhost, name, missing)
+        try:
+            return await run_in_task(self._node.runtime, ask_queue(entry, request))
+        except NotFound as error:
+            raise RefusedError(error.explanation, EX_UNAVAILABLE) from error
 
     async def list_unresponsive_queues(self, vhost: str, queue_timeout_s: float) -> list[Row]:
         """Return the queues that run and do not answer in time."""

@@ -349,6 +349,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "list_queues": _queues,
     "list_unresponsive_queues": _unresponsive,
     "purge_queue": _done,
+    "forget_producer": _done,
     "delete_queue": _delete_queue,
     "cancel_delayed_messages": _cancelled,
     "close_all_connections": _close_all,

@@ -82,7 +82,7 @@ QUEUE_COLUMNS: Final = _words("""name durable auto_delete arguments policy pid o
     messages_ram messages_persistent message_bytes message_bytes_ready message_bytes_unacknowledged message_bytes_ram
     message_bytes_persistent head_message_timestamp disk_reads disk_writes consumers consumer_utilisation
     consumer_capacity memory slave_pids synchronised_slave_pids state type leader members online
-    operator_policy effective_policy_definition messages_paged_out single_active_consumer_pid
+    operator_policy effective_policy_definition messages_paged_out producers single_active_consumer_pid
     single_active_consumer_tag backing_queue_status archive_segments archive_bytes""")
 CONNECTION_COLUMNS: Final = _words("""pid name port host peer_port peer_host ssl ssl_protocol ssl_key_exchange ssl_cipher
     ssl_hash peer_cert_subject peer_cert_issuer peer_cert_validity state channels protocol auth_mechanism user vhost timeout
@@ -401,6 +401,19 @@ _TRAFFIC: Final = (
         "Deleting queue '{name}' on vhost '{vhost}' {conditions}...",
         "-p name",
         options=(Option("if-empty", letter="-e"), Option("if-unused", letter="-u")),
+    ),
+    Command(
+        "list_producers",
+        "producers whose duplicates a queue filters",
+        "Listing producers of queue '{name}' in vhost '{vhost}' ...",
+        "-p name",
+        shown="producer epoch sequence used",
+    ),
+    Command(
+        "forget_producer",
+        "forget a producer of a queue, by its id in list_producers",
+        "Forgetting producer '{producer}' of queue '{name}' in vhost '{vhost}' ...",
+        "-p name producer",
     ),
     Command(
         "list_delayed_messages",

@@ -266,6 +266,8 @@ class Config(BrokerSettings):
             _within("consumer_timeout_ms", self.consumer_timeout_ms, 1, limits.TTL_MS_MAX)
         if self.connections_max is not None:
             _within("connections_max", self.connections_max, 1, 10_000_000)
+        _within("producers_max", self.producers_max, 1, 1_000_000)
+        _within("producer_expiry_s", self.producer_expiry_s, 1, 10 * 365 * 86_400)
         if self.connection_channels_max is not None:
             _within("connection_channels_max", self.connection_channels_max, 1, 65_535)
 

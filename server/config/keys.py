@@ -241,6 +241,8 @@ KEYS: Final = (
         "limits.connections", "connections_max", limit, "connection_max", conf_limit, "connections"
     ),
     Key("limits.channels_per_connection", "connection_channels_max", limit, unit="channels"),
+    Key("producers.max", "producers_max", integer, unit="producers"),
+    Key("producers.expiry_s", "producer_expiry_s", seconds, unit="s"),
     Key(
         "memory.high_watermark",
         "memory_high_watermark",

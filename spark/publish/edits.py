@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from leveret.amqp import producer_headers
 from leveret.amqp.content import mode_of
 from leveret.amqp.errors import ProtocolError
 from leveret.amqp.properties import Properties, decode_properties, encode_properties, with_table
@@ -23,12 +24,9 @@ from leveret.core.limits import SHORTSTR_BYTES_MAX
 from leveret.spark.publish.errors import RowError
 from leveret.spark.publish.identity import Number
 
-PRODUCER_ID: Final = "x-producer-id"
-PRODUCER_EPOCH: Final = "x-producer-epoch"
-PRODUCER_SEQ: Final = "x-producer-seq"
 PERSISTENT: Final = b"\x10\x00\x02"  # delivery-mode 2 alone
 
-_SENDER: Final = frozenset({PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ})
+_SENDER: Final = frozenset({producer_headers.ID, producer_headers.EPOCH, producer_headers.SEQ})
 _SENDER_MARK: Final = b"x-producer-"
 _HEADERS: Final = 0x20  # in the first byte of the flags
 _MESSAGE_ID: Final = 0x80  # in the second
@@ -111,9 +109,9 @@ def _edited(
             raise RowError(f"headers_set sets {name}, which is the sink's: use dedup=producer")
         table[name] = _field(value)
     if number is not None:
-        table[PRODUCER_ID] = ("S", number.producer.encode())
-        table[PRODUCER_EPOCH] = ("l", epoch)
-        table[PRODUCER_SEQ] = ("l", number.sequence)
+        table[producer_headers.ID] = ("S", number.producer.encode())
+        table[producer_headers.EPOCH] = ("l", epoch)
+        table[producer_headers.SEQ] = ("l", number.sequence)
     if table == before and list(table) == list(before):
         return properties
     return with_table(whole, encode_table(table))[12:]

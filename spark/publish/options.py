@@ -148,9 +148,9 @@ def _rules(made: WriteOptions, given: Mapping[str, str]) -> list[tuple[bool, str
             " (and repartition the data to it)",
         ),
         (
-            is_producer and made.on_nack == RETRY,
-            "dedup=producer does not go with onNack=retry: a later sequence number may be in the queue by then,"
-            " and the message sent again would be taken for a duplicate",
+            is_producer and made.on_nack != FAIL,
+            f"dedup=producer does not go with onNack={made.on_nack}: a queue that has refused a message refuses what"
+            " follows from the same producer; leave onNack=fail, and the next attempt begins with that message",
         ),
         (
             ("producerid" in given or "producerepoch" in given) and not is_producer,

@@ -206,8 +206,8 @@ MUTANTS = {
     ),
     "what cannot be read is not acked": Mutant(
         "recovery/recovery.py",
-        "frames.job(self._acks_of_dropped(), durable, self._where.now_ms())",
-        "frames.job([], durable, self._where.now_ms())",
+        "[*self._acks_of_dropped(), *self",
+        "[*self",
     ),
     "a lost index is an empty one": Mutant("recovery/recovery.py", "        if damage:\n", "        if False:\n"),
     "a rebuild believes in acks of other rows": Mutant(

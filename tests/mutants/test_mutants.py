@@ -14,6 +14,7 @@ from mutants import (
     fan_out_mutants,
     gm_mutants,
     plugin_mutants,
+    producer_mutants,
     routing_mutants,
     snapshot_mutants,
     step_mutants,
@@ -200,6 +201,13 @@ PARTS = {
         suite("broker", "queue/limits/delivery_counts", "queue/limits/delivery_limit")
         + suite("msg_store", "delivery_counts", "format/count_file"),
         Mutant("msg_store/delivery_counts.py", "WRITE_S: Final", "WRITE_S: Final"),
+    ),
+    "producers": Faults(
+        "",
+        producer_mutants.MUTANTS,
+        suite("broker", "queue/producers", "queue/numbered", "channel/producers")
+        + suite("msg_store", "producers", "store_machine"),
+        Mutant("broker/queue/producers.py", "ENTRY_BYTES: Final", "ENTRY_BYTES: Final"),
     ),
     "definitions": Faults(
         "",

@@ -164,6 +164,16 @@ def test_tasks_that_are_killed_lose_nothing_and_a_second_run_sends_nothing(
     assert numbers(amqp_broker) == found
 
 
+def test_tasks_that_are_killed_double_nothing_where_queues_filter_by_producer(
+    session: Any, amqp_broker: FreshVhost, to: dict[str, str]
+) -> None:
+    options = to | {"dedup": "producer", "producerId": "job", "window": str(WINDOW)}
+
+    write(rows(session, 2_000), options, "leveret-dying-sink")
+
+    assert numbers(amqp_broker) == Counter(range(2_000))
+
+
 def test_a_stream_that_starts_again_goes_on_and_numbers_rows_by_batch(
     session: Any, amqp_broker: FreshVhost, to: dict[str, str], tmp_path: Path
 ) -> None:

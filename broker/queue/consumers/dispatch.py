@@ -47,11 +47,12 @@ class Dispatch:
 
     def straight_whole(
         self, publish: mail.Publish, publishers: Publishers, consumer: Consumer
-    ) -> bool:
+    ) -> int | None:
         """Deliver a run to the one consumer that waits, if it can take all of it and nothing expires.
 
         Returns:
-            Whether it was delivered. Most messages go this way, so it does no more than it must.
+            The seq of the first, -1 when it needs no ack; None: it was not delivered. Most messages go
+            this way, so it does no more than it must.
         """
         messages, by_channel, count = publish.messages, publish.publishers, len(publish.messages)
         size_bytes = (
@@ -63,7 +64,7 @@ class Dispatch:
             or size_bytes > DELIVERY_BATCH_BYTES
             or not consumer.room() >= count <= DELIVERY_BATCH_MESSAGES
         ):
-            return False
+            return None
         persistent = publish.persistent and self._durable
         spec = consumer.spec
         seqs: list[int] | None
@@ -85,7 +86,7 @@ class Dispatch:
         if not self._runtime.send_now(spec.channel, delivery):
             delivery.wait_at(spec.gate)
         publishers.published(publish, count if safe else 0, base)
-        return True
+        return base
 
     def straight(
         self,

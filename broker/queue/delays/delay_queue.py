@@ -49,6 +49,7 @@ from leveret.broker.queue.mailbox import (
     RetryLetters,
     SendLetters,
 )
+from leveret.broker.queue.numbered import NumberedPublishes
 from leveret.broker.queue.publishers import Publishers
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import TURN_MESSAGES
@@ -77,7 +78,7 @@ class DelayQueue(GenServer):
     """One delay queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
     __slots__ = ("_backing", "_continues", "_entry", "_is_deleted", "_letters", "_messages_left", "_next_seq", "_notices",
-        "_publishers", "_purged", "_purged_below", "_recovering", "_schedule", "_timer", "_timer_at_ms",
+        "_numbered", "_publishers", "_purged", "_purged_below", "_recovering", "_schedule", "_timer", "_timer_at_ms",
         "_waiting_calls")  # fmt: skip
 
     unsorted = frozenset({mail.Publish})
@@ -90,6 +91,7 @@ class DelayQueue(GenServer):
         self._recovering = self._backing.attach(self.ref)  # ready messages
         self._schedule = Schedule()
         self._publishers: Publishers | None = None
+        self._numbered = NumberedPublishes(self, entry, self._backing)
         self._letters = DeadLetters(self, entry, self._backing, DelayRules(entry.name))
         self._purged: list[int] = []  # keys of the schedule: messages that are still to be acked
         self._purged_below = self._next_seq = 0  # all messages below were published before a purge
@@ -149,13 +151,22 @@ class DelayQueue(GenServer):
 
     # Publishes to this queue.
 
-    def _publish(self, publish: mail.Publish) -> None:
+    def open_publishers(self) -> Publishers:
         if self._publishers is None:
             look_in = partial(self.start_bulk_timer, message=_CLOSE_ACCOUNTS)
             self._publishers = Publishers(self.runtime, self.ref, look_in)
+        return self._publishers
+
+    def _publish(self, publish: mail.Publish) -> None:
         if self._is_deleted:
-            self._publishers.confirm_all(publish)
-            return
+            self.open_publishers().confirm_all(publish)
+        elif publish.numbered is None:
+            self.take_in(publish)
+        else:
+            self._numbered.publish(publish, takes_one=False)
+
+    def take_in(self, publish: mail.Publish) -> tuple[int, int]:
+        """Take a run in; see ``NumberedQueue``."""
         messages, count = publish.messages, len(publish.messages)
         self.charge(count)
         now_ms = self._now_ms()
@@ -173,17 +184,20 @@ class DelayQueue(GenServer):
             )
             self._schedule.add(times_ms, range(first, first + count))
         self._next_seq = first + count
-        self._publishers.published(publish, count if safe else 0, first)
+        self.open_publishers().published(publish, count if safe else 0, first)
         if not self._recovering:
             self._time(now_ms)
+        return first, 0
 
     def _became_safe(self, confirmed: Confirmed) -> None:
         if self._publishers is not None:
             self._publishers.confirm(confirmed.runs)
+        self._numbered.became_safe(confirmed.runs)
 
     def _refused(self, refused: Refused) -> None:
         if self._publishers is not None:
             self._publishers.confirm(refused.runs, ok=False)
+        self._numbered.refused(refused.runs)
 
     def _close_accounts(self, _: CloseAccounts) -> None:
         if self._publishers is not None and not self._publishers.close_idle():
@@ -276,7 +290,8 @@ class DelayQueue(GenServer):
         return len(self._schedule), 0
 
     def _info(self, info: mail.Info) -> dict[str, Any]:
-        return figures_of(self._entry, None, self._backing, info.items)
+        producers = self._numbered.count()
+        return figures_of(self._entry, None, self._backing, producers, info.items)
 
     def _list_waiting(self, _: ListWaiting) -> list[int]:
         return self._schedule.keys()
@@ -371,6 +386,8 @@ class DelayQueue(GenServer):
         mail.Purge: _purge,
         mail.Delete: _delete_asked,
         mail.Info: _info,
+        mail.ListProducers: lambda self, _: self._numbered.listed(),
+        mail.ForgetProducer: lambda self, asked: self._numbered.forget(asked.producer),
         ListWaiting: _list_waiting,
         Describe: _describe,
         Withdraw: _withdraw,

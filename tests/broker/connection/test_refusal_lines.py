@@ -229,6 +229,11 @@ def delaying(kind: bytes | None) -> m.ExchangeDeclare:
     return m.ExchangeDeclare("x", "x-delayed-message", arguments=own)
 
 
+def numbered(id: Any = TEXT, epoch: int = 0, seq: Any = LONG) -> Any:
+    given = {"x-producer-id": id, "x-producer-epoch": ("l", epoch), "x-producer-seq": seq}
+    return publish(headers={key: value for key, value in given.items() if value is not None})
+
+
 REFUSALS = [
     # Missing, reserved and existing names.
     soft(404, "queue.declare", "no queue 'q' in vhost '/'", m.QueueDeclare("q", passive=True)),
@@ -306,6 +311,13 @@ REFUSALS = [
          m.BasicGet("q")),
     # Messages and settlement.
     soft(406, "basic.publish", "user_id property set to 'hare'", Q, publish(user_id="hare")),
+    # Producers that number their messages.
+    soft(406, "basic.publish", "header 'x-producer-seq' is missing", Q, numbered(seq=None)),
+    soft(406, "basic.publish", "'x-producer-id' must be a longstr, not long", Q, numbered(LONG)),
+    soft(406, "basic.publish", "1 to 255 bytes, not 0", Q, numbered(("S", b""))),
+    soft(406, "basic.publish", "'x-producer-seq' must be an integer", Q, numbered(seq=TEXT)),
+    soft(406, "basic.publish", "'x-producer-seq' must be 0 to 2^63-1", Q, numbered(seq=("l", -1))),
+    soft(406, "basic.publish", "'y' is fenced in queue 'q'", Q, numbered(epoch=2), numbered(epoch=1)),
     soft(406, "basic.publish", "delivery_mode_unknown,7", Q, publish(delivery_mode=7)),
     soft(406, "basic.publish", "invalid expiration 'soon'", Q, publish(expiration="soon")),
     soft(406, "basic.publish", "unacceptable_type_in_header", Q,

@@ -64,9 +64,9 @@ def test_a_store_in_use_is_refused(rig: OfflineRig) -> None:
 def test_a_newer_format_is_refused(rig: OfflineRig) -> None:
     rig.stop()
     path = rig.path / "FORMAT"
-    path.write_text(path.read_text().replace("leveret-message-store 1", "leveret-message-store 2"))
+    path.write_text(path.read_text().replace("leveret-message-store 2", "leveret-message-store 3"))
 
-    expected = pytest.raises(FormatTooNew, match="has format 2, known are up to 1")
+    expected = pytest.raises(FormatTooNew, match="has format 3, known are up to 2")
     with expected, audited(rig.path, quiet):
         pass
 

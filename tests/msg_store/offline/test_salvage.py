@@ -43,11 +43,15 @@ def test_a_sound_store_is_copied_as_a_whole(
     rig: OfflineRig, rng: random.Random, tmp_path: Path, how: str
 ) -> None:
     rig.busy(rng)
+    rig.core.produced(1, 1, [(0, b"p", 3, 9, 7)])
+    rig.store.flush()
     rig.stop() if how == "stopped" else rig.crash()
 
     result = salvaged(rig, tmp_path / "new")
 
     assert result.lost == []
+    with audited(tmp_path / "new", quiet) as audit:
+        assert audit.store.recovered.producers == {1: {b"p": (3, 9, 7)}}
     assert result.rows == len(rig.rows)
     assert result.size_bytes < sum(each.stat().st_size for each in (rig.path / "rdq").iterdir())
     store = reopened(tmp_path / "new", 2)

@@ -455,8 +455,8 @@ def test_a_newer_or_damaged_format_is_refused_untouched(rig: StoreRig) -> None:
     rig.disk.kill()
     path = STORE / "FORMAT"
     text = rig.disk.image(path)
-    newer = text.replace(b"store 1", b"store 2")
-    for content, reason in ((newer, "format 2"), (b"\xff", "damaged"), (b"", "damaged")):
+    newer = text.replace(b"store 2", b"store 3")
+    for content, reason in ((newer, "format 3"), (b"\xff", "damaged"), (b"", "damaged")):
         rig.files.write_new(path, content)
         before = rig.disk.paths()
         with pytest.raises(StoreError, match=reason):
@@ -466,6 +466,18 @@ def test_a_newer_or_damaged_format_is_refused_untouched(rig: StoreRig) -> None:
     rig.files.unlink(path)
     with pytest.raises(StoreError, match="no FORMAT"):
         rig.open()
+
+
+def test_a_store_of_format_1_is_upgraded_when_it_is_opened(rig: StoreRig) -> None:
+    busy(rig)
+    path = STORE / "FORMAT"
+    text = rig.disk.image(path)
+    rig.files.unlink(path)
+    rig.files.write_new(path, text.replace(b"store 2", b"store 1"))
+
+    rig.crash(lambda disk: disk.kill())
+
+    assert rig.disk.image(path) == text
 
 
 def test_drafts_of_the_collector_are_removed(rig: StoreRig) -> None:

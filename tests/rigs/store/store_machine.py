@@ -61,6 +61,7 @@ class StoreMachine(RuleBasedStateMachine):
             inline_bytes_max=inline_bytes_max,
             journal_ahead_bytes=journal_ahead_bytes,
         )
+        self.rig.has_producers = True
         self.late: list[tuple[int, list[int]]] = []
         self.lasting: list[Fault] = []
         self.may_fail = False

@@ -91,6 +91,9 @@ class StoreRig:
         self.reports: list[Report] = []
         self.points: list[str] = []
         self.seen_numbers: set[int] = set()
+        self.highest_sent: dict[int, int] = {}  # by queue_no
+        self.has_producers = False  # of messages that are published from now on
+        self.sent: dict[Key, tuple[bytes, int]] = {}  # producer and sequence of each row
         self.recovered: Recovered
         self.core: GroupCommit
         self.open()
@@ -160,6 +163,19 @@ class StoreRig:
             assert (queue_no, seq) not in self.rows
             self.rows[queue_no, seq] = msg_no
         self.next_seq[queue_no] = first_seq + len(msg_nos)
+        if self.has_producers:
+            self.number(queue_no, first_seq, msg_nos)
+
+    def number(self, queue_no: int, first_seq: int, msg_nos: list[int]) -> None:
+        """Have one of two producers number the messages of some rows: by ``msg_no``, but rising."""
+        producer = b"p%d" % self.rng.randrange(2)
+        sequences = []
+        for at, msg_no in enumerate(msg_nos):
+            highest = max(self.highest_sent.get(queue_no, -1) + 1, msg_no)
+            self.highest_sent[queue_no] = highest
+            sequences.append((first_seq + at, producer, 3, highest, 7))
+        self.core.produced(queue_no, 1, sequences)
+        self.sent.update({(queue_no, each[0]): (producer, each[3]) for each in sequences})
 
     def ack(self, *keys: Key) -> None:
         by_queue: dict[int, list[tuple[int, int]]] = {}
@@ -388,6 +404,7 @@ class StoreRig:
         self.rows = found
         self.safe = set(found)
         self.nacked, self.acked, self.gone = set(), set(), set()
+        self.sent = {key: sent for key, sent in self.sent.items() if key in found}
         self.next_seq = {}
 
     def compare(self, lost: set[Key] = frozenset()) -> None:
@@ -403,7 +420,18 @@ class StoreRig:
             assert self.body(msg_no) == self.bodies[msg_no]
         assert all(seq < self.recovered.next_no for _, seq in self.rows)
         assert all(number < self.recovered.next_no for number in self.seen_numbers)
+        self.check_producers(found, lost)
         self._begin_anew(found)
+
+    def check_producers(self, found: dict[Key, int], lost: set[Key]) -> None:
+        """Check that a row and its sequence are both there, or neither; an ack leaves the sequence."""
+        for key, (producer, seq) in self.sent.items():
+            entry = self.recovered.producers.get(key[0], {}).get(producer, (0, -1, 0))
+            if entry[1] < seq:
+                assert key not in found, f"row {key} without its sequence {seq}, known is {entry}"
+            else:
+                is_there = key in found or key in self.acked or key in lost
+                assert is_there, f"sequence {seq} of {producer!r} without its row {key}"
 
     def crash_without_segment(self, key: Key) -> set[Key]:
         """Lose the segment in which a row's message lies; return the rows that this costs."""

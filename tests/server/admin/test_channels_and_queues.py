@@ -281,3 +281,38 @@ async def test_changes_of_queues_are_lines_of_the_log(
         f'queue purged vhost=/ queue="a\\x1b[31m b" {by}',
         f'queue deleted vhost=/ queue="a\\x1b[31m b" {by}',
     ]
+
+
+async def test_the_producers_of_a_queue_are_listed_and_forgotten(
+    admin: NodeAdmin, client: Any
+) -> None:
+    channel = await client.channel()
+    await channel.declare_queue("q", durable=True)
+
+    async def publish(producer: Any, seq: int) -> None:
+        headers = {"x-producer-id": producer, "x-producer-seq": seq, "x-producer-epoch": 2}
+        await channel.default_exchange.publish(aio_pika.Message(b"x", headers=headers), "q")
+
+    await publish("first", 4)
+    await publish("a b", 9)
+    await publish("first", 4)
+
+    listed = await admin.queues.list_producers("/", "q")
+    assert [(row["producer"], row["epoch"], row["sequence"]) for row in listed] == [
+        ("a b", 2, 9),
+        ("first", 2, 4),
+    ]
+    (row,) = await admin.vhosts.list_queues("/")
+    assert (row["producers"], row["messages"]) == (2, 2)
+
+    await admin.queues.forget_producer("/", "q", "a b")
+    await publish("a b", 1)
+
+    (row,) = await admin.vhosts.list_queues("/")
+    assert (row["producers"], row["messages"]) == (2, 3)
+    assert await refusal(admin.queues.forget_producer("/", "q", "c")) == (
+        69,
+        "There is no producer 'c' in queue 'q' of vhost '/'",
+    )
+    assert await refusal(admin.queues.list_producers("/", "nope")) == (69, "Queue not found")
+    await channel.close()

@@ -40,6 +40,10 @@ consumer_timeout_ms = "infinity"
 connections = 3
 channels_per_connection = 4
 
+[producers]
+max = 5
+expiry_s = 60
+
 [memory]
 high_watermark = 0.25
 paging_ratio = 0.75
@@ -116,6 +120,8 @@ EVERY_VALUE = {
     "consumer_timeout_ms": None,
     "connections_max": 3,
     "connection_channels_max": 4,
+    "producers_max": 5,
+    "producer_expiry_s": 60.0,
     "memory_high_watermark": SizeLimit(share=0.25),
     "memory_paging_ratio": 0.75,
     "memory_total_bytes": 2 * 1024**3,
@@ -432,6 +438,8 @@ def test_a_bad_value_from_the_command_line_is_not_blamed_on_the_file(tmp_path: P
         ({"consumer_timeout_ms": 0}, "consumer_timeout_ms is"),
         ({"connections_max": 0}, "connections_max is"),
         ({"connection_channels_max": 0}, "connection_channels_max is"),
+        ({"producers_max": 0}, "producers_max is"),
+        ({"producer_expiry_s": 0.5}, "producer_expiry_s is"),
         ({"default_user": "x" * 256}, "default_user is"),
         ({"default_vhost": ""}, "default_vhost is"),
         ({"default_pass": ""}, "default_pass is empty"),

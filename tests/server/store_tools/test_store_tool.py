@@ -383,13 +383,13 @@ def test_a_newer_format_is_refused_and_not_touched(
     run: Run, rig: OfflineRig, verb: tuple[str, ...]
 ) -> None:
     path = rig.path / "FORMAT"
-    path.write_text(path.read_text().replace("message-store 1", "message-store 2"))
+    path.write_text(path.read_text().replace("message-store 2", "message-store 3"))
     before = files_of(rig.path)
 
     code, out, err = run(verb[0], rig.path, *verb[1:])
 
     assert (code, out) == (78, "")
-    assert err == f"leveret: {rig.path} has format 2, known are up to 1\n"
+    assert err == f"leveret: {rig.path} has format 3, known are up to 2\n"
     assert files_of(rig.path) == before
 
 

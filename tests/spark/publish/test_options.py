@@ -36,7 +36,16 @@ def test_names_are_taken_in_any_case_and_values_are_converted() -> None:
         ({"onNack": "retry(101)"}, "retry(n)"),
         ({"onNack": "drop"}, "retry(n)"),
         ({"dedup": "both"}, "none, message_id, producer"),
-        ({"dedup": "producer", "producerId": "p", "onNack": "retry(2)"}, "taken for a duplicate"),
+        ({"dedup": "producer", "producerId": "p", "onNack": "retry(2)"}, "refuses what follows"),
+        (
+            {
+                "dedup": "producer",
+                "producerId": "p",
+                "onNack": "deadletter",
+                "deadLetterExchange": "d",
+            },
+            "leave onNack=fail",
+        ),
         ({"producerId": "p"}, "no effect without dedup=producer"),
         ({"producerEpoch": "0"}, "no effect without dedup=producer"),
         ({"dedup": "producer", "producerId": "p" * 129}, "129 bytes"),

@@ -1,0 +1,118 @@
+"""Producer sequences on their way into the journal: they go with the rows that they came with.
+
+A queue that filters duplicates (``broker/queue/producers``) has the store keep, for each producer, the epoch and the
+last sequence that it took in. A flush may take a part of a queue's rows. So each sequence names its row here, and goes
+with the flush that takes the row, in the same frame: after a crash both are there, or neither. Hence:
+
+* The sequences of a queue go in the order in which they were issued; the first whose row still waits ends the flush's
+  part, so a sequence never overtakes an older one.
+* A sequence whose row was acked before a flush took it goes with the next flush.
+* The rows of a queue with priorities lie under several numbers and are taken number by number, so that an older
+  one could stay behind. A flush takes all rows of such a queue, while it has sequences to write.
+* A frame above the last durable position may have lost the messages of some rows. ``recovery.replay`` takes the
+  sequences from the first such row on back, and drops the rows behind it that came from the same producer.
+
+Turned down: one record with the last sequence per flush, without rows (recovery could not tell what to take back); an
+entry per message in the index (a transaction would grow with the messages that are gone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from math import inf
+from typing import TypeAlias
+
+from leveret.msg_store.format.journal_records import COUNT_MAX, ProducerSeqs
+from leveret.msg_store.wal.pending import PendingQueue
+
+# row seq, producer id, epoch, sequence (-1: the producer is forgotten), used at (ms since 1970)
+RowSequence: TypeAlias = tuple[int, bytes, int, int, int]
+
+
+@dataclass(slots=True)
+class QueueSequences:
+    """The sequences of one queue, in the order issued; its rows are under so many numbers (``levels``)."""
+
+    levels: int
+    waiting: list[RowSequence] = field(default_factory=list)
+
+    def first_waiting_row(self, queue_no: int, rows: Mapping[int, PendingQueue]) -> float:
+        """Return the lowest seq of the queue's rows that no flush has taken; infinite if there is none."""
+        first = inf
+        for each in range(queue_no, queue_no + self.levels):
+            pending = rows.get(each)
+            if pending is not None and pending.rows:
+                first = min(first, next(iter(pending.rows)))
+        return first
+
+
+class PendingSequences:
+    """The sequences of all queues that no flush has taken."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, QueueSequences] = {}
+
+    def __len__(self) -> int:
+        return sum([len(each.waiting) for each in self._queues.values()])
+
+    def add(self, queue_no: int, levels: int, sequences: Sequence[RowSequence]) -> None:
+        queue = self._queues.get(queue_no)
+        if queue is None:
+            queue = self._queues[queue_no] = QueueSequences(levels)
+        queue.waiting += sequences
+
+    def drop(self, queue_no: int) -> int:
+        """Forget those of a queue that is deleted; return how many there were."""
+        queue = self._queues.pop(queue_no, None)
+        return len(queue.waiting) if queue is not None else 0
+
+    def clear(self) -> None:
+        self._queues.clear()
+
+    def whole(self) -> list[int]:
+        """Return the numbers whose rows a flush must take together: of queues with priorities."""
+        queues = [(no, queue.levels) for no, queue in self._queues.items() if queue.levels > 1]
+        return [no for first, levels in queues for no in range(first, first + levels)]
+
+    def take(self, rows: Mapping[int, PendingQueue]) -> list[tuple[int, QueueSequences]]:
+        """Remove and return those whose rows no longer wait, by queue_no."""
+        taken: list[tuple[int, QueueSequences]] = []
+        for queue_no, queue in list(self._queues.items()):
+            limit, count = queue.first_waiting_row(queue_no, rows), 0
+            for sequence in queue.waiting:
+                if sequence[0] >= limit:
+                    break
+                count += 1
+            if count:
+                taken.append((queue_no, QueueSequences(queue.levels, queue.waiting[:count])))
+                del queue.waiting[:count]
+            if not queue.waiting:
+                del self._queues[queue_no]
+        return taken
+
+    def put_back(self, taken: list[tuple[int, QueueSequences]]) -> None:
+        """Take back those of a failed flush, in front of later ones."""
+        for queue_no, queue in taken:
+            later = self._queues.get(queue_no)
+            if later is not None:
+                queue.waiting += later.waiting
+            self._queues[queue_no] = queue
+
+
+def records_of(queue_no: int, queue: QueueSequences) -> Iterator[ProducerSeqs]:
+    """Yield the sequences of a flush as records: runs of one producer and epoch."""
+    for (producer, epoch, is_gone), run in groupby(queue.waiting, _run_of):
+        some = list(run)
+        if is_gone:
+            yield ProducerSeqs(queue_no, queue.levels, producer, epoch, some[-1][4], (), ())
+            continue
+        for start in range(0, len(some), COUNT_MAX):
+            part = some[start : start + COUNT_MAX]
+            row_seqs, seqs = [each[0] for each in part], [each[3] for each in part]
+            yield ProducerSeqs(queue_no, queue.levels, producer, epoch, part[-1][4], row_seqs, seqs)
+
+
+def _run_of(sequence: RowSequence) -> tuple[bytes, int, bool]:
+    return sequence[1], sequence[2], sequence[3] < 0

@@ -1,0 +1,302 @@
+"""Sequences of producers in the store: they are there with their rows, or neither is, whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.amqp.properties import Properties, head_of
+from leveret.core.message import origin_of
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.journal_records import (
+    ProducerSeqs,
+    decode_records,
+    encode_producer,
+)
+from leveret.msg_store.format.rows import Batch, ProducerRow, QueueTerms
+from leveret.msg_store.index.lmdb_index import LmdbIndex
+from leveret.msg_store.producers import QueueProducers
+from leveret.msg_store.wal.flush import SLICE_OPS
+from leveret.testing.faulty_files import FOR_EVER, Fate, FaultyCalls
+from rigs.store.store_rig import StoreRig
+
+UUID = b"0123456789abcdef"
+
+
+@pytest.fixture
+def rig(rng: random.Random) -> StoreRig:
+    made = StoreRig(rng)
+    made.has_producers = True
+    return made
+
+
+def killed(disk: FaultyCalls) -> None:
+    disk.kill()
+
+
+def known(rig: StoreRig, queue_no: int = 1) -> dict[bytes, ProducerRow]:
+    return rig.recovered.producers.get(queue_no, {})
+
+
+def last(rig: StoreRig, queue_no: int = 1) -> int:
+    """The highest sequence that any producer of a queue has; the rig numbers messages by ``msg_no``."""
+    return max([row[1] for row in known(rig, queue_no).values()], default=-1)
+
+
+ids = st.binary(min_size=1, max_size=255)
+u64 = st.integers(0, (1 << 64) - 1)
+
+
+@given(
+    queue_no=st.integers(0, (1 << 32) - 1),
+    levels=st.integers(1, 255),
+    producer=ids,
+    epoch=u64,
+    used_ms=u64,
+    pairs=st.lists(st.tuples(u64, u64), max_size=20),
+)
+def test_a_record_is_read_as_it_was_written_and_never_cut_off(
+    queue_no: int,
+    levels: int,
+    producer: bytes,
+    epoch: int,
+    used_ms: int,
+    pairs: list[tuple[int, int]],
+) -> None:
+    rows, seqs = [row for row, _ in pairs], [seq for _, seq in pairs]
+    data = encode_producer(ProducerSeqs(queue_no, levels, producer, epoch, used_ms, rows, seqs))
+
+    (record,) = decode_records(data, 1)
+
+    assert isinstance(record, ProducerSeqs)
+    assert (record.queue_no, record.levels, record.producer) == (queue_no, levels, producer)
+    assert (record.epoch, record.used_ms) == (epoch, used_ms)
+    assert (list(record.row_seqs), list(record.seqs)) == (rows, seqs)
+    with pytest.raises(Corrupt):
+        list(decode_records(data[:-1], 1))
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_sequences_survive_a_kill_when_their_rows_are_on_disk(
+    rig: StoreRig, is_checkpointed: bool
+) -> None:
+    numbers = rig.publish((1, 2), 3)
+    rig.run()
+    if is_checkpointed:
+        rig.checkpoint()
+    not_flushed = rig.publish((1,), 2)
+
+    rig.crash(killed)
+
+    assert last(rig) == last(rig, 2) == numbers[-1] < not_flushed[0]
+
+
+def test_acks_and_checkpoints_leave_the_sequences(rig: StoreRig) -> None:
+    numbers = rig.publish((1,), 3)
+    rig.run()
+    rig.checkpoint()
+    rig.ack(*rig.held)
+    rig.run()
+    for _ in range(3):
+        rig.publish((2,), 1)
+        rig.run()
+        rig.checkpoint()  # the journals that had them are gone
+
+    rig.crash(killed)
+
+    assert last(rig) == numbers[-1]
+
+
+def test_sequences_survive_a_clean_stop(rig: StoreRig) -> None:
+    numbers = rig.publish((1,), 3)
+    rig.run()
+
+    rig.stop()
+
+    assert last(rig) == numbers[-1]
+
+
+def test_a_sequence_goes_with_the_flush_that_takes_its_row(rig: StoreRig) -> None:
+    numbers = rig.publish((1,), SLICE_OPS + 5)
+    rig.run_flush()
+    rig.jobs.clear()
+
+    rig.crash(killed)
+
+    assert last(rig) == numbers[SLICE_OPS - 1]
+
+
+def test_a_sequence_whose_row_was_acked_early_is_written_all_the_same(rig: StoreRig) -> None:
+    (number,) = rig.publish((1,), 1)
+    rig.ack(*rig.held)
+    rig.run()
+
+    rig.crash(killed)
+
+    assert last(rig) == number
+    assert rig.found() == {}
+
+
+def test_no_sequence_overtakes_an_older_one_whose_row_waits(rig: StoreRig) -> None:
+    numbers = rig.publish((1,), SLICE_OPS + 1)
+    rig.core.produced(1, 1, [(0, b"straight", 0, 9, 7)])  # it went to a consumer and has no row
+    rig.run_flush()
+
+    rig.crash(killed)
+
+    assert b"straight" not in known(rig)
+    assert last(rig) == numbers[SLICE_OPS - 1]
+
+
+def test_the_rows_of_a_queue_with_priorities_are_taken_together(rig: StoreRig) -> None:
+    core, first = rig.core, rig.recovered.next_no
+    numbers = [*rig.write((5,), SLICE_OPS), *rig.write((5,), 3)]
+    core.publish(6, first, [(no, 0) for no in numbers[:SLICE_OPS]], routed_as=5)
+    core.publish(5, first + SLICE_OPS, [(no, 0) for no in numbers[SLICE_OPS:]], routed_as=5)
+    rig.rows.update({(6, first + at): no for at, no in enumerate(numbers[:SLICE_OPS])})
+    rig.rows.update({(5, first + SLICE_OPS + at): no for at, no in enumerate(numbers[SLICE_OPS:])})
+    core.produced(5, 2, [(first + at, b"p", 0, no, 7) for at, no in enumerate(numbers)])
+
+    report = rig.run_flush()
+
+    assert sum(count for _, _, count in report.safe) == len(numbers)
+    rig.crash(killed)
+    assert last(rig, 5) == numbers[-1]
+
+
+@pytest.mark.parametrize("is_killed_again", [False, True])
+def test_a_lost_message_takes_its_sequence_back_and_later_rows_of_its_producer_with_it(
+    rng: random.Random, is_killed_again: bool
+) -> None:
+    rig = StoreRig(rng, inline_bytes_max=0)
+    rig.has_producers = True
+    before = rig.publish((1,), 2)
+    rig.run()
+    rig.publish((1,), 3)
+    rig.start()
+    while "journal" in rig.jobs:
+        rig.step("journal")
+    fates = {".rdq": Fate.LOST, ".jnl": Fate.KEPT}
+    rig.crash(lambda disk: disk.power_cut(lambda path: fates.get(path.suffix, Fate.KEPT)))
+    assert len(rig.recovered.report.dropped) == 3
+    if is_killed_again:
+        rig.crash(killed)
+
+    assert last(rig) == before[-1]
+    assert set(rig.found().values()) == set(before)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_shortage_keeps_sequences_and_rows_together(rig: StoreRig, is_killed: bool) -> None:
+    rig.publish((2,), 1)
+    rig.run()
+    numbers = rig.publish((1,), 3)
+    fault = rig.disk.fail("writev", OSError(errno.ENOSPC, "full"), "*", times=FOR_EVER)
+    rig.start()
+    rig.finish_flush()
+    assert {rig.rows[key] for key in rig.nacked} == set(numbers)
+    later = rig.publish((1,), 1)
+    fault.end()
+    if not is_killed:
+        rig.run()
+
+    rig.crash(killed)
+
+    assert last(rig) == (-1 if is_killed else later[-1])
+
+
+def test_a_forgotten_producer_stays_forgotten(rig: StoreRig) -> None:
+    rig.publish((1,), 1)
+    rig.core.produced(1, 1, [(0, b"q", 2, 5, 7)])
+    rig.run()
+    rig.checkpoint()
+    rig.core.produced(1, 1, [(0, b"q", 2, -1, 7)])
+    rig.run()
+    rig.crash(killed)
+    assert b"q" not in known(rig)
+    rig.checkpoint()
+
+    rig.crash(killed)
+
+    assert b"q" not in known(rig)
+    assert known(rig)
+
+
+def test_the_sequences_of_a_deleted_queue_go_with_it(rig: StoreRig) -> None:
+    rig.publish((1, 2), 3)
+    rig.run()
+    rig.checkpoint()
+    rig.publish((1,), 2)
+    rig.core.delete_queue(1)
+    rig.acked.update(key for key in rig.rows if key[0] == 1)
+    rig.sent = {key: sent for key, sent in rig.sent.items() if key[0] != 1}
+    rig.run()
+    rig.checkpoint()
+
+    rig.crash(killed)
+
+    assert not known(rig)
+    assert known(rig, 2)
+
+
+def test_a_rebuild_takes_the_sequences_from_the_messages(rig: StoreRig) -> None:
+    def head(seq: int, **more: object) -> bytes:
+        fields = {"x-producer-id": ("S", b"p"), "x-producer-seq": ("l", seq), **more}
+        return head_of(Properties(headers=fields, delivery_mode=2), 4)  # type: ignore[arg-type]
+
+    heads = [head(4), head(9), head(2, **{"x-producer-epoch": ("l", 1)})]
+    dead = head(90, **{"x-producer-epoch": ("l", 1), "x-death": ("A", [])})
+    messages = [(origin_of(b"", b"q"), each, b"body") for each in [*heads, dead, b"head"]]
+    first = rig.core.write(messages, (1,))
+    rig.core.publish(1, rig.recovered.next_no, [(first + at, 0) for at in range(5)])
+    rig.rows.update({(1, rig.recovered.next_no + at): first + at for at in range(5)})
+    rig.written[1] = set(range(first, first + 5))
+    rig.bodies.update(dict.fromkeys(range(first, first + 5), b"body"))
+    for _ in range(
+        3
+    ):  # the first journal goes, and without the index nothing but the segments is left
+        rig.run()
+        rig.checkpoint()
+        rig.publish((2,), 1)
+
+    rig.crash_without_index()
+
+    assert rig.recovered.report.rebuilt
+    assert {producer: row[:2] for producer, row in known(rig).items()} == {b"p": (1, 2)}
+
+
+def test_the_index_keeps_producers_until_they_or_their_queue_go(tmp_path: Path) -> None:
+    index = LmdbIndex(tmp_path / "index", UUID)
+    index.write(
+        Batch(
+            producers={(1, b"a"): (0, 5, 7), (1, b"b" * 255): (3, 0, 8), (2, b"a"): (0, 1, 9)},
+            queues=[(1, QueueTerms(1, 0, 0, 0, False))],
+        )
+    )
+    index.write(Batch(producers={(1, b"a"): None, (2, b"a"): (1, 2, 10)}))
+    assert index.producers() == {1: {b"b" * 255: (3, 0, 8)}, 2: {b"a": (1, 2, 10)}}
+    index.close()
+
+    again = LmdbIndex(tmp_path / "index", UUID, is_readonly=True)
+    assert again.producers()[2] == {b"a": (1, 2, 10)}
+    again.close()
+    index = LmdbIndex(tmp_path / "index", UUID)
+    index.write(Batch(queues=[(1, None)]))
+    assert index.producers().keys() == {2}
+    index.close()
+
+
+def test_a_queue_that_begins_again_finds_what_was_issued(rig: StoreRig) -> None:
+    rows = rig.recovered.producers
+    producers = QueueProducers(rig.core, rows, 1, 1)
+    producers.changed([(0, b"a", 1, 2, 3), (0, b"b", 1, 2, 3), (0, b"a", 1, -1, 3)])
+
+    again = QueueProducers(rig.core, rows, 1, 1)
+
+    assert again.entries() == {b"b": (1, 2, 3)}
+    assert len(again) == 1
