@@ -1,0 +1,62 @@
+"""The jobs over stored messages as commands; ``leveret.spark`` is loaded when one is chosen.
+
+Exit codes: 0 done; 1 damage was found or something was left out, the report says what; 64 wrong arguments; 70 the job
+failed; 74 a file operation failed; 78 arguments, snapshot or configuration cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from leveret.core.errors import ConfigError, LeveretError, StoreError
+from leveret.server.output.progress import progress_bar
+from leveret.server.output.terminal import show
+
+ABOUT: Final[dict[str, str]] = {}
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the commands to the list that ``leveret --help`` prints."""
+    for name, about in ABOUT.items():
+        commands.add_parser(name, help=about, add_help=False)
+
+
+def run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) -> int:
+    """Carry out a job with its arguments, print its report, return the exit code."""
+    parser.description = ABOUT[name]
+    try:
+        from leveret.spark.jobs.command import command_of  # noqa: PLC0415 - an extra
+
+        command = command_of(name)
+        command.add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print the report as JSON")
+        parser.add_argument("--report", type=Path, metavar="FILE", help="write it there as JSON")
+        options = parser.parse_args(arguments)
+        with progress_bar(name) as progress:
+            report = command.run(options, progress)
+        text = report.as_json()
+        if options.report is not None:
+            options.report.write_text(f"{text}\n")
+        show(f"{text}\n" if options.json else report.as_text(), end="")
+        return report.exit_code
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("leveret"):
+            raise
+        return _fail(os.EX_CONFIG, f"{error.name} is missing: pip install 'leveret[spark]'")
+    except (ConfigError, StoreError) as error:
+        return _fail(os.EX_CONFIG, str(error))
+    except LeveretError as error:
+        return _fail(os.EX_SOFTWARE, str(error))
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        return _fail(os.EX_IOERR, f"{(error.strerror or str(error)).lower()}{place}")
+
+
+def _fail(code: int, text: str) -> int:
+    show(f"leveret: {text}", file=sys.stderr)
+    return code
