@@ -17,7 +17,9 @@ from leveret.core.errors import ConfigError, LeveretError, StoreError
 from leveret.server.output.progress import progress_bar
 from leveret.server.output.terminal import show
 
-ABOUT: Final[dict[str, str]] = {}
+ABOUT: Final[dict[str, str]] = {
+    "replay": "send messages of snapshots again",
+}
 
 
 def add_parsers(commands: Any) -> None:
