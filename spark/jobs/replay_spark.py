@@ -11,25 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import col, count, length, lit
 from pyspark.sql.functions import sum as sum_of
 
 from leveret.spark.jobs.arguments import SPARK
 from leveret.spark.jobs.destinations import Destinations, mention_left_out
-from leveret.spark.jobs.engine import folded, frame_of, queries
+from leveret.spark.jobs.engine import folded, frame_of, in_arrow, queries
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.replay import QUEUE, REPORT, Replay
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.rewrite import Rewrite
+from leveret.spark.jobs.rewrite import SENT, Rewrite
 from leveret.spark.publish.options import parse
 from leveret.spark.source import NAME
 
 _KEY: Final = ("vhost", "queue", "queue_no", "seq_id")
-_ROWS: Final = (
-    "vhost string, queue string, queue_no bigint, seq_id bigint, exchange string, routing_key string,"
-    " properties_raw binary, body binary"
-)
+_SENT: Final = "seq_id bigint, exchange string, routing_key string, properties_raw binary"
 
 
 def run(job: Replay, report: JobReport, spark: SparkSession, progress: Progress) -> None:
@@ -60,10 +58,9 @@ def _destinations(job: Replay, spark: SparkSession) -> Destinations:
     changes = job.changes.route_only()
     frame = frame_of(spark, job.selection, (*changes.columns, "body_size"))
 
-    def fold(batches: Iterator[Any]) -> bytes:
+    def fold(batch: Any) -> bytes:
         part = Destinations()
-        for batch in batches:
-            part.add(changes.batch(batch))
+        part.add(changes.batch(batch))
         return part.pack()
 
     found = Destinations()
@@ -74,13 +71,19 @@ def _destinations(job: Replay, spark: SparkSession) -> Destinations:
 
 def _rewritten(job: Replay, spark: SparkSession) -> DataFrame:
     changes: Rewrite = job.changes
-    frame = frame_of(spark, job.selection, (*changes.columns, "body"))
+    names = changes.columns
 
     def rewrite(batches: Iterator[Any]) -> Iterator[Any]:
-        for batch in batches:
-            yield changes.batch(batch).batch
+        for arrays in batches:
+            keys, found = changes.rows(pa.record_batch(list(arrays), names=list(names)))
+            sent = zip(keys, found, strict=True)
+            rows = [None if each is None else (key.seq_id, *each) for key, each in sent]
+            yield pa.array(rows, SENT)
 
-    return frame.mapInArrow(rewrite, _ROWS)
+    frame = frame_of(spark, job.selection, (*names, "body"))
+    sent = in_arrow(rewrite, _SENT)(*names).alias("sent")
+    found = frame.select("vhost", "queue", "queue_no", "body", sent)
+    return found.where("sent is not null").select("vhost", "queue", "queue_no", "sent.*", "body")
 
 
 def _partitioned(job: Replay, frame: DataFrame) -> DataFrame:
