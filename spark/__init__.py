@@ -13,17 +13,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leveret.spark.jobs.dlq import Dlq, dlq
     from leveret.spark.jobs.replay import Replay, replay
     from leveret.spark.jobs.rewrite import Rewrite
     from leveret.spark.jobs.selection import Selection
     from leveret.spark.spark_session import read_snapshot, register, session
 
-__all__ = ["Replay", "Rewrite", "Selection", "read_snapshot", "register", "replay", "session"]
+__all__ = [
+    "Dlq",
+    "Replay",
+    "Rewrite",
+    "Selection",
+    "dlq",
+    "read_snapshot",
+    "register",
+    "replay",
+    "session",
+]
 
 _MODULES = {
+    "Dlq": "jobs.dlq",
     "Replay": "jobs.replay",
     "Rewrite": "jobs.rewrite",
     "Selection": "jobs.selection",
+    "dlq": "jobs.dlq",
     "read_snapshot": "spark_session",
     "register": "spark_session",
     "replay": "jobs.replay",

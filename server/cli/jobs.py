@@ -19,6 +19,7 @@ from leveret.server.output.terminal import show
 
 ABOUT: Final[dict[str, str]] = {
     "replay": "send messages of snapshots again",
+    "dlq": "dead letters of snapshots by reason, queue and exchange",
 }
 
 

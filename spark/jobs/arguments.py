@@ -55,6 +55,12 @@ def add_selection(parser: argparse.ArgumentParser, *, view: bool = True) -> None
             metavar="GLOB",
             help=f"{what}, with * ? [...]; may be repeated",
         )
+    for name in ("reason", "queue", "exchange"):
+        group.add_argument(
+            f"--death-{name}",
+            metavar=name.upper(),
+            help=f"{name} of the latest death of a dead letter",
+        )
     time = "ISO 8601 (UTC without a zone), or ms since 1970"
     group.add_argument("--from", dest="since", default="", metavar="TIME", help=f"{time}")
     group.add_argument("--to", dest="until", default="", metavar="TIME", help="before that time")
@@ -82,6 +88,9 @@ def selection_of(options: argparse.Namespace) -> Selection:
         options.since,
         options.until,
         state or "",
+        options.death_reason or "",
+        options.death_queue or "",
+        options.death_exchange,
         options.where,
         not options.skip_lost,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.rewrite import Rewritten
+from leveret.spark.jobs.rewrite import Rewrite
 from leveret.spark.publish.identity import Key
 
 ASSUMED_PER_S: Final = 20_000  # of one publisher, where no rate is given
@@ -18,17 +18,23 @@ _COUNTED: Final = 100_000  # destinations that are counted one by one
 
 
 class Destinations:
-    """Counts messages by exchange and routing key; parts of a job are counted apart and merged."""
+    """Counts messages by the exchange and routing key that a rewrite gives them.
 
-    def __init__(self) -> None:
+    Attributes:
+        left_out: messages that it gives none; some of them are ``named``.
+    """
+
+    def __init__(self, changes: Rewrite) -> None:
+        self._changes = changes
         self.messages = 0
         self.body_bytes = 0
         self.left_out = 0
         self.named: list[Key] = []
         self._found: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def add(self, rewritten: Rewritten) -> None:
-        """Count a batch, which has ``body_size`` instead of ``body``."""
+    def add(self, batch: Any) -> None:
+        """Count a record batch with the columns of the rewrite, and ``body_size`` instead of ``body``."""
+        rewritten = self._changes.batch(batch)
         self._leave_out(len(rewritten.left_out), rewritten.left_out)
         if not rewritten.batch.num_rows:
             return

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import arrow_udf, col
+from pyspark.sql.functions import arrow_udf, col, get, lit  # type: ignore[attr-defined]
 
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.spark.jobs.arguments import EngineChoice
@@ -82,7 +82,21 @@ def frame_of(spark: SparkSession, selection: Selection, columns: Sequence[str]) 
         frame = frame.where(selection.where)
     if selection.routing_keys:
         frame = frame.where(col("routing_key").rlike(glob_pattern(selection.routing_keys)))
+    for name, value in selection.death.items():
+        frame = frame.where(get("x_death", lit(0))[name] == value)
     return frame.select(*columns)
+
+
+def fold_selection(
+    spark: SparkSession,
+    selection: Selection,
+    columns: Sequence[str],
+    fold: Callable[[Any], bytes],
+    progress: Progress,
+) -> list[bytes]:
+    """Return what ``fold`` makes of each record batch of the selected messages; raises as ``queries``."""
+    with queries(spark, progress):
+        return folded(frame_of(spark, selection, columns), fold)
 
 
 def folded(frame: DataFrame, fold: Callable[[Any], bytes]) -> list[bytes]:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,6 +28,7 @@ from leveret.spark.jobs.destinations import Destinations, mention_left_out
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.rewrite import Rewrite, headers_of_words
+from leveret.spark.jobs.running import aggregated, in_engine
 from leveret.spark.jobs.selection import Selection
 from leveret.spark.options import ReadOptions
 from leveret.spark.publish import ledger
@@ -137,38 +139,32 @@ def replay(
     """
     report = JobReport(JOB, LOCAL if spark is None else SPARK, is_dry_run)
     report.details["selection"] = job.selection.as_dict()
-    if spark is not None:
+    if is_dry_run:
+        destinations(job, spark, progress).write_to(report, job.publishers, job.per_s)
+    elif spark is None:
+        job.selection.refuse_where()
+        _publish(job, report, progress)
+    else:
         from leveret.spark.jobs import replay_spark  # noqa: PLC0415 - loads Spark
 
         replay_spark.run(job, report, spark, progress)
-        return report.end()
-    job.selection.refuse_where()
-    if is_dry_run:
-        _count(job, report, progress)
-    else:
-        _publish(job, report, progress)
     return report.end()
+
+
+def destinations(job: Replay, spark: SparkSession | None, progress: Progress) -> Destinations:
+    """Return where the messages would go, without reading their bodies."""
+    changes = job.changes.route_only()
+    columns = (*changes.columns, "body_size")
+    return aggregated(partial(Destinations, changes), job.selection, columns, spark, progress)
 
 
 # In this process.
 
 
-def _count(job: Replay, report: JobReport, progress: Progress) -> None:
-    """Count destinations, without reading bodies."""
-    changes = job.changes.route_only()
-    columns = (*changes.columns, "body_size")
-    scan = open_scan(ReadOptions.of(job.selection.options(columns)))
-    found = Destinations()
-    for batch in job.selection.filtered(scan.batches()):
-        found.add(changes.batch(batch))
-        progress("messages", found.messages, 0)
-    found.write_to(report, job.publishers, job.per_s)
-
-
 def _publish(job: Replay, report: JobReport, progress: Progress) -> None:
     options = parse(job.write_options(LOCAL))
     target = options.uri.read(lambda _: None)
-    columns = (*job.changes.columns, "body")
+    columns = tuple(dict.fromkeys([*job.changes.columns, "body", *job.selection.columns]))
     rows = OrderedRows(open_scan(ReadOptions.of(job.selection.options(columns))))
     run = _LocalRun(job, options, target, rows, progress)
     try:
@@ -304,7 +300,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     """Carry out ``leveret replay``."""
-    choice = arguments.engine_of(options)
     write = arguments.write_options(options)
     if not options.dry_run and not {"uri", "uriFile", "uriEnv"} & write.keys():
         raise OptionError("no target is given: use --target, --target-file or --target-env")
@@ -320,9 +315,7 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     )
     selection = arguments.selection_of(options)
     job = Replay(selection, rewrite, write, options.publishers, options.order)
-    if choice.engine == LOCAL:
-        return replay(job, is_dry_run=options.dry_run, progress=progress)
-    from leveret.spark.jobs.engine import spark_of  # noqa: PLC0415 - loads Spark
-
-    with spark_of(choice) as spark:
-        return replay(job, is_dry_run=options.dry_run, spark=spark, progress=progress)
+    return in_engine(
+        options,
+        lambda spark: replay(job, is_dry_run=options.dry_run, spark=spark, progress=progress),
+    )

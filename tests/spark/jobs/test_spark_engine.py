@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from leveret.core.errors import ConfigError, LeveretError
-from leveret.spark import Replay, Rewrite, Selection, replay
+from leveret.spark import Dlq, Replay, Rewrite, Selection, dlq, replay
 from leveret.testing.vhost import FreshVhost
 from rigs.spark.jobs import dead_letters, declare, stored_snapshot
 
@@ -52,14 +52,16 @@ def test_dead_letters_go_back_in_spark_as_they_do_without(
 ) -> None:
     path = dead_letters(tmp_path / "data")
     declare(amqp_broker, orders=["q"])
-    chosen = Selection((str(path),), queues=("dead",))
+    chosen = Selection((str(path),), queues=("dead",), death_reason="rejected")
     job = Replay(chosen, Rewrite(to_original=True), {"uri": amqp_broker.url})
 
     report = replay(job, spark=spark)
+    counted = dlq(Dlq(chosen), spark=spark)
 
+    assert counted.details == dlq(Dlq(chosen)).details
     found = {each.body: each.routing_key for each in amqp_broker.queue("q").messages()}
     assert found == {b"once": "eu.1", b"copied": "eu.3", b"cycle": "eu.2"}
-    assert (report.counts["selected"], report.counts["left_out"], report.exit_code) == (3, 1, 1)
+    assert (report.counts["selected"], report.counts["left_out"], report.exit_code) == (3, 0, 0)
 
 
 def test_what_spark_cannot_do_is_one_line_without_its_trace(
