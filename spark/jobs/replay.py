@@ -13,31 +13,23 @@ import argparse
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow.compute as pc
 
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.arguments import LOCAL, SPARK
 from leveret.spark.jobs.destinations import Destinations, mention_left_out
 from leveret.spark.jobs.progress import Progress, silent
+from leveret.spark.jobs.publishing import body_bytes, publish
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.rewrite import Rewrite, headers_of_words
+from leveret.spark.jobs.rewrite import Rewrite, Rewritten, headers_of_words
 from leveret.spark.jobs.running import aggregated, in_engine
 from leveret.spark.jobs.selection import Selection
 from leveret.spark.options import ReadOptions
-from leveret.spark.publish import ledger
-from leveret.spark.publish.errors import PublishError
-from leveret.spark.publish.identity import Key, Partition
-from leveret.spark.publish.job import publish_partition
-from leveret.spark.publish.options import WriteOptions, above_zero, parse
-from leveret.spark.publish.report import Report, total
-from leveret.spark.publish.target import Target
+from leveret.spark.publish.identity import Key
+from leveret.spark.publish.options import above_zero, parse
 from leveret.spark.scan.manifest import local_path, read_manifest
 from leveret.spark.scan.ordered import OrderedPart, OrderedRows
 from leveret.spark.scan.reader import open_scan
@@ -48,7 +40,6 @@ if TYPE_CHECKING:
 JOB: Final = "replay"
 QUEUE: Final = "queue"
 NONE: Final = "none"
-REPORT: Final = "report.json"  # in the ledger
 _OF_REWRITE: Final = (
     "exchange",
     "routingkey",
@@ -166,103 +157,58 @@ def _publish(job: Replay, report: JobReport, progress: Progress) -> None:
     target = options.uri.read(lambda _: None)
     columns = tuple(dict.fromkeys([*job.changes.columns, "body", *job.selection.columns]))
     rows = OrderedRows(open_scan(ReadOptions.of(job.selection.options(columns))))
-    run = _LocalRun(job, options, target, rows, progress)
-    try:
-        run.run()
-    except PublishError as error:
-        raise type(error)(f"{error} ({run.total})") from error
-    finally:
-        if options.ledger:
-            ledger.replace(Path(options.ledger) / REPORT, {"of": "job"} | run.total.as_dict())
-    found = run.total.as_dict()
-    report.counts |= {"selected": run.selected, "body_bytes": run.body_bytes}
-    report.counts["left_out"] = len(run.left_out)
-    report.counts["unreadable"] = len(rows) - run.read
-    report.counts |= found
-    mention_left_out(report, len(run.left_out), run.left_out)
-    if len(rows) > run.read:
+    counts = _Counts(len(rows), progress)
+    parts = [
+        _RewrittenPart(part, job, counts)
+        for part in rows.parts(job.publishers, by_queue=job.order == QUEUE)
+    ]
+    sent = publish(parts, options, target)
+    unreadable = len(rows) - counts.read
+    report.counts |= {"selected": counts.selected, "body_bytes": counts.body_bytes}
+    report.counts |= {"left_out": len(counts.left_out), "unreadable": unreadable}
+    report.counts |= sent.as_dict()
+    mention_left_out(report, len(counts.left_out), counts.left_out)
+    if unreadable:
         report.is_complete = False
-        report.warn(f"{len(rows) - run.read} messages cannot be read and were left out")
+        report.warn(f"{unreadable} messages cannot be read and were left out")
 
 
-class _Stopped(Exception):  # noqa: N818 - not an error
-    """Another publisher has failed."""
+class _Counts:
+    """What all parts have read so far; each part has a thread."""
 
-
-class _LocalRun:
-    """One run of the local engine; publishers share its counts, under a lock."""
-
-    def __init__(
-        self,
-        job: Replay,
-        options: WriteOptions,
-        target: Target,
-        rows: OrderedRows,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, rows: int, progress: Progress) -> None:
         self.read = 0
         self.selected = 0
         self.body_bytes = 0
         self.left_out: list[Key] = []
-        self._job = job
-        self._options = options
-        self._target = target
         self._rows = rows
         self._progress = progress
         self._lock = threading.Lock()
-        self._is_stopped = threading.Event()
-        self._reports = [Report() for _ in range(job.publishers)]
 
-    @property
-    def total(self) -> Report:
-        return total(self._reports)
+    def add(self, rows: int, made: list[Rewritten]) -> None:
+        with self._lock:
+            self.read += rows
+            for each in made:
+                self.selected += each.batch.num_rows
+                self.body_bytes += body_bytes(each.batch)
+                self.left_out += each.left_out
+            self._progress("messages", self.read, self._rows)
 
-    def run(self) -> None:
-        """Publish; raises what the first publisher that failed has raised, when all have ended."""
-        parts = self._rows.parts(self._job.publishers, by_queue=self._job.order == QUEUE)
-        if len(parts) == 1:
-            self._publish(0, parts[0])
-            return
-        with ThreadPoolExecutor(len(parts), "publisher") as pool:
-            runs = [pool.submit(self._publish, number, part) for number, part in enumerate(parts)]
-            try:
-                failed = [each.exception() for each in runs]
-            except BaseException:  # such as Ctrl-C
-                self._is_stopped.set()
-                raise
-        for error in failed:
-            if error is not None and not isinstance(error, _Stopped):
-                raise error
 
-    def _publish(self, number: int, part: OrderedPart) -> None:
-        try:
-            publish_partition(
-                self._batches(part),
-                self._options,
-                self._target,
-                Partition(number),
-                report=self._reports[number],
-            )
-        except BaseException:
-            self._is_stopped.set()
-            raise
+class _RewrittenPart:
+    """A part of the rows, selected and rewritten."""
 
-    def _batches(self, part: OrderedPart) -> Iterator[Any]:
-        changes, selection = self._job.changes, self._job.selection
-        for batch in part.batches():
-            if self._is_stopped.is_set():
-                raise _Stopped
-            kept = list(selection.filtered(iter([batch])))
-            made = [changes.batch(each) for each in kept]
-            with self._lock:
-                self.read += batch.num_rows
-                for each in made:
-                    self.selected += each.batch.num_rows
-                    self.body_bytes += (
-                        pc.sum(pc.binary_length(each.batch.column("body"))).as_py() or 0
-                    )
-                    self.left_out += each.left_out
-                self._progress("messages", self.read, len(self._rows))
+    def __init__(self, part: OrderedPart, job: Replay, counts: _Counts) -> None:
+        self._part = part
+        self._selection = job.selection
+        self._changes = job.changes
+        self._counts = counts
+
+    def batches(self) -> Iterator[Any]:
+        for batch in self._part.batches():
+            kept = self._selection.filtered(iter([batch]))
+            made = [self._changes.batch(each) for each in kept]
+            self._counts.add(batch.num_rows, made)
             yield from (each.batch for each in made)
 
 

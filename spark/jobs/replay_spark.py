@@ -20,7 +20,8 @@ from leveret.spark.jobs.arguments import SPARK
 from leveret.spark.jobs.destinations import mention_left_out
 from leveret.spark.jobs.engine import frame_of, in_arrow, queries
 from leveret.spark.jobs.progress import Progress
-from leveret.spark.jobs.replay import QUEUE, REPORT, Replay, destinations
+from leveret.spark.jobs.publishing import REPORT
+from leveret.spark.jobs.replay import QUEUE, Replay, destinations
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.rewrite import SENT, Rewrite
 from leveret.spark.publish.options import parse
