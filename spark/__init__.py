@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leveret.spark.jobs.dlq import Dlq, dlq
+    from leveret.spark.jobs.export import Export, export
+    from leveret.spark.jobs.ingest import Import, ingest
     from leveret.spark.jobs.replay import Replay, replay
     from leveret.spark.jobs.rewrite import Rewrite
     from leveret.spark.jobs.selection import Selection
@@ -21,10 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dlq",
+    "Export",
+    "Import",
     "Replay",
     "Rewrite",
     "Selection",
     "dlq",
+    "export",
+    "ingest",
     "read_snapshot",
     "register",
     "replay",
@@ -33,10 +39,14 @@ __all__ = [
 
 _MODULES = {
     "Dlq": "jobs.dlq",
+    "Export": "jobs.export",
+    "Import": "jobs.ingest",
     "Replay": "jobs.replay",
     "Rewrite": "jobs.rewrite",
     "Selection": "jobs.selection",
     "dlq": "jobs.dlq",
+    "export": "jobs.export",
+    "ingest": "jobs.ingest",
     "read_snapshot": "spark_session",
     "register": "spark_session",
     "replay": "jobs.replay",

@@ -6,6 +6,7 @@ Their names follow the fields that they fill: of ``Selection``, ``EngineChoice``
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -118,11 +119,11 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
 
 def engine_of(options: argparse.Namespace) -> EngineChoice:
     """Return the chosen engine; OptionError: options of Spark are given for the local one."""
-    wants_spark = bool(options.master or options.conf or options.where)
+    wants_spark = bool(options.master or options.conf or getattr(options, "where", ""))
     engine = options.engine or (SPARK if wants_spark else LOCAL)
     if engine == LOCAL and wants_spark:
         raise OptionError("--master, --conf and --where are Spark's: leave --engine local out")
-    settings = tuple(_pair("--conf", word) for word in options.conf)
+    settings = tuple(pair("--conf", word) for word in options.conf)
     return EngineChoice(engine, options.master or "", settings)
 
 
@@ -172,10 +173,17 @@ def write_options(options: argparse.Namespace) -> dict[str, str]:
         _DLX: options.dead_letter_exchange,
     }
     made = {name: value for name, value in given.items() if value or (name == _DLX and value == "")}
-    return made | dict(_pair("--option", word) for word in options.option)
+    return made | dict(pair("--option", word) for word in options.option)
 
 
-def _pair(option: str, word: str) -> tuple[str, str]:
+def check_target(options: argparse.Namespace, write: Mapping[str, str]) -> None:
+    """Raise OptionError if there is no target and something is to be published."""
+    if not options.dry_run and not {"uri", "uriFile", "uriEnv"} & write.keys():
+        raise OptionError("no target is given: use --target, --target-file or --target-env")
+
+
+def pair(option: str, word: str) -> tuple[str, str]:
+    """Parse ``NAME=VALUE``; OptionError: the word has another form."""
     name, separator, value = word.partition("=")
     if not name or not separator:
         raise OptionError(f"{option} {word!r} is not NAME=VALUE")

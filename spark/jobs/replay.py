@@ -146,7 +146,27 @@ def destinations(job: Replay, spark: SparkSession | None, progress: Progress) ->
     """Return where the messages would go, without reading their bodies."""
     changes = job.changes.route_only()
     columns = (*changes.columns, "body_size")
-    return aggregated(partial(Destinations, changes), job.selection, columns, spark, progress)
+    make = partial(_Routes, changes)
+    return aggregated(make, job.selection, columns, spark, progress).found
+
+
+class _Routes:
+    """Counts the destinations that a rewrite gives to messages."""
+
+    def __init__(self, changes: Rewrite) -> None:
+        self.found = Destinations()
+        self._changes = changes
+
+    def add(self, batch: Any) -> None:
+        made = self._changes.batch(batch)
+        self.found.leave_out(len(made.left_out), made.left_out)
+        self.found.add(made.batch)
+
+    def pack(self) -> bytes:
+        return self.found.pack()
+
+    def merge(self, packed: bytes) -> None:
+        self.found.merge(packed)
 
 
 # In this process.
@@ -247,8 +267,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     """Carry out ``leveret replay``."""
     write = arguments.write_options(options)
-    if not options.dry_run and not {"uri", "uriFile", "uriEnv"} & write.keys():
-        raise OptionError("no target is given: use --target, --target-file or --target-env")
+    arguments.check_target(options, write)
     rewrite = Rewrite(
         options.exchange,
         options.routing_key_to,

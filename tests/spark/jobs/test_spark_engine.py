@@ -10,7 +10,18 @@ import pytest
 pytest.importorskip("pyspark")
 
 from leveret.core.errors import ConfigError, LeveretError
-from leveret.spark import Dlq, Replay, Rewrite, Selection, dlq, replay
+from leveret.spark import (
+    Dlq,
+    Export,
+    Import,
+    Replay,
+    Rewrite,
+    Selection,
+    dlq,
+    export,
+    ingest,
+    replay,
+)
 from leveret.testing.vhost import FreshVhost
 from rigs.spark.jobs import dead_letters, declare, stored_snapshot
 
@@ -62,6 +73,29 @@ def test_dead_letters_go_back_in_spark_as_they_do_without(
     found = {each.body: each.routing_key for each in amqp_broker.queue("q").messages()}
     assert found == {b"once": "eu.1", b"copied": "eu.3", b"cycle": "eu.2"}
     assert (report.counts["selected"], report.counts["left_out"], report.exit_code) == (3, 0, 0)
+
+
+def test_an_export_is_imported_in_spark(
+    spark: Any, amqp_broker: FreshVhost, tmp_path: Path
+) -> None:
+    declare(amqp_broker, orders=["q"])
+    path, target = stored_snapshot(tmp_path / "data", 20), tmp_path / "out"
+    job = Export(Selection((str(path),), where="body_size > 1"), str(target))
+    write = {"uri": amqp_broker.url, "ledger": str(tmp_path / "ledger")}
+    back = Import((str(target),), write, publishers=2)
+
+    dry = export(job, is_dry_run=True, spark=spark)
+    report = export(job, spark=spark)
+    counted = ingest(back, is_dry_run=True, spark=spark)
+    sent, again = ingest(back, spark=spark), ingest(back, spark=spark)
+
+    folders = {file.parent.relative_to(target).as_posix() for file in target.rglob("*.parquet")}
+    assert folders == {f"vhost=%2F/queue={name}/date=2023-11-14" for name in ("east", "west")}
+    assert (dry.counts["rows"], report.counts["rows"], report.counts["body_bytes"]) == (10, 10, 20)
+    assert counted.counts["selected"] == sent.counts["sent"] == again.counts["skipped"] == 10
+    assert sorted(amqp_broker.queue("q").bodies) == [b"%d" % number for number in range(10, 20)]
+    with pytest.raises(ConfigError, match="is there already"):
+        export(job, spark=spark)
 
 
 def test_what_spark_cannot_do_is_one_line_without_its_trace(
