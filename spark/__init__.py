@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leveret.spark.jobs.replay import Replay, replay
     from leveret.spark.jobs.rewrite import Rewrite
     from leveret.spark.jobs.selection import Selection
+    from leveret.spark.jobs.stats import Stats, stats
     from leveret.spark.spark_session import read_snapshot, register, session
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Replay",
     "Rewrite",
     "Selection",
+    "Stats",
     "dlq",
     "export",
     "ingest",
@@ -35,6 +37,7 @@ __all__ = [
     "register",
     "replay",
     "session",
+    "stats",
 ]
 
 _MODULES = {
@@ -44,6 +47,7 @@ _MODULES = {
     "Replay": "jobs.replay",
     "Rewrite": "jobs.rewrite",
     "Selection": "jobs.selection",
+    "Stats": "jobs.stats",
     "dlq": "jobs.dlq",
     "export": "jobs.export",
     "ingest": "jobs.ingest",
@@ -51,6 +55,7 @@ _MODULES = {
     "register": "spark_session",
     "replay": "jobs.replay",
     "session": "spark_session",
+    "stats": "jobs.stats",
 }
 
 

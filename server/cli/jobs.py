@@ -20,6 +20,7 @@ from leveret.server.output.terminal import show
 ABOUT: Final[dict[str, str]] = {
     "replay": "send messages of snapshots again",
     "dlq": "dead letters of snapshots by reason, queue and exchange",
+    "stats": "messages of snapshots by queue, key, size and age",
     "export": "messages of snapshots as Parquet",
     "import": "send the rows of Parquet files as messages",
 }

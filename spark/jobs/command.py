@@ -18,6 +18,7 @@ MODULES: Final[dict[str, str]] = {
     "dlq": "leveret.spark.jobs.dlq",
     "export": "leveret.spark.jobs.export",
     "import": "leveret.spark.jobs.ingest",
+    "stats": "leveret.spark.jobs.stats",
 }
 
 

@@ -17,10 +17,12 @@ from leveret.spark import (
     Replay,
     Rewrite,
     Selection,
+    Stats,
     dlq,
     export,
     ingest,
     replay,
+    stats,
 )
 from leveret.testing.vhost import FreshVhost
 from rigs.spark.jobs import dead_letters, declare, stored_snapshot
@@ -70,6 +72,8 @@ def test_dead_letters_go_back_in_spark_as_they_do_without(
     counted = dlq(Dlq(chosen), spark=spark)
 
     assert counted.details == dlq(Dlq(chosen)).details
+    every = Stats(Selection((str(path),)))
+    assert stats(every, spark=spark).details == stats(every).details
     found = {each.body: each.routing_key for each in amqp_broker.queue("q").messages()}
     assert found == {b"once": "eu.1", b"copied": "eu.3", b"cycle": "eu.2"}
     assert (report.counts["selected"], report.counts["left_out"], report.exit_code) == (3, 0, 0)
