@@ -172,8 +172,10 @@ class Publisher:
             self._confirmed(event, now_s)
         elif isinstance(event, Returned):
             self._returned(event)
-        else:
+        elif isinstance(event, Answer):
             self._answered(event)
+        else:
+            raise ConnectionFailed("the broker delivered a message to a publisher")
 
     def _confirmed(self, event: Confirmed, now_s: float) -> None:
         tag, multiple, accepted = event
