@@ -6,6 +6,7 @@ The session is that of ``--master``. Under spark-submit, which has made the JVM 
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ from leveret.spark.spark_session import read_snapshot, session
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 _POLL_S: Final = 0.5
+_ERROR: Final = re.compile(
+    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*): (.+)"
+)  # of a traceback: its class, and its text
 
 
 class SparkFailed(LeveretError):  # noqa: N818 - what happened
@@ -130,9 +134,12 @@ def in_arrow(function: Callable[[Iterator[Any]], Iterator[Any]], returns: str) -
 
 
 def _reason(text: str) -> str:
-    """Return the line of a failure that says why; Python's tracebacks end with it."""
+    """Return the line of a failure that says why: an error of Leveret, else the last one of Python's tracebacks."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for line in lines:
-        if line.startswith("leveret.") and ": " in line:
-            return line.partition(": ")[2]
+    named = [found for line in lines if (found := _ERROR.match(line))]
+    for found in named:
+        if found[1].startswith("leveret."):
+            return found[2]
+    if named:
+        return f"{named[-1][1]}: {named[-1][2]}"
     return lines[0] if lines else "Spark gave no reason"
