@@ -57,13 +57,14 @@ def test_a_cluster_counts_and_replays_what_one_process_would(
 
         script, package = tmp_path / "submit.py", cluster.package_zip(tmp_path / "leveret.zip")
         script.write_text(MAIN)
-        bare = environment | cluster.without_leveret(tmp_path / "libraries")
+        libraries = cluster.without_leveret(tmp_path / "libraries")
+        nodes = ["--conf", f"spark.executorEnv.PYTHONPATH={libraries['PYTHONPATH']}"]
         submitted = cluster.words_of(
-            cluster.SUBMIT, "--master", master, cluster.conf("--conf"), "--py-files", package, script,
+            cluster.SUBMIT, "--master", master, cluster.conf("--conf"), nodes, "--py-files", package, script,
             "replay", path, "--engine", "spark", "--exchange", "", "--routing-key-to", "again",
             "--target-env", "BROKER", "--json",
         )  # fmt: skip
-        zipped = report_of(tmp_path, submitted, bare)
+        zipped = report_of(tmp_path, submitted, environment | libraries)
 
     assert counted["counts"]["messages"] == COUNT
     assert (sent["counts"]["sent"], again["counts"]["sent"]) == (COUNT, 0)
