@@ -13,13 +13,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leveret.spark.jobs.dlq import Dlq, dlq
-    from leveret.spark.jobs.export import Export, export
-    from leveret.spark.jobs.ingest import Import, ingest
-    from leveret.spark.jobs.replay import Replay, replay
-    from leveret.spark.jobs.rewrite import Rewrite
+    from leveret.spark.jobs.dead_letters.dlq import Dlq, dlq
+    from leveret.spark.jobs.parquet.export import export
+    from leveret.spark.jobs.parquet.export_plan import Export
+    from leveret.spark.jobs.parquet.import_plan import Import
+    from leveret.spark.jobs.parquet.ingest import ingest
+    from leveret.spark.jobs.replay.plan import Replay
+    from leveret.spark.jobs.replay.replay import replay
+    from leveret.spark.jobs.replay.rewrite import Rewrite
     from leveret.spark.jobs.selection import Selection
-    from leveret.spark.jobs.stats import Stats, stats
+    from leveret.spark.jobs.stats.stats import Stats, stats
     from leveret.spark.spark_session import read_snapshot, register, session
 
 __all__ = [
@@ -41,21 +44,21 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Dlq": "jobs.dlq",
-    "Export": "jobs.export",
-    "Import": "jobs.ingest",
-    "Replay": "jobs.replay",
-    "Rewrite": "jobs.rewrite",
+    "Dlq": "jobs.dead_letters.dlq",
+    "Export": "jobs.parquet.export_plan",
+    "Import": "jobs.parquet.import_plan",
+    "Replay": "jobs.replay.plan",
+    "Rewrite": "jobs.replay.rewrite",
     "Selection": "jobs.selection",
-    "Stats": "jobs.stats",
-    "dlq": "jobs.dlq",
-    "export": "jobs.export",
-    "ingest": "jobs.ingest",
+    "Stats": "jobs.stats.stats",
+    "dlq": "jobs.dead_letters.dlq",
+    "export": "jobs.parquet.export",
+    "ingest": "jobs.parquet.ingest",
     "read_snapshot": "spark_session",
     "register": "spark_session",
-    "replay": "jobs.replay",
+    "replay": "jobs.replay.replay",
     "session": "spark_session",
-    "stats": "jobs.stats",
+    "stats": "jobs.stats.stats",
 }
 
 

@@ -14,11 +14,11 @@ from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
 
 MODULES: Final[dict[str, str]] = {
-    "replay": "leveret.spark.jobs.replay",
-    "dlq": "leveret.spark.jobs.dlq",
-    "export": "leveret.spark.jobs.export",
-    "import": "leveret.spark.jobs.ingest",
-    "stats": "leveret.spark.jobs.stats",
+    "replay": "leveret.spark.jobs.replay.replay",
+    "dlq": "leveret.spark.jobs.dead_letters.dlq",
+    "export": "leveret.spark.jobs.parquet.export",
+    "import": "leveret.spark.jobs.parquet.ingest",
+    "stats": "leveret.spark.jobs.stats.stats",
 }
 
 

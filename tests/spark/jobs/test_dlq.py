@@ -10,8 +10,8 @@ import pytest
 
 from leveret.server.cli.main import main
 from leveret.spark import Dlq, Selection, dlq
-from leveret.spark.jobs import dead_letter_groups
-from leveret.spark.jobs.dead_letter_groups import DeadLetterGroups, shown
+from leveret.spark.jobs.dead_letters import groups as dead_letter_groups
+from leveret.spark.jobs.dead_letters.groups import DeadLetterGroups, shown
 from leveret.testing.vhost import FreshVhost
 from rigs.spark.jobs import dead_letters, declare
 
@@ -85,7 +85,7 @@ def test_names_are_quoted_for_a_shell_and_for_globs() -> None:
 
 
 def dlq_command(job: Dlq, group: dead_letter_groups.GroupName) -> str:
-    from leveret.spark.jobs.dlq import command
+    from leveret.spark.jobs.dead_letters.dlq import command
 
     return command(job, group)
 

@@ -10,7 +10,7 @@ import pytest
 from leveret.amqp.properties import Properties, decode_properties, encode_properties
 from leveret.amqp.tables import Table
 from leveret.spark.errors import OptionError
-from leveret.spark.jobs.rewrite import Rewrite, Route, first_route, headers_of_words
+from leveret.spark.jobs.replay.rewrite import Rewrite, Route, first_route, headers_of_words
 from leveret.spark.publish import edits
 from leveret.spark.publish.errors import RowError
 

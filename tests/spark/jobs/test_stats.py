@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from leveret.server.cli.main import main
 from leveret.spark import Selection, Stats, stats
-from leveret.spark.jobs import message_counts
-from leveret.spark.jobs.message_counts import MessageCounts, buckets_of, highest_of
-from leveret.spark.jobs.stats import BARS_MAX, _rates
-from leveret.spark.jobs.stats_page import page
+from leveret.spark.jobs.stats import message_counts
+from leveret.spark.jobs.stats.message_counts import MessageCounts, buckets_of, highest_of
+from leveret.spark.jobs.stats.page import page
+from leveret.spark.jobs.stats.stats import BARS_MAX, _rates
 from leveret.spark.schema import MESSAGES, arrow_schema
 from rigs.spark.jobs import dead_letters, stored_snapshot
 

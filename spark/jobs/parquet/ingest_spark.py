@@ -12,7 +12,7 @@ from pyspark.sql.functions import sum as sum_of
 
 from leveret.spark.jobs.destinations import Destinations
 from leveret.spark.jobs.engine import queries
-from leveret.spark.jobs.ingest import KEY, MESSAGE, Import
+from leveret.spark.jobs.parquet.import_plan import KEY, MESSAGE, Import
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.publishing import REPORT
 from leveret.spark.jobs.report import JobReport

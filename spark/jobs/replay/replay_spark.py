@@ -21,9 +21,10 @@ from leveret.spark.jobs.destinations import mention_left_out
 from leveret.spark.jobs.engine import frame_of, in_arrow, queries
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.publishing import REPORT
-from leveret.spark.jobs.replay import QUEUE, Replay, destinations
+from leveret.spark.jobs.replay.plan import QUEUE, Replay
+from leveret.spark.jobs.replay.rewrite import SENT, Rewrite
+from leveret.spark.jobs.replay.routes import destinations
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.rewrite import SENT, Rewrite
 from leveret.spark.publish.options import parse
 from leveret.spark.source import NAME
 

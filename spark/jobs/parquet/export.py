@@ -12,7 +12,6 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,56 +22,23 @@ import pyarrow.dataset as ds
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.arguments import LOCAL, SPARK
+from leveret.spark.jobs.parquet.export_plan import DATE, KEY, PARTITIONS, TIME, Export
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import aggregated, in_engine
-from leveret.spark.jobs.selection import Selection
 from leveret.spark.options import ReadOptions
 from leveret.spark.scan.ordered import OrderedRows
 from leveret.spark.scan.reader import open_scan
-from leveret.spark.schema import MESSAGES, arrow_schema, columns_of
+from leveret.spark.schema import arrow_schema, columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB: Final = "export"
-DATE: Final = "date"
-TIME: Final = "enqueued_at"
-KEY: Final = ("vhost", "queue", "queue_no", "seq_id", "msg_id")
-PARTITIONS: Final = ("vhost", "queue", DATE)
 _COUNTED: Final = ("vhost", "queue", TIME, "body_size")
 _GROUP_ROWS: Final = 65_536
 _FOLDERS_MAX: Final = 1 << 20
 _SHOWN: Final = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Export:
-    """An export.
-
-    Attributes:
-        selection: which messages.
-        target: a folder that is not there or empty; for Spark also a URI such as ``s3a://...``.
-        columns: of the view; empty: all.
-        partition_by: some of ``vhost``, ``queue`` and ``date`` (UTC, of the time when the broker took the message in).
-    """
-
-    selection: Selection
-    target: str
-    columns: tuple[str, ...] = ()
-    partition_by: tuple[str, ...] = PARTITIONS
-
-    def __post_init__(self) -> None:
-        for name in self.partition_by:
-            if name not in PARTITIONS:
-                raise OptionError(f"{name!r} makes no folders; there are {', '.join(PARTITIONS)}")
-        columns_of("messages", self.columns or None)
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The columns of the files and folders, without ``date``."""
-        names = self.columns or tuple(column.name for column in MESSAGES)
-        return tuple(dict.fromkeys([*names, *(each for each in self.partition_by if each != DATE)]))
 
 
 def export(
@@ -114,7 +80,7 @@ def export(
         job.selection.refuse_where()
         _write(job, report, progress)
     else:
-        from leveret.spark.jobs import export_spark  # noqa: PLC0415 - loads Spark
+        from leveret.spark.jobs.parquet import export_spark  # noqa: PLC0415 - loads Spark
 
         if is_local and Path(job.target).exists():
             Path(job.target).rmdir()  # Spark makes it

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.arguments import LOCAL, SPARK
-from leveret.spark.jobs.dead_letter_groups import (
+from leveret.spark.jobs.dead_letters.groups import (
     COLUMNS,
     DeadLetterGroups,
     GroupName,

@@ -10,27 +10,23 @@ A ledger belongs to one plan: the snapshots, selection, rewrite, order, engine a
 from __future__ import annotations
 
 import argparse
-import json
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.spark.errors import OptionError
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.arguments import LOCAL, SPARK
-from leveret.spark.jobs.destinations import Destinations, mention_left_out
+from leveret.spark.jobs.destinations import mention_left_out
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.publishing import body_bytes, publish
+from leveret.spark.jobs.replay.plan import NONE, QUEUE, Replay
+from leveret.spark.jobs.replay.rewrite import Rewrite, Rewritten, headers_of_words
+from leveret.spark.jobs.replay.routes import destinations
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.rewrite import Rewrite, Rewritten, headers_of_words
-from leveret.spark.jobs.running import aggregated, in_engine
-from leveret.spark.jobs.selection import Selection
+from leveret.spark.jobs.running import in_engine
 from leveret.spark.options import ReadOptions
 from leveret.spark.publish.identity import Key
-from leveret.spark.publish.options import above_zero, parse
-from leveret.spark.scan.manifest import local_path, read_manifest
+from leveret.spark.publish.options import parse
 from leveret.spark.scan.ordered import OrderedPart, OrderedRows
 from leveret.spark.scan.reader import open_scan
 
@@ -38,70 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JOB: Final = "replay"
-QUEUE: Final = "queue"
-NONE: Final = "none"
-_OF_REWRITE: Final = (
-    "exchange",
-    "routingkey",
-    "plan",
-)  # options of a write that a replay sets itself
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """A replay.
-
-    Attributes:
-        selection: which messages.
-        rewrite: where they go, and what changes.
-        write: options of the sink: ``uriFile``, ``ledger``, ``maxRate`` and so on (docs/spark-sink.md).
-        publishers: connections; each has messages of its own.
-        order: ``queue``: each queue is published by one connection, in its order; ``none``: by all of them.
-    """
-
-    selection: Selection
-    rewrite: Rewrite = field(default_factory=Rewrite)
-    write: Mapping[str, str] = field(default_factory=dict)
-    publishers: int = 1
-    order: str = QUEUE
-
-    def __post_init__(self) -> None:
-        if self.order not in {QUEUE, NONE}:
-            raise OptionError(f"order {self.order!r} is unknown; there are {QUEUE}, {NONE}")
-        for name in self.write:
-            if name.lower() in _OF_REWRITE:
-                raise OptionError(f"option {name} of the sink is the replay's own: use its rewrite")
-
-    @property
-    def changes(self) -> Rewrite:
-        """The rewrite, knowing whether rows have seqs."""
-        return replace(self.rewrite, has_seqs=self.selection.view == "messages")
-
-    @property
-    def per_s(self) -> float:
-        """The rate of all publishers, 0 without one; OptionError: it is not a number."""
-        rates = [value for name, value in self.write.items() if name.lower() == "maxrate"]
-        return above_zero("maxRate", rates[0]) if rates else 0.0
-
-    def write_options(self, engine: str) -> dict[str, str]:
-        """Return the options of the write; with a ledger, its plan."""
-        given = {"publishers": str(self.publishers), **self.write}
-        if any(name.lower() == "ledger" for name in given):
-            given["plan"] = self._plan(engine)
-        return given
-
-    def _plan(self, engine: str) -> str:
-        """Return a text that says which rows come in which order; paths of snapshots may change."""
-        found = [read_manifest(local_path(path)) for path in self.selection.snapshots]
-        said = {
-            "engine": engine,
-            "snapshots": [[each.node, each.name, each.created_ms] for each in found],
-            "selection": self.selection.as_dict() | {"snapshots": len(found)},
-            "rewrite": asdict(self.changes),
-            "publishers": self.publishers,
-            "order": self.order,
-        }
-        return json.dumps(said, sort_keys=True)
 
 
 def replay(
@@ -136,37 +68,10 @@ def replay(
         job.selection.refuse_where()
         _publish(job, report, progress)
     else:
-        from leveret.spark.jobs import replay_spark  # noqa: PLC0415 - loads Spark
+        from leveret.spark.jobs.replay import replay_spark  # noqa: PLC0415 - loads Spark
 
         replay_spark.run(job, report, spark, progress)
     return report.end()
-
-
-def destinations(job: Replay, spark: SparkSession | None, progress: Progress) -> Destinations:
-    """Return where the messages would go, without reading their bodies."""
-    changes = job.changes.route_only()
-    columns = (*changes.columns, "body_size")
-    make = partial(_Routes, changes)
-    return aggregated(make, job.selection, columns, spark, progress).found
-
-
-class _Routes:
-    """Counts the destinations that a rewrite gives to messages."""
-
-    def __init__(self, changes: Rewrite) -> None:
-        self.found = Destinations()
-        self._changes = changes
-
-    def add(self, batch: Any) -> None:
-        made = self._changes.batch(batch)
-        self.found.leave_out(len(made.left_out), made.left_out)
-        self.found.add(made.batch)
-
-    def pack(self) -> bytes:
-        return self.found.pack()
-
-    def merge(self, packed: bytes) -> None:
-        self.found.merge(packed)
 
 
 # In this process.

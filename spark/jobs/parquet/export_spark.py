@@ -9,7 +9,7 @@ from pyspark.sql.functions import col, count, expr, lit
 from pyspark.sql.functions import sum as sum_of
 
 from leveret.spark.jobs.engine import frame_of, queries
-from leveret.spark.jobs.export import DATE, KEY, TIME, Export
+from leveret.spark.jobs.parquet.export_plan import DATE, KEY, TIME, Export
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
 

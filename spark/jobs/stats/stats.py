@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.arguments import LOCAL, SPARK
-from leveret.spark.jobs.message_counts import (
+from leveret.spark.jobs.progress import Progress, silent
+from leveret.spark.jobs.report import JobReport
+from leveret.spark.jobs.running import aggregated, in_engine
+from leveret.spark.jobs.selection import Selection
+from leveret.spark.jobs.stats.message_counts import (
     COLUMNS,
     MINUTE_MS,
     MessageCounts,
     QueueCounts,
     highest_of,
 )
-from leveret.spark.jobs.progress import Progress, silent
-from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.running import aggregated, in_engine
-from leveret.spark.jobs.selection import Selection
-from leveret.spark.jobs.stats_page import page
+from leveret.spark.jobs.stats.page import page
 from leveret.spark.scan.manifest import local_path, read_manifest
 
 if TYPE_CHECKING:
