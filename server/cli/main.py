@@ -1,4 +1,4 @@
-"""The command ``leveret``: serve, status, tree, ctl, store, snapshot, perf.
+"""The command ``leveret``: serve, status, tree, ctl, store, snapshot, perf, and the jobs over stored messages.
 
 Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker (by some verbs 64, 67, 69 or 70, as by
 rabbitmqctl), 69 no broker, a port in use, or a health check that failed, 70 the broker failed, 71 no thread, descriptor
@@ -18,7 +18,7 @@ import leveret
 from leveret.core.errors import ConfigError
 from leveret.core.printable import printable
 from leveret.server import control_client as control
-from leveret.server.cli import ctl
+from leveret.server.cli import ctl, jobs
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.config.config import FORMS, LOG_LEVELS, parse_address
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from leveret.server.perf.command import main as perf  # noqa: PLC0415 - not needed to serve
 
         return int(perf(given[1:]))
+    if given and given[0] in jobs.ABOUT:
+        return jobs.run(Parser(prog=f"leveret {given[0]}"), given[0], given[1:])
     options = parser(given).parse_args(given)
     try:
         return int(options.run(options))
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(given: Sequence[str] = ()) -> Parser:
-    """Return the parser of all commands but ``perf``, which has PerfTest's options.
+    """Return the parser of all commands but ``perf``, which has PerfTest's options, and the jobs.
 
     Args:
         given: the arguments; of the verbs of ``ctl`` only the one given is added, if there is one.
@@ -92,6 +94,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
     verbs.set_defaults(run=_ctl)
     snapshot.add_parser(commands)
     store_tool.add_parser(commands)
+    jobs.add_parsers(commands)
     commands.add_parser("perf", help="load generator in the shape of PerfTest", add_help=False)
     return top
 

@@ -2,5 +2,6 @@
 
 ``job`` is the way of a batch: ``rows`` reads it, ``publisher`` (no I/O) numbers, confirms and settles,
 ``client`` is the socket, ``ledger`` remembers what is settled. Works with any AMQP 0-9-1 broker.
-Imports amqp and core; never pyspark. Only ``rows`` and ``rejects`` import pyarrow.
+Imports amqp and core; never pyspark. Only ``rows`` and ``rejects`` import pyarrow; ``client``, ``incoming``, ``edits``
+and ``target`` are used by ``leveret migrate`` too, without the extra ``spark``.
 """

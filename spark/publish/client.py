@@ -20,8 +20,7 @@ from leveret.amqp.fields import Method
 from leveret.amqp.tables import typed_table
 from leveret.core.limits import FRAME_MAX_BYTES
 from leveret.spark.publish.errors import ConnectionFailed
-from leveret.spark.publish.incoming import Answer, Event, Incoming
-from leveret.spark.publish.publisher import CHANNEL, closed
+from leveret.spark.publish.incoming import CHANNEL, Answer, Event, Incoming, closed
 from leveret.spark.publish.target import Target, Tls
 
 UNSENT_BYTES_MAX: Final = 1024 * 1024  # above, wait before publishing more
@@ -51,6 +50,10 @@ class Client:
     @property
     def unsent_bytes(self) -> int:
         return len(self._unsent)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, to wait for several connections at once."""
+        return self._sock.fileno()
 
     def send(self, data: bytes) -> None:
         """Append bytes to those that ``step`` writes."""
@@ -101,7 +104,7 @@ class Client:
         if b"PLAIN" not in start.mechanisms.split():
             raise self._failed("the broker does not offer the mechanism PLAIN")
         capabilities = dict.fromkeys(_CAPABILITIES, True)
-        properties = {"product": "leveret spark", "capabilities": capabilities}
+        properties = {"product": "leveret", "capabilities": capabilities}
         response = f"\0{target.user}\0{target.password}".encode()
         self._send_method(0, methods.ConnectionStartOk(typed_table(properties), "PLAIN", response))
         tune = self._await(methods.ConnectionTune, deadline_s)

@@ -1,6 +1,6 @@
-"""The broker's bytes as events: confirms, returned messages, other methods.
+"""The broker's bytes as events: confirms, deliveries, returned messages, other methods.
 
-The codec kernel scans what clients send; this is the other direction, in which only basic.return has a content.
+The codec kernel scans what clients send; this is the other direction. All contents are on one channel.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _unpack_frame = Struct(">BHI").unpack_from
 _unpack_confirm = Struct(">QB").unpack_from
 _ids_of = Struct(">I").unpack_from
 _unpack_size = Struct(">Q").unpack_from
+CHANNEL: Final = 1
 _FRAME_HEAD_BYTES: Final = 7
 _HEAD_BYTES_MIN: Final = 14
 _CONFIRM_BYTES: Final = 13
@@ -41,6 +42,16 @@ class Returned(NamedTuple):
     body: bytes
 
 
+class Delivered(NamedTuple):
+    """basic.deliver with its message."""
+
+    consumer_tag: str
+    tag: int
+    redelivered: bool
+    head: bytes
+    body: bytes
+
+
 class Answer(NamedTuple):
     """Any other method."""
 
@@ -48,7 +59,7 @@ class Answer(NamedTuple):
     method: Method
 
 
-Event: TypeAlias = Confirmed | Returned | Answer
+Event: TypeAlias = Confirmed | Returned | Delivered | Answer
 
 
 class Incoming:
@@ -56,7 +67,7 @@ class Incoming:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._return: methods.BasicReturn | None = None
+        self._begun: methods.BasicReturn | methods.BasicDeliver | None = None
         self._head = b""
         self._missing = 0
         self._parts: list[bytes] = []
@@ -94,29 +105,29 @@ class Incoming:
             raise ConnectionFailed(f"the broker sent a frame of type {kind}")
 
     def _method(self, events: list[Event], channel: int, payload: bytes) -> None:
-        if self._return is not None:
-            raise ConnectionFailed("the broker interrupted a returned message")
+        if self._begun is not None:
+            raise ConnectionFailed("the broker interrupted a message")
         ids = _ids_of(payload)[0]
         if ids in {spec.BASIC_ACK, spec.BASIC_NACK} and len(payload) == _CONFIRM_BYTES:
             tag, bits = _unpack_confirm(payload, 4)
             events.append(Confirmed(tag, bits & 1 == 1, ids == spec.BASIC_ACK))
             return
         method = methods.decode(ids, payload[4:])
-        if isinstance(method, methods.BasicReturn):
-            self._return = method
+        if isinstance(method, methods.BasicReturn | methods.BasicDeliver):
+            self._begun = method
             self._head = b""
         else:
             events.append(Answer(channel, method))
 
     def _header(self, events: list[Event], payload: bytes) -> None:
-        if self._return is None or self._head:
+        if self._begun is None or self._head:
             raise ConnectionFailed("the broker sent a content header out of place")
         self._head = payload
         self._missing = _unpack_size(payload, 4)[0]
         self._complete(events)
 
     def _body(self, events: list[Event], payload: bytes) -> None:
-        if self._return is None or not self._head or len(payload) > self._missing:
+        if self._begun is None or not self._head or len(payload) > self._missing:
             raise ConnectionFailed("the broker sent a body out of place")
         self._missing -= len(payload)
         self._parts.append(payload)
@@ -125,12 +136,26 @@ class Incoming:
     def _complete(self, events: list[Event]) -> None:
         if self._missing:
             return
-        found = self._return
+        found, body = self._begun, b"".join(self._parts)
         assert found is not None
+        self._begun = None
+        self._parts = []
+        if isinstance(found, methods.BasicDeliver):
+            place = found.consumer_tag, found.delivery_tag, found.redelivered
+            events.append(Delivered(*place, self._head, body))
+            return
         exchange = found.exchange.encode("utf-8", "surrogateescape")
         routing_key = found.routing_key.encode("utf-8", "surrogateescape")
         reply = f"{found.reply_code} {found.reply_text}"
-        body = b"".join(self._parts)
         events.append(Returned(reply, origin_of(exchange, routing_key), self._head, body))
-        self._return = None
-        self._parts = []
+
+
+def closed(
+    method: methods.ConnectionClose | methods.ChannelClose, unsettled: int
+) -> ConnectionFailed:
+    """Return the error for a close by the broker."""
+    what = "connection" if method.IDS == spec.CONNECTION_CLOSE else "channel"
+    return ConnectionFailed(
+        f"the broker closed the {what} with {unsettled} messages unconfirmed:"
+        f" {method.reply_code} {method.reply_text}"
+    )

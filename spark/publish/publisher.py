@@ -15,18 +15,17 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from leveret.amqp import kernel, methods, spec
+from leveret.amqp import kernel, methods
 from leveret.amqp.fields import Method
 from leveret.core.message import exchange_and_key
 from leveret.spark.publish import edits
 from leveret.spark.publish.errors import ConnectionFailed, Nacked, Unroutable
-from leveret.spark.publish.incoming import Answer, Confirmed, Event, Returned
+from leveret.spark.publish.incoming import CHANNEL, Answer, Confirmed, Event, Returned, closed
 from leveret.spark.publish.options import DEADLETTER, DROP, RETRY, WriteOptions
 from leveret.spark.publish.rejects import Reject
 from leveret.spark.publish.report import Report
 from leveret.spark.publish.rows import Row
 
-CHANNEL: Final = 1
 WINDOW_BYTES: Final = 64 * 1024 * 1024  # bodies in flight; one body may be larger
 UNROUTABLE: Final = "unroutable"
 NACKED: Final = "nacked"
@@ -173,8 +172,10 @@ class Publisher:
             self._confirmed(event, now_s)
         elif isinstance(event, Returned):
             self._returned(event)
-        else:
+        elif isinstance(event, Answer):
             self._answered(event)
+        else:
+            raise ConnectionFailed("the broker delivered a message to a publisher")
 
     def _confirmed(self, event: Confirmed, now_s: float) -> None:
         tag, multiple, accepted = event
@@ -288,17 +289,6 @@ class Publisher:
             raise closed(method, self.unsettled)
         else:
             raise ConnectionFailed(f"the broker sent {method.NAME}, which was not awaited")
-
-
-def closed(
-    method: methods.ConnectionClose | methods.ChannelClose, unsettled: int
-) -> ConnectionFailed:
-    """Return the error for a close by the broker."""
-    what = "connection" if method.IDS == spec.CONNECTION_CLOSE else "channel"
-    return ConnectionFailed(
-        f"the broker closed the {what} with {unsettled} messages unconfirmed:"
-        f" {method.reply_code} {method.reply_text}"
-    )
 
 
 def _place(flight: Flight) -> str:

@@ -6,7 +6,7 @@ from leveret.amqp import kernel, methods
 from leveret.core.message import origin_of
 from leveret.spark.publish import edits
 from leveret.spark.publish.errors import ConnectionFailed
-from leveret.spark.publish.incoming import Answer, Confirmed, Incoming, Returned
+from leveret.spark.publish.incoming import Answer, Confirmed, Delivered, Incoming, Returned
 
 
 def frame(method: methods.Method, channel: int = 1) -> bytes:
@@ -25,6 +25,9 @@ WIRE = (
     + returned(BODY)
     + frame(methods.BasicNack(9, False, True))
     + returned(b"")
+    + kernel.deliveries(
+        1, b"tag", 5, 1, 20, [(origin_of(b"x", b"k"), edits.head(edits.PERSISTENT, 24), BODY)]
+    )
     + frame(methods.ConnectionBlocked("low on memory"), 0)
 )
 EVENTS = [
@@ -32,6 +35,7 @@ EVENTS = [
     Returned("312 NO_ROUTE", origin_of(b"ex", b"key"), edits.head(edits.PERSISTENT, 24), BODY),
     Confirmed(9, False, False),
     Returned("312 NO_ROUTE", origin_of(b"ex", b"key"), edits.head(edits.PERSISTENT, 0), b""),
+    Delivered("tag", 5, True, edits.head(edits.PERSISTENT, 24), BODY),
     Answer(0, methods.ConnectionBlocked("low on memory")),
 ]
 
