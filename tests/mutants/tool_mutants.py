@@ -11,12 +11,24 @@ MUTANTS: Final = {
         "offline/audit.py", "if locations.counts[at] != locations.rows[at]:", "if False:"
     ),
     "an audit believes that a record is the right one": Mutant(
-        "offline/audit.py",
-        "segment.decode(data, length, msg_no, offset - start)",
-        "segment.decode(data, length, None, offset - start)",
+        "offline/segment_check.py",
+        "table.msg_nos[at_record] == places.msg_nos[at]",
+        "True",
     ),
     "an audit does not search": Mutant(
-        "offline/audit.py", "search(self.store.folder, self._wrong)", "{}"
+        "offline/audit.py", "home = self.elsewhere[msg_no] = places.pop()", "home = places.pop()"
+    ),
+    "an audit takes what the collector has copied for a second record": Mutant(
+        "offline/audit.py", "self._is_copy.get(place[0]) or self._is_copy.get(home[0])", "False"
+    ),
+    "an audit passes over second records": Mutant(
+        "offline/audit.py", "self.doubled.setdefault(msg_no, []).append(place)", "pass"
+    ),
+    "an audit ends at bytes that it cannot read": Mutant(
+        "reading/record_table.py", "BLOCK_BYTES + BLOCK_BYTES", "BLOCK_BYTES + (1 << 40)"
+    ),
+    "an audit does not look behind a bad record": Mutant(
+        "reading/record_table.py", "table.offsets[-1] if is_last_bad else start + at", "start + at"
     ),
     "an audit passes over rows without a location": Mutant(
         "offline/audit.py", "self.bare[msg_no] += 1", "continue"
