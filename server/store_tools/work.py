@@ -25,6 +25,7 @@ from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.offline_store import OfflineStore
+from leveret.msg_store.offline.repair_plan import plan_repair
 from leveret.msg_store.offline.salvage import salvage
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.server.output.progress import Progress, progress_bar
@@ -100,14 +101,14 @@ def repair(path: Path, is_agreed: bool) -> Row:
 
         def work(at: StoreAt, progress: Progress) -> Row:
             with audited(at.path, progress) as audit:
-                plan = store_repair.plan_repair(audit)
+                plan = plan_repair(audit)
                 row = _audit_row(at, audit)
                 findings = findings_of(audit, at.names)
             row["todo"] = [f"{each.text}: {each.repair}" for each in findings]
             row["is_done"] = is_agreed and plan.is_needed
             if row["is_done"]:
                 epoch = next_epoch(data_dir, plan.epoch_seen)
-                store_repair.repair(at.path, plan, epoch, _now_ms, progress)
+                store_repair.repair(at.path, plan, epoch, _now_ms)
             return row
 
         return _answer(found, [_each(at, work, progress) for at in found.stores])

@@ -42,20 +42,28 @@ MUTANTS: Final = {
         "inserted = []",
     ),
     "a repair writes before the journal is read": Mutant(
-        "offline/repair.py",
-        "has_news or (needs_writing and not store.recovered.is_clean)",
+        "offline/repair_plan.py",
+        "has_news or (bool(changes) and not store.recovered.is_clean)",
         "has_news",
     ),
     "a repair takes readable messages out": Mutant(
-        "offline/repair.py",
+        "offline/changes.py",
         "if msg_no in gone or not count:",
         "if msg_no in audit.unreadable or not count:",
     ),
     "a repair leaves out what a start does": Mutant(
-        "offline/repair.py", "if plan.needs_recovery:", "if False:"
+        "offline/repair.py", "if plan.needs_recovery and not is_recovered:", "if False:"
     ),
     "a repair leaves the sums": Mutant(
-        "offline/repair.py", "messages=counted.messages,", "messages=said.messages,"
+        "offline/changes.py", "messages=sums.messages,", "messages=terms.messages,"
+    ),
+    "a repair forgets that it has recovered the store": Mutant(
+        "offline/repair.py",
+        "if found not in (plan.fingerprint, recovered_as):",
+        "if found != plan.fingerprint:",
+    ),
+    "a plan is believed whatever came after": Mutant(
+        "offline/repair.py", "if found not in (plan.fingerprint, recovered_as):", "if False:"
     ),
     "salvage keeps the old checksums": Mutant(
         "offline/salvage.py", "resealed(data, self._identity.extend, self._identity.seed)", "data"

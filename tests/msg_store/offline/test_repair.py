@@ -14,7 +14,8 @@ from leveret.msg_store.format.file_header import JOURNAL_MAGIC, RDQ_MAGIC, Ident
 from leveret.msg_store.format.rows import Batch
 from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import audited
-from leveret.msg_store.offline.repair import RepairPlan, plan_repair, repair
+from leveret.msg_store.offline.repair import repair
+from leveret.msg_store.offline.repair_plan import RepairPlan, plan_repair
 from rigs.store.offline_rig import OfflineRig, bodies_of, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 
@@ -28,7 +29,7 @@ def repaired(rig: OfflineRig, lost: set[int] = frozenset()) -> None:
     """Repair a store, and hold it to be sound, with all that was not lost, and done with."""
     plan = needed(rig.path)
     assert plan.is_needed
-    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
 
     assert not needed(rig.path).is_needed
     with audited(rig.path, quiet) as audit:
@@ -143,7 +144,7 @@ def test_a_lost_index_is_rebuilt(rig: OfflineRig, rng: random.Random, what: str)
     damage_index(rig, what)
     plan = needed(rig.path)
 
-    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
 
     with audited(rig.path, quiet) as audit:
         assert audit.is_sound
@@ -185,7 +186,7 @@ def test_a_crash_before_the_index_is_written_leaves_it_to_be_repaired_again(
 
     monkeypatch.setattr(store_repair.LmdbIndex, "write", dies)
     with pytest.raises(SystemExit):
-        repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
+        repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
     monkeypatch.undo()
 
     repaired(rig, {msg_no})
