@@ -89,6 +89,10 @@ class Audit:
         is_damaged = self.store.report.is_damage or self.store.format_damage
         return self.is_index_sound and not is_damaged
 
+    def reason(self, msg_no: int) -> str:
+        """Return why a message that is ``unreadable`` or ``bare`` cannot be read at its location."""
+        return self._wrong[msg_no]
+
     def wrong_counts(self, names: Mapping[int, str]) -> Iterator[str]:
         """Yield the counts and sums of the index that are wrong, one line each."""
         if self.counts:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,7 +170,7 @@ def test_looking_for_what_to_do_changes_nothing(rig: OfflineRig, rng: random.Ran
     shutil.copytree(rig.path, copy)
 
     assert needed(rig.path).is_needed
-    assert needed(rig.path) == needed(copy)
+    assert needed(rig.path) == replace(needed(copy), path=str(rig.path))
 
 
 def test_a_crash_before_the_index_is_written_leaves_it_to_be_repaired_again(
