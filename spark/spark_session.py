@@ -32,11 +32,11 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(LeveretDataSource)
 
 
-def session(master: str = "local[*]", **settings: str) -> SparkSession:
+def session(master: str | None = "local[*]", **settings: str) -> SparkSession:
     """Start a session, or take the one there is, with the data source and quiet logs.
 
     Args:
-        master: where it runs, as for ``spark-submit --master``.
+        master: where it runs, as for ``spark-submit --master``; None: as spark-submit was told.
         settings: of Spark, such as ``**{"spark.driver.memory": "4g"}``; they win over those made here.
 
     Raises:
@@ -44,12 +44,14 @@ def session(master: str = "local[*]", **settings: str) -> SparkSession:
     """
     _check_version()
     defaults = dict(_SETTINGS)
-    if master.startswith("local"):
+    if master is not None and master.startswith("local"):
         _check_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else python3 of PATH
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         defaults |= _LOCAL_SETTINGS
-    builder = SparkSession.builder.master(master).appName("leveret")
+    builder = SparkSession.builder.appName("leveret")
+    if master is not None:
+        builder = builder.master(master)
     for name, value in (defaults | settings).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

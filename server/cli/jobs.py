@@ -17,7 +17,9 @@ from leveret.core.errors import ConfigError, LeveretError, StoreError
 from leveret.server.output.progress import progress_bar
 from leveret.server.output.terminal import show
 
-ABOUT: Final[dict[str, str]] = {}
+ABOUT: Final[dict[str, str]] = {
+    "replay": "send messages of snapshots again",
+}
 
 
 def add_parsers(commands: Any) -> None:
@@ -37,6 +39,8 @@ def run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) ->
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument("--report", type=Path, metavar="FILE", help="write it there as JSON")
         options = parser.parse_args(arguments)
+        if options.report is not None:
+            options.report.touch()  # a report that cannot be written is noticed before the work
         with progress_bar(name) as progress:
             report = command.run(options, progress)
         text = report.as_json()
@@ -47,7 +51,8 @@ def run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) ->
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("leveret"):
             raise
-        return _fail(os.EX_CONFIG, f"{error.name} is missing: pip install 'leveret[spark]'")
+        library = error.name.partition(".")[0]
+        return _fail(os.EX_CONFIG, f"{library} is missing: pip install 'leveret[spark]'")
     except (ConfigError, StoreError) as error:
         return _fail(os.EX_CONFIG, str(error))
     except LeveretError as error:

@@ -13,7 +13,9 @@ from typing import Any, Final, Protocol, cast
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
 
-MODULES: Final[dict[str, str]] = {}
+MODULES: Final[dict[str, str]] = {
+    "replay": "leveret.spark.jobs.replay",
+}
 
 
 class Command(Protocol):

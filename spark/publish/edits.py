@@ -11,13 +11,14 @@ confirm it, and not enqueue it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from leveret.amqp.content import mode_of
 from leveret.amqp.errors import ProtocolError
 from leveret.amqp.properties import Properties, decode_properties, encode_properties, with_table
+from leveret.amqp.properties import without_expiration as without
 from leveret.amqp.tables import Field, Table, encode_table
 from leveret.core.limits import SHORTSTR_BYTES_MAX
 from leveret.spark.publish.errors import RowError
@@ -31,6 +32,7 @@ PERSISTENT: Final = b"\x10\x00\x02"  # delivery-mode 2 alone
 _SENDER: Final = frozenset({PRODUCER_ID, PRODUCER_EPOCH, PRODUCER_SEQ})
 _SENDER_MARK: Final = b"x-producer-"
 _HEADERS: Final = 0x20  # in the first byte of the flags
+_EXPIRATION: Final = 0x01
 _MESSAGE_ID: Final = 0x80  # in the second
 _START: Final = b"\x00\x3c\x00\x00"  # class 60, weight 0
 _pack_size = struct.Struct(">Q").pack
@@ -88,35 +90,55 @@ def edited(
     """
     if not (headers_set or headers_remove or number) and _SENDER_MARK not in properties:
         return properties
+    removed = _SENDER.union(headers_remove)
+
+    def change(before: Table) -> Table:
+        table: Table = {name: each for name, each in before.items() if name not in removed}
+        for name, value in headers_set:
+            if name in _SENDER:
+                raise RowError(f"headers_set sets {name}, which is the sink's: use dedup=producer")
+            table[name] = _field(value)
+        if number is not None:
+            table[PRODUCER_ID] = ("S", number.producer.encode())
+            table[PRODUCER_EPOCH] = ("l", epoch)
+            table[PRODUCER_SEQ] = ("l", number.sequence)
+        return table
+
+    return with_headers(properties, change)
+
+
+def with_headers(properties: bytes, change: Callable[[Table], Table]) -> bytes:
+    """Return properties with the headers that ``change`` makes of theirs; the same bytes if they are equal.
+
+    Raises:
+        RowError: the headers cannot be read, or not be written.
+    """
+    whole = head(properties, 0)
     try:
-        return _edited(properties, headers_set, headers_remove, number, epoch)
+        before = headers_of(properties)
+        table = change(before)
+        if table == before and list(table) == list(before):
+            return properties
+        return with_table(whole, encode_table(table))[12:]
     except ProtocolError as error:
         raise RowError(f"the headers cannot be edited: {error}") from None
 
 
-def _edited(
-    properties: bytes,
-    headers_set: Sequence[tuple[str, str | None]],
-    headers_remove: Sequence[str],
-    number: Number | None,
-    epoch: int,
-) -> bytes:
-    whole = head(properties, 0)
-    had_headers = properties[0] & _HEADERS
-    before = (decode_properties(whole).headers or {}) if had_headers else {}
-    removed = _SENDER.union(headers_remove)
-    table: Table = {name: each for name, each in before.items() if name not in removed}
-    for name, value in headers_set:
-        if name in _SENDER:
-            raise RowError(f"headers_set sets {name}, which is the sink's: use dedup=producer")
-        table[name] = _field(value)
-    if number is not None:
-        table[PRODUCER_ID] = ("S", number.producer.encode())
-        table[PRODUCER_EPOCH] = ("l", epoch)
-        table[PRODUCER_SEQ] = ("l", number.sequence)
-    if table == before and list(table) == list(before):
+def headers_of(properties: bytes) -> Table:
+    """Return the headers, empty if there are none; ProtocolError: they are malformed."""
+    if not properties[0] & _HEADERS:
+        return {}
+    return decode_properties(head(properties, 0)).headers or {}
+
+
+def without_expiration(properties: bytes) -> bytes:
+    """Return properties without expiration; RowError: they are malformed."""
+    if not properties[0] & _EXPIRATION:
         return properties
-    return with_table(whole, encode_table(table))[12:]
+    try:
+        return without(head(properties, 0))[12:]
+    except ProtocolError:
+        raise RowError("properties_raw is malformed: its values do not fit its flags") from None
 
 
 def with_message_id(properties: bytes, message_id: str) -> bytes:

@@ -1,9 +1,9 @@
 """Who publishes: the partition, and the numbers by which duplicates are recognised.
 
-A batch numbers a row by its key: producer ``ID/PARTITION/VHOST/QUEUE``, sequence ``seq_id``. One row's number then does
-not depend on the rows before it, and rows of one source queue in two partitions do not hide each other. A stream
-numbers by place: producer ``QUERY/PARTITION``, sequence ``batch << 40 | row``, because Spark sends a batch that failed
-once more, with the same rows in the same order.
+A batch numbers a row by its key: producer ``ID/PARTITION/[QUEUE_NO/]VHOST/QUEUE``, sequence ``seq_id``. One row's
+number then does not depend on the rows before it, and rows of one source queue in two partitions do not hide each
+other. A stream numbers by place: producer ``QUERY/PARTITION``, sequence ``batch << 40 | row``, because Spark sends a
+batch that failed once more, with the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ ROW_BITS: Final = 40  # of a stream's sequence; the batch has the other 23
 
 
 class Key(NamedTuple):
-    """Where a row came from; keys rise as tuples, strings by code point, as Spark sorts them."""
+    """Where a row came from; keys rise as tuples, strings by code point, as Spark sorts them.
+
+    A queue with priorities has a ``queue_no`` for each, and the seqs of each begin anew.
+    Rows of other sources have none: 0.
+    """
 
     vhost: str
     queue: str
+    queue_no: int
     seq_id: int
 
 
@@ -82,7 +87,8 @@ class Partition:
 
 def _place(key: Key) -> str:
     # The vhost's length tells "a/b" of "c" from "a" of "b/c".
-    return f"{len(key.vhost)}:{key.vhost}/{key.queue}"
+    number = f"{key.queue_no}/" if key.queue_no else ""
+    return f"{number}{len(key.vhost)}:{key.vhost}/{key.queue}"
 
 
 def _bounded(start: str, end: str) -> str:

@@ -75,14 +75,18 @@ def publish_partition(
     target: Target,
     partition: Partition,
     monotonic_s: Callable[[], float] = time.monotonic,
+    report: Report | None = None,
 ) -> Report:
-    """Publish the rows of one partition; raises as ``publish_batches``."""
+    """Publish the rows of one partition; raises as ``publish_batches``.
+
+    ``report`` is filled and returned, so that its counts are there after a failure too.
+    """
     if options.publishers and partition.number >= options.publishers:
         raise OptionError(
             f"publishers is {options.publishers}, and the data has more partitions:"
             f" repartition it to {options.publishers}, or leave publishers out"
         )
-    job = _PartitionJob(options, target, partition, monotonic_s)
+    job = _PartitionJob(options, target, partition, monotonic_s, report or Report())
     try:
         job.run(batches)
     except BaseException:
@@ -100,8 +104,9 @@ class _PartitionJob:
         target: Target,
         partition: Partition,
         monotonic_s: Callable[[], float],
+        report: Report,
     ) -> None:
-        self.report = Report()
+        self.report = report
         self._options = options
         self._target = target
         self._partition = partition

@@ -37,10 +37,10 @@ from typing import Any, Final, NamedTuple
 from leveret.spark.publish.errors import LedgerError
 from leveret.spark.publish.identity import Key
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1 had keys without queue_no
 _PLAN: Final = "plan.json"
 _REMEDY: Final = (
-    "sort the partition by vhost, queue, seq_id, read the same snapshot with the same filter and"
+    "sort the partition by vhost, queue, queue_no, seq_id, read the same snapshot with the same filter and"
     " the same number of partitions, or use a new ledger (which sends all rows again)"
 )
 
@@ -62,7 +62,10 @@ def check_plan(folder: Path, fingerprint: str) -> None:
         replace(path, {"format": FORMAT, "fingerprint": fingerprint})
     found = _load(path)
     if found.get("format") != FORMAT:
-        raise LedgerError(f"{path} has format {found.get('format')}, this version reads {FORMAT}")
+        raise LedgerError(
+            f"{path} has format {found.get('format')}, this version reads {FORMAT}: end the job with the"
+            " version that began it, or use a new ledger (which sends all rows again)"
+        )
     if found.get("fingerprint") != fingerprint:
         raise LedgerError(
             f"ledger {folder} belongs to another job (plan, target, exchange, routing key or"
@@ -111,7 +114,7 @@ class Ledger:
         self.rows += 1
         self._last = key
         self._hash.update(
-            f"{len(key.vhost)} {len(key.queue)} {key.vhost}{key.queue}{key.seq_id}\n".encode()
+            f"{len(key.vhost)} {len(key.queue)} {key.vhost}{key.queue}{key.queue_no} {key.seq_id}\n".encode()
         )
         found = self._found
         if found is not None and self.rows <= found.rows:
@@ -164,8 +167,9 @@ class Ledger:
             return None
         values = _load(self._path)
         try:
-            vhost, queue, seq_id = values["key"]
-            return Entry(int(values["rows"]), Key(vhost, queue, int(seq_id)), values["digest"])
+            vhost, queue, queue_no, seq_id = values["key"]
+            key = Key(vhost, queue, int(queue_no), int(seq_id))
+            return Entry(int(values["rows"]), key, values["digest"])
         except (KeyError, TypeError, ValueError):
             raise LedgerError(
                 f"{self._path} is not an entry of a ledger: use a new ledger"
@@ -218,4 +222,5 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _shown(key: Key) -> str:
-    return f'(vhost "{key.vhost}", queue "{key.queue}", seq_id {key.seq_id})'
+    number = f" number {key.queue_no}" if key.queue_no else ""
+    return f'(vhost "{key.vhost}", queue "{key.queue}"{number}, seq_id {key.seq_id})'

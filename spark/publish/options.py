@@ -203,7 +203,8 @@ def _count(least: int, most: int) -> Callable[[str, str], int]:
     return convert
 
 
-def _above_zero(name: str, text: str) -> float:
+def above_zero(name: str, text: str) -> float:
+    """Return an option's number; OptionError: it is none, or not above 0."""
     try:
         number = float(text)
     except ValueError:
@@ -249,11 +250,11 @@ _TABLE: Final[tuple[tuple[str, str, Callable[[str, str], Any]], ...]] = (
     ("exchange", "exchange", _name),
     ("routingKey", "routing_key", _name),
     ("publishers", "publishers", _count(1, 10_000)),
-    ("maxRate", "rate_per_s", _above_zero),
+    ("maxRate", "rate_per_s", above_zero),
     ("window", "window", _count(1, 1_000_000)),
-    ("confirmTimeout", "confirm_timeout_s", _above_zero),
-    ("blockedTimeout", "blocked_timeout_s", _above_zero),
-    ("connectTimeout", "connect_timeout_s", _above_zero),
+    ("confirmTimeout", "confirm_timeout_s", above_zero),
+    ("blockedTimeout", "blocked_timeout_s", above_zero),
+    ("connectTimeout", "connect_timeout_s", above_zero),
     ("mandatory", "mandatory", _flag),
     ("onUnroutable", "on_unroutable", _one_of(FAIL, DEADLETTER, DROP)),
     ("onNack", "on_nack", _on_nack),

@@ -24,6 +24,7 @@ SCHEMA: Final = pa.schema(
     [
         ("vhost", pa.string()),
         ("queue", pa.string()),
+        ("queue_no", pa.int64()),
         ("seq_id", pa.int64()),
         ("exchange", pa.string()),
         ("routing_key", pa.string()),
@@ -63,10 +64,11 @@ def write_rejects(folder: Path, name: str, rejects: list[Reject]) -> None:
 def _values(reject: Reject) -> dict[str, Any]:
     row = reject.row
     exchange, routing_key = exchange_and_key(row.method[6:-1])
-    vhost, queue, seq_id = row.key or (None, None, None)
+    vhost, queue, queue_no, seq_id = row.key or (None, None, None, None)
     return {
         "vhost": vhost,
         "queue": queue,
+        "queue_no": queue_no,
         "seq_id": seq_id,
         "exchange": exchange.decode(),
         "routing_key": routing_key.decode(),

@@ -16,6 +16,7 @@ from leveret.spark.publish.identity import Key, Partition
 from leveret.spark.publish.options import MESSAGE_ID, NONE, PRODUCER, WriteOptions
 
 _KEY: Final = ("vhost", "queue", "seq_id")
+_QUEUE_NO: Final = "queue_no"
 _METHODS_KEPT: Final = 4_096
 _TEXT: Final = (pa.string(), pa.large_string())
 _BYTES: Final = (pa.binary(), pa.large_binary())
@@ -27,7 +28,7 @@ _PROPERTIES: Final = {
 _COLUMNS: Final = {
     "body": "bytes", "exchange": "text", "routing_key": "text", "properties_raw": "bytes",
     "properties": "properties", "headers_set": "map of text to text", "headers_remove": "array of text",
-    "vhost": "text", "queue": "text", "seq_id": "number",
+    "vhost": "text", "queue": "text", "seq_id": "number", "queue_no": "number",
 }  # fmt: skip
 
 
@@ -110,6 +111,10 @@ def _rules(names: set[str], options: WriteOptions, is_stream: bool) -> list[tupl
             "ledger needs the key columns vhost, queue and seq_id",
         ),
         (
+            _QUEUE_NO in names and not has_key,
+            "queue_no is a part of the key, whose columns vhost, queue and seq_id are needed with it",
+        ),
+        (
             numbers_by_key and not has_key,
             f"dedup={options.dedup} needs the key columns vhost, queue and seq_id",
         ),
@@ -182,11 +187,13 @@ class RowReader:
         def values(name: str) -> list[Any]:
             return batch.column(name).to_pylist() if name in names else empty
 
-        others = [values(name) for name in _COLUMNS if name not in _KEY]
+        others = [values(name) for name in _COLUMNS if name not in {*_KEY, _QUEUE_NO}]
         if not names.issuperset(_KEY):
             return None, others
-        parts = [values(name) for name in _KEY]
-        for name, column in zip(_KEY, parts, strict=True):
+        vhosts, queues, seq_ids = (values(name) for name in _KEY)
+        numbers = values(_QUEUE_NO) if _QUEUE_NO in names else [0] * batch.num_rows
+        parts = (vhosts, queues, numbers, seq_ids)
+        for name, column in zip(Key._fields, parts, strict=True):
             if None in column:
                 raise RowError(
                     f"{name} of row {self._place + column.index(None)} of the partition is null"

@@ -82,7 +82,24 @@ def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> I
         DataLoss: a message that is wanted cannot be read, and that is to be an error.
         StoreError: a locator is damaged.
     """
-    locator = _selected(store, piece)
+    for batch, _ in located_batches(store, piece, selected(store, piece), settings):
+        yield batch
+
+
+def located_batches(
+    store: StoreRef, piece: Slice, locator: Columns, settings: BatchSettings
+) -> Iterator[tuple[Any, Columns]]:
+    """Yield batches of the given rows of a segment, each with its part of the locator.
+
+    Args:
+        store: the store.
+        piece: the segment.
+        locator: rows of its locator in the order of their offsets; further columns pass through.
+        settings: of the batches.
+
+    Raises:
+        DataLoss: a message cannot be read, and that is to be an error; else its row is left out.
+    """
     if not len(locator["offset"]):
         return
     needs_records = bool(settings.names & (_OF_META | {"body"}))
@@ -91,7 +108,8 @@ def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> I
         return
     if not needs_records:
         for low, high in _cuts(locator, settings, by_bytes=False):
-            yield _batch(store, piece, _part(locator, low, high), None, settings)
+            part = _part(locator, low, high)
+            yield _batch(store, piece, part, None, settings), part
         return
     try:
         segment = Segment(store.segment_path(piece.number), store.uuid)
@@ -110,18 +128,18 @@ def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> I
                 if not len(part["offset"]):
                     continue
                 records = _Records(segment, part, settings)
-            yield _batch(store, piece, part, records, settings)
+            yield _batch(store, piece, part, records, settings), part
 
 
 def index_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
     """Yield the rows of a slice as the index has them; the segment is not opened."""
-    locator = _selected(store, piece)
+    locator = selected(store, piece)
     for low, high in _cuts(locator, settings, by_bytes=False):
         yield _batch(store, piece, _part(locator, low, high), None, settings)
 
 
-def _selected(store: StoreRef, piece: Slice) -> Columns:
-    """Return the wanted rows of a slice."""
+def selected(store: StoreRef, piece: Slice) -> Columns:
+    """Return the wanted rows of a slice; StoreError: its locator is damaged."""
     locator = read_locator(store.locator_path(piece.number))
     low, high = np.searchsorted(locator["offset"], [piece.low, min(piece.high, 1 << 33)])
     locator = _part(locator, int(low), int(high))

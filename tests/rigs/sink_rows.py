@@ -17,6 +17,7 @@ TYPES = {
     "vhost": pa.string(),
     "queue": pa.string(),
     "seq_id": pa.int64(),
+    "queue_no": pa.int64(),
 }
 
 

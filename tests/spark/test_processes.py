@@ -80,7 +80,11 @@ def test_the_package_says_what_it_has() -> None:
     import leveret.spark
 
     assert {getattr(leveret.spark, name).__name__ for name in leveret.spark.__all__} == {
+        "Replay",
+        "Rewrite",
+        "Selection",
         "read_snapshot",
         "register",
+        "replay",
         "session",
     }

@@ -238,6 +238,24 @@ def test_a_producer_numbers_rows_by_their_keys() -> None:
     assert [head[12:] for _, head, _ in broker.messages] == expected
 
 
+def test_rows_of_two_priorities_with_one_seq_are_two_messages(tmp_path: Path) -> None:
+    rows = [
+        {"body": b"%d" % number, "vhost": "/", "queue": "q", "queue_no": number, "seq_id": 7}
+        for number in (5, 6)
+    ]
+    options = {"ledger": str(tmp_path / "l"), "dedup": "producer", "producerId": "job"}
+
+    with scripted() as broker:
+        report = publish(broker.uri, [batch(rows)], **options)
+        again = publish(broker.uri, [batch(rows)], **options)
+
+    assert (counts(report), counts(again)) == ({"sent": 2}, {"skipped": 2})
+    assert [head[12:] for _, head, _ in broker.messages] == [
+        edits.edited(edits.PERSISTENT, number=Number(f"job/0/{number}/1://q", 7))
+        for number in (5, 6)
+    ]
+
+
 def test_a_stream_numbers_rows_by_batch_and_place() -> None:
     options = parse({"uriFile": "-", "dedup": "producer"} | TO_Q)
     rows = batch([{"body": b"a"}, {"body": b"b"}])
@@ -322,7 +340,7 @@ def test_a_close_of_the_channel_between_confirms_keeps_those_before_it(tmp_path:
         publish(broker.uri, keyed(range(30)), ledger=str(tmp_path / "ledger"), ledgerStep="4")
 
     entry = json.loads((tmp_path / "ledger" / "part-00000.json").read_text())
-    assert (entry["rows"], entry["key"]) == (8, ["/", "a", 7])
+    assert (entry["rows"], entry["key"]) == (8, ["/", "a", 0, 7])
 
 
 def test_a_nack_fails_the_task_by_default_and_the_ledger_stays_before_it(tmp_path: Path) -> None:

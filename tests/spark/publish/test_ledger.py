@@ -10,7 +10,7 @@ from leveret.spark.publish.errors import LedgerError
 from leveret.spark.publish.identity import Key
 from leveret.spark.publish.ledger import KeyOrder, Ledger, check_plan, part_path
 
-KEYS = [Key("/", "q", seq) for seq in range(0, 50, 5)]
+KEYS = [Key("/", "q", 0, seq) for seq in range(0, 50, 5)]
 
 
 def settled(path: Path, keys: Sequence[Key], step: int = 3) -> Iterator[Key]:
@@ -45,9 +45,9 @@ def test_an_attempt_goes_on_behind_the_last_entry(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        [*KEYS[1:], Key("/", "q", 99)],
-        [Key("/", "p", 1), *KEYS],
-        [*KEYS[:2], Key("/", "q", 7), *KEYS[2:]],
+        [*KEYS[1:], Key("/", "q", 0, 99)],
+        [Key("/", "p", 0, 1), *KEYS],
+        [*KEYS[:2], Key("/", "q", 0, 7), *KEYS[2:]],
         KEYS[:4],
     ],
 )
@@ -67,7 +67,8 @@ def test_rows_behind_the_entry_may_be_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "later", [KEYS[1], Key("/", "q", 4), Key("/", "p", 100), Key("", "q", 100)]
+    "later",
+    [KEYS[1], Key("/", "q", 0, 4), Key("/", "p", 0, 100), Key("", "q", 0, 100)],
 )
 def test_keys_must_rise(later: Key) -> None:
     order = KeyOrder()
@@ -75,6 +76,26 @@ def test_keys_must_rise(later: Key) -> None:
 
     with pytest.raises(LedgerError, match=r"comes after .*seq_id 5\)"):
         order.check(later)
+
+
+def test_the_seqs_of_each_priority_of_a_queue_begin_anew(tmp_path: Path) -> None:
+    path = part_path(tmp_path, "", 0)
+    keys = [Key("/", "q", queue_no, seq) for queue_no in (3, 4) for seq in range(5)]
+    order = KeyOrder()
+    for key in keys:
+        order.check(key)
+
+    assert list(settled(path, keys)) == keys
+    assert list(settled(path, keys)) == []
+    with pytest.raises(LedgerError, match="are others"):
+        list(settled(path, [key._replace(queue_no=9) for key in keys[:5]] + keys[5:]))
+
+
+def test_a_ledger_of_an_older_format_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"format": 1, "fingerprint": "a"}')
+
+    with pytest.raises(LedgerError, match="has format 1, this version reads 2: end the job with"):
+        check_plan(tmp_path, "a")
 
 
 def test_an_entry_with_fewer_rows_does_not_replace_one_with_more(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from leveret.spark.publish.errors import LedgerError
 from leveret.spark.publish.identity import Key
 from leveret.spark.publish.ledger import KeyOrder, Ledger
 
-ROWS = [Key("/", "q", number) for number in range(12)]
+ROWS = [Key("/", "q", 0, number) for number in range(12)]
 OTHER_ROWS = {
     "reversed": ROWS[::-1],
     "swapped": [ROWS[1], ROWS[0], *ROWS[2:]],
     "without the first": ROWS[1:],
     "every second": ROWS[::2],
-    "with another": [*ROWS[:3], Key("/", "q", 100), *ROWS[4:]],
+    "with another": [*ROWS[:3], Key("/", "q", 0, 100), *ROWS[4:]],
 }
 WINDOW = 4
 STEP = 3

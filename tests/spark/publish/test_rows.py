@@ -79,7 +79,7 @@ def test_a_row_that_is_no_message_is_named(row: dict[str, Any], text: str) -> No
     (values,) = zip(*columns, strict=True)
 
     with pytest.raises(RowError, match=rf"row 5 of the partition \(queue.*{text}"):
-        reader.row(5, Key("/", "q", 7), values)
+        reader.row(5, Key("/", "q", 0, 7), values)
 
 
 def test_a_null_in_a_key_is_named_by_its_row() -> None:
@@ -92,14 +92,14 @@ def test_a_null_in_a_key_is_named_by_its_row() -> None:
 def test_long_names_are_digested_and_stay_different() -> None:
     names = [f"{'q' * 240}{number}" for number in range(2)]
 
-    producers = {Partition(3).number_of("job", Key("/", name, 1), 0).producer for name in names}
-    ids = {Partition(3).message_id(Key("/", name, 1), 0) for name in names}
+    producers = {Partition(3).number_of("job", Key("/", name, 0, 1), 0).producer for name in names}
+    ids = {Partition(3).message_id(Key("/", name, 0, 1), 0) for name in names}
 
     assert len(producers) == len(ids) == 2
     assert all(len(text) <= 255 and text.startswith("job/3/") for text in producers)
 
 
 def test_vhost_and_queue_do_not_run_into_each_other() -> None:
-    keys = [Key("a/b", "c", 1), Key("a", "b/c", 1)]
+    keys = [Key("a/b", "c", 0, 1), Key("a", "b/c", 0, 1)]
 
     assert len({Partition().message_id(key, 0) for key in keys}) == 2

@@ -1,0 +1,104 @@
+"""Jobs in Spark: the session, the data frame of a selection, work per partition, and progress.
+
+The session is that of ``--master``. Under spark-submit, which has made the JVM already, its master is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from leveret.core.errors import ConfigError, LeveretError
+from leveret.spark.jobs.arguments import EngineChoice
+from leveret.spark.jobs.progress import Progress
+from leveret.spark.jobs.selection import Selection, glob_pattern
+from leveret.spark.spark_session import read_snapshot, session
+
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
+_POLL_S: Final = 0.5
+
+
+class SparkFailed(LeveretError):  # noqa: N818 - what happened
+    """A query of Spark failed."""
+
+
+@contextmanager
+def spark_of(choice: EngineChoice) -> Iterator[SparkSession]:
+    """Yield a session, and stop it if it was made here."""
+    was_there = SparkSession.getActiveSession() is not None
+    master = choice.master or (None if os.environ.get(_SUBMITTED) else "local[*]")
+    spark = session(master, **dict(choice.settings))
+    try:
+        yield spark
+    finally:
+        if not was_there:
+            spark.stop()
+
+
+@contextmanager
+def queries(spark: SparkSession, progress: Progress) -> Iterator[None]:
+    """Tell the progress of queries, task by task, while the block runs.
+
+    Raises:
+        ConfigError: a query could not be understood, or an option was refused.
+        SparkFailed: a query failed.
+    """
+    tracker, ended = spark.sparkContext.statusTracker(), threading.Event()
+
+    def poll() -> None:
+        while not ended.wait(_POLL_S):
+            for number in tracker.getActiveStageIds():
+                stage = tracker.getStageInfo(number)
+                if stage is not None:
+                    progress("tasks", stage.numCompletedTasks, stage.numTasks)
+
+    poller = threading.Thread(target=poll, name="progress", daemon=True)
+    poller.start()
+    try:
+        yield
+    except PySparkException as error:
+        text, is_analysis = _reason(str(error)), type(error).__name__ == "AnalysisException"
+        raise (ConfigError(text) if is_analysis else SparkFailed(text)) from None
+    finally:
+        ended.set()
+        poller.join()
+
+
+def frame_of(spark: SparkSession, selection: Selection, columns: Sequence[str]) -> DataFrame:
+    """Return the selected messages; of all columns if there is a condition, which may look at any."""
+    wanted = [] if selection.where else list(dict.fromkeys([*columns, *selection.columns]))
+    options = selection.options(wanted)
+    del options["paths"]
+    frame = read_snapshot(spark, *selection.snapshots, **options)
+    if selection.where:
+        frame = frame.where(selection.where)
+    if selection.routing_keys:
+        frame = frame.where(col("routing_key").rlike(glob_pattern(selection.routing_keys)))
+    return frame.select(*columns)
+
+
+def folded(frame: DataFrame, fold: Callable[[Iterator[Any]], bytes]) -> list[bytes]:
+    """Return what ``fold`` makes of the record batches of each partition."""
+
+    def parts(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa  # noqa: PLC0415 - in a task
+
+        yield pa.record_batch([pa.array([fold(batches)], pa.binary())], names=["part"])
+
+    return [bytes(row.part) for row in frame.mapInArrow(parts, "part binary").collect()]
+
+
+def _reason(text: str) -> str:
+    """Return the line of a failure that says why; Python's tracebacks end with it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        if line.startswith("leveret.") and ": " in line:
+            return line.partition(": ")[2]
+    return lines[0] if lines else "Spark gave no reason"
