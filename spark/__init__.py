@@ -13,17 +13,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leveret.spark.jobs.audit import audit
     from leveret.spark.jobs.replay import Replay, replay
     from leveret.spark.jobs.rewrite import Rewrite
     from leveret.spark.jobs.selection import Selection
     from leveret.spark.spark_session import read_snapshot, register, session
 
-__all__ = ["Replay", "Rewrite", "Selection", "read_snapshot", "register", "replay", "session"]
+__all__ = [
+    "Replay",
+    "Rewrite",
+    "Selection",
+    "audit",
+    "read_snapshot",
+    "register",
+    "replay",
+    "session",
+]
 
 _MODULES = {
     "Replay": "jobs.replay",
     "Rewrite": "jobs.rewrite",
     "Selection": "jobs.selection",
+    "audit": "jobs.audit",
     "read_snapshot": "spark_session",
     "register": "spark_session",
     "replay": "jobs.replay",

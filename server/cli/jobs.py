@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,12 @@ from leveret.server.output.terminal import show
 
 ABOUT: Final[dict[str, str]] = {
     "replay": "send messages of snapshots again",
+    "audit": "name every defect of a snapshot, or of stores while no broker runs",
 }
+OWN: Final[dict[str, str]] = {
+    "audit": "leveret.server.store_tools.audit_command",
+}
+"""Commands of the server itself: they work on data directories, which ``leveret.spark`` does not know."""
 
 
 def add_parsers(commands: Any) -> None:
@@ -34,7 +40,7 @@ def run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) ->
     try:
         from leveret.spark.jobs.command import command_of  # noqa: PLC0415 - an extra
 
-        command = command_of(name)
+        command: Any = import_module(OWN[name]) if name in OWN else command_of(name)
         command.add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument("--report", type=Path, metavar="FILE", help="write it there as JSON")

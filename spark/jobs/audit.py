@@ -147,7 +147,7 @@ def _audit_store(
     if spark is not None:
         from leveret.spark.jobs.audit_spark import check_with_spark  # noqa: PLC0415 - an engine
 
-        check = check_with_spark(spark)
+        check = check_with_spark(spark, progress)
     with audited(store.path, progress, may_rebuild=not store.is_snapshot, check=check) as found:
         counts = _counts(found)
         defects = 0
