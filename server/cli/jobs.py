@@ -10,7 +10,6 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +39,7 @@ def run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) ->
     try:
         from leveret.spark.jobs.command import command_of  # noqa: PLC0415 - an extra
 
-        command: Any = import_module(OWN[name]) if name in OWN else command_of(name)
+        command = command_of(name, OWN.get(name, ""))
         command.add_arguments(parser)
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument("--report", type=Path, metavar="FILE", help="write it there as JSON")

@@ -6,7 +6,8 @@ verb       does                                       exit code 1
 stat       prints figures
 verify     checks every row, message and count        something is damaged
 salvage    copies readable messages elsewhere         something was left behind
-repair     lists repairs; with ``--yes`` does them    something is to be repaired
+repair     lists repairs; with ``--yes`` does them,   something is to be repaired
+           with ``--plan`` those of an audit
 compact    makes segments and index small             one of the stores must be repaired first
 =========  =========================================  =============================================
 """
@@ -57,7 +58,14 @@ def add_parser(commands: Any) -> None:
                 help="take all that is in the segments, acked or not, and ask no index",
             )
         if verb == "repair":
-            added.add_argument("--yes", action="store_true", help="do it, rather than only say it")
+            how = added.add_mutually_exclusive_group()
+            how.add_argument("--yes", action="store_true", help="do it, rather than only say it")
+            how.add_argument(
+                "--plan",
+                type=Path,
+                metavar="FILE",
+                help="do what leveret audit --repair-plan wrote",
+            )
         added.set_defaults(run=_run)
 
 
@@ -100,6 +108,8 @@ def _work(options: argparse.Namespace) -> Row:
             return work.verify(options.dir)
         case "salvage":
             return work.salvage_to(options.dir, options.to, options.from_segments)
+        case "repair" if options.plan is not None:
+            return work.repair_by(options.dir, options.plan)
         case "repair":
             return work.repair(options.dir, options.yes)
         case _:

@@ -16,17 +16,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
+from leveret.core.scratch_files import ScratchCalls
 from leveret.metadata.reader import copy_metadata
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.format.folder import read_format
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.offline_store import OfflineStore
-from leveret.msg_store.offline.repair_plan import plan_repair
+from leveret.msg_store.offline.repair_plan import plan_repair, read_plans
 from leveret.msg_store.offline.salvage import salvage
+from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.server.output.progress import Progress, progress_bar
 from leveret.server.process import NODE, refuse_network
@@ -41,7 +44,7 @@ from leveret.server.store_tools.dirs import (
     next_epoch,
 )
 from leveret.server.store_tools.figures import figures_of
-from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in
+from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in, steps_of
 
 if TYPE_CHECKING:
     from leveret.server.output.json_text import Row
@@ -112,6 +115,40 @@ def repair(path: Path, is_agreed: bool) -> Row:
             return row
 
         return _answer(found, [_each(at, work, progress) for at in found.stores])
+
+
+def repair_by(path: Path, file: Path) -> Row:
+    """Carry out the plans in a file; stores without one are left alone.
+
+    Raises:
+        StoreError: a plan cannot be read, or its store is not here.
+        StoreChanged: a store has changed since its plan was made.
+    """
+    plans = {plan.uuid: plan for plan in read_plans(file)}
+    data_dir = data_dir_of(path)
+    with held(data_dir, is_read_only=False):
+        refuse_network(path)
+        found = find_stores(path)
+        uuids = {_uuid_of(at.path): at for at in found.stores}
+        for uuid in plans.keys() - uuids.keys():
+            raise StoreError(
+                f"the store of {plans[uuid].path}, which {file} is for, is not in {path}"
+            )
+        rows = []
+        for uuid, at in uuids.items():
+            row: Row = {"path": str(at.path), "vhost": at.vhost, "todo": [], "is_done": False}
+            if (plan := plans.get(uuid)) is not None:
+                epoch = next_epoch(data_dir, plan.epoch_seen)
+                store_repair.repair(at.path, plan, epoch, _now_ms)
+                row |= {"todo": list(steps_of(plan)), "is_done": True}
+            rows.append(row)
+        return _answer(found, rows)
+
+
+def _uuid_of(path: Path) -> bytes:
+    files = Files(ScratchCalls())  # a FORMAT that is lost is restored in memory
+    restore_format(files, path)
+    return read_format(files, path)
 
 
 def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:

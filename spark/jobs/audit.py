@@ -111,7 +111,7 @@ def audit_stores(
                 f"{repair_plan} is there already; name a new file for the repair plan"
             )
     report = JobReport(JOB, "local" if spark is None else "spark")
-    report.counts = dict.fromkeys(_COUNTS, 0) | {kind.value: 0 for kind in Kind}
+    report.counts = dict.fromkeys((*_COUNTS, *(kind.value for kind in Kind)), 0)
     report.details = {"stores": [], "defects": []}
     plans: list[RepairPlan] = []
     for store in stores:

@@ -12,6 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
+
+from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.core.scratch_files import ScratchCalls
 from leveret.msg_store.format.folder import StorePaths
@@ -21,7 +24,7 @@ from leveret.msg_store.offline.segment_check import (
     SegmentCheck,
     check_segment,
 )
-from leveret.spark.jobs.engine import queries
+from leveret.spark.jobs.engine import SparkFailed, queries
 from leveret.spark.jobs.progress import Progress
 
 _Work = tuple[str, bytes, int, Places]  # the store's folder, its uuid, the segment
@@ -33,8 +36,8 @@ def check_with_spark(spark: Any, progress: Progress) -> CheckSegments:
     """Return the check of segments by the tasks of a session; it raises SparkFailed."""
 
     def check(folder: StorePaths, segments: Iterable[tuple[int, Places]]) -> Iterator[SegmentCheck]:
-        context = spark.sparkContext
-        left, wave = iter(segments), max(WAVE_MIN, 4 * context.defaultParallelism)
+        wave = max(WAVE_MIN, 4 * spark.sparkContext.defaultParallelism)
+        left = iter(segments)
         while some := list(islice(left, wave)):
             work: list[_Work] = []
             for file_no, places in some:
@@ -43,9 +46,7 @@ def check_with_spark(spark: Any, progress: Progress) -> CheckSegments:
                 else:
                     work.append((str(folder.path), folder.uuid, file_no, places))
             if work:
-                with queries(spark, progress):
-                    found = context.parallelize(work, len(work)).map(_checked).collect()
-                yield from found
+                yield from _in_tasks(spark, work, progress)
 
     return check
 
@@ -55,6 +56,33 @@ def _is_changed(folder: StorePaths, file_no: int) -> bool:
     return isinstance(calls, ScratchCalls) and calls.is_changed(folder.rdq_path(file_no))
 
 
-def _checked(work: _Work) -> SegmentCheck:
+def _in_tasks(spark: Any, work: list[_Work], progress: Progress) -> Iterator[SegmentCheck]:
+    """Yield the checks of segments, each made by a task of its own.
+
+    Raises:
+        StoreError: a task cannot read its segment.
+        SparkFailed: the tasks failed.
+    """
+    try:
+        with queries(spark, progress):
+            found = spark.sparkContext.parallelize(work, len(work)).map(_check).collect()
+    except Py4JError as error:
+        raise SparkFailed(
+            f"tasks that read segments failed: {str(error).splitlines()[0]}"
+        ) from error
+    for each in found:
+        if isinstance(each, str):
+            raise StoreError(each)
+        yield each
+
+
+def _check(work: _Work) -> SegmentCheck | str:
+    """Check a segment in a task; return why it cannot be read, so that the task is not run again."""
     path, uuid, file_no, places = work
-    return check_segment(StorePaths(Files(), Path(path), uuid), file_no, places)
+    try:
+        return check_segment(StorePaths(Files(), Path(path), uuid), file_no, places)
+    except OSError as error:
+        return (
+            f"segment {file_no:08x} of {path} cannot be read: {error.strerror or error}; "
+            "executors must see the store under the same path as the driver"
+        )
