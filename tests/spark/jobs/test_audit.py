@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aio_pika
+import pika
 import pytest
 
 from leveret.core.errors import StoreError
@@ -23,7 +24,8 @@ from leveret.msg_store.offline.repair_plan import RepairPlan, plan_repair, read_
 from leveret.server.cli.main import main
 from leveret.spark import audit
 from leveret.spark.errors import OptionError
-from rigs.programs import ended
+from rigs.nodes import leveret_program, serving
+from rigs.programs import ended, run
 from rigs.spark.snapshots import channel_of_broker, snapshot_of
 from rigs.store.offline_rig import files_of, quiet
 from rigs.store.planted_defects import PLANTED, Named, Planter, named
@@ -316,3 +318,42 @@ def test_a_plan_file_that_is_there_is_not_replaced(
     assert code == 78
     assert "is there already" in capsys.readouterr().err
     assert (tmp_path / "plan").read_text() == "mine"
+
+
+@pytest.mark.slow
+def test_a_million_messages_with_planted_defects(tmp_path: Path, rng: random.Random) -> None:
+    data, count = tmp_path / "data", 1_000_000
+    with serving(tmp_path, "--data", str(data)) as broker:
+        connection = pika.BlockingConnection(pika.URLParameters(broker.url))
+        for number in range(10):
+            connection.channel().queue_declare(f"perf-{number}", durable=True)
+        connection.close()
+        words = ["-x", "5", "-y", "0", "-C", str(count // 5), "-s", "100", "-c", "1000", "-p"]
+        words += ["-qp", "perf-%d", "-qpf", "0", "-qpt", "9", "-f", "persistent", "-e", ""]
+        run([leveret_program(), "perf", *words, "-h", broker.url], tmp_path, timeout_s=900)
+    (store,) = [each.parent for each in data.glob("vhosts/*/rdq") if any(each.iterdir())]
+    report = audit(store)
+    assert report.is_complete
+    assert report.counts["entries"] == count
+    planter = Planter(store, rng)
+    planter.drop_entries(50)
+    planter.drop_locations(50)
+    planter.miscount(50)
+    planter.misplace(20)
+    planter.spoil(10)
+    planter.double(5)
+    planter.finish()
+
+    report = audit(store, repair_plan=tmp_path / "plan")
+
+    assert found_in(store) == planter.expected
+    assert report.counts["missing_location"] == 50
+    assert report.counts["wrong_refcount"] == 100
+    assert report.counts["wrong_location"] == 20
+    assert report.counts["bad_checksum"] == report.counts["lost_messages"] == 10
+    assert report.counts["duplicate_id"] == 5
+    (plan,) = read_plans(tmp_path / "plan")
+    repair(store, plan, plan.epoch_seen + 1, lambda: 9)
+    assert found_in(store).keys() == {
+        key for key in planter.expected if key[0] is Kind.DUPLICATE_ID
+    }
