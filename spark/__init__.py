@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leveret.spark.jobs.audit import audit
+    from leveret.spark.jobs.rebuild import rebuild
     from leveret.spark.jobs.replay import Replay, replay
     from leveret.spark.jobs.rewrite import Rewrite
     from leveret.spark.jobs.selection import Selection
@@ -25,6 +26,7 @@ __all__ = [
     "Selection",
     "audit",
     "read_snapshot",
+    "rebuild",
     "register",
     "replay",
     "session",
@@ -36,6 +38,7 @@ _MODULES = {
     "Selection": "jobs.selection",
     "audit": "jobs.audit",
     "read_snapshot": "spark_session",
+    "rebuild": "jobs.rebuild",
     "register": "spark_session",
     "replay": "jobs.replay",
     "session": "spark_session",

@@ -174,9 +174,7 @@ def _of_messages(audit: Audit) -> Iterator[Defect]:
         found = audit.elsewhere.get(msg_no)
         why = "the index has no location of it"
         named = tuple(entries[msg_no])
-        yield Defect(
-            Kind.MISSING_LOCATION, msg_no, why, named, found=found, is_lost=found is None
-        )
+        yield Defect(Kind.MISSING_LOCATION, msg_no, why, named, found=found, is_lost=found is None)
     for msg_no, location in audit.unreadable.items():
         if msg_no not in entries:
             continue  # no entry names it: its count is wrong, and nobody reads it

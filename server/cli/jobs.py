@@ -20,9 +20,11 @@ from leveret.server.output.terminal import show
 ABOUT: Final[dict[str, str]] = {
     "replay": "send messages of snapshots again",
     "audit": "name every defect of a snapshot, or of stores while no broker runs",
+    "rebuild": "make the index of a store from its segments alone; no broker runs",
 }
 OWN: Final[dict[str, str]] = {
     "audit": "leveret.server.store_tools.audit_command",
+    "rebuild": "leveret.server.store_tools.rebuild_command",
 }
 """Commands of the server itself: they work on data directories, which ``leveret.spark`` does not know."""
 

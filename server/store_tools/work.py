@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.offline_store import OfflineStore
+from leveret.msg_store.offline.rebuilding import NOT_ASKED
 from leveret.msg_store.offline.repair_plan import plan_repair, read_plans
 from leveret.msg_store.offline.salvage import salvage
 from leveret.msg_store.recovery.format_repair import restore_format
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from leveret.server.output.json_text import Row
 
 UNFINISHED: Final = ".unfinished"
-FROM_SEGMENTS: Final = "the index was not asked"
 
 
 def stat(path: Path) -> Row:
@@ -151,12 +151,15 @@ def _uuid_of(path: Path) -> bytes:
     return read_format(files, path)
 
 
-def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
-    """Copy readable messages into a new data directory, or a new store."""
+def salvage_to(
+    path: Path, target: Path, from_segments: bool, progress: Progress | None = None
+) -> Row:
+    """Copy readable messages into a new data directory, or a new store; a bar shows it unless ``progress`` is given."""
     path, target = path.absolute(), target.absolute()
     data_dir = data_dir_of(path)
     _check_target(path, target)
-    with held(data_dir, is_read_only=True), progress_bar("salvage") as progress:
+    bar = progress_bar("salvage") if progress is None else nullcontext(progress)
+    with held(data_dir, is_read_only=True), bar as told:
         found = find_stores(path)
         with _built(target) as folder:
             is_whole = data_dir == path
@@ -171,7 +174,7 @@ def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
                     shutil.rmtree(into)  # half a store would keep a broker from its vhost
                     raise
 
-            answer = _answer(found, [_each(at, work, progress) for at in found.stores])
+            answer = _answer(found, [_each(at, work, told) for at in found.stores])
             if is_whole and not found.metadata_damage:
                 copy_metadata(path / METADATA, folder / METADATA)
                 _copy_node(path, folder)
@@ -181,7 +184,7 @@ def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
 
 def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) -> Row:
     into.mkdir(mode=0o700, exist_ok=True)
-    damage = FROM_SEGMENTS if from_segments else ""
+    damage = NOT_ASKED if from_segments else ""
     with audited(at.path, progress, damage) as audit:
         result = salvage(audit, into, os.urandom(16), _now_ms(), progress)
         rows = [(no, seq, why) for no, seq, _, why in audit.store.report.lost]
