@@ -6,7 +6,7 @@ reads, behind the inspection (``inspection``),
 1. the locations of all messages,
 2. the rows of all queues: each has a message, each message as many rows as the index counts,
 3. the segments: all records, with their checksums. Each message lies at its location; otherwise its record may lie
-   elsewhere. Records of no message are garbage, which the collector has not removed yet,
+   elsewhere. All other records are garbage, which the collector has not removed yet,
 4. the sums: messages and bytes of queues, live bytes of segments.
 """
 
@@ -67,7 +67,7 @@ class Audit:
         self.notes: list[str] = []  # harmless damage
         # The records of the segments:
         self.records = 0  # whole ones, with a right checksum
-        self.garbage_records = self.garbage_bytes = 0  # of no message that a queue has
+        self.garbage_records = self.garbage_bytes = 0  # whole ones that no location needs
         self.damaged_bytes = 0  # that belong to no whole record
         self.damaged: set[int] = set()  # messages at whose locations there is no whole record
         self.doubled: dict[int, list[Location]] = {}  # second records; no copies of the collector
@@ -197,11 +197,10 @@ class Audit:
                 home = self.elsewhere[msg_no] = places.pop()
             else:
                 home = self.locations.location(self.locations.find(msg_no))
+            self.garbage_records += len(places)
+            self.garbage_bytes += sum(place[2] for place in places)
             for place in places:
-                if self._is_copy.get(place[0]) or self._is_copy.get(home[0]):
-                    self.garbage_records += 1  # the collector has copied it
-                    self.garbage_bytes += place[2]
-                else:
+                if not (self._is_copy.get(place[0]) or self._is_copy.get(home[0])):
                     self.doubled.setdefault(msg_no, []).append(place)
         self._strays.clear()
         if self.doubled:

@@ -19,13 +19,17 @@ MUTANTS: Final = {
         "offline/audit.py", "home = self.elsewhere[msg_no] = places.pop()", "home = places.pop()"
     ),
     "an audit takes what the collector has copied for a second record": Mutant(
-        "offline/audit.py", "self._is_copy.get(place[0]) or self._is_copy.get(home[0])", "False"
+        "offline/audit.py",
+        "if not (self._is_copy.get(place[0]) or self._is_copy.get(home[0])):",
+        "if True:",
     ),
     "an audit passes over second records": Mutant(
         "offline/audit.py", "self.doubled.setdefault(msg_no, []).append(place)", "pass"
     ),
     "an audit ends at bytes that it cannot read": Mutant(
-        "reading/record_table.py", "BLOCK_BYTES + BLOCK_BYTES", "BLOCK_BYTES + (1 << 40)"
+        "reading/record_table.py",
+        "offset = (offset + len(data)) // BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES",
+        "offset = segment.size_bytes",
     ),
     "an audit does not look behind a bad record": Mutant(
         "reading/record_table.py", "table.offsets[-1] if is_last_bad else start + at", "start + at"

@@ -291,6 +291,7 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
 
         with audited(path, quiet) as audit:
             assert audit.is_sound, (audit.store.report, audit)
+            assert list(defects_of(audit)) == []
             told = (rows_of(audit), dict(audit.store.locations()), audit.store.report.dropped)
             terms = {no: each.frozen() for no, each in audit.queues.items()}
             assert audit.store.epoch_seen == epoch
