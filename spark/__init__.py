@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leveret.spark.jobs.audit import audit
+    from leveret.spark.jobs.dlq import Dlq, dlq
+    from leveret.spark.jobs.export import Export, export
+    from leveret.spark.jobs.ingest import Import, ingest
     from leveret.spark.jobs.rebuild import rebuild
     from leveret.spark.jobs.replay import Replay, replay
     from leveret.spark.jobs.rewrite import Rewrite
@@ -21,10 +24,16 @@ if TYPE_CHECKING:
     from leveret.spark.spark_session import read_snapshot, register, session
 
 __all__ = [
+    "Dlq",
+    "Export",
+    "Import",
     "Replay",
     "Rewrite",
     "Selection",
     "audit",
+    "dlq",
+    "export",
+    "ingest",
     "read_snapshot",
     "rebuild",
     "register",
@@ -33,10 +42,16 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Dlq": "jobs.dlq",
+    "Export": "jobs.export",
+    "Import": "jobs.ingest",
     "Replay": "jobs.replay",
     "Rewrite": "jobs.rewrite",
     "Selection": "jobs.selection",
     "audit": "jobs.audit",
+    "dlq": "jobs.dlq",
+    "export": "jobs.export",
+    "ingest": "jobs.ingest",
     "read_snapshot": "spark_session",
     "rebuild": "jobs.rebuild",
     "register": "spark_session",

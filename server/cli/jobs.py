@@ -19,6 +19,9 @@ from leveret.server.output.terminal import show
 
 ABOUT: Final[dict[str, str]] = {
     "replay": "send messages of snapshots again",
+    "dlq": "dead letters of snapshots by reason, queue and exchange",
+    "export": "messages of snapshots as Parquet",
+    "import": "send the rows of Parquet files as messages",
     "audit": "name every defect of a snapshot, or of stores while no broker runs",
     "rebuild": "make the index of a store from its segments alone; no broker runs",
 }

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from leveret.server.store_tools.dirs import data_dir_of, find_stores, held
-from leveret.spark.jobs import arguments
 from leveret.spark.jobs.audit import SHOWN_MAX, StoreToAudit, audit_stores, stores_at
+from leveret.spark.jobs.engine_choice import LOCAL, EngineChoice, add_engine, engine_of
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.scan.manifest import NAME as MANIFEST
@@ -37,13 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"name at most so many defects; all are counted ({SHOWN_MAX})",
     )
-    parser.set_defaults(where="")
-    arguments.add_engine(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     """Carry out ``leveret audit``."""
-    choice = arguments.engine_of(options)
+    choice = engine_of(options)
     with _stores(options.path.absolute()) as stores, _session(choice) as spark:
         return audit_stores(
             stores,
@@ -65,9 +64,9 @@ def _stores(path: Path) -> Iterator[list[StoreToAudit]]:
 
 
 @contextmanager
-def _session(choice: arguments.EngineChoice) -> Iterator[Any]:
+def _session(choice: EngineChoice) -> Iterator[Any]:
     """Yield a session of Spark; None for the local engine."""
-    if choice.engine == arguments.LOCAL:
+    if choice.engine == LOCAL:
         yield None
         return
     from leveret.spark.jobs.engine import spark_of  # noqa: PLC0415 - loads Spark

@@ -1,36 +1,20 @@
-"""Arguments that several commands take: which messages, which engine, where to.
+"""Arguments that several commands take: which messages, where to.
 
-Their names follow the fields that they fill: of ``Selection``, ``EngineChoice`` and the options of a write.
+Their names follow the fields that they fill: of ``Selection`` and the options of a write.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final
 
 from leveret.spark.errors import OptionError
+from leveret.spark.jobs.engine_choice import pair
 from leveret.spark.jobs.selection import Selection
 from leveret.spark.publish.target import parse_uri
 
-LOCAL: Final = "local"
-SPARK: Final = "spark"
 _DLX: Final = "deadLetterExchange"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """What runs a job: this process alone, or Spark.
-
-    Attributes:
-        engine: ``local`` or ``spark``.
-        master: of Spark: ``local[*]``, ``spark://HOST:PORT``; empty: that of spark-submit, else ``local[*]``.
-        settings: of Spark, names and values.
-    """
-
-    engine: str = LOCAL
-    master: str = ""
-    settings: tuple[tuple[str, str], ...] = ()
 
 
 def add_selection(parser: argparse.ArgumentParser, *, view: bool = True) -> None:
@@ -54,6 +38,12 @@ def add_selection(parser: argparse.ArgumentParser, *, view: bool = True) -> None
             default=[],
             metavar="GLOB",
             help=f"{what}, with * ? [...]; may be repeated",
+        )
+    for name in ("reason", "queue", "exchange"):
+        group.add_argument(
+            f"--death-{name}",
+            metavar=name.upper(),
+            help=f"{name} of the latest death of a dead letter",
         )
     time = "ISO 8601 (UTC without a zone), or ms since 1970"
     group.add_argument("--from", dest="since", default="", metavar="TIME", help=f"{time}")
@@ -82,39 +72,12 @@ def selection_of(options: argparse.Namespace) -> Selection:
         options.since,
         options.until,
         state or "",
+        options.death_reason or "",
+        options.death_queue or "",
+        options.death_exchange,
         options.where,
         not options.skip_lost,
     )
-
-
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of the engine."""
-    group = parser.add_argument_group("how it runs")
-    group.add_argument(
-        "--engine",
-        choices=(LOCAL, SPARK),
-        help="local: in this process, without Java (local, unless --master or --where is given)",
-    )
-    group.add_argument(
-        "--master", metavar="URL", help="of Spark: local[*], spark://HOST:PORT, ... (local[*])"
-    )
-    group.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of Spark; may be repeated",
-    )
-
-
-def engine_of(options: argparse.Namespace) -> EngineChoice:
-    """Return the chosen engine; OptionError: options of Spark are given for the local one."""
-    wants_spark = bool(options.master or options.conf or options.where)
-    engine = options.engine or (SPARK if wants_spark else LOCAL)
-    if engine == LOCAL and wants_spark:
-        raise OptionError("--master, --conf and --where are Spark's: leave --engine local out")
-    settings = tuple(_pair("--conf", word) for word in options.conf)
-    return EngineChoice(engine, options.master or "", settings)
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -163,14 +126,13 @@ def write_options(options: argparse.Namespace) -> dict[str, str]:
         _DLX: options.dead_letter_exchange,
     }
     made = {name: value for name, value in given.items() if value or (name == _DLX and value == "")}
-    return made | dict(_pair("--option", word) for word in options.option)
+    return made | dict(pair("--option", word) for word in options.option)
 
 
-def _pair(option: str, word: str) -> tuple[str, str]:
-    name, separator, value = word.partition("=")
-    if not name or not separator:
-        raise OptionError(f"{option} {word!r} is not NAME=VALUE")
-    return name, value
+def check_target(options: argparse.Namespace, write: Mapping[str, str]) -> None:
+    """Raise OptionError if there is no target and something is to be published."""
+    if not options.dry_run and not {"uri", "uriFile", "uriEnv"} & write.keys():
+        raise OptionError("no target is given: use --target, --target-file or --target-env")
 
 
 def _count(text: str) -> Any:

@@ -15,6 +15,9 @@ from leveret.spark.jobs.report import JobReport
 
 MODULES: Final[dict[str, str]] = {
     "replay": "leveret.spark.jobs.replay",
+    "dlq": "leveret.spark.jobs.dlq",
+    "export": "leveret.spark.jobs.export",
+    "import": "leveret.spark.jobs.ingest",
 }
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.rewrite import Rewritten
 from leveret.spark.publish.identity import Key
 
 ASSUMED_PER_S: Final = 20_000  # of one publisher, where no rate is given
@@ -18,7 +17,11 @@ _COUNTED: Final = 100_000  # destinations that are counted one by one
 
 
 class Destinations:
-    """Counts messages by exchange and routing key; parts of a job are counted apart and merged."""
+    """Counts messages by exchange and routing key.
+
+    Attributes:
+        left_out: messages that have none; some of them are ``named``.
+    """
 
     def __init__(self) -> None:
         self.messages = 0
@@ -27,24 +30,23 @@ class Destinations:
         self.named: list[Key] = []
         self._found: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def add(self, rewritten: Rewritten) -> None:
-        """Count a batch, which has ``body_size`` instead of ``body``."""
-        self._leave_out(len(rewritten.left_out), rewritten.left_out)
-        if not rewritten.batch.num_rows:
+    def add(self, batch: Any) -> None:
+        """Count a record batch with ``exchange``, ``routing_key`` and ``body_size``."""
+        if not batch.num_rows:
             return
         by_name = ["exchange", "routing_key"]
-        table = pa.Table.from_batches([rewritten.batch]).select([*by_name, "body_size"])
+        table = pa.Table.from_batches([batch]).select([*by_name, "body_size"])
         sums = table.group_by(by_name).aggregate([("body_size", "count"), ("body_size", "sum")])
         for row in sums.to_pylist():
             counts = row["body_size_count"], row["body_size_sum"]
-            self._count((row["exchange"], row["routing_key"]), *counts)
+            self.count(row["exchange"], row["routing_key"], *counts)
 
     def merge(self, packed: bytes) -> None:
         """Add what another part of the job has counted and packed."""
         fields = json.loads(packed)
-        self._leave_out(fields["left_out"], [Key(*each) for each in fields["named"]])
+        self.leave_out(fields["left_out"], [Key(*each) for each in fields["named"]])
         for exchange, routing_key, messages, size_bytes in fields["found"]:
-            self._count((exchange, routing_key), messages, size_bytes)
+            self.count(exchange, routing_key, messages, size_bytes)
 
     def pack(self) -> bytes:
         found = [[*place, *counts] for place, counts in self._found.items()]
@@ -72,14 +74,17 @@ class Destinations:
         ]  # fmt: skip
         mention_left_out(report, self.left_out, self.named)
 
-    def _count(self, place: tuple[str, str], messages: int, size_bytes: int) -> None:
+    def count(self, exchange: str, routing_key: str, messages: int, size_bytes: int) -> None:
+        """Count messages of one destination."""
         self.messages += messages
         self.body_bytes += size_bytes
+        place = exchange, routing_key
         if place in self._found or len(self._found) < _COUNTED:
             before = self._found.get(place, (0, 0))
             self._found[place] = before[0] + messages, before[1] + size_bytes
 
-    def _leave_out(self, count: int, keys: list[Key]) -> None:
+    def leave_out(self, count: int, keys: list[Key]) -> None:
+        """Count messages that go nowhere."""
         self.left_out += count
         self.named += keys[: _NAMED - len(self.named)]
 

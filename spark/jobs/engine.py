@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql.functions import arrow_udf, col, get, lit  # type: ignore[attr-defined]
 
 from leveret.core.errors import ConfigError, LeveretError
-from leveret.spark.jobs.arguments import EngineChoice
+from leveret.spark.jobs.engine_choice import EngineChoice
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.selection import Selection, glob_pattern
 from leveret.spark.spark_session import read_snapshot, session
@@ -81,18 +82,51 @@ def frame_of(spark: SparkSession, selection: Selection, columns: Sequence[str]) 
         frame = frame.where(selection.where)
     if selection.routing_keys:
         frame = frame.where(col("routing_key").rlike(glob_pattern(selection.routing_keys)))
+    for name, value in selection.death.items():
+        frame = frame.where(get("x_death", lit(0))[name] == value)
     return frame.select(*columns)
 
 
-def folded(frame: DataFrame, fold: Callable[[Iterator[Any]], bytes]) -> list[bytes]:
-    """Return what ``fold`` makes of the record batches of each partition."""
+def fold_selection(
+    spark: SparkSession,
+    selection: Selection,
+    columns: Sequence[str],
+    fold: Callable[[Any], bytes],
+    progress: Progress,
+) -> list[bytes]:
+    """Return what ``fold`` makes of each record batch of the selected messages; raises as ``queries``."""
+    with queries(spark, progress):
+        return folded(frame_of(spark, selection, columns), fold)
+
+
+def folded(frame: DataFrame, fold: Callable[[Any], bytes]) -> list[bytes]:
+    """Return what ``fold`` makes of each record batch of a frame."""
+    names = frame.columns
 
     def parts(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa  # noqa: PLC0415 - in a task
+        for arrays in batches:
+            count = len(arrays[0])
+            part = fold(pa.record_batch(list(arrays), names=names)) if count else None
+            yield pa.array([part, *[None] * (count - 1)][:count], pa.binary())
 
-        yield pa.record_batch([pa.array([fold(batches)], pa.binary())], names=["part"])
+    rows = frame.select(in_arrow(parts, "binary")(*names).alias("part")).where("part is not null")
+    return [bytes(row.part) for row in rows.collect()]
 
-    return [bytes(row.part) for row in frame.mapInArrow(parts, "part binary").collect()]
+
+def in_arrow(function: Callable[[Iterator[Any]], Iterator[Any]], returns: str) -> Any:
+    """Return a function of columns that runs once per partition, and takes and gives Arrow's arrays.
+
+    It takes the tuples of arrays of each batch (two columns or more), and gives one array as long as these.
+    ``mapInArrow`` would be simpler, and needs pandas. Spark is told that the function is not deterministic, so that it
+    calls it once per row.
+    """
+
+    def typed(batches: Any) -> Any:
+        return function(batches)
+
+    arrays = Iterator[tuple[pa.Array, ...]]
+    typed.__annotations__ = {"batches": arrays, "return": Iterator[pa.Array]}  # Spark reads them
+    return arrow_udf(typed, returns).asNondeterministic()
 
 
 def _reason(text: str) -> str:

@@ -13,29 +13,23 @@ import argparse
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow.compute as pc
 
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs import arguments
-from leveret.spark.jobs.arguments import LOCAL, SPARK
 from leveret.spark.jobs.destinations import Destinations, mention_left_out
+from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
 from leveret.spark.jobs.progress import Progress, silent
+from leveret.spark.jobs.publishing import body_bytes, publish
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.jobs.rewrite import Rewrite, headers_of_words
+from leveret.spark.jobs.rewrite import Rewrite, Rewritten, headers_of_words
+from leveret.spark.jobs.running import aggregated, in_engine
 from leveret.spark.jobs.selection import Selection
 from leveret.spark.options import ReadOptions
-from leveret.spark.publish import ledger
-from leveret.spark.publish.errors import PublishError
-from leveret.spark.publish.identity import Key, Partition
-from leveret.spark.publish.job import publish_partition
-from leveret.spark.publish.options import WriteOptions, above_zero, parse
-from leveret.spark.publish.report import Report, total
-from leveret.spark.publish.target import Target
+from leveret.spark.publish.identity import Key
+from leveret.spark.publish.options import above_zero, parse
 from leveret.spark.scan.manifest import local_path, read_manifest
 from leveret.spark.scan.ordered import OrderedPart, OrderedRows
 from leveret.spark.scan.reader import open_scan
@@ -46,7 +40,6 @@ if TYPE_CHECKING:
 JOB: Final = "replay"
 QUEUE: Final = "queue"
 NONE: Final = "none"
-REPORT: Final = "report.json"  # in the ledger
 _OF_REWRITE: Final = (
     "exchange",
     "routingkey",
@@ -137,136 +130,105 @@ def replay(
     """
     report = JobReport(JOB, LOCAL if spark is None else SPARK, is_dry_run)
     report.details["selection"] = job.selection.as_dict()
-    if spark is not None:
+    if is_dry_run:
+        destinations(job, spark, progress).write_to(report, job.publishers, job.per_s)
+    elif spark is None:
+        job.selection.refuse_where()
+        _publish(job, report, progress)
+    else:
         from leveret.spark.jobs import replay_spark  # noqa: PLC0415 - loads Spark
 
         replay_spark.run(job, report, spark, progress)
-        return report.end()
-    job.selection.refuse_where()
-    if is_dry_run:
-        _count(job, report, progress)
-    else:
-        _publish(job, report, progress)
     return report.end()
+
+
+def destinations(job: Replay, spark: SparkSession | None, progress: Progress) -> Destinations:
+    """Return where the messages would go, without reading their bodies."""
+    changes = job.changes.route_only()
+    columns = (*changes.columns, "body_size")
+    make = partial(_Routes, changes)
+    return aggregated(make, job.selection, columns, spark, progress).found
+
+
+class _Routes:
+    """Counts the destinations that a rewrite gives to messages."""
+
+    def __init__(self, changes: Rewrite) -> None:
+        self.found = Destinations()
+        self._changes = changes
+
+    def add(self, batch: Any) -> None:
+        made = self._changes.batch(batch)
+        self.found.leave_out(len(made.left_out), made.left_out)
+        self.found.add(made.batch)
+
+    def pack(self) -> bytes:
+        return self.found.pack()
+
+    def merge(self, packed: bytes) -> None:
+        self.found.merge(packed)
 
 
 # In this process.
 
 
-def _count(job: Replay, report: JobReport, progress: Progress) -> None:
-    """Count destinations, without reading bodies."""
-    changes = job.changes.route_only()
-    columns = (*changes.columns, "body_size")
-    scan = open_scan(ReadOptions.of(job.selection.options(columns)))
-    found = Destinations()
-    for batch in job.selection.filtered(scan.batches()):
-        found.add(changes.batch(batch))
-        progress("messages", found.messages, 0)
-    found.write_to(report, job.publishers, job.per_s)
-
-
 def _publish(job: Replay, report: JobReport, progress: Progress) -> None:
     options = parse(job.write_options(LOCAL))
     target = options.uri.read(lambda _: None)
-    columns = (*job.changes.columns, "body")
+    columns = tuple(dict.fromkeys([*job.changes.columns, "body", *job.selection.columns]))
     rows = OrderedRows(open_scan(ReadOptions.of(job.selection.options(columns))))
-    run = _LocalRun(job, options, target, rows, progress)
-    try:
-        run.run()
-    except PublishError as error:
-        raise type(error)(f"{error} ({run.total})") from error
-    finally:
-        if options.ledger:
-            ledger.replace(Path(options.ledger) / REPORT, {"of": "job"} | run.total.as_dict())
-    found = run.total.as_dict()
-    report.counts |= {"selected": run.selected, "body_bytes": run.body_bytes}
-    report.counts["left_out"] = len(run.left_out)
-    report.counts["unreadable"] = len(rows) - run.read
-    report.counts |= found
-    mention_left_out(report, len(run.left_out), run.left_out)
-    if len(rows) > run.read:
+    counts = _Counts(len(rows), progress)
+    parts = [
+        _RewrittenPart(part, job, counts)
+        for part in rows.parts(job.publishers, by_queue=job.order == QUEUE)
+    ]
+    sent = publish(parts, options, target)
+    unreadable = len(rows) - counts.read
+    report.counts |= {"selected": counts.selected, "body_bytes": counts.body_bytes}
+    report.counts |= {"left_out": len(counts.left_out), "unreadable": unreadable}
+    report.counts |= sent.as_dict()
+    mention_left_out(report, len(counts.left_out), counts.left_out)
+    if unreadable:
         report.is_complete = False
-        report.warn(f"{len(rows) - run.read} messages cannot be read and were left out")
+        report.warn(f"{unreadable} messages cannot be read and were left out")
 
 
-class _Stopped(Exception):  # noqa: N818 - not an error
-    """Another publisher has failed."""
+class _Counts:
+    """What all parts have read so far; each part has a thread."""
 
-
-class _LocalRun:
-    """One run of the local engine; publishers share its counts, under a lock."""
-
-    def __init__(
-        self,
-        job: Replay,
-        options: WriteOptions,
-        target: Target,
-        rows: OrderedRows,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, rows: int, progress: Progress) -> None:
         self.read = 0
         self.selected = 0
         self.body_bytes = 0
         self.left_out: list[Key] = []
-        self._job = job
-        self._options = options
-        self._target = target
         self._rows = rows
         self._progress = progress
         self._lock = threading.Lock()
-        self._is_stopped = threading.Event()
-        self._reports = [Report() for _ in range(job.publishers)]
 
-    @property
-    def total(self) -> Report:
-        return total(self._reports)
+    def add(self, rows: int, made: list[Rewritten]) -> None:
+        with self._lock:
+            self.read += rows
+            for each in made:
+                self.selected += each.batch.num_rows
+                self.body_bytes += body_bytes(each.batch)
+                self.left_out += each.left_out
+            self._progress("messages", self.read, self._rows)
 
-    def run(self) -> None:
-        """Publish; raises what the first publisher that failed has raised, when all have ended."""
-        parts = self._rows.parts(self._job.publishers, by_queue=self._job.order == QUEUE)
-        if len(parts) == 1:
-            self._publish(0, parts[0])
-            return
-        with ThreadPoolExecutor(len(parts), "publisher") as pool:
-            runs = [pool.submit(self._publish, number, part) for number, part in enumerate(parts)]
-            try:
-                failed = [each.exception() for each in runs]
-            except BaseException:  # such as Ctrl-C
-                self._is_stopped.set()
-                raise
-        for error in failed:
-            if error is not None and not isinstance(error, _Stopped):
-                raise error
 
-    def _publish(self, number: int, part: OrderedPart) -> None:
-        try:
-            publish_partition(
-                self._batches(part),
-                self._options,
-                self._target,
-                Partition(number),
-                report=self._reports[number],
-            )
-        except BaseException:
-            self._is_stopped.set()
-            raise
+class _RewrittenPart:
+    """A part of the rows, selected and rewritten."""
 
-    def _batches(self, part: OrderedPart) -> Iterator[Any]:
-        changes, selection = self._job.changes, self._job.selection
-        for batch in part.batches():
-            if self._is_stopped.is_set():
-                raise _Stopped
-            kept = list(selection.filtered(iter([batch])))
-            made = [changes.batch(each) for each in kept]
-            with self._lock:
-                self.read += batch.num_rows
-                for each in made:
-                    self.selected += each.batch.num_rows
-                    self.body_bytes += (
-                        pc.sum(pc.binary_length(each.batch.column("body"))).as_py() or 0
-                    )
-                    self.left_out += each.left_out
-                self._progress("messages", self.read, len(self._rows))
+    def __init__(self, part: OrderedPart, job: Replay, counts: _Counts) -> None:
+        self._part = part
+        self._selection = job.selection
+        self._changes = job.changes
+        self._counts = counts
+
+    def batches(self) -> Iterator[Any]:
+        for batch in self._part.batches():
+            kept = self._selection.filtered(iter([batch]))
+            made = [self._changes.batch(each) for each in kept]
+            self._counts.add(batch.num_rows, made)
             yield from (each.batch for each in made)
 
 
@@ -299,15 +261,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="queue: one publisher per queue, in its order; none: all publishers for each (queue)",
     )
     parser.add_argument("--dry-run", action="store_true", help="count, and publish nothing")
-    arguments.add_engine(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     """Carry out ``leveret replay``."""
-    choice = arguments.engine_of(options)
     write = arguments.write_options(options)
-    if not options.dry_run and not {"uri", "uriFile", "uriEnv"} & write.keys():
-        raise OptionError("no target is given: use --target, --target-file or --target-env")
+    arguments.check_target(options, write)
     rewrite = Rewrite(
         options.exchange,
         options.routing_key_to,
@@ -320,9 +280,7 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     )
     selection = arguments.selection_of(options)
     job = Replay(selection, rewrite, write, options.publishers, options.order)
-    if choice.engine == LOCAL:
-        return replay(job, is_dry_run=options.dry_run, progress=progress)
-    from leveret.spark.jobs.engine import spark_of  # noqa: PLC0415 - loads Spark
-
-    with spark_of(choice) as spark:
-        return replay(job, is_dry_run=options.dry_run, spark=spark, progress=progress)
+    return in_engine(
+        options,
+        lambda spark: replay(job, is_dry_run=options.dry_run, spark=spark, progress=progress),
+    )

@@ -40,7 +40,10 @@ _SINK: Final = {
     "vhost": pa.string(), "queue": pa.string(), "queue_no": pa.int64(), "seq_id": pa.int64(),
     "exchange": pa.string(), "routing_key": pa.string(), "properties_raw": pa.binary(),
 }  # fmt: skip
-_BODY: Final = {"body": pa.binary(), "body_size": pa.int64()}
+SENT: Final = pa.struct(
+    [(name, _SINK[name]) for name in ("seq_id", "exchange", "routing_key", "properties_raw")]
+)
+_BODY: Final = ("body", "body_size")
 
 
 class Route(NamedTuple):
@@ -49,6 +52,14 @@ class Route(NamedTuple):
     exchange: str
     routing_key: str
     more: tuple[str, ...] = ()
+
+
+class Sent(NamedTuple):
+    """What a message becomes."""
+
+    exchange: str
+    routing_key: str
+    properties_raw: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,41 +117,42 @@ class Rewrite:
         )
         return not edits_headers and not self.to_original
 
-    def batch(self, batch: Any) -> Rewritten:
-        """Return a record batch with the columns of a sink.
+    def rows(self, batch: Any) -> tuple[list[Key], list[Sent | None]]:
+        """Return the key of each row, and what it becomes; None: it is to be left out.
 
         Raises:
             RowError: properties cannot be read or written; the error names the row.
         """
-        names = [name for name in self.columns if name in batch.schema.names]
-        columns = {name: batch.column(name).to_pylist() for name in names}
-        seqs = columns["seq_id"] if self.has_seqs else [*map(_number, columns["msg_id"])]
-        kept, left_out = [], []
-        rows: list[tuple[Any, ...]] = []
-        for place in range(batch.num_rows):
-            values = {name: column[place] for name, column in columns.items()}
-            key = Key(values["vhost"], values["queue"], values["queue_no"], seqs[place])
+        columns = {name: batch.column(name).to_pylist() for name in self.columns}
+        if not self.has_seqs:
+            columns["seq_id"] = [*map(_number, columns["msg_id"])]
+        keys = [*map(Key._make, zip(*(columns[name] for name in _KEY), strict=True))]
+        found: list[Sent | None] = []
+        for place, key in enumerate(keys):
             try:
-                found = self._message(key, values)
+                values = {name: column[place] for name, column in columns.items()}
+                found.append(self._message(key, values))
             except RowError as error:
                 text = f'queue "{key.queue}" of vhost "{key.vhost}", seq_id {key.seq_id}: {error}'
                 raise RowError(text) from None
-            if found is None:
-                left_out.append(key)
-            else:
-                kept.append(place)
-                rows.append((*key, *found))
+        return keys, found
+
+    def batch(self, batch: Any) -> Rewritten:
+        """Return a record batch with the columns of a sink; raises as ``rows``."""
+        keys, found = self.rows(batch)
+        rows = [(*key, *sent) for key, sent in zip(keys, found, strict=True) if sent is not None]
         arrays = [
             pa.array([row[place] for row in rows], kind)
             for place, kind in enumerate(_SINK.values())
         ]
+        kept = pa.array([place for place, sent in enumerate(found) if sent is not None], pa.int64())
         names = [name for name in _BODY if name in batch.schema.names]
-        taken = [batch.column(name).take(pa.array(kept, pa.int64())) for name in names]
+        taken = [batch.column(name).take(kept) for name in names]
         made = pa.record_batch([*arrays, *taken], names=[*_SINK, *names])
+        left_out = [key for key, sent in zip(keys, found, strict=True) if sent is None]
         return Rewritten(made, left_out)
 
-    def _message(self, key: Key, values: dict[str, Any]) -> tuple[str, str, bytes] | None:
-        """Return exchange, routing key and properties; None: the message is to be left out."""
+    def _message(self, key: Key, values: dict[str, Any]) -> Sent | None:
         properties = edits.checked(values["properties_raw"])
         route = self._route(values, properties)
         if route is None:
@@ -151,7 +163,7 @@ class Rewrite:
             properties = edits.with_headers(
                 properties, lambda table: self._headers(table, key, values, route)
             )
-        return route.exchange, route.routing_key, properties
+        return Sent(route.exchange, route.routing_key, properties)
 
     def _route(self, values: dict[str, Any], properties: bytes) -> Route | None:
         if self.to_original:

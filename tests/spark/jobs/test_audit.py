@@ -357,3 +357,27 @@ def test_a_million_messages_with_planted_defects(tmp_path: Path, rng: random.Ran
     assert found_in(store).keys() == {
         key for key in planter.expected if key[0] is Kind.DUPLICATE_ID
     }
+
+
+def test_audit_and_rebuild_need_no_library_of_the_extra(stopped: Path, tmp_path: Path) -> None:
+    copied(stopped, tmp_path / "data")
+    program = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"numpy", "pyarrow", "pyspark"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+from leveret.server.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+    for words in (["audit", "data"], ["rebuild", "data", "--dry-run"]):
+        ending = ended([sys.executable, "-P", "-c", program, *words], tmp_path)
+        assert (ending.returncode, ending.stderr) == (0, "")
+    ending = ended(
+        [sys.executable, "-P", "-c", program, "audit", "data", "--master", "local"], tmp_path
+    )
+    assert ending.returncode == 78
+    assert "is missing: pip install 'leveret[spark]'" in ending.stderr
