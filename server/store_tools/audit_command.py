@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from leveret.server.store_tools.command import quiet
 from leveret.server.store_tools.dirs import data_dir_of, find_stores, held
 from leveret.spark.jobs.audit import SHOWN_MAX, StoreToAudit, audit_stores, stores_at
 from leveret.spark.jobs.engine_choice import LOCAL, EngineChoice, add_engine, engine_of
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     """Carry out ``leveret audit``."""
     choice = engine_of(options)
-    with _stores(options.path.absolute()) as stores, _session(choice) as spark:
+    with quiet(), _stores(options.path.absolute()) as stores, _session(choice) as spark:
         return audit_stores(
             stores,
             spark=spark,

@@ -71,7 +71,7 @@ def add_parser(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        with _quiet():
+        with quiet():
             answer = _work(options)
     except StoreError as error:
         return _fail(os.EX_CONFIG, str(error))
@@ -87,8 +87,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the log: the answer has all of it."""
+def quiet() -> Iterator[None]:
+    """Suppress the log while the block runs: the answer of a tool has all of it."""
     log = logging.getLogger("leveret")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)

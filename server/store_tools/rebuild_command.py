@@ -8,6 +8,7 @@ from pathlib import Path
 
 from leveret.msg_store.offline.rebuilding import preview, rebuild_in_place
 from leveret.server.process import refuse_network
+from leveret.server.store_tools.command import quiet
 from leveret.server.store_tools.dirs import data_dir_of, find_stores, held, next_epoch
 from leveret.server.store_tools.work import salvage_to
 from leveret.spark.jobs.audit import StoreToAudit
@@ -33,6 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     """Carry out ``leveret rebuild``: in place, into a new directory, or not at all."""
+    with quiet():
+        return _run(options, progress)
+
+
+def _run(options: argparse.Namespace, progress: Progress) -> JobReport:
     is_in_place = options.to is None and not options.dry_run
     report = new_report(options.dry_run)
     data_dir = data_dir_of(options.dir)
