@@ -38,12 +38,14 @@ class StoreToAudit:
         vhost: the vhost's name; None if it is not known.
         names: of its queues, by number.
         is_snapshot: it is a part of a snapshot, and never changed.
+        is_clean: whether its broker had not crashed; None: its files tell whether the broker was stopped in order.
     """
 
     path: Path
     vhost: str | None = None
     names: Mapping[int, str] = field(default_factory=dict)
     is_snapshot: bool = False
+    is_clean: bool | None = None
 
 
 def audit(
@@ -85,6 +87,7 @@ def stores_at(path: Path) -> list[StoreToAudit]:
             entry.vhost,
             {number: queue.name for queue in entry.queues for number in queue.queue_nos},
             is_snapshot=True,
+            is_clean=entry.is_clean,
         )
         for entry in snapshot.stores
     ]
@@ -158,13 +161,13 @@ def _audit_store(
             if len(report.details["defects"]) < shown_max:
                 report.details["defects"].append(_row(store, defect))
         counts["defects"] = defects
+        is_clean = found.store.recovered.is_clean if store.is_clean is None else store.is_clean
         for name, value in counts.items():
             report.count(name, value)
         report.details["stores"].append(
-            {"path": str(store.path), "vhost": store.vhost, "clean": found.store.recovered.is_clean}
-            | counts
+            {"path": str(store.path), "vhost": store.vhost, "clean": is_clean} | counts
         )
-        _warn(store, found, report)
+        _warn(store, found, is_clean, report)
         return plan_repair(found)
 
 
@@ -181,8 +184,8 @@ def _counts(found: Audit) -> dict[str, int]:
     }
 
 
-def _warn(store: StoreToAudit, found: Audit, report: JobReport) -> None:
-    if not found.store.recovered.is_clean:
+def _warn(store: StoreToAudit, found: Audit, is_clean: bool, report: JobReport) -> None:
+    if not is_clean:
         report.warn(
             f"{store.path} was not stopped in order: it was audited as its next start would continue it"
         )

@@ -26,6 +26,14 @@ MUTANTS: Final = {
     "an audit passes over second records": Mutant(
         "offline/audit.py", "self.doubled.setdefault(msg_no, []).append(place)", "pass"
     ),
+    "an audit takes another record for damage": Mutant(
+        "offline/segment_check.py", "is_inside and not is_good", "True"
+    ),
+    "an audit counts the live bytes of messages where they are not": Mutant(
+        "offline/audit.py",
+        "for msg_no, (file_no, _, length, _, _) in self.elsewhere.items():",
+        "for msg_no, (file_no, _, length, _, _) in ():",
+    ),
     "an audit ends at bytes that it cannot read": Mutant(
         "reading/record_table.py",
         "offset = (offset + len(data)) // BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES",

@@ -26,7 +26,7 @@ from rigs.store.offline_rig import (
     quiet,
     rows_of,
 )
-from rigs.store.planted_defects import Planter, named
+from rigs.store.planted_defects import PLANTED, Planter, named
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 from rigs.store.store_folders import killed_after
 from rigs.store.walk_index import walk
@@ -204,6 +204,19 @@ def test_what_is_wrong_in_a_good_index_is_found(
         assert not audit.is_index_sound
         assert audit.lost == [], "every message can be read"
         assert set(rows_of(audit)) == set(rig.rows)
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_planted_defects_are_named_exactly(rig: OfflineRig, rng: random.Random, what: str) -> None:
+    rig.busy(rng, 12)
+    rig.stop()
+    planter = Planter(rig.path, rng)
+    getattr(planter, what)(5)
+    planter.finish()
+
+    with audited(rig.path, quiet) as audit:
+        assert named(list(defects_of(audit))) == planter.expected
+        assert {row.msg_no for row in audit.lost} == planter.lost
 
 
 def test_records_of_acked_messages_are_garbage_and_no_damage(

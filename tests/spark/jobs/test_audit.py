@@ -273,6 +273,23 @@ def test_a_snapshot_is_audited_and_has_no_plan(
         audit(path, repair_plan=tmp_path / "plan")
 
 
+async def test_a_snapshot_of_a_working_broker_has_no_defects_and_no_warnings(
+    stopped: Path, tmp_path: Path
+) -> None:
+    copied(stopped, tmp_path / "data")
+
+    async with channel_of_broker(tmp_path / "data") as channel:
+        for number in range(50):
+            made = aio_pika.Message(b"%d" % number, delivery_mode=2)
+            await channel.default_exchange.publish(made, "two")
+        path = await asyncio.to_thread(snapshot_of, tmp_path / "data")
+
+    report = audit(path)
+    assert report.is_complete
+    assert report.warnings == []
+    assert report.counts["entries"] == 3 * (60 * 2 + 90 + 30 - 25) + 50
+
+
 def test_the_command_audits_a_data_directory_and_store_repair_takes_its_plan(
     stopped: Path, tmp_path: Path, rng: random.Random, capsys: pytest.CaptureFixture[str]
 ) -> None:
