@@ -33,12 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--show",
-        type=int,
+        type=_count,
         default=SHOWN_MAX,
         metavar="N",
         help=f"name at most so many defects; all are counted ({SHOWN_MAX})",
     )
     add_engine(parser)
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
