@@ -41,6 +41,10 @@ class ScratchCalls:
         self._open: dict[int, _Opened] = {}
         self._next = 0
 
+    def is_changed(self, path: Path) -> bool:
+        """Return whether a file has other bytes here than on the disk."""
+        return path in self._written or path in self._moved
+
     def open(self, path: Path, flags: int) -> int:
         self._next += 1
         self._open[self._next] = self._opened(path, flags)

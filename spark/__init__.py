@@ -13,11 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leveret.spark.jobs.audit import audit
     from leveret.spark.jobs.dead_letters.dlq import Dlq, dlq
     from leveret.spark.jobs.parquet.export import export
     from leveret.spark.jobs.parquet.export_plan import Export
     from leveret.spark.jobs.parquet.import_plan import Import
     from leveret.spark.jobs.parquet.ingest import ingest
+    from leveret.spark.jobs.rebuild import rebuild
     from leveret.spark.jobs.replay.plan import Replay
     from leveret.spark.jobs.replay.replay import replay
     from leveret.spark.jobs.replay.rewrite import Rewrite
@@ -33,10 +35,12 @@ __all__ = [
     "Rewrite",
     "Selection",
     "Stats",
+    "audit",
     "dlq",
     "export",
     "ingest",
     "read_snapshot",
+    "rebuild",
     "register",
     "replay",
     "session",
@@ -51,10 +55,12 @@ _MODULES = {
     "Rewrite": "jobs.replay.rewrite",
     "Selection": "jobs.selection",
     "Stats": "jobs.stats.stats",
+    "audit": "jobs.audit",
     "dlq": "jobs.dead_letters.dlq",
     "export": "jobs.parquet.export",
     "ingest": "jobs.parquet.ingest",
     "read_snapshot": "spark_session",
+    "rebuild": "jobs.rebuild",
     "register": "spark_session",
     "replay": "jobs.replay.replay",
     "session": "spark_session",

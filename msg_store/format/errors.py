@@ -33,6 +33,10 @@ class FormatTooNew(StoreError):
     """A store was written by a newer version."""
 
 
+class StoreChanged(StoreError):
+    """A repair plan is for a store as it was before; the store must be audited again."""
+
+
 class RowsLost(StoreError):
     """Rows of a queue are lost, so its counts are wrong: it must begin again with the remaining rows."""
 

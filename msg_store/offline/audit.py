@@ -5,8 +5,8 @@ reads, behind the inspection (``inspection``),
 
 1. the locations of all messages,
 2. the rows of all queues: each has a message, each message as many rows as the index counts,
-3. the segments: each message lies at its location, whole, with its checksum; otherwise all segments are
-   searched for it,
+3. the segments: all records, with their checksums. Each message lies at its location; otherwise its record may lie
+   elsewhere. All other records are garbage, which the collector has not removed yet,
 4. the sums: messages and bytes of queues, live bytes of segments.
 """
 
@@ -14,22 +14,22 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from leveret.core.files import Files
-from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.rows import FileRow, IndexDamaged, IndexRow, Location
 from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
 from leveret.msg_store.offline.inspection import Inspection
-from leveret.msg_store.reading.verify import Segment, search
+from leveret.msg_store.offline.segment_check import CheckSegments, SegmentCheck, check_one_by_one
+from leveret.msg_store.reading.record_table import RecordTable
+from leveret.msg_store.reading.verify import MISSING
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # the step, done, total
 
-WINDOW_BYTES: Final = 1 << 20
 _TOLD_EVERY: Final = 4_096
 
 
@@ -46,7 +46,9 @@ class LostRow(NamedTuple):
 class Audit:
     """An audit and its findings. The store is kept open as long as the audit is used."""
 
-    def __init__(self, store: Inspection, progress: Progress) -> None:
+    def __init__(
+        self, store: Inspection, progress: Progress, check: CheckSegments = check_one_by_one
+    ) -> None:
         self.store = store
         self.locations = LocationTable()  # all messages
         self.queues: dict[int, LiveTerms] = {}  # messages, bytes and next seq of each, as counted
@@ -63,12 +65,21 @@ class Audit:
         self.files: dict[int, tuple[FileRow, FileRow]] = {}  # of a segment
         self.sizes: dict[int, int] = {}  # how long each segment is
         self.notes: list[str] = []  # harmless damage
+        # The records of the segments:
+        self.records = 0  # whole ones, with a right checksum
+        self.garbage_records = self.garbage_bytes = 0  # whole ones that no location needs
+        self.damaged_bytes = 0  # that belong to no whole record
+        self.damaged: set[int] = set()  # messages at whose locations there is no whole record
+        self.doubled: dict[int, list[Location]] = {}  # second records; no copies of the collector
+        self._is_copy: dict[int, bool] = {}  # segments that the collector has written
+        self._strays: dict[int, list[Location]] = {}  # whole records that are not at locations
         self._progress = progress
+        self._check = check
         self._wrong: dict[int, str] = {}  # by msg_no
 
     @property
     def is_index_sound(self) -> bool:
-        """The audit itself found nothing wrong."""
+        """The audit itself found nothing wrong in the index."""
         is_complete = not (self.unreadable or self.bare)
         return is_complete and not (self.odd or self.counts or self.terms or self.files)
 
@@ -77,6 +88,10 @@ class Audit:
         """Neither the inspection nor the audit found damage; a torn end from a crash is not damage."""
         is_damaged = self.store.report.is_damage or self.store.format_damage
         return self.is_index_sound and not is_damaged
+
+    def reason(self, msg_no: int) -> str:
+        """Return why a message that is ``unreadable`` or ``bare`` cannot be read at its location."""
+        return self._wrong[msg_no]
 
     def wrong_counts(self, names: Mapping[int, str]) -> Iterator[str]:
         """Yield the counts and sums of the index that are wrong, one line each."""
@@ -103,7 +118,6 @@ class Audit:
         self._count_rows()
         self._read_messages()
         if self._wrong:
-            self.elsewhere = search(self.store.folder, self._wrong)
             self._judge_odd()
             self._name_rows()
         self._compare_counts()
@@ -134,60 +148,65 @@ class Audit:
     # Segments.
 
     def _read_messages(self) -> None:
-        locations, done = self.locations, 0
-        total = sum(locations.lengths)
-        present = set(self.store.folder.rdq_nos())
-        for file_no, positions in locations.by_file().items():
-            if file_no not in present:
-                why = f"segment {file_no:08x} is missing"
-                self._note_wrong(positions, why)
-                continue
-            with Segment(self.store.folder, file_no) as segment:
-                if segment.damage:
-                    self.notes.append(f"segment {file_no:08x}: {segment.damage}")
-                self._read_segment(segment, positions, done, total)
-            done += sum(locations.lengths[at] for at in positions)
+        locations, folder, done = self.locations, self.store.folder, 0
+        by_file, file_nos = locations.by_file(), folder.rdq_nos()
+        total = sum(state.size_bytes for state in self.store.recovered.memtables.files.values())
+        for file_no in by_file.keys() - set(file_nos):
+            for at in by_file[file_no]:
+                self._note_wrong(at, f"segment {file_no:08x} {MISSING}", is_damage=False)
+        nothing: array[int] = array("I")
+        segments = ((no, locations.places(by_file.get(no, nothing))) for no in file_nos)
+        for found in self._check(folder, segments):
+            self._add(found, by_file.get(found.file_no, nothing))
+            done += found.size_bytes
             self._progress("messages", done, total)
+        self._judge_strays()
 
-    def _read_segment(self, segment: Segment, positions: array[int], done: int, total: int) -> None:
-        locations, start, data = self.locations, 0, b""
-        for count, at in enumerate(positions, 1):
-            offset, length = locations.offsets[at], locations.lengths[at]
-            if not start <= offset <= start + len(data) - length:
-                start = offset
-                try:
-                    data = segment.bytes_at(offset, max(length, WINDOW_BYTES))
-                except OSError:  # perhaps only bytes behind the message cannot be read
-                    data = b""
-            if why := self._wrong_at(segment, at, data, start):
-                self._note_wrong([at], why)
-            done += length
-            if not count % _TOLD_EVERY:
-                self._progress("messages", done, total)
+    def _add(self, found: SegmentCheck, positions: array[int]) -> None:
+        if found.damage:
+            self.notes.append(f"segment {found.file_no:08x}: {found.damage}")
+        self._is_copy[found.file_no] = found.is_copy
+        self.records += found.records
+        self.damaged_bytes += found.damaged_bytes
+        for at, why, is_damage in found.wrong:
+            self._note_wrong(positions[at], why, is_damage)
+        for at in range(len(found.strays)):
+            self._note_stray(found.file_no, found.strays, at)
 
-    def _wrong_at(self, segment: Segment, at: int, data: bytes, start: int) -> str:
-        locations = self.locations
-        msg_no, length, offset = locations.msg_nos[at], locations.lengths[at], locations.offsets[at]
-        why = ""
-        try:
-            record = (
-                segment.decode(data, length, msg_no, offset - start)
-                if data
-                else segment.read(offset, length, msg_no)
+    def _note_wrong(self, at: int, why: str, is_damage: bool) -> None:
+        msg_no = self.locations.msg_nos[at]
+        self._wrong[msg_no] = why
+        self.unreadable[msg_no] = self.locations.location(at)
+        if is_damage:
+            self.damaged.add(msg_no)
+
+    def _note_stray(self, file_no: int, table: RecordTable, at: int) -> None:
+        msg_no, length = table.msg_nos[at], table.lengths[at]
+        if msg_no in self.bare or self.locations.find(msg_no) != UNKNOWN:
+            place = (file_no, table.offsets[at], length, table.body_sizes[at], 0)
+            self._strays.setdefault(msg_no, []).append(place)
+        else:
+            self.garbage_records += 1
+            self.garbage_bytes += length
+
+    def _judge_strays(self) -> None:
+        """Tell messages that were found elsewhere from second records; of several the last segment's counts."""
+        for msg_no, places in self._strays.items():
+            if msg_no in self._wrong:
+                places.sort()  # segments may come in any order
+                home = self.elsewhere[msg_no] = places.pop()
+            else:
+                home = self.locations.location(self.locations.find(msg_no))
+            self.garbage_records += len(places)
+            self.garbage_bytes += sum(place[2] for place in places)
+            for place in places:
+                if not (self._is_copy.get(place[0]) or self._is_copy.get(home[0])):
+                    self.doubled.setdefault(msg_no, []).append(place)
+        self._strays.clear()
+        if self.doubled:
+            self.notes.append(
+                f"{len(self.doubled)} messages have a second record; a compaction removes it"
             )
-            if len(record.body) != locations.sizes[at]:
-                why = f"a body of {len(record.body)} bytes, {locations.sizes[at]} expected"
-        except Corrupt as error:
-            why = str(error)
-        except OSError as error:
-            why = error.strerror or str(error)
-        return why and f"{why}, segment {locations.file_nos[at]:08x}, offset {offset}"
-
-    def _note_wrong(self, positions: Iterable[int], why: str) -> None:
-        locations = self.locations
-        for at in positions:
-            self._wrong[locations.msg_nos[at]] = why
-            self.unreadable[locations.msg_nos[at]] = locations.location(at)
 
     def _name_rows(self) -> None:
         for queue_no in self.queues:
@@ -224,11 +243,20 @@ class Audit:
                 self.terms[queue_no] = (said, counted)
 
     def _compare_files(self) -> None:
+        """Compare the live bytes of segments; of a message that was found elsewhere, they are there."""
         locations = self.locations
         counted = dict.fromkeys(self.store.folder.rdq_nos(), 0)
         for at, file_no in enumerate(locations.file_nos):
-            if file_no in counted and locations.rows[at]:
+            if (
+                file_no in counted
+                and locations.rows[at]
+                and locations.msg_nos[at] not in self.elsewhere
+            ):
                 counted[file_no] += locations.lengths[at]
+        for msg_no, (file_no, _, length, _, _) in self.elsewhere.items():
+            at = locations.find(msg_no)
+            if at == UNKNOWN or locations.rows[at]:
+                counted[file_no] += length
         for file_no, state in self.store.recovered.memtables.files.items():
             valid_bytes = counted.get(file_no, 0)
             self.sizes[file_no] = state.size_bytes
@@ -249,19 +277,20 @@ def audited(
     index_damage: str = "",
     may_rebuild: bool = True,
     files: Files | None = None,
+    check: CheckSegments = check_one_by_one,
 ) -> Iterator[Audit]:
     """Inspect a store and audit it. An index in which damage is met meanwhile is not used.
 
-    ``index_damage``, ``may_rebuild``, ``files`` and errors are those of ``Inspection``.
+    ``index_damage``, ``may_rebuild``, ``files`` and errors are those of ``Inspection``; ``check`` reads the segments.
     """
     with ExitStack() as stack:
         store = stack.enter_context(Inspection(path, index_damage, may_rebuild, files))
         try:
-            audit = Audit(store, progress).run()
+            audit = Audit(store, progress, check).run()
         except IndexDamaged as error:
             if index_damage:
                 raise
             stack.close()
             store = stack.enter_context(Inspection(path, str(error), may_rebuild, files))
-            audit = Audit(store, progress).run()
+            audit = Audit(store, progress, check).run()
         yield audit

@@ -22,12 +22,13 @@ from leveret.core.files import Files
 from leveret.core.scratch_files import ScratchCalls
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import EPOCH_MAX
-from leveret.msg_store.format.folder import StoreFolder, read_format
+from leveret.msg_store.format.folder import StoreFolder, StorePaths, read_format
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged, IndexMissing, IndexRow, Location
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.memtable.read_view import next_low
+from leveret.msg_store.offline.fingerprint import fingerprint
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import Recovery, StoreFiles
 
@@ -101,7 +102,9 @@ class Inspection:
         files: Files | None = None,
     ) -> None:
         self.path = path
-        files = Files(ScratchCalls((files or Files()).calls))
+        self._files = files or Files()
+        self._scratch = ScratchCalls(self._files.calls)
+        files = Files(self._scratch)
         self.format_damage = restore_format(files, path) if may_rebuild else ""
         if not may_rebuild:
             _check_format(files, path)
@@ -124,6 +127,11 @@ class Inspection:
         self.queues = self.recovered.memtables.terms  # messages and bytes of each, by the store
         self.epoch_seen = recovery.epoch_seen  # the highest boot epoch that was used
         self.lmdb = location.read  # the index on the disk; None if it is lost or damaged
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the store as it is on the disk."""
+        store = StorePaths(self._files, self.path, self.folder.uuid)
+        return fingerprint(store, self.lmdb.checkpoint() if self.lmdb is not None else None)
 
     def queue_nos(self) -> list[int]:
         """Return the numbers of all queues that have rows, or had some and are not forgotten."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
-from typing import Self
+from typing import Final, Self
 
 from leveret.core.files import File
 from leveret.core.limits import LARGE_BODY_BYTES
@@ -20,7 +21,7 @@ from leveret.msg_store.format.file_header import (
     seed_of,
 )
 from leveret.msg_store.format.folder import StorePaths
-from leveret.msg_store.format.kernel import decode_run
+from leveret.msg_store.format.kernel import checksums, decode_run
 from leveret.msg_store.format.record import HEADER_BYTES as RECORD_HEADER_BYTES
 from leveret.msg_store.format.record import (
     Place,
@@ -33,6 +34,8 @@ from leveret.msg_store.format.record import (
     total_len_at,
 )
 from leveret.msg_store.format.rows import Location
+
+MISSING: Final = "is missing"  # at the end of a fault: the segment of a message is not there
 
 
 class Segment:
@@ -102,6 +105,10 @@ class Segment:
         kind = self._kinds[0]
         return decode_run(data, start, msg_nos, places, kind, self._seed, parts_of, messages)
 
+    def checksums(self, data: bytes, begins: array[int], ends: array[int]) -> list[array[int]]:
+        """Return the checksums of many parts of ``data`` as in ``kernel``, by each kind that the segment may have."""
+        return [array("I", checksums(data, kind, self._seed, begins, ends)) for kind in self._kinds]
+
     def _decoded(self, data: bytes, at: int) -> Record:
         for extend in self._extends[:-1]:
             try:
@@ -113,18 +120,19 @@ class Segment:
     def records(self, offset: int = HEADER_BYTES) -> Iterator[tuple[int, Record]]:
         """Yield place and contents of all good records from there, going on behind bad bytes."""
         while offset < self.size_bytes:
-            length = self._length_at(offset)
+            length = self.length_at(offset)
             try:
                 record = self.read(offset, length)
             except Corrupt:
                 # A header that fits its record leads to the next one; else look for any.
-                is_next = bool(length) and self._length_at(offset + length) > 0
+                is_next = bool(length) and self.length_at(offset + length) > 0
                 offset = offset + length if is_next else self._next(offset)
             else:
                 yield offset, record
                 offset += length
 
-    def _length_at(self, offset: int) -> int:
+    def length_at(self, offset: int) -> int:
+        """Return the length in the record header at ``offset``; 0 if there is none, or the file ends before."""
         try:
             length = total_len_at(self._file.pread(HEADER_BYTES, offset))
         except Corrupt:
@@ -171,7 +179,7 @@ def check(folder: StorePaths, locations: dict[int, Location]) -> dict[int, str]:
     present = set(folder.rdq_nos())
     for file_no, msg_nos in sorted(by_file.items()):
         if file_no not in present:
-            wrong |= dict.fromkeys(msg_nos, f"segment {file_no:08x} is missing")
+            wrong |= dict.fromkeys(msg_nos, f"segment {file_no:08x} {MISSING}")
             continue
         with Segment(folder, file_no) as segment:
             for msg_no in sorted(msg_nos, key=lambda each: locations[each][1]):

@@ -10,7 +10,7 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, Index, Location
 from leveret.msg_store.memtable.memtables import Memtables
-from leveret.msg_store.reading.verify import Segment, check, search
+from leveret.msg_store.reading.verify import MISSING, Segment, check, search
 from leveret.msg_store.recovery.replay import Replay, pages
 from leveret.msg_store.recovery.report import RecoveryReport
 
@@ -69,7 +69,7 @@ class RowCheck:
                     if msg_no in found and found[msg_no][0] in missing:
                         locations[msg_no] = found[msg_no]
                         keys[queue_no, seq] = msg_no
-        wrong = {no: f"segment {location[0]:08x} is missing" for no, location in locations.items()}
+        wrong = {no: f"segment {location[0]:08x} {MISSING}" for no, location in locations.items()}
         if wrong:
             self._judge(wrong, locations, keys)
 

@@ -20,13 +20,14 @@ from leveret.server.errors import RefusedError
 from leveret.server.output.progress import progress_bar
 from leveret.server.output.terminal import show
 
-MIGRATE: Final = "migrate"  # needs no library of the extra ``spark``
 ABOUT: Final[dict[str, str]] = {
     "replay": "send messages of snapshots again",
     "dlq": "dead letters of snapshots by reason, queue and exchange",
     "stats": "messages of snapshots by queue, key, size and age",
     "export": "messages of snapshots as Parquet",
     "import": "send the rows of Parquet files as messages",
+    "audit": "name every defect of a snapshot, or of stores while no broker runs",
+    "rebuild": "make the index of a store from its segments alone; no broker runs",
     "migrate": "move a RabbitMQ's definitions and messages here",
 }
 
@@ -37,6 +38,12 @@ FAILURES: Final[dict[type[LeveretError], int]] = {
     StoreError: os.EX_CONFIG,
     LeveretError: os.EX_SOFTWARE,
 }
+OWN: Final[dict[str, str]] = {
+    "audit": "leveret.server.store_tools.audit_command",
+    "rebuild": "leveret.server.store_tools.rebuild_command",
+    "migrate": "leveret.server.migrate.command",
+}
+"""Commands of the server itself: they work on data directories or brokers, which ``leveret.spark`` does not know."""
 
 
 def add_parsers(commands: Any) -> None:
@@ -64,7 +71,9 @@ def run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) ->
 
 
 def _run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) -> int:
-    command = _command(name)
+    from leveret.spark.jobs.command import command_of  # noqa: PLC0415 - an extra
+
+    command = command_of(name, OWN.get(name, ""))
     command.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write it there as JSON")
@@ -77,17 +86,7 @@ def _run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) -
     if options.report is not None:
         options.report.write_text(f"{text}\n")
     show(f"{text}\n" if options.json else report.as_text(), end="")
-    return int(report.exit_code)
-
-
-def _command(name: str) -> Any:
-    if name == MIGRATE:
-        from leveret.server.migrate import command  # noqa: PLC0415 - not needed by other commands
-
-        return command
-    from leveret.spark.jobs.command import command_of  # noqa: PLC0415 - an extra
-
-    return command_of(name)
+    return report.exit_code
 
 
 def _fail(code: int, text: str) -> int:

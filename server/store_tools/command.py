@@ -6,7 +6,8 @@ verb       does                                       exit code 1
 stat       prints figures
 verify     checks every row, message and count        something is damaged
 salvage    copies readable messages elsewhere         something was left behind
-repair     lists repairs; with ``--yes`` does them    something is to be repaired
+repair     lists repairs; with ``--yes`` does them,   something is to be repaired
+           with ``--plan`` those of an audit
 compact    makes segments and index small             one of the stores must be repaired first
 =========  =========================================  =============================================
 """
@@ -57,13 +58,20 @@ def add_parser(commands: Any) -> None:
                 help="take all that is in the segments, acked or not, and ask no index",
             )
         if verb == "repair":
-            added.add_argument("--yes", action="store_true", help="do it, rather than only say it")
+            how = added.add_mutually_exclusive_group()
+            how.add_argument("--yes", action="store_true", help="do it, rather than only say it")
+            how.add_argument(
+                "--plan",
+                type=Path,
+                metavar="FILE",
+                help="do what leveret audit --repair-plan wrote",
+            )
         added.set_defaults(run=_run)
 
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        with _quiet():
+        with quiet():
             answer = _work(options)
     except StoreError as error:
         return _fail(os.EX_CONFIG, str(error))
@@ -79,8 +87,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the log: the answer has all of it."""
+def quiet() -> Iterator[None]:
+    """Suppress the log while the block runs: the answer of a tool has all of it."""
     log = logging.getLogger("leveret")
     before = log.level
     log.setLevel(logging.CRITICAL + 1)
@@ -100,6 +108,8 @@ def _work(options: argparse.Namespace) -> Row:
             return work.verify(options.dir)
         case "salvage":
             return work.salvage_to(options.dir, options.to, options.from_segments)
+        case "repair" if options.plan is not None:
+            return work.repair_by(options.dir, options.plan)
         case "repair":
             return work.repair(options.dir, options.yes)
         case _:

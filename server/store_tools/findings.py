@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from leveret.msg_store.offline.audit import Audit, queue_text
+from leveret.msg_store.offline.repair_plan import RepairPlan
 
 REASONS_SHOWN: Final = 3
 RANGES_SHOWN: Final = 10
@@ -98,6 +99,28 @@ def findings_of(audit: Audit, names: Mapping[int, str]) -> list[Finding]:
         *_of_index(audit, names),
         *_of_a_crash(audit),
     ]
+
+
+def steps_of(plan: RepairPlan) -> Iterable[str]:
+    """Yield the steps of a plan, a line each."""
+    if plan.format_damage:
+        yield f"FORMAT written anew: {plan.format_damage}"
+    if plan.index_damage:
+        yield f"index rebuilt from the segments: {plan.index_damage}"
+    elif plan.needs_recovery:
+        yield "recovered as by a start of the broker"
+    changes = plan.changes
+    placed = sum(place is not None for place in changes.locations.values())
+    for count, what in (
+        (len(changes.lost), "entries of messages that cannot be read removed"),
+        (placed, "locations and counts of messages corrected"),
+        (len(changes.locations) - placed, "locations that no entry needs removed"),
+        (sum(map(len, changes.rows.values())), "sizes of entries corrected"),
+        (len(changes.queues), "queues counted again"),
+        (len(changes.segments), "segments counted again"),
+    ):
+        if count:
+            yield f"{count} {what}"
 
 
 def _of_files(audit: Audit) -> Iterable[Finding]:

@@ -45,7 +45,8 @@ def _contents(row: Row) -> str:
 
 def _repaired(row: Row) -> Iterator[str]:
     if not row["todo"]:
-        yield f"{where(row)}: nothing to repair, {_contents(row)}"
+        contents = f", {_contents(row)}" if "messages" in row else ""
+        yield f"{where(row)}: nothing to repair{contents}"
         return
     verdict = "repaired" if row["is_done"] else "to be repaired, with --yes"
     yield f"{where(row)}: {verdict}"

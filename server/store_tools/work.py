@@ -9,23 +9,28 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
+from leveret.core.scratch_files import ScratchCalls
 from leveret.metadata.reader import copy_metadata
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.format.folder import read_format
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.offline_store import OfflineStore
+from leveret.msg_store.offline.rebuilding import NOT_ASKED
+from leveret.msg_store.offline.repair_plan import plan_repair, read_plans
 from leveret.msg_store.offline.salvage import salvage
+from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.server.output.progress import Progress, progress_bar
 from leveret.server.process import NODE, refuse_network
@@ -40,13 +45,12 @@ from leveret.server.store_tools.dirs import (
     next_epoch,
 )
 from leveret.server.store_tools.figures import figures_of
-from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in
+from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in, steps_of
 
 if TYPE_CHECKING:
     from leveret.server.output.json_text import Row
 
 UNFINISHED: Final = ".unfinished"
-FROM_SEGMENTS: Final = "the index was not asked"
 
 
 def stat(path: Path) -> Row:
@@ -100,25 +104,62 @@ def repair(path: Path, is_agreed: bool) -> Row:
 
         def work(at: StoreAt, progress: Progress) -> Row:
             with audited(at.path, progress) as audit:
-                plan = store_repair.plan_repair(audit)
+                plan = plan_repair(audit)
                 row = _audit_row(at, audit)
                 findings = findings_of(audit, at.names)
             row["todo"] = [f"{each.text}: {each.repair}" for each in findings]
             row["is_done"] = is_agreed and plan.is_needed
             if row["is_done"]:
                 epoch = next_epoch(data_dir, plan.epoch_seen)
-                store_repair.repair(at.path, plan, epoch, _now_ms, progress)
+                store_repair.repair(at.path, plan, epoch, _now_ms)
             return row
 
         return _answer(found, [_each(at, work, progress) for at in found.stores])
 
 
-def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
-    """Copy readable messages into a new data directory, or a new store."""
+def repair_by(path: Path, file: Path) -> Row:
+    """Carry out the plans in a file; stores without one are left alone.
+
+    Raises:
+        StoreError: a plan cannot be read, or its store is not here.
+        StoreChanged: a store has changed since its plan was made.
+    """
+    plans = {plan.uuid: plan for plan in read_plans(file)}
+    data_dir = data_dir_of(path)
+    with held(data_dir, is_read_only=False):
+        refuse_network(path)
+        found = find_stores(path)
+        uuids = {_uuid_of(at.path): at for at in found.stores}
+        for uuid in plans.keys() - uuids.keys():
+            raise StoreError(
+                f"the store of {plans[uuid].path}, which {file} is for, is not in {path}"
+            )
+        rows = []
+        for uuid, at in uuids.items():
+            row: Row = {"path": str(at.path), "vhost": at.vhost, "todo": [], "is_done": False}
+            if (plan := plans.get(uuid)) is not None:
+                epoch = next_epoch(data_dir, plan.epoch_seen)
+                store_repair.repair(at.path, plan, epoch, _now_ms)
+                row |= {"todo": list(steps_of(plan)), "is_done": True}
+            rows.append(row)
+        return _answer(found, rows)
+
+
+def _uuid_of(path: Path) -> bytes:
+    files = Files(ScratchCalls())  # a FORMAT that is lost is restored in memory
+    restore_format(files, path)
+    return read_format(files, path)
+
+
+def salvage_to(
+    path: Path, target: Path, from_segments: bool, progress: Progress | None = None
+) -> Row:
+    """Copy readable messages into a new data directory, or a new store; a bar shows it unless ``progress`` is given."""
     path, target = path.absolute(), target.absolute()
     data_dir = data_dir_of(path)
     _check_target(path, target)
-    with held(data_dir, is_read_only=True), progress_bar("salvage") as progress:
+    bar = progress_bar("salvage") if progress is None else nullcontext(progress)
+    with held(data_dir, is_read_only=True), bar as told:
         found = find_stores(path)
         with _built(target) as folder:
             is_whole = data_dir == path
@@ -133,7 +174,7 @@ def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
                     shutil.rmtree(into)  # half a store would keep a broker from its vhost
                     raise
 
-            answer = _answer(found, [_each(at, work, progress) for at in found.stores])
+            answer = _answer(found, [_each(at, work, told) for at in found.stores])
             if is_whole and not found.metadata_damage:
                 copy_metadata(path / METADATA, folder / METADATA)
                 _copy_node(path, folder)
@@ -143,7 +184,7 @@ def salvage_to(path: Path, target: Path, from_segments: bool) -> Row:
 
 def _salvaged(at: StoreAt, into: Path, from_segments: bool, progress: Progress) -> Row:
     into.mkdir(mode=0o700, exist_ok=True)
-    damage = FROM_SEGMENTS if from_segments else ""
+    damage = NOT_ASKED if from_segments else ""
     with audited(at.path, progress, damage) as audit:
         result = salvage(audit, into, os.urandom(16), _now_ms(), progress)
         rows = [(no, seq, why) for no, seq, _, why in audit.store.report.lost]

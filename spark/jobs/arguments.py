@@ -1,37 +1,20 @@
-"""Arguments that several commands take: which messages, which engine, where to.
+"""Arguments that several commands take: which messages, where to.
 
-Their names follow the fields that they fill: of ``Selection``, ``EngineChoice`` and the options of a write.
+Their names follow the fields that they fill: of ``Selection`` and the options of a write.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret.spark.errors import OptionError
+from leveret.spark.jobs.engine_choice import pair
 from leveret.spark.jobs.selection import Selection
 from leveret.spark.publish.target import parse_uri
 
-LOCAL: Final = "local"
-SPARK: Final = "spark"
 _DLX: Final = "deadLetterExchange"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """What runs a job: this process alone, or Spark.
-
-    Attributes:
-        engine: ``local`` or ``spark``.
-        master: of Spark: ``local[*]``, ``spark://HOST:PORT``; empty: that of spark-submit, else ``local[*]``.
-        settings: of Spark, names and values.
-    """
-
-    engine: str = LOCAL
-    master: str = ""
-    settings: tuple[tuple[str, str], ...] = ()
 
 
 def add_selection(parser: argparse.ArgumentParser, *, view: bool = True) -> None:
@@ -97,36 +80,6 @@ def selection_of(options: argparse.Namespace) -> Selection:
     )
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add the choice of the engine."""
-    group = parser.add_argument_group("how it runs")
-    group.add_argument(
-        "--engine",
-        choices=(LOCAL, SPARK),
-        help="local: in this process, without Java (local, unless --master or --where is given)",
-    )
-    group.add_argument(
-        "--master", metavar="URL", help="of Spark: local[*], spark://HOST:PORT, ... (local[*])"
-    )
-    group.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of Spark; may be repeated",
-    )
-
-
-def engine_of(options: argparse.Namespace) -> EngineChoice:
-    """Return the chosen engine; OptionError: options of Spark are given for the local one."""
-    wants_spark = bool(options.master or options.conf or getattr(options, "where", ""))
-    engine = options.engine or (SPARK if wants_spark else LOCAL)
-    if engine == LOCAL and wants_spark:
-        raise OptionError("--master, --conf and --where are Spark's: leave --engine local out")
-    settings = tuple(pair("--conf", word) for word in options.conf)
-    return EngineChoice(engine, options.master or "", settings)
-
-
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add where to publish, and what to do when a message is not taken."""
     group = parser.add_argument_group("where to, and how")
@@ -180,14 +133,6 @@ def check_target(options: argparse.Namespace, write: Mapping[str, str]) -> None:
     """Raise OptionError if there is no target and something is to be published."""
     if not options.dry_run and not {"uri", "uriFile", "uriEnv"} & write.keys():
         raise OptionError("no target is given: use --target, --target-file or --target-env")
-
-
-def pair(option: str, word: str) -> tuple[str, str]:
-    """Parse ``NAME=VALUE``; OptionError: the word has another form."""
-    name, separator, value = word.partition("=")
-    if not name or not separator:
-        raise OptionError(f"{option} {word!r} is not NAME=VALUE")
-    return name, value
 
 
 def _count(text: str) -> Any:

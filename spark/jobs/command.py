@@ -38,7 +38,11 @@ class Command(Protocol):
         """
 
 
-def command_of(name: str) -> Command:
-    """Load a command; ModuleNotFoundError: a library of the extra ``spark`` is not installed."""
-    module: Any = import_module(MODULES[name])
+def command_of(name: str, module_name: str = "") -> Command:
+    """Load a command, from another module than that in ``MODULES`` if one is named.
+
+    Raises:
+        ModuleNotFoundError: a library of the extra ``spark`` is not installed.
+    """
+    module: Any = import_module(module_name or MODULES[name])
     return cast(Command, module)

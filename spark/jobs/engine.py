@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import arrow_udf, col, get, lit  # type: ignore[attr-defined]
 
 from leveret.core.errors import ConfigError, LeveretError
-from leveret.spark.jobs.arguments import EngineChoice
+from leveret.spark.jobs.engine_choice import EngineChoice
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.selection import Selection, glob_pattern
 from leveret.spark.spark_session import read_snapshot, session

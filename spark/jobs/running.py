@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from leveret.spark.jobs.arguments import LOCAL, engine_of
+from leveret.spark.jobs.engine_choice import LOCAL, engine_of
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.selection import Selection

@@ -88,7 +88,9 @@ MUTANTS = {
         'self._wrong[msg_no] = "the index has no location for it"',
         "pass",
     ),
-    "checksums are not compared": Mutant("offline/audit.py", "self._note_wrong([at], why)", "pass"),
+    "checksums are not compared": Mutant(
+        "offline/audit.py", "self._note_wrong(positions[at], why, is_damage)", "pass"
+    ),
     "counts of rows are not compared": Mutant(
         "offline/audit.py", "        self._compare_counts()\n", ""
     ),

@@ -132,13 +132,14 @@ PARTS = {
         tool_mutants.MUTANTS,
         suite(
             "msg_store",
+            "reading/record_table",
             "offline/audit",
             "offline/repair",
             "offline/salvage",
             "offline/offline_store",
             "index/compaction",
         ),
-        Mutant("offline/audit.py", "WINDOW_BYTES", "WINDOW_BYTES"),
+        Mutant("offline/audit.py", "_TOLD_EVERY", "_TOLD_EVERY"),
     ),
     "guaranteed multicast": Faults(
         "gm",

@@ -11,12 +11,36 @@ MUTANTS: Final = {
         "offline/audit.py", "if locations.counts[at] != locations.rows[at]:", "if False:"
     ),
     "an audit believes that a record is the right one": Mutant(
-        "offline/audit.py",
-        "segment.decode(data, length, msg_no, offset - start)",
-        "segment.decode(data, length, None, offset - start)",
+        "offline/segment_check.py",
+        "table.msg_nos[at_record] == places.msg_nos[at]",
+        "True",
     ),
     "an audit does not search": Mutant(
-        "offline/audit.py", "search(self.store.folder, self._wrong)", "{}"
+        "offline/audit.py", "home = self.elsewhere[msg_no] = places.pop()", "home = places.pop()"
+    ),
+    "an audit takes what the collector has copied for a second record": Mutant(
+        "offline/audit.py",
+        "if not (self._is_copy.get(place[0]) or self._is_copy.get(home[0])):",
+        "if True:",
+    ),
+    "an audit passes over second records": Mutant(
+        "offline/audit.py", "self.doubled.setdefault(msg_no, []).append(place)", "pass"
+    ),
+    "an audit takes another record for damage": Mutant(
+        "offline/segment_check.py", "is_inside and not is_good", "True"
+    ),
+    "an audit counts the live bytes of messages where they are not": Mutant(
+        "offline/audit.py",
+        "for msg_no, (file_no, _, length, _, _) in self.elsewhere.items():",
+        "for msg_no, (file_no, _, length, _, _) in ():",
+    ),
+    "an audit ends at bytes that it cannot read": Mutant(
+        "reading/record_table.py",
+        "offset = (offset + len(data)) // BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES",
+        "offset = segment.size_bytes",
+    ),
+    "an audit does not look behind a bad record": Mutant(
+        "reading/record_table.py", "table.offsets[-1] if is_last_bad else start + at", "start + at"
     ),
     "an audit passes over rows without a location": Mutant(
         "offline/audit.py", "self.bare[msg_no] += 1", "continue"
@@ -30,20 +54,28 @@ MUTANTS: Final = {
         "inserted = []",
     ),
     "a repair writes before the journal is read": Mutant(
-        "offline/repair.py",
-        "has_news or (needs_writing and not store.recovered.is_clean)",
+        "offline/repair_plan.py",
+        "has_news or (bool(changes) and not store.recovered.is_clean)",
         "has_news",
     ),
     "a repair takes readable messages out": Mutant(
-        "offline/repair.py",
+        "offline/changes.py",
         "if msg_no in gone or not count:",
         "if msg_no in audit.unreadable or not count:",
     ),
     "a repair leaves out what a start does": Mutant(
-        "offline/repair.py", "if plan.needs_recovery:", "if False:"
+        "offline/repair.py", "if plan.needs_recovery and not is_recovered:", "if False:"
     ),
     "a repair leaves the sums": Mutant(
-        "offline/repair.py", "messages=counted.messages,", "messages=said.messages,"
+        "offline/changes.py", "messages=sums.messages,", "messages=terms.messages,"
+    ),
+    "a repair forgets that it has recovered the store": Mutant(
+        "offline/repair.py",
+        "if found not in (plan.fingerprint, recovered_as):",
+        "if found != plan.fingerprint:",
+    ),
+    "a plan is believed whatever came after": Mutant(
+        "offline/repair.py", "if found not in (plan.fingerprint, recovered_as):", "if False:"
     ),
     "salvage keeps the old checksums": Mutant(
         "offline/salvage.py", "resealed(data, self._identity.extend, self._identity.seed)", "data"

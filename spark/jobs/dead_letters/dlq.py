@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from leveret.spark.jobs import arguments
-from leveret.spark.jobs.arguments import LOCAL, SPARK
 from leveret.spark.jobs.dead_letters.groups import (
     COLUMNS,
     DeadLetterGroups,
     GroupName,
     is_others,
 )
+from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import aggregated, in_engine
@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=TARGET,
         help=f"broker in the replay commands, without vhost and password ({TARGET})",
     )
-    arguments.add_engine(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:

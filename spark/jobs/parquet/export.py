@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs import arguments
-from leveret.spark.jobs.arguments import LOCAL, SPARK
+from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
 from leveret.spark.jobs.parquet.export_plan import DATE, KEY, PARTITIONS, TIME, Export
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
@@ -209,7 +209,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folders: some of vhost,queue,date, or '' (all three)",
     )
     parser.add_argument("--dry-run", action="store_true", help="count, and write nothing")
-    arguments.add_engine(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:

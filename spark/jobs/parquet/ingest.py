@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs import arguments
-from leveret.spark.jobs.arguments import LOCAL, SPARK
 from leveret.spark.jobs.destinations import Destinations
+from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine, pair
 from leveret.spark.jobs.parquet.import_plan import JOB, Import
 from leveret.spark.jobs.parquet.rows import ParquetRows, check_names, files_of
 from leveret.spark.jobs.progress import Progress, silent
@@ -188,7 +188,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_target(parser)
     parser.add_argument("--dry-run", action="store_true", help="count, and publish nothing")
-    arguments.add_engine(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:
@@ -198,7 +198,7 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     for name, value in (("exchange", options.exchange), ("routingKey", options.routing_key_to)):
         if value is not None:
             write[name] = value
-    columns = tuple(arguments.pair("--column", word) for word in options.column)
+    columns = tuple(pair("--column", word) for word in options.column)
     job = Import(tuple(options.paths), write, columns, options.publishers)
     return in_engine(
         options,

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.spark.jobs import arguments
-from leveret.spark.jobs.arguments import LOCAL, SPARK
 from leveret.spark.jobs.destinations import mention_left_out
+from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.publishing import body_bytes, publish
 from leveret.spark.jobs.replay.plan import NONE, QUEUE, Replay
@@ -166,7 +166,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="queue: one publisher per queue, in its order; none: all publishers for each (queue)",
     )
     parser.add_argument("--dry-run", action="store_true", help="count, and publish nothing")
-    arguments.add_engine(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql.functions import col, count, length, lit
 from pyspark.sql.functions import sum as sum_of
 
-from leveret.spark.jobs.arguments import SPARK
 from leveret.spark.jobs.destinations import mention_left_out
 from leveret.spark.jobs.engine import frame_of, in_arrow, queries
+from leveret.spark.jobs.engine_choice import SPARK
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.publishing import REPORT
 from leveret.spark.jobs.replay.plan import QUEUE, Replay

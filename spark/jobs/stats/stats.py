@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.spark.jobs import arguments
-from leveret.spark.jobs.arguments import LOCAL, SPARK
+from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import aggregated, in_engine
@@ -173,7 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``leveret stats``."""
     arguments.add_selection(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots there")
-    arguments.add_engine(parser)
+    add_engine(parser)
 
 
 def run(options: argparse.Namespace, progress: Progress) -> JobReport:

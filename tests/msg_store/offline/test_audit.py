@@ -10,11 +10,23 @@ import lmdb
 import pytest
 
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked
+from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC, Identity
 from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.offline.audit import Audit, audited
+from leveret.msg_store.offline.defects import defects_of
 from leveret.msg_store.reading.verify import Segment
 from rigs.store.live_store import opened_at
-from rigs.store.offline_rig import MAP_BYTES, OfflineRig, bodies_of, files_of, flip, quiet, rows_of
+from rigs.store.offline_rig import (
+    MAP_BYTES,
+    UUID,
+    OfflineRig,
+    bodies_of,
+    files_of,
+    flip,
+    quiet,
+    rows_of,
+)
+from rigs.store.planted_defects import PLANTED, Planter, named
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 from rigs.store.store_folders import killed_after
 from rigs.store.walk_index import walk
@@ -194,6 +206,68 @@ def test_what_is_wrong_in_a_good_index_is_found(
         assert set(rows_of(audit)) == set(rig.rows)
 
 
+@pytest.mark.parametrize("what", PLANTED)
+def test_planted_defects_are_named_exactly(rig: OfflineRig, rng: random.Random, what: str) -> None:
+    rig.busy(rng, 12)
+    rig.stop()
+    planter = Planter(rig.path, rng)
+    getattr(planter, what)(5)
+    planter.finish()
+
+    with audited(rig.path, quiet) as audit:
+        assert named(list(defects_of(audit))) == planter.expected
+        assert {row.msg_no for row in audit.lost} == planter.lost
+
+
+def test_records_of_acked_messages_are_garbage_and_no_damage(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    rig.busy(rng)
+    written = len(rig.bodies)
+    rig.stop()
+
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert len(audit.locations) < audit.records <= written
+        assert audit.garbage_records == audit.records - len(audit.locations)
+        live_bytes = sum(audit.locations.lengths)
+        size_bytes = sum(path.stat().st_size - 64 for path in (rig.path / "rdq").iterdir())
+        assert audit.garbage_bytes == size_bytes - live_bytes
+        assert audit.damaged_bytes == 0
+
+
+def test_a_second_record_of_a_message_is_named_and_harmless(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    planter = Planter(rig.path, rng)
+    planter.double(3)
+    planter.finish()
+
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert named(list(defects_of(audit))) == planter.expected
+        assert audit.doubled.keys() == {msg_no for _, msg_no in planter.expected}
+        assert audit.notes == ["3 messages have a second record; a compaction removes it"]
+
+
+def test_what_the_collector_had_copied_before_a_crash_is_garbage(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    source = rig.segment(1).read_bytes()
+    header = Identity(UUID, 1).header(RDQ_MAGIC, 0xF0, 9, flags=MOVED)
+    rig.segment(0xF0).write_bytes(header + source[len(header) :])
+
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert audit.doubled == {}
+        assert list(defects_of(audit)) == []
+        assert audit.records - audit.garbage_records == len(audit.locations)
+
+
 def test_values_that_cannot_be_are_damage_of_the_index(rig: OfflineRig, rng: random.Random) -> None:
     rig.busy(rng)
     rig.stop()
@@ -230,6 +304,7 @@ def test_what_is_told_is_what_a_start_makes_of_it(tmp_path: Path, rng: random.Ra
 
         with audited(path, quiet) as audit:
             assert audit.is_sound, (audit.store.report, audit)
+            assert list(defects_of(audit)) == []
             told = (rows_of(audit), dict(audit.store.locations()), audit.store.report.dropped)
             terms = {no: each.frozen() for no, each in audit.queues.items()}
             assert audit.store.epoch_seen == epoch

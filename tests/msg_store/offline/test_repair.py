@@ -6,16 +6,19 @@ import json
 import os
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from leveret.msg_store.format.errors import StoreChanged
 from leveret.msg_store.format.file_header import JOURNAL_MAGIC, RDQ_MAGIC, Identity
 from leveret.msg_store.format.rows import Batch
 from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import audited
-from leveret.msg_store.offline.repair import RepairPlan, plan_repair, repair
-from rigs.store.offline_rig import OfflineRig, bodies_of, quiet, rows_of
+from leveret.msg_store.offline.repair import repair
+from leveret.msg_store.offline.repair_plan import RepairPlan, plan_repair
+from rigs.store.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 
 
@@ -28,7 +31,7 @@ def repaired(rig: OfflineRig, lost: set[int] = frozenset()) -> None:
     """Repair a store, and hold it to be sound, with all that was not lost, and done with."""
     plan = needed(rig.path)
     assert plan.is_needed
-    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
 
     assert not needed(rig.path).is_needed
     with audited(rig.path, quiet) as audit:
@@ -81,6 +84,44 @@ def test_a_message_that_cannot_be_read_goes_to_the_quarantine_and_is_reported(
     (report,) = (rig.path / "quarantine").glob("repair-*.json")
     lost = json.loads(report.read_text())["lost"]
     assert [tuple(row[:3]) for row in lost if row[:2] == list(key)] == [(*key, msg_no)]
+
+
+def test_a_plan_that_recovers_first_is_carried_out_twice_and_not_after_a_start(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    rig.busy(rng)
+    rig.store.checkpoint()
+    rig.publish((1, 2), 3)
+    msg_no = next(iter(rig.rows.values()))
+    rig.crash()
+    rig.spoil(msg_no)
+    plan = needed(rig.path)
+    assert plan.needs_recovery
+    assert plan.changes
+
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
+    once = files_of(rig.path / "journal")
+    repair(rig.path, plan, plan.epoch_seen + 2, lambda: 9)
+
+    assert files_of(rig.path / "journal") == once, "recovery is not done again"
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert rows_of(audit) == {key: no for key, no in rig.rows.items() if no != msg_no}
+    rig.boot_epoch += 1
+    rig.open()
+    rig.stop()
+    with pytest.raises(StoreChanged, match="audit it again"):
+        repair(rig.path, plan, plan.epoch_seen + 9, lambda: 9)
+
+
+def test_a_plan_is_for_one_store(rig: OfflineRig, rng: random.Random) -> None:
+    rig.busy(rng)
+    rig.stop()
+    change_index(rig, WRONGS[0](rig))
+    plan = replace(needed(rig.path), uuid=bytes(16))
+
+    with pytest.raises(StoreChanged, match="another store"):
+        repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
 
 
 def test_what_is_wrong_below_a_journal_is_put_right(rig: OfflineRig, rng: random.Random) -> None:
@@ -143,7 +184,7 @@ def test_a_lost_index_is_rebuilt(rig: OfflineRig, rng: random.Random, what: str)
     damage_index(rig, what)
     plan = needed(rig.path)
 
-    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
 
     with audited(rig.path, quiet) as audit:
         assert audit.is_sound
@@ -168,7 +209,7 @@ def test_looking_for_what_to_do_changes_nothing(rig: OfflineRig, rng: random.Ran
     shutil.copytree(rig.path, copy)
 
     assert needed(rig.path).is_needed
-    assert needed(rig.path) == needed(copy)
+    assert needed(rig.path) == replace(needed(copy), path=str(rig.path))
 
 
 def test_a_crash_before_the_index_is_written_leaves_it_to_be_repaired_again(
@@ -185,7 +226,7 @@ def test_a_crash_before_the_index_is_written_leaves_it_to_be_repaired_again(
 
     monkeypatch.setattr(store_repair.LmdbIndex, "write", dies)
     with pytest.raises(SystemExit):
-        repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9, quiet)
+        repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
     monkeypatch.undo()
 
     repaired(rig, {msg_no})

@@ -9,7 +9,7 @@ import pytest
 
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.offline_store import OfflineStore
-from leveret.msg_store.offline.repair import plan_repair
+from leveret.msg_store.offline.repair_plan import plan_repair
 from leveret.msg_store.offline.salvage import Salvaged, salvage
 from rigs.store.live_store import opened_at
 from rigs.store.offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, rows_of

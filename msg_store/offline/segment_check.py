@@ -1,0 +1,124 @@
+"""The check of one segment: its records against the locations that the index has in it.
+
+It knows nothing but the segment and those locations, and what it takes and returns can be pickled. So segments can be
+checked one after the other, or at the same time by processes that see the same files (``leveret.spark.jobs``).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
+from leveret.msg_store.format.folder import StorePaths
+from leveret.msg_store.reading.record_table import RecordTable, read_table
+from leveret.msg_store.reading.verify import Segment
+
+
+class Places(NamedTuple):
+    """The messages that the index has in a segment, ascending by offset, in parallel columns as ``rows.Location``."""
+
+    msg_nos: array[int]
+    offsets: array[int]
+    lengths: array[int]
+    sizes: array[int]
+
+
+class Wrong(NamedTuple):
+    """A message that is not at its location.
+
+    Attributes:
+        at: its position in ``Places``.
+        is_damage: there is no whole record there; else the bytes are those of another one, or behind the file's end.
+    """
+
+    at: int
+    why: str
+    is_damage: bool
+
+
+@dataclass(slots=True)
+class SegmentCheck:
+    """What the check of a segment has found.
+
+    Attributes:
+        damage: of the segment's header; empty if there is none.
+        is_copy: the collector has written it.
+        records: how many whole records there are.
+        damaged_bytes: that belong to no whole record.
+        strays: whole records that no location names.
+    """
+
+    file_no: int
+    size_bytes: int
+    damage: str
+    is_copy: bool
+    records: int = 0
+    damaged_bytes: int = 0
+    wrong: list[Wrong] = field(default_factory=list)
+    strays: RecordTable = field(default_factory=RecordTable)
+
+
+CheckSegments: TypeAlias = Callable[
+    [StorePaths, Iterable[tuple[int, Places]]], Iterator[SegmentCheck]
+]
+"""Checks segments of a store, given by number with the places in them; the checks come in any order."""
+
+
+def check_one_by_one(
+    folder: StorePaths, segments: Iterable[tuple[int, Places]]
+) -> Iterator[SegmentCheck]:
+    """Check segments in this process, one after the other."""
+    return (check_segment(folder, file_no, places) for file_no, places in segments)
+
+
+def check_segment(folder: StorePaths, file_no: int, places: Places) -> SegmentCheck:
+    """Read all records of a segment and compare them with the places of messages in it; raises ``OSError``."""
+    with Segment(folder, file_no) as segment:
+        table, size_bytes = read_table(segment), segment.size_bytes
+        is_copy = segment.header is not None and bool(segment.header.flags & MOVED)
+        found = SegmentCheck(file_no, size_bytes, segment.damage, is_copy, sum(table.good))
+        found.damaged_bytes = size_bytes - HEADER_BYTES - table.good_bytes
+        is_live = bytearray(len(table))
+        at_record = good_end = 0
+        for at, offset in enumerate(places.offsets):
+            while at_record < len(table) and table.offsets[at_record] < offset:
+                if table.good[at_record]:
+                    good_end = table.offsets[at_record] + table.lengths[at_record]
+                at_record += 1
+            is_record = at_record < len(table) and table.offsets[at_record] == offset
+            is_good = is_record and bool(table.good[at_record])
+            if is_good and _is_same(table, at_record, places, at):
+                is_live[at_record] = 1
+            elif why := _wrong_at(segment, file_no, places, at):
+                is_inside = good_end <= offset <= size_bytes - places.lengths[at]
+                found.wrong.append(Wrong(at, why, is_inside and not is_good))
+        for at_record in range(len(table)):
+            if table.good[at_record] and not is_live[at_record]:
+                found.strays.add_from(table, at_record)
+    return found
+
+
+def _is_same(table: RecordTable, at_record: int, places: Places, at: int) -> bool:
+    return (
+        table.msg_nos[at_record] == places.msg_nos[at]
+        and table.lengths[at_record] == places.lengths[at]
+        and table.body_sizes[at_record] == places.sizes[at]
+    )
+
+
+def _wrong_at(segment: Segment, file_no: int, places: Places, at: int) -> str:
+    """Read a message where it should be; return the fault, with its place."""
+    offset, why = places.offsets[at], ""
+    try:
+        record = segment.read(offset, places.lengths[at], places.msg_nos[at])
+        if len(record.body) != places.sizes[at]:
+            why = f"a body of {len(record.body)} bytes, {places.sizes[at]} expected"
+    except Corrupt as error:
+        why = str(error)
+    except OSError as error:  # perhaps only these bytes cannot be read
+        why = error.strerror or str(error)
+    return why and f"{why}, segment {file_no:08x}, offset {offset}"
