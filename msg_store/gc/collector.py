@@ -29,7 +29,7 @@ all durable, not yet unlinked  sources that no row refers to               remov
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
 flush that made it so is durable (``Memtables`` changes only then), the memtable of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
-in it), no snapshot pins it, and the archive does not keep it (``archive.archive``). Therefore nothing that was
+in it), no snapshot pins it, and the archive does not keep it and has told its readers (``archive.archive``). Therefore nothing that was
 overlooked while copying is lost, and what died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only
 messages still at their source.
 
@@ -188,10 +188,18 @@ class Collector:
                 waiting_bytes += files[file_no].size_bytes
         if waiting_bytes >= self._limits.file_bytes:
             self._checkpoint()
-        if not ready:
+        if not ready or not self._may_go(ready):
             return None
         self._busy.update(ready)
         return self._remove(ready)
+
+    def _may_go(self, file_nos: list[int]) -> bool:
+        """Return whether ``archive.json`` says that these segments go; else have it written."""
+        version = self._archive.version
+        is_told = self._archive.free(file_nos)
+        if self._archive.version != version:
+            self._core.wake_index()
+        return is_told
 
     def _is_settled(self, file_no: int) -> bool:
         """Return whether nothing in a segment is needed, also in the eyes of the index."""

@@ -97,11 +97,11 @@ class _Counting:
                 if at:
                     break  # the next block begins with this record
                 meta = file.pread(meta_len, start + meta_at)
-            self._add(meta, total_len, ts_ms)
+            self._add(meta, total_len, ts_ms, start + at + total_len)
             at += total_len
         return start + at if at else end
 
-    def _add(self, meta: bytes, total_len: int, ts_ms: int) -> None:
+    def _add(self, meta: bytes, total_len: int, ts_ms: int, end: int) -> None:
         self.records += 1
         if meta != self._meta:
             try:
@@ -110,4 +110,4 @@ class _Counting:
                 return
             self._meta, self._queue_nos = meta, tuple(map(queue_no_of, queue_nos))
         for queue_no in self._queue_nos:
-            self._shares.add(queue_no, 1, total_len, ts_ms)
+            self._shares.add(queue_no, 1, total_len, ts_ms, end)

@@ -106,6 +106,7 @@ class StoreFiles:
     new_uuid: Callable[[], bytes] = lambda: os.urandom(16)  # makes the 16 bytes of a new store
     inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX  # larger flushes are not inline
     journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX  # how much room it takes ahead at most
+    vhost: str = ""  # whose messages they are; ``archive.json`` names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,7 @@ class Opened:
     index_files: IndexFiles
     count_file: CountFile
     counts: Counts  # what it held: how often messages came back
+    vhost: str
 
     def close(self) -> None:
         """Close all files; for a caller that does not make a ``MsgStore`` of it."""
@@ -179,6 +181,7 @@ class Recovery:
         self._point = _NEW
         self._may_rebuild = True
         self._ends: dict[int, int] = {}  # of segments in use at a crash: the end of what counts
+        self._torn: dict[int, list[tuple[int, int]]] = {}  # and what is unreadable before it
         self.epoch_seen = 0  # the highest boot epoch that was used before
         self._begin()
 
@@ -226,9 +229,9 @@ class Recovery:
     def _run(self, damage: str) -> Opened:
         recovered = self._judged(damage)
         self._sync_what_was_open()
+        if self._ends or self._torn:
+            archive_file.note_crash(self._folder, self._ends, self._torn)
         archive = archive_file.load(self._folder)
-        if archive:
-            archive.ends = self._ends | archive.ends
         core = self._opened(recovered.memtables, archive)
         self._remove_segments(recovered.memtables, archive)
         drop_orphans(self._folder)
@@ -246,6 +249,7 @@ class Recovery:
             self._index_files,
             count_file,
             count_file.read(),
+            self._where.vhost,
         )
 
     def _judged(self, damage: str) -> Recovered:
@@ -331,7 +335,9 @@ class Recovery:
         if missing:
             checked.check_index(missing)
         self._measure(memtables)
-        self._find_ends(memtables, indexed, replay)
+        if not self._report.gaps:  # records that are missing in the journal may have been durable
+            self._find_ends(memtables, indexed, replay)
+            self._torn = checked.torn()
         return memtables, queues
 
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
@@ -372,8 +378,6 @@ class Recovery:
         self, memtables: Memtables, indexed: Mapping[int, FileRow], replay: Replay
     ) -> None:
         """Note segments that are longer than what was durable in them: a crash has cut off a flush."""
-        if self._report.gaps:
-            return  # records that are missing in the journal may have been durable
         durable = max(self._scan.durable, self._trusted or self._scan.durable)
         for file_no, state in memtables.files.items():
             row = indexed.get(file_no)
