@@ -32,6 +32,23 @@ class WorkThread(Protocol):
     ) -> None: ...
 
 
+def contents_of(core: GroupCommit, folder: StoreFolder, vhost: str) -> ArchiveContents:
+    """Return what the ``archive.json`` of a store should contain now."""
+    archive, reached = core.archive, Position(*core.durable[1:])
+    return ArchiveContents(
+        folder.uuid,
+        vhost,
+        core.boot_epoch,
+        reached,
+        min(core.memtables.files, default=None),
+        archive.begun if archive.begun is not None else reached.segment,
+        archive.frees,
+        dict(archive.ends),
+        dict(archive.torn),
+        [replace(each) for each in archive.queues.values()],  # copies, for the thread
+    )
+
+
 class ArchiveWriter:
     """Keeps a store's ``archive.json`` up to date; without archived queues there is none. For the loop."""
 
@@ -68,21 +85,7 @@ class ArchiveWriter:
 
     def contents(self) -> ArchiveContents:
         """Return what the file should contain now."""
-        core, archive = self._core, self._archive
-        queues = [replace(each) for each in archive.queues.values()]  # copies, for the thread
-        reached = self._reached()
-        return ArchiveContents(
-            self._folder.uuid,
-            self._vhost,
-            core.boot_epoch,
-            reached,
-            min(core.memtables.files, default=None),
-            archive.begun if archive.begun is not None else reached.segment,
-            archive.frees,
-            dict(archive.ends),
-            dict(archive.torn),
-            queues,
-        )
+        return contents_of(self._core, self._folder, self._vhost)
 
     def _reached(self) -> Position:
         return Position(*self._core.durable[1:])

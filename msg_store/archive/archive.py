@@ -45,7 +45,9 @@ from leveret.msg_store.format.append_log import Part
 from leveret.msg_store.format.record import Unwritten, queue_no_of
 from leveret.msg_store.format.rows import Location
 
-Ranges: TypeAlias = Sequence[tuple[int, int]]  # of bytes: from, and up to but not including; ascending
+Ranges: TypeAlias = Sequence[
+    tuple[int, int]
+]  # of bytes: from, and up to but not including; ascending
 
 _NOTHING_KEPT: Final[frozenset[int]] = frozenset()
 

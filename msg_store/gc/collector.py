@@ -29,9 +29,9 @@ all durable, not yet unlinked  sources that no row refers to               remov
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
 flush that made it so is durable (``Memtables`` changes only then), the memtable of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
-in it), no snapshot pins it, and the archive does not keep it and has told its readers (``archive.archive``). Therefore nothing that was
-overlooked while copying is lost, and what died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only
-messages still at their source.
+in it), no snapshot pins it, and the archive (``archive.archive``) does not keep it and has told its readers that it
+goes. Therefore nothing that was overlooked while copying is lost, and what died meanwhile is just garbage in the copy:
+``Memtables.moved`` takes only messages still at their source.
 
 For the archive the collector also counts and saves the shares of the queues in sealed segments (``survey``); segments
 that the archive keeps are not merged either.

@@ -31,6 +31,7 @@ from leveret.spark.scan.locators import (
     REDELIVERED,
     REDELIVERED_KNOWN,
     STATES,
+    UNKNOWN,
     read_locator,
 )
 from leveret.spark.scan.plan import Slice, StoreRef
@@ -74,6 +75,11 @@ class BatchSettings:
     def names(self) -> frozenset[str]:
         return frozenset(column.name for column in self.columns)
 
+    @property
+    def needs_records(self) -> bool:
+        """A column comes from the records, not only from where they are."""
+        return bool(self.names & (_OF_META | {"body"}))
+
 
 def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
     """Yield the rows of a slice, in the order of their records.
@@ -85,13 +91,11 @@ def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> I
     locator = _selected(store, piece)
     if not len(locator["offset"]):
         return
-    needs_records = bool(settings.names & (_OF_META | {"body"}))
     if piece.number == NO_SEGMENT:
         _lost(store, piece, locator, "its record is missing or damaged", settings)
         return
-    if not needs_records:
-        for low, high in _cuts(locator, settings, by_bytes=False):
-            yield _batch(store, piece, _part(locator, low, high), None, settings)
+    if not settings.needs_records:
+        yield from _without_records(store, piece, locator, settings)
         return
     try:
         segment = Segment(store.segment_path(piece.number), store.uuid)
@@ -100,24 +104,39 @@ def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> I
         _lost(store, piece, locator, why, settings)
         return
     with segment:
-        for low, high in _cuts(locator, settings, by_bytes=True):
-            part = _part(locator, low, high)
+        yield from located_batches(store, piece, segment, locator, settings)
+
+
+def located_batches(
+    store: StoreRef, piece: Slice, segment: Segment, locator: Columns, settings: BatchSettings
+) -> Iterator[Any]:
+    """Yield rows, given as the columns of a locator, with what their records have; raises as ``message_batches``."""
+    if not settings.needs_records:
+        yield from _without_records(store, piece, locator, settings)
+        return
+    for low, high in _cuts(locator, settings, by_bytes=True):
+        part = _part(locator, low, high)
+        records = _Records(segment, part, settings)
+        if not records.sound.all():
+            bad = ~records.sound[records.of_row]
+            _lost(store, piece, _where(part, bad), "its record is damaged", settings)
+            part = _where(part, ~bad)
+            if not len(part["offset"]):
+                continue
             records = _Records(segment, part, settings)
-            if not records.sound.all():
-                bad = ~records.sound[records.of_row]
-                _lost(store, piece, _where(part, bad), "its record is damaged", settings)
-                part = _where(part, ~bad)
-                if not len(part["offset"]):
-                    continue
-                records = _Records(segment, part, settings)
-            yield _batch(store, piece, part, records, settings)
+        yield _batch(store, piece, part, records, settings)
+
+
+def _without_records(
+    store: StoreRef, piece: Slice, locator: Columns, settings: BatchSettings
+) -> Iterator[Any]:
+    for low, high in _cuts(locator, settings, by_bytes=False):
+        yield _batch(store, piece, _part(locator, low, high), None, settings)
 
 
 def index_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
     """Yield the rows of a slice as the index has them; the segment is not opened."""
-    locator = _selected(store, piece)
-    for low, high in _cuts(locator, settings, by_bytes=False):
-        yield _batch(store, piece, _part(locator, low, high), None, settings)
+    yield from _without_records(store, piece, _selected(store, piece), settings)
 
 
 def _selected(store: StoreRef, piece: Slice) -> Columns:
@@ -312,7 +331,7 @@ def _seqs(part: Columns) -> Any:
 
 def _states(part: Columns) -> Any:
     names = pa.array([_STATE_NAMES[number] for number in sorted(_STATE_NAMES)], pa.string())
-    return names.take(pa.array(part["state"]))
+    return names.take(pa.array(part["state"], mask=part["state"] == UNKNOWN))
 
 
 def _redelivered(part: Columns) -> Any:
