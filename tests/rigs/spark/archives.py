@@ -19,7 +19,6 @@ from leveret.msg_store.archive.archive import Position, Retention
 from leveret.msg_store.archive_writer import contents_of
 from leveret.msg_store.format.record import route_no
 from leveret.msg_store.format.rows import SEQ_END
-from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.recovery.replay import pages
@@ -79,8 +78,7 @@ class ArchivedData:
             inline_bytes_max=0,
         )
         self.opened = open_store(where, self.boot_epoch)
-        choice = ChoiceLimits(self.file_bytes, 3, 3, 4)
-        self.store = OfflineStore(self.opened, choice)
+        self.store = OfflineStore(self.opened)
         self.core = self.store.core
         self.tell_policies()
 

@@ -115,8 +115,9 @@ class StreamMachine(RuleBasedStateMachine):
             self.seen = written[:first]
             there = self.in_segments()
             assert not there & set(self.seen), "the query began behind the earliest message"
-        self.seen = (self.seen or []) + found
-        assert self.seen == written[: len(self.seen)]
+        if self.seen is not None:
+            self.seen = self.seen + found
+            assert self.seen == written[: len(self.seen)]
         if limit.rows is not None:
             assert len(rows) <= limit.rows
         if limit.size_bytes is not None and len(rows) > 1:
