@@ -49,6 +49,8 @@ Ranges: TypeAlias = Sequence[
     tuple[int, int]
 ]  # of bytes: from, and up to but not including; ascending
 
+OFFSET_MAX: Final = (1 << 32) - 1  # places are 32 bits
+
 _NOTHING_KEPT: Final[frozenset[int]] = frozenset()
 
 
@@ -299,7 +301,8 @@ class Archive:
 
     def _note_freed(self, file_no: int, shares: Mapping[int, Share]) -> None:
         for queue_no in self.queues.keys() & shares.keys():
-            queue, end = self.queues[queue_no], shares[queue_no].end
+            queue = self.queues[queue_no]
+            end = min(shares[queue_no].end, self.ends.get(file_no, OFFSET_MAX))
             queue.complete_from = max(queue.complete_from, file_no + 1)
             if queue.freed is None or queue.freed[:2] < (file_no, end):
                 self.frees += 1

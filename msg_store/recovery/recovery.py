@@ -384,7 +384,7 @@ class Recovery:
             end = max(row.size_bytes if row is not None else 0, replay.ends.get(file_no, 0))
             if file_no == durable.file_no:
                 end = max(end, durable.offset)
-            if end < state.size_bytes:
+            if end < state.size_bytes or state.size_bytes < HEADER_BYTES:
                 with Segment(self._folder, file_no) as segment:
                     is_copy = segment.header is not None and segment.header.flags & MOVED
                 if not is_copy:

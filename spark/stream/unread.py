@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.archive.archive import Position, Ranges
+from leveret.msg_store.archive.archive import OFFSET_MAX, Position, Ranges
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
 from leveret.spark.scan.segment import Segment
@@ -26,6 +26,12 @@ def unread(store: ArchivedStore, start: Position, end: Position, report: Report)
     """
     found: list[Range] = []
     for number in store.segments(start.segment, end.segment):
+        low = max(HEADER_BYTES, start.byte if number == start.segment else 0)
+        bound = store.contents.ends.get(number, OFFSET_MAX)
+        if number == end.segment:
+            bound = min(bound, end.byte)
+        if bound <= low:
+            continue  # a crash may have left less than a header
         try:
             header, size_bytes = store.header(number)
         except FileNotFoundError:
@@ -35,22 +41,14 @@ def unread(store: ArchivedStore, start: Position, end: Position, report: Report)
             continue
         if header.flags & MOVED:
             continue
-        high = min(store.contents.ends.get(number, size_bytes), size_bytes)
-        if number == end.segment:
-            _check_length(store, number, size_bytes, end)
-            high = min(high, end.byte)
-        low = max(HEADER_BYTES, start.byte if number == start.segment else 0)
-        if low < high:
-            found.append(Range(number, low, high))
+        if number == end.segment and size_bytes < bound:
+            raise StoreError(
+                f"{where(store, number)} has {size_bytes} bytes and its watermark is {bound}: a power cut took them;"
+                " they come back from the journal when the broker starts, then start the query again"
+            )
+        if low < min(bound, size_bytes):
+            found.append(Range(number, low, min(bound, size_bytes)))
     return found
-
-
-def _check_length(store: ArchivedStore, number: int, size_bytes: int, end: Position) -> None:
-    if size_bytes < min(end.byte, store.contents.ends.get(number, end.byte)):
-        raise StoreError(
-            f"{where(store, number)} has {size_bytes} bytes and its watermark is {end.byte}: a power cut took them; "
-            "they come back from the journal when the broker starts, then start the query again"
-        )
 
 
 def where(store: ArchivedStore, segment: int) -> str:

@@ -127,9 +127,16 @@ class ArchivedData:
         self.pending = []
 
     def _are_durable(self, pending: list[tuple[int, Row, bytes]]) -> None:
-        for queue_no, row, body in pending:
+        """Note durable messages in the order in which their flush has placed them."""
+        for queue_no, row, body in sorted(pending, key=lambda each: self._place(each[1][2])):
             self.written.setdefault(queue_no, []).append(body)
             self.rows.append(row)
+
+    def _place(self, msg_no: int) -> tuple[int, ...]:
+        place = self.core.memtables.location(msg_no)
+        if place is None:
+            place = self.opened.recovered.index.locations([msg_no])[msg_no]
+        return place[:2]
 
     def publish(self, queue_nos: tuple[int, ...] = (1,), count: int = 1, size: int = 100) -> None:
         """Publish messages durably, and tell readers."""

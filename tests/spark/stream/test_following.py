@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,8 +72,8 @@ def test_an_offset_that_has_all_is_returned_as_it_is(rig: ArchivedData) -> None:
     stream.run()
     assert stream.start is not None
 
-    assert list(stream.follower.latest(stream.start, Limit())) == list(stream.start)
-    assert stream.follower.latest(stream.start, Limit()) == stream.start
+    end = stream.follower.latest(stream.start, Limit())
+    assert json.dumps(end) == json.dumps(stream.start)  # Spark compares the texts
     assert rows_between(stream.options, stream.start, stream.start) == []
 
 
@@ -496,6 +497,17 @@ def test_a_damaged_segment_header_is_named(rig: ArchivedData) -> None:
     ):
         Stream(rig.data).run()
     assert Stream(rig.data, failOnDataLoss="false").run()
+
+
+def test_a_segment_that_a_crash_left_without_a_header_has_nothing(rig: ArchivedData) -> None:
+    fill(rig, 2)
+    number = rig.opened.core.rdq.next_file_no
+    rig.opened.folder.rdq_path(number).write_bytes(b"")
+    rig.crash()
+    fill(rig, 2)
+
+    assert rig.core.archive.ends == {number: 64}
+    assert bodies(Stream(rig.data).run()) == rig.written[1]
 
 
 def test_a_segment_shorter_than_the_watermark_asks_for_a_start_of_the_broker(
