@@ -53,6 +53,20 @@ MUTANTS = {
         "queue.complete_from = max(queue.complete_from, file_no + 1)",
         "queue.complete_from += 0",
     ),
+    "a segment goes before readers have been told": Mutant(
+        "archive/archive.py",
+        "return self.version == self.published or self.is_unwritable",
+        "return True",
+    ),
+    "frees are not counted": Mutant("archive/archive.py", "self.frees += 1", "self.frees += 0"),
+    "what a crash has torn is not told": Mutant(
+        "recovery/recovery.py", "self._torn = checked.torn()", "self._torn = {}"
+    ),
+    "where a queue ends in a segment is not known": Mutant(
+        "archive/archive.py",
+        "shares.add(queue_no_of(route_no), records, size_bytes, now_ms, end)",
+        "shares.add(queue_no_of(route_no), records, size_bytes, now_ms, 0)",
+    ),
     "a bound of bytes counts nothing": Mutant(
         "archive/archive.py", "younger_bytes += size_bytes", "younger_bytes += 0"
     ),

@@ -33,7 +33,9 @@ def archive_of(retention: Retention, segments: dict[int, tuple[int, int]] | None
     archive = Archive()
     archive.set((1,), "q", retention, AT)
     for file_no, (size_bytes, newest_ms) in (segments or SEGMENTS).items():
-        archive.shares[file_no] = SegmentShares(queues={1: Share(1, size_bytes, newest_ms, 64 + size_bytes)})
+        archive.shares[file_no] = SegmentShares(
+            queues={1: Share(1, size_bytes, newest_ms, 64 + size_bytes)}
+        )
     return archive
 
 
