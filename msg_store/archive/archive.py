@@ -301,8 +301,7 @@ class Archive:
 
     def _note_freed(self, file_no: int, shares: Mapping[int, Share]) -> None:
         for queue_no in self.queues.keys() & shares.keys():
-            queue = self.queues[queue_no]
-            end = min(shares[queue_no].end, self.ends.get(file_no, OFFSET_MAX))
+            queue, end = self.queues[queue_no], shares[queue_no].end
             queue.complete_from = max(queue.complete_from, file_no + 1)
             if queue.freed is None or queue.freed[:2] < (file_no, end):
                 self.frees += 1

@@ -58,6 +58,7 @@ from typing import Final, TypeAlias
 
 from leveret.core.log.loggers import logger
 from leveret.core.shortage import ShortageLog, is_shortage
+from leveret.msg_store.archive.archive import OFFSET_MAX
 from leveret.msg_store.archive.segment_shares import forget_shares
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder
@@ -244,7 +245,8 @@ class Collector:
             if shares is None or not shares.is_saved or (is_settled and not shares.is_settled):
                 self._is_surveying = True
                 self._busy.add(file_no)
-                return self._survey(Survey(file_no, shares, is_settled))
+                end = archive.ends.get(file_no, OFFSET_MAX)
+                return self._survey(Survey(file_no, shares, is_settled, end))
         return None
 
     def _survey(self, wanted: Survey) -> Task:

@@ -113,7 +113,7 @@ def test_no_message_is_lost_or_doubled_while_queries_stop_and_start(
         archive_events(broker)
         job = Job(spark, broker.data, tmp_path, maxRowsPerTrigger=4_000)  # type: ignore[arg-type]
         publisher = Publisher(broker, 0, MESSAGES, purges=True)
-        for _ in range(3):
+        for _ in range(2):
             query = job.start(ALWAYS)
             wait_until(lambda query=query: rows_of(query) or not publisher.is_alive(), within_s=60)  # type: ignore[misc]
             query.stop()

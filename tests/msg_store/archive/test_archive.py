@@ -113,14 +113,6 @@ def test_segments_are_unlinked_when_archive_json_says_so() -> None:
     assert archive.frees == 1
 
 
-def test_bytes_behind_the_end_of_a_segment_are_not_freed() -> None:
-    archive = archive_of(Retention(100_000))
-    archive.ends[1] = 100
-    archive.free([1])
-
-    assert archive.queues[1].freed == Freed(1, 100, 1)
-
-
 def test_segments_are_unlinked_although_archive_json_cannot_be_written() -> None:
     archive = archive_of(Retention(100_000))
     archive.is_unwritable = True

@@ -232,3 +232,19 @@ def test_a_segment_is_unlinked_when_readers_have_been_told(rig: ArchiveRig) -> N
     rig.publish_watermark()
     rig.collect_all()
     assert len(rig.folder.rdq_nos()) <= 1
+
+
+def test_what_a_crash_has_cut_off_is_not_counted(rig: ArchiveRig) -> None:
+    rig.publish((1,), 2)
+    rig.run()
+    rig.publish((1, 2), 2)
+    rig.start()
+    while "rdq" in rig.jobs:  # the journal is not written any more
+        rig.step("rdq")
+    rig.crash(lambda disk: disk.kill())
+    rig.collect_all()
+
+    ((file_no, end),) = rig.archive.ends.items()
+    shares = rig.archive.shares[file_no].queues
+    assert shares.keys() == {1}
+    assert (shares[1].records, shares[1].end) == (2, end)

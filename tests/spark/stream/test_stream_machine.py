@@ -165,7 +165,7 @@ class StreamMachine(RuleBasedStateMachine):
 
 
 TestStream = StreamMachine.TestCase
-TestStream.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestStream.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
 @pytest.mark.slow
