@@ -222,7 +222,4 @@ def test_what_cannot_be_accepted_is_refused(spark: Any, tmp_path: Path) -> None:
         with pytest.raises(Exception, match="OptionError") as caught:
             spark.readStream.format("leveret").options(**options).load(str(rig.data))
         assert why in str(caught.value)
-    with pytest.raises(Exception, match="NotASnapshot") as caught:
-        spark.read.format("leveret").load(str(rig.data)).count()
-    assert f"leveret snapshot create NAME --data {rig.data}" in str(caught.value)
     rig.close()
