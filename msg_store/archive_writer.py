@@ -1,20 +1,22 @@
 """The writer of ``archive.json``: publishes the durable watermark, and what else a reader of the archive must know.
 
 After a flush the file is written, at most every ``INTERVAL_S``, as long as a queue is archived; a change of the queues,
-or of what is complete, is written at once and synced. The reader's thread writes. An error is logged once and the
-file is tried again later: readers of the archive wait meanwhile, and nobody else.
+or of what was freed, is written at once and synced. The reader's thread writes. The collector waits for the file before
+it unlinks segments of archived queues (``Archive.free``), and is woken when it is written, or cannot be. An error is
+logged once and the file is tried again later: readers of the archive wait meanwhile, and nobody else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from leveret.core.clock import TimerHandle, TimerLoop
 from leveret.core.shortage import ShortageLog
-from leveret.msg_store.archive.archive import ArchivedQueue
-from leveret.msg_store.archive.archive_file import NAME, ArchiveContents, Watermark
+from leveret.msg_store.archive.archive import Position
+from leveret.msg_store.archive.archive_file import NAME, ArchiveContents
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.wal.group_commit import GroupCommit
 
@@ -30,19 +32,42 @@ class WorkThread(Protocol):
     ) -> None: ...
 
 
+def contents_of(core: GroupCommit, folder: StoreFolder, vhost: str) -> ArchiveContents:
+    """Return what the ``archive.json`` of a store should contain now."""
+    archive, reached = core.archive, Position(*core.durable[1:])
+    return ArchiveContents(
+        folder.uuid,
+        vhost,
+        core.boot_epoch,
+        reached,
+        min(core.memtables.files, default=None),
+        archive.begun if archive.begun is not None else reached.segment,
+        archive.frees,
+        dict(archive.ends),
+        dict(archive.torn),
+        [replace(each) for each in archive.queues.values()],  # copies, for the thread
+    )
+
+
 class ArchiveWriter:
     """Keeps a store's ``archive.json`` up to date; without archived queues there is none. For the loop."""
 
     def __init__(
-        self, core: GroupCommit, folder: StoreFolder, thread: WorkThread, loop: TimerLoop
+        self,
+        core: GroupCommit,
+        folder: StoreFolder,
+        thread: WorkThread,
+        loop: TimerLoop,
+        vhost: str,
     ) -> None:
         self._core = core
         self._archive = core.archive
         self._folder = folder
         self._thread = thread
         self._loop = loop
-        self._version = -1 if self._archive else self._archive.version  # that the file has
-        self._watermark: Watermark | None = None  # that the file has
+        self._vhost = vhost
+        self._archive.published = -1 if self._archive else self._archive.version
+        self._watermark: Position | None = None  # that the file has
         self._is_writing = self._is_closed = False
         self._timer: TimerHandle | None = None
         self._errors = ShortageLog("writing archive.json", folder.path)
@@ -51,29 +76,19 @@ class ArchiveWriter:
 
     def look(self) -> None:
         """Write the file soon, if it is not up to date; called after each flush."""
-        if self._version != self._archive.version:
+        if self._archive.is_doubtful:
+            return  # the damaged file stays: until the policies are known a start must see it
+        if self._archive.published != self._archive.version:
             self._write_after(0.0)
         elif self._archive.queues and self._watermark != self._reached():
             self._write_after(INTERVAL_S)
 
     def contents(self) -> ArchiveContents:
         """Return what the file should contain now."""
-        core, archive = self._core, self._archive
-        queues = [
-            ArchivedQueue(each.name, each.queue_nos, each.retention, each.complete_from)
-            for each in archive.queues.values()
-        ]
-        return ArchiveContents(
-            self._folder.uuid,
-            core.boot_epoch,
-            self._reached(),
-            min(core.memtables.files, default=None),
-            dict(archive.ends),
-            queues,
-        )
+        return contents_of(self._core, self._folder, self._vhost)
 
-    def _reached(self) -> Watermark:
-        return Watermark(*self._core.durable[1:])
+    def _reached(self) -> Position:
+        return Position(*self._core.durable[1:])
 
     def _write_after(self, delay_s: float) -> None:
         if self._is_closed or self._is_writing:
@@ -89,17 +104,20 @@ class ArchiveWriter:
         self._is_writing = True
         version, is_wanted = self._archive.version, bool(self._archive.queues)
         contents = self.contents() if is_wanted else None
-        is_synced = version != self._version
+        is_synced = version != self._archive.published
 
         def done(error: OSError | None) -> None:
             self._is_writing = False
             self._errors.note(error)
+            self._archive.is_unwritable = error is not None
             if error is not None:
                 self._write_after(RETRY_S)
-                return
-            self._version = version
-            self._watermark = contents.watermark if contents is not None else None
-            self.look()
+            else:
+                self._archive.published = version
+                self._watermark = contents.watermark if contents is not None else None
+                self.look()
+            if is_synced:
+                self._core.wake_index()
 
         self._thread.submit(lambda: self._written(contents, is_synced), done)
 

@@ -33,7 +33,7 @@ from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.message import Message
 from leveret.core.shortage import ShortageLog, reason_of
-from leveret.msg_store.archive.archive import Archived, Retention
+from leveret.msg_store.archive.archive import Archived, Position, Retention
 from leveret.msg_store.archive_writer import ArchiveWriter
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
@@ -236,7 +236,7 @@ class MsgStore:
         self.archive = self.core.archive  # the queues whose settled messages stay
         self._is_giving_up = False
         self._archive_writer = ArchiveWriter(
-            self.core, self._opened.folder, self._reader, self._loop
+            self.core, self._opened.folder, self._reader, self._loop, self._opened.vhost
         )
 
     # Channels.
@@ -328,8 +328,7 @@ class MsgStore:
 
     def retain(self, queue_nos: Sequence[int], name: str, retention: Retention | None) -> None:
         """Keep settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities."""
-        segment_no = self.core.rdq.reached.file_no
-        if self.archive.set(queue_nos, name, retention, segment_no):
+        if self.archive.set(queue_nos, name, retention, Position(*self.core.rdq.reached)):
             self._archive_changed()
 
     def policies_known(self, queue_nos: Collection[int]) -> None:

@@ -13,5 +13,9 @@ class NotASnapshot(ConfigError):  # noqa: N818  named after the fault
     """A path is not a snapshot that can be read."""
 
 
+class NotAnArchive(ConfigError):  # noqa: N818  named after the fault
+    """A path has no archived queue that a stream could read."""
+
+
 class DataLoss(StoreError):  # noqa: N818  named after the fault
-    """Messages of a snapshot cannot be read."""
+    """Messages of a snapshot or an archive cannot be read."""

@@ -1,8 +1,8 @@
-"""The options of reading, parsed once into values.
+"""The options of reading, of snapshots and of streams, parsed once into values.
 
 Spark passes options as texts, with names in lower case. An unknown option, a value of the wrong form, and an option
 that the view does not look at are errors: an option that is misspelt must not read other messages than was meant.
-docs/spark.md has the table.
+docs/spark.md and docs/spark-streaming.md have the tables.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ _PARTITIONED: Final = ("minPartitions", "maxPartitionBytes", "batchRows", "failO
 _TIMES: Final = ("startingTimestamp", "endingTimestamp")
 _ROWS: Final = ("queue", *_TIMES, "startingSeqIds", "endingSeqIds", "state")
 _MESSAGES: Final = (*_EVERYWHERE, *_PARTITIONED, *_ROWS, "batchBytes", "verifyCrc")
+_STREAM: Final = (
+    "path", "paths", "columns", "vhost", "queue", "startingOffsets", "startingTimestamp", "maxRowsPerTrigger",
+    "maxBytesPerTrigger", *_PARTITIONED, "batchBytes", "verifyCrc",
+)  # fmt: skip
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
 OF_VIEW: Final[dict[str, tuple[str, ...]]] = {
     "messages": _MESSAGES,
     "archive": _MESSAGES,
@@ -38,7 +44,8 @@ OF_VIEW: Final[dict[str, tuple[str, ...]]] = {
     "segments": _EVERYWHERE,
     "queues": (*_EVERYWHERE, "queue"),
 }
-KNOWN: Final = tuple(dict.fromkeys(name for names in OF_VIEW.values() for name in names))
+_OF_ALL: Final = (*OF_VIEW.values(), _STREAM)
+KNOWN: Final = tuple(dict.fromkeys(name for names in _OF_ALL for name in names))
 _BOOLEANS: Final = {"true": True, "false": False}
 
 
@@ -96,6 +103,85 @@ class ReadOptions:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a stream reads of archives, and how. Attributes that ``ReadOptions`` has too mean the same.
+
+    Attributes:
+        paths: data directories, or stores of vhosts in them.
+        starting: ``EARLIEST``, ``LATEST``, a time in ms since 1970, or positions as in ``stream.offsets``, by store or
+            vhost; where a query begins that has no checkpoint.
+        max_rows, max_bytes: of a micro-batch at most; None: no bound.
+    """
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...] | None = None
+    pruning: Pruning = field(default_factory=Pruning)
+    starting: str | int | Mapping[str, Any] = EARLIEST
+    max_rows: int | None = None
+    max_bytes: int | None = None
+    min_partitions: int = 1
+    partition_bytes: int = PARTITION_BYTES
+    batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
+    verify_crc: bool = True
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> StreamOptions:
+        """Parse options; names in any case.
+
+        Raises:
+            OptionError: an option is unknown, has an invalid value, or has no effect on a stream.
+        """
+        words = _known(options)
+        for name in words:
+            if name not in _STREAM:
+                raise OptionError(
+                    f"option {name} has no effect on a stream, which reads all rows of view archive: leave it out;"
+                    " from a data directory only streams read, other queries read a snapshot of it:"
+                    " leveret snapshot create NAME"
+                )
+        names = {name: value for name, value in words.items() if name in {"vhost", "queue"}}
+        return cls(
+            _paths(words),
+            _list(words, "columns"),
+            _pruning(names),
+            _starting(words),
+            _optional(_number, words, "maxRowsPerTrigger", 1, 1 << 40),
+            _optional(_size, words, "maxBytesPerTrigger", 1 << 50),
+            _number(words, "minPartitions", 1, 1, 1_000_000),
+            _size(words, "maxPartitionBytes", PARTITION_BYTES, 1 << 40),
+            _number(words, "batchRows", BATCH_ROWS, 1, 1_000_000),
+            _size(words, "batchBytes", BATCH_BYTES, BATCH_BYTES_MAX),
+            _boolean(words, "verifyCrc", True),
+            _boolean(words, "failOnDataLoss", True),
+        )
+
+
+def _optional(parse: Any, words: dict[str, str], name: str, *bounds: int) -> int | None:
+    found: int | None = parse(words, name, 0, *bounds) if name in words else None
+    return found
+
+
+def _starting(words: dict[str, str]) -> str | int | Mapping[str, Any]:
+    time_ms = _time(words, "startingTimestamp")
+    if "startingOffsets" not in words:
+        return EARLIEST if time_ms is None else time_ms
+    if time_ms is not None:
+        raise OptionError("startingOffsets and startingTimestamp both say where to begin: set one")
+    text = words["startingOffsets"].strip()
+    if text.lower() in {EARLIEST, LATEST}:
+        return text.lower()
+    wanted = 'earliest, latest or {"store_id or vhost": {"segment": 12, "byte": 64}}'
+    found: Mapping[str, Any] = _json(words, "startingOffsets", wanted, _is_objects)
+    return found
+
+
+def _is_objects(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, dict) for each in value.values())
+
+
 def _known(options: Mapping[str, str]) -> dict[str, str]:
     by_lower = {name.lower(): name for name in KNOWN}
     words = {}
@@ -107,6 +193,12 @@ def _known(options: Mapping[str, str]) -> dict[str, str]:
             raise OptionError(f"option {given!r} is unknown; {hint}")
         words[name] = value
     return words
+
+
+def paths_of(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the paths that options name, which say whether they are for a batch or a stream; OptionError: none."""
+    wanted = {"path", "paths"}
+    return _paths({name.lower(): options[name] for name in options if name.lower() in wanted})
 
 
 def _paths(words: dict[str, str]) -> tuple[str, ...]:

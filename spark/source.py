@@ -2,7 +2,9 @@
 
 ``schema`` is called by ``load``, so what is wrong with path and options is reported there. ``partitions`` runs in a
 process of the driver's machine that plans the query, and makes locators where a snapshot has none. ``read`` runs in
-executors; what it needs is in the partition, and it imports no index.
+executors; what it needs is in the partition, and it imports no index. Spark does not tell ``schema`` whether a batch
+or a stream is wanted: a snapshot is read by batches and a live directory by streams, so the path says it, and
+``reader`` and ``streamReader`` refuse the other.
 
 **Pushdown.** Spark refuses every query of a reader that overrides ``pushFilters`` while
 ``spark.sql.python.filterPushdown.enabled`` is false, its default, and a reader cannot see that setting. So the method
@@ -27,20 +29,22 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from leveret.spark.errors import OptionError
-from leveret.spark.options import ReadOptions
+from leveret.spark.options import ReadOptions, StreamOptions, paths_of
 from leveret.spark.pushdown import pruned
 from leveret.spark.scan.batches import BatchSettings
 from leveret.spark.scan.manifest import local_path, read_manifest
 from leveret.spark.scan.plan import Partition
 from leveret.spark.scan.tasks import read_partition
-from leveret.spark.schema import columns_of, ddl
+from leveret.spark.schema import Column, columns_of, ddl
 from leveret.spark.sink import batch_writer, stream_writer
+from leveret.spark.stream.archived_store import find_archives, is_live
+from leveret.spark.stream_source import ArchiveStreamReader
 
 NAME = "leveret"
 
 
 class LeveretDataSource(DataSource):
-    """The messages of snapshots; docs/spark.md has options, views and columns."""
+    """The messages of snapshots and archives; docs/spark.md has options, views and columns."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options = options  # with names in any case: a plain dict would lose those in capitals
@@ -57,22 +61,37 @@ class LeveretDataSource(DataSource):
             NotASnapshot: a path is not a snapshot, but a data directory for example.
             StoreError: a manifest is damaged.
         """
+        if any(is_live(local_path(path)) for path in paths_of(self.options)):
+            return ddl(columns_of("archive", StreamOptions.of(self.options).columns))
         options = ReadOptions.of(self.options)
         for path in options.paths:
             read_manifest(local_path(path))
         return ddl(columns_of(options.view, options.columns))
 
     def reader(self, schema: StructType) -> LeveretReader:
-        """Return the reader; OptionError: ``schema`` was given, and is another than the view's."""
+        """Return the reader of a batch.
+
+        Raises:
+            OptionError: ``schema`` was given, and is another than the view's.
+            NotASnapshot: a path is a data directory.
+        """
+        for path in paths_of(self.options):
+            read_manifest(local_path(path))
         options = ReadOptions.of(self.options)
-        columns = columns_of(options.view, options.columns)
-        given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
-        if given != [(column.name, column.ddl) for column in columns]:
-            raise OptionError(
-                f"the schema that was given is not that of view {options.view}: leave schema() out, "
-                "and choose columns with the option columns"
-            )
+        _check_schema(schema, options.view, columns_of(options.view, options.columns))
         return LeveretReader(options)
+
+    def streamReader(self, schema: StructType) -> ArchiveStreamReader:
+        """Return the reader of a stream.
+
+        Raises:
+            OptionError: ``schema`` was given, and is another than that of view archive.
+            NotAnArchive: a path is a snapshot.
+        """
+        options = StreamOptions.of(self.options)
+        find_archives([local_path(path) for path in options.paths])
+        _check_schema(schema, "archive", columns_of("archive", options.columns))
+        return ArchiveStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return the sink of a batch; docs/spark-sink.md has options and errors."""
@@ -81,6 +100,15 @@ class LeveretDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """Return the sink of a stream."""
         return stream_writer(schema, self.options, overwrite)
+
+
+def _check_schema(schema: StructType, view: str, columns: tuple[Column, ...]) -> None:
+    given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    if given != [(column.name, column.ddl) for column in columns]:
+        raise OptionError(
+            f"the schema that was given is not that of view {view}: leave schema() out, "
+            "and choose columns with the option columns"
+        )
 
 
 class ScanPartition(InputPartition):

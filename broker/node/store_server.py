@@ -129,6 +129,7 @@ class StoreServer(GenServer):
         epoch, trusted = node.epochs.of_store(self._vhost.name), self._state.durable_at_failure
         self._epoch = epoch
         folder, now_ms = self._folder, self._now_ms  # this actor may end before the thread begins
+        vhost = self._vhost.name
         in_use: asyncio.Future[None] = self._loop.create_future()
 
         def work() -> Opened:
@@ -136,7 +137,7 @@ class StoreServer(GenServer):
             from leveret.msg_store import drivers, store  # noqa: F401, PLC0415
             from leveret.msg_store.recovery.recovery import StoreFiles, open_store  # noqa: PLC0415
 
-            where = StoreFiles(node.files, folder, node.ballast, now_ms)
+            where = StoreFiles(node.files, folder, node.ballast, now_ms, vhost=vhost)
             try:
                 while True:
                     try:

@@ -2,44 +2,47 @@
 
 ::
 
-    {"format": 1, "uuid": "16 bytes in hex", "boot_epoch": 3,
+    {"format": 2, "uuid": "16 bytes in hex", "vhost": "/", "boot_epoch": 3,
      "watermark": {"segment": 12, "byte": 40960},
-     "first_segment": 4,
-     "ends": {"0000000a": 8192},
+     "first_segment": 4, "begun": 2, "frees": 5,
+     "ends": {"0000000a": 8192}, "torn": {"0000000a": [[4096, 5120]]},
      "queues": [{"name": "events", "queue_nos": [7], "retention_ms": 86400000, "retention_bytes": null,
-                 "complete_from": 4}]}
+                 "since": {"segment": 2, "byte": 5000}, "complete_from": 4,
+                 "freed": {"segment": 3, "byte": 9000, "no": 4}}]}
 
 * ``watermark``: all records below it are durable, and lie where they lie for ever. It never falls.
 * ``first_segment``: the lowest segment there is; null without any.
 * ``ends``: segments with bytes behind their last record that counts; a crash has cut a flush off there.
-* ``complete_from``: from this segment on no record of the queue is missing (``archive``).
+* ``torn``: bytes before such an end, or before the end of the file, that the crash has torn; no message that was
+  confirmed lay there.
+* ``begun``, ``frees``, and of each queue ``since``, ``complete_from`` and ``freed``: see ``archive``.
 
-It is replaced as a whole, by a rename. A change of queues, ends or ``complete_from`` is synced; a new watermark is not:
-one that is too low does no harm.
+It is replaced as a whole, by a rename. A new watermark alone is not synced, all else is: a watermark that is too low
+does no harm.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from leveret.core.log.loggers import logger
-from leveret.msg_store.archive.archive import Archive, ArchivedQueue, Retention
+from leveret.msg_store.archive.archive import (
+    Archive,
+    ArchivedQueue,
+    Freed,
+    Position,
+    Ranges,
+    Retention,
+)
 from leveret.msg_store.format.folder import StorePaths
 
 log = logger(__name__)
 
 NAME: Final = "archive.json"
-_FORMAT: Final = 1
-
-
-class Watermark(NamedTuple):
-    """A position in the stream of a vhost's messages."""
-
-    segment: int
-    byte: int
+_FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +50,14 @@ class ArchiveContents:
     """The contents of the file, at one moment."""
 
     uuid: bytes
+    vhost: str
     boot_epoch: int
-    watermark: Watermark
+    watermark: Position
     first_segment: int | None
+    begun: int
+    frees: int
     ends: Mapping[int, int]
+    torn: Mapping[int, Ranges]
     queues: Sequence[ArchivedQueue]
 
     def encoded(self) -> bytes:
@@ -60,17 +67,23 @@ class ArchiveContents:
                 "queue_nos": list(each.queue_nos),
                 "retention_ms": each.retention.age_ms,
                 "retention_bytes": each.retention.size_bytes,
+                "since": each.since._asdict(),
                 "complete_from": each.complete_from,
+                "freed": each.freed._asdict() if each.freed is not None else None,
             }
             for each in self.queues
         ]
         contents = {
             "format": _FORMAT,
             "uuid": self.uuid.hex(),
+            "vhost": self.vhost,
             "boot_epoch": self.boot_epoch,
             "watermark": self.watermark._asdict(),
             "first_segment": self.first_segment,
+            "begun": self.begun,
+            "frees": self.frees,
             "ends": {f"{file_no:08x}": end for file_no, end in sorted(self.ends.items())},
+            "torn": {f"{file_no:08x}": ranges for file_no, ranges in sorted(self.torn.items())},
             "queues": queues,
         }
         return json.dumps(contents, indent=1).encode()
@@ -86,13 +99,16 @@ def decode(data: bytes) -> ArchiveContents:
         found = json.loads(data)
         if found["format"] != _FORMAT:
             raise ValueError(f"format {found['format']}, {_FORMAT} expected")
-        mark = found["watermark"]
         return ArchiveContents(
             bytes.fromhex(found["uuid"]),
+            str(found["vhost"]),
             int(found["boot_epoch"]),
-            Watermark(int(mark["segment"]), int(mark["byte"])),
+            _position(found["watermark"]),
             found["first_segment"],
+            int(found["begun"]),
+            int(found["frees"]),
             {int(name, 16): int(end) for name, end in found["ends"].items()},
+            {int(name, 16): _ranges(pairs) for name, pairs in found["torn"].items()},
             [_queue(each) for each in found["queues"]],
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -104,7 +120,23 @@ def _queue(found: Mapping[str, Any]) -> ArchivedQueue:
     numbers = tuple(map(int, found["queue_nos"]))
     if not numbers:
         raise ValueError("a queue without a number")
-    return ArchivedQueue(str(found["name"]), numbers, retention, int(found["complete_from"]))
+    freed = found["freed"]
+    return ArchivedQueue(
+        str(found["name"]),
+        numbers,
+        retention,
+        _position(found["since"]),
+        int(found["complete_from"]),
+        Freed(*_position(freed), int(freed["no"])) if freed is not None else None,
+    )
+
+
+def _position(found: Mapping[str, Any]) -> Position:
+    return Position(int(found["segment"]), int(found["byte"]))
+
+
+def _ranges(pairs: Sequence[Sequence[int]]) -> Ranges:
+    return [(int(low), int(high)) for low, high in pairs]
 
 
 def read(folder: StorePaths) -> ArchiveContents | None:
@@ -116,6 +148,17 @@ def read(folder: StorePaths) -> ArchiveContents | None:
     if NAME not in folder.files.names(folder.path):
         return None
     return decode(folder.files.read(folder.path / NAME))
+
+
+def note_crash(folder: StorePaths, ends: Mapping[int, int], torn: Mapping[int, Ranges]) -> None:
+    """Add to a store's file, if there is a good one, what a crash has left in its segments; older entries stay."""
+    try:
+        found = read(folder)
+    except ValueError:
+        return  # ``load`` reports it
+    if found is not None:
+        noted = replace(found, ends={**ends, **found.ends}, torn={**torn, **found.torn})
+        folder.files.write_new(folder.path / NAME, noted.encoded())
 
 
 def load(folder: StorePaths) -> Archive:
@@ -133,4 +176,7 @@ def load(folder: StorePaths) -> Archive:
         return Archive()
     there = set(folder.rdq_nos())
     ends = {file_no: end for file_no, end in found.ends.items() if file_no in there}
-    return Archive(found.queues, ends, segment_seen=found.watermark.segment)
+    torn = {file_no: ranges for file_no, ranges in found.torn.items() if file_no in there}
+    return Archive(
+        found.queues, ends, torn, found.begun, found.frees, segment_seen=found.watermark.segment
+    )

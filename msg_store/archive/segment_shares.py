@@ -4,7 +4,8 @@ The records of a segment name all queues of their routes, so the shares can be c
 (``gc.survey``). They are counted as messages are written while any queue is archived, and kept beside the segment, as
 ``archive/%08x.json``::
 
-    {"format": 1, "segment": 10, "is_copy": false, "is_settled": false, "queues": {"7": [records, bytes, newest_ms]}}
+    {"format": 2, "segment": 10, "is_copy": false, "is_settled": false,
+     "queues": {"7": [records, bytes, newest_ms, end]}}
 
 They are of *all* queues, so that a policy which comes later need not read old segments again. A segment never changes,
 so neither do its shares; ``is_settled`` becomes true once, when no message of it is needed any more as far as the index
@@ -27,7 +28,7 @@ log = logger(__name__)
 
 FOLDER: Final = "archive"
 _NAME: Final = "%08x.json"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 
 
 class Share(NamedTuple):
@@ -36,6 +37,7 @@ class Share(NamedTuple):
     records: int = 0
     size_bytes: int = 0  # of whole records
     newest_ms: int = 0  # since 1970
+    end: int = 0  # in the segment, behind the last of them
 
 
 @dataclass(slots=True)
@@ -47,10 +49,11 @@ class SegmentShares:
     is_saved: bool = False  # the file beside the segment says the same
     queues: dict[int, Share] = field(default_factory=dict)
 
-    def add(self, queue_no: int, records: int, size_bytes: int, newest_ms: int) -> None:
+    def add(self, queue_no: int, records: int, size_bytes: int, newest_ms: int, end: int) -> None:
         old = self.queues.get(queue_no, _NOTHING)
-        newest_ms = max(old.newest_ms, newest_ms)
-        self.queues[queue_no] = Share(old.records + records, old.size_bytes + size_bytes, newest_ms)
+        records, size_bytes = old.records + records, old.size_bytes + size_bytes
+        newest_ms, end = max(old.newest_ms, newest_ms), max(old.end, end)
+        self.queues[queue_no] = Share(records, size_bytes, newest_ms, end)
 
 
 _NOTHING: Final = Share()

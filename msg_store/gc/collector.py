@@ -29,9 +29,9 @@ all durable, not yet unlinked  sources that no row refers to               remov
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
 flush that made it so is durable (``Memtables`` changes only then), the memtable of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
-in it), no snapshot pins it, and the archive does not keep it (``archive.archive``). Therefore nothing that was
-overlooked while copying is lost, and what died meanwhile is just garbage in the copy: ``Memtables.moved`` takes only
-messages still at their source.
+in it), no snapshot pins it, and the archive (``archive.archive``) does not keep it and has told its readers that it
+goes. Therefore nothing that was overlooked while copying is lost, and what died meanwhile is just garbage in the copy:
+``Memtables.moved`` takes only messages still at their source.
 
 For the archive the collector also counts and saves the shares of the queues in sealed segments (``survey``); segments
 that the archive keeps are not merged either.
@@ -58,6 +58,7 @@ from typing import Final, TypeAlias
 
 from leveret.core.log.loggers import logger
 from leveret.core.shortage import ShortageLog, is_shortage
+from leveret.msg_store.archive.archive import OFFSET_MAX
 from leveret.msg_store.archive.segment_shares import forget_shares
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder
@@ -188,10 +189,18 @@ class Collector:
                 waiting_bytes += files[file_no].size_bytes
         if waiting_bytes >= self._limits.file_bytes:
             self._checkpoint()
-        if not ready:
+        if not ready or not self._may_go(ready):
             return None
         self._busy.update(ready)
         return self._remove(ready)
+
+    def _may_go(self, file_nos: list[int]) -> bool:
+        """Return whether ``archive.json`` says that these segments go; else have it written."""
+        version = self._archive.version
+        is_told = self._archive.free(file_nos)
+        if self._archive.version != version:
+            self._core.wake_index()
+        return is_told
 
     def _is_settled(self, file_no: int) -> bool:
         """Return whether nothing in a segment is needed, also in the eyes of the index."""
@@ -236,7 +245,8 @@ class Collector:
             if shares is None or not shares.is_saved or (is_settled and not shares.is_settled):
                 self._is_surveying = True
                 self._busy.add(file_no)
-                return self._survey(Survey(file_no, shares, is_settled))
+                end = archive.ends.get(file_no, OFFSET_MAX)
+                return self._survey(Survey(file_no, shares, is_settled, end))
         return None
 
     def _survey(self, wanted: Survey) -> Task:

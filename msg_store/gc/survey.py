@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from leveret.core.files import File
+from leveret.msg_store.archive.archive import OFFSET_MAX
 from leveret.msg_store.archive.segment_shares import SegmentShares, load_shares, save_shares
 from leveret.msg_store.format import record
 from leveret.msg_store.format.errors import Corrupt
@@ -33,11 +34,13 @@ class Survey:
     Attributes:
         shares: None: they are read from the file beside the segment, or counted.
         is_settled: nothing in the segment is needed, also as the index has it.
+        end: where its records end; a crash may have left more bytes.
     """
 
     file_no: int
     shares: SegmentShares | None
     is_settled: bool
+    end: int = OFFSET_MAX
 
 
 def survey(folder: StoreFolder, wanted: Survey) -> Steps[None]:
@@ -45,7 +48,7 @@ def survey(folder: StoreFolder, wanted: Survey) -> Steps[None]:
     shares = wanted.shares if wanted.shares is not None else load_shares(folder, wanted.file_no)
     if shares is None:
         shares = SegmentShares()
-        yield from _count(folder, wanted.file_no, shares)
+        yield from _count(folder, wanted, shares)
     if wanted.is_settled and not shares.is_settled:
         shares.is_settled, shares.is_saved = True, False
     wanted.shares = shares
@@ -56,15 +59,15 @@ def survey(folder: StoreFolder, wanted: Survey) -> Steps[None]:
         yield "shares saved"
 
 
-def _count(folder: StoreFolder, file_no: int, shares: SegmentShares) -> Steps[None]:
-    with folder.files.open_read(folder.rdq_path(file_no)) as file:
+def _count(folder: StoreFolder, wanted: Survey, shares: SegmentShares) -> Steps[None]:
+    with folder.files.open_read(folder.rdq_path(wanted.file_no)) as file:
         try:
             header = decode_header(file.pread(HEADER_BYTES, 0), RDQ_MAGIC, folder.uuid)
         except Corrupt:  # its records can be found all the same
             shares.is_copy = False
         else:
             shares.is_copy = bool(header.flags & MOVED)
-        counting, offset, end = _Counting(shares), HEADER_BYTES, file.size_bytes()
+        counting, offset, end = _Counting(shares), HEADER_BYTES, min(file.size_bytes(), wanted.end)
         while offset < end:
             before = counting.records
             while offset < end and counting.records - before < TURN_RECORDS:
@@ -83,7 +86,7 @@ class _Counting:
 
     def block(self, file: File, start: int, end: int) -> int:
         """Count the records whose headers and metas lie in a block; return where the next begins."""
-        data = file.pread(_BLOCK_BYTES, start)
+        data = file.pread(min(_BLOCK_BYTES, end - start), start)
         at = 0
         while at + record.HEADER_BYTES <= len(data):
             try:
@@ -97,11 +100,11 @@ class _Counting:
                 if at:
                     break  # the next block begins with this record
                 meta = file.pread(meta_len, start + meta_at)
-            self._add(meta, total_len, ts_ms)
+            self._add(meta, total_len, ts_ms, start + at + total_len)
             at += total_len
         return start + at if at else end
 
-    def _add(self, meta: bytes, total_len: int, ts_ms: int) -> None:
+    def _add(self, meta: bytes, total_len: int, ts_ms: int, end: int) -> None:
         self.records += 1
         if meta != self._meta:
             try:
@@ -110,4 +113,4 @@ class _Counting:
                 return
             self._meta, self._queue_nos = meta, tuple(map(queue_no_of, queue_nos))
         for queue_no in self._queue_nos:
-            self._shares.add(queue_no, 1, total_len, ts_ms)
+            self._shares.add(queue_no, 1, total_len, ts_ms, end)

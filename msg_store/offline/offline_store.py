@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from leveret.core.errors import StoreError
+from leveret.msg_store.archive import archive_file
+from leveret.msg_store.archive_writer import contents_of
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
@@ -86,6 +88,8 @@ class OfflineStore:
         is_first_try = True
         while True:
             task = self._collector.next_task()
+            if task is None and self._tell_readers():
+                continue
             if task is not None:
                 self._run(task)
                 told(self._collector.collected)
@@ -95,6 +99,18 @@ class OfflineStore:
                 is_first_try = False
             else:
                 return self._collector.collected
+
+    def _tell_readers(self) -> bool:
+        """Write ``archive.json``, if the collector waits for it; return whether it did."""
+        archive, folder = self.core.archive, self._opened.folder
+        if archive.published == archive.version:
+            return False
+        found = archive_file.read(folder)
+        if found is not None:
+            contents = contents_of(self.core, folder, found.vhost)
+            folder.files.write_new(folder.path / archive_file.NAME, contents.encoded())
+        archive.published = archive.version
+        return True
 
     def _run(self, task: Task) -> None:
         error: Exception | None = None

@@ -110,6 +110,7 @@ class StoreFiles:
     new_uuid: Callable[[], bytes] = lambda: os.urandom(16)  # makes the 16 bytes of a new store
     inline_bytes_max: int = rdq_writer.INLINE_BYTES_MAX  # larger flushes are not inline
     journal_ahead_bytes: int = journal.AHEAD_BYTES_MAX  # how much room it takes ahead at most
+    vhost: str = ""  # whose messages they are; ``archive.json`` names it
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,7 @@ class Opened:
     index_files: IndexFiles
     count_file: CountFile
     counts: Counts  # what it held: how often messages came back
+    vhost: str
 
     def close(self) -> None:
         """Close all files; for a caller that does not make a ``MsgStore`` of it."""
@@ -183,6 +185,7 @@ class Recovery:
         self._point = _NEW
         self._may_rebuild = True
         self._ends: dict[int, int] = {}  # of segments in use at a crash: the end of what counts
+        self._torn: dict[int, list[tuple[int, int]]] = {}  # and what is unreadable before it
         self.epoch_seen = 0  # the highest boot epoch that was used before
         self._begin()
 
@@ -232,9 +235,9 @@ class Recovery:
     def _run(self, damage: str) -> Opened:
         recovered = self._judged(damage)
         self._sync_what_was_open()
+        if self._ends or self._torn:
+            archive_file.note_crash(self._folder, self._ends, self._torn)
         archive = archive_file.load(self._folder)
-        if archive:
-            archive.ends = self._ends | archive.ends
         core = self._opened(recovered.memtables, archive)
         self._remove_segments(recovered.memtables, archive)
         drop_orphans(self._folder)
@@ -252,6 +255,7 @@ class Recovery:
             self._index_files,
             count_file,
             count_file.read(),
+            self._where.vhost,
         )
 
     def _judged(self, damage: str) -> Recovered:
@@ -339,7 +343,9 @@ class Recovery:
             checked.check_index(missing)
         self._producers, self._rolled_back = replay.producers, replay.rolled_back
         self._measure(memtables)
-        self._find_ends(memtables, indexed, replay)
+        if not self._report.gaps:  # records that are missing in the journal may have been durable
+            self._find_ends(memtables, indexed, replay)
+            self._torn = checked.torn()
         return memtables, queues
 
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
@@ -384,15 +390,13 @@ class Recovery:
         self, memtables: Memtables, indexed: Mapping[int, FileRow], replay: Replay
     ) -> None:
         """Note segments that are longer than what was durable in them: a crash has cut off a flush."""
-        if self._report.gaps:
-            return  # records that are missing in the journal may have been durable
         durable = max(self._scan.durable, self._trusted or self._scan.durable)
         for file_no, state in memtables.files.items():
             row = indexed.get(file_no)
             end = max(row.size_bytes if row is not None else 0, replay.ends.get(file_no, 0))
             if file_no == durable.file_no:
                 end = max(end, durable.offset)
-            if end < state.size_bytes:
+            if end < state.size_bytes or state.size_bytes < HEADER_BYTES:
                 with Segment(self._folder, file_no) as segment:
                     is_copy = segment.header is not None and segment.header.flags & MOVED
                 if not is_copy:

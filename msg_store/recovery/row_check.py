@@ -38,6 +38,7 @@ class RowCheck:
         self._report = report
         self._replay = replay
         self._durable = durable
+        self._dropped: set[tuple[int, int, int]] = set()  # segment, offset, length
 
     def check_journal(self) -> None:
         """Read the messages of all rows and moves that came from the journal."""
@@ -105,12 +106,25 @@ class RowCheck:
                 entry = (queue_no, seq, msg_no, wrong[msg_no])
                 was_durable = (queue_no, seq) not in young or msg_no in durable
                 (self._report.lost if was_durable else self._report.dropped).append(entry)
+                if not was_durable:
+                    self._dropped.add(locations[msg_no][:3])
                 self._memtables.acked(queue_no, [(seq, msg_no)])
         dropped = {(queue_no, seq) for queue_no, seq, _, _ in self._report.dropped}
         for queue_no, seq, msg_no in self._replay.roll_back(dropped) if dropped else ():
             self._report.dropped.append((queue_no, seq, msg_no, _BEHIND))
             self._memtables.acked(queue_no, [(seq, msg_no)])
         self._replay.finish()
+
+    def torn(self) -> dict[int, list[tuple[int, int]]]:
+        """Return, by segment, the ranges of bytes in which dropped messages should lie."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for file_no, offset, length in sorted(self._dropped):
+            here = ranges.setdefault(file_no, [])
+            if here and here[-1][1] == offset:
+                here[-1] = here[-1][0], offset + length
+            else:
+                here.append((offset, offset + length))
+        return ranges
 
     def _set_aside(self, location: Location) -> None:
         file_no, offset, length, _, _ = location

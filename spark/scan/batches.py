@@ -31,6 +31,7 @@ from leveret.spark.scan.locators import (
     REDELIVERED,
     REDELIVERED_KNOWN,
     STATES,
+    UNKNOWN,
     read_locator,
 )
 from leveret.spark.scan.plan import Slice, StoreRef
@@ -74,6 +75,11 @@ class BatchSettings:
     def names(self) -> frozenset[str]:
         return frozenset(column.name for column in self.columns)
 
+    @property
+    def needs_records(self) -> bool:
+        """A column comes from the records, not only from where they are."""
+        return bool(self.names & (_OF_META | {"body"}))
+
 
 def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
     """Yield the rows of a slice, in the order of their records.
@@ -102,14 +108,11 @@ def located_batches(
     """
     if not len(locator["offset"]):
         return
-    needs_records = bool(settings.names & (_OF_META | {"body"}))
     if piece.number == NO_SEGMENT:
         _lost(store, piece, locator, "its record is missing or damaged", settings)
         return
-    if not needs_records:
-        for low, high in _cuts(locator, settings, by_bytes=False):
-            part = _part(locator, low, high)
-            yield _batch(store, piece, part, None, settings), part
+    if not settings.needs_records:
+        yield from _without_records(store, piece, locator, settings)
         return
     try:
         segment = Segment(store.segment_path(piece.number), store.uuid)
@@ -118,24 +121,41 @@ def located_batches(
         _lost(store, piece, locator, why, settings)
         return
     with segment:
-        for low, high in _cuts(locator, settings, by_bytes=True):
-            part = _part(locator, low, high)
+        yield from open_batches(store, piece, segment, locator, settings)
+
+
+def open_batches(
+    store: StoreRef, piece: Slice, segment: Segment, locator: Columns, settings: BatchSettings
+) -> Iterator[tuple[Any, Columns]]:
+    """Yield the same as ``located_batches`` from a segment that is open."""
+    if not settings.needs_records:
+        yield from _without_records(store, piece, locator, settings)
+        return
+    for low, high in _cuts(locator, settings, by_bytes=True):
+        part = _part(locator, low, high)
+        records = _Records(segment, part, settings)
+        if not records.sound.all():
+            bad = ~records.sound[records.of_row]
+            _lost(store, piece, _where(part, bad), "its record is damaged", settings)
+            part = _where(part, ~bad)
+            if not len(part["offset"]):
+                continue
             records = _Records(segment, part, settings)
-            if not records.sound.all():
-                bad = ~records.sound[records.of_row]
-                _lost(store, piece, _where(part, bad), "its record is damaged", settings)
-                part = _where(part, ~bad)
-                if not len(part["offset"]):
-                    continue
-                records = _Records(segment, part, settings)
-            yield _batch(store, piece, part, records, settings), part
+        yield _batch(store, piece, part, records, settings), part
+
+
+def _without_records(
+    store: StoreRef, piece: Slice, locator: Columns, settings: BatchSettings
+) -> Iterator[tuple[Any, Columns]]:
+    for low, high in _cuts(locator, settings, by_bytes=False):
+        part = _part(locator, low, high)
+        yield _batch(store, piece, part, None, settings), part
 
 
 def index_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
     """Yield the rows of a slice as the index has them; the segment is not opened."""
-    locator = selected(store, piece)
-    for low, high in _cuts(locator, settings, by_bytes=False):
-        yield _batch(store, piece, _part(locator, low, high), None, settings)
+    for batch, _ in _without_records(store, piece, selected(store, piece), settings):
+        yield batch
 
 
 def selected(store: StoreRef, piece: Slice) -> Columns:
@@ -330,7 +350,7 @@ def _seqs(part: Columns) -> Any:
 
 def _states(part: Columns) -> Any:
     names = pa.array([_STATE_NAMES[number] for number in sorted(_STATE_NAMES)], pa.string())
-    return names.take(pa.array(part["state"]))
+    return names.take(pa.array(part["state"], mask=part["state"] == UNKNOWN))
 
 
 def _redelivered(part: Columns) -> Any:

@@ -13,6 +13,7 @@ message in two queues has two rows with one offset. ``state`` is one of:
 * ``READY``: the queue has it;
 * ``ACKED``: it was acked and is retained (docs/spark.md, archive); it has no seq;
 * ``UNREFERENCED``: the index has the message, and no queue has it. Only audits look at these.
+* ``UNKNOWN``: a stream read it; locators in files have none.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ NO_SEQ: Final = -1
 READY: Final = 0
 ACKED: Final = 1
 UNREFERENCED: Final = 2
+UNKNOWN: Final = 3
 STATES: Final = {"ready": READY, "acked": ACKED}
 
 PERSISTENT: Final = 1

@@ -98,19 +98,23 @@ class Segment:
         """Yield offset and length of every record in the file's first bytes, needed or not; damage is passed over."""
         offset, end = FILE_HEADER_BYTES, min(size_bytes, self.size_bytes)
         while offset < end:
-            head = self._map[offset : offset + HEADER_BYTES]
             try:
-                length = total_len_at(head)
+                length = total_len_at(self.bytes_at(offset, HEADER_BYTES))
             except Corrupt:
-                offset = self._next(offset)
+                offset = self.next_magic(offset)
                 continue
             if offset + length > end:
-                offset = self._next(offset)
+                offset = self.next_magic(offset)
                 continue
             yield offset, length
             offset += length
 
-    def _next(self, offset: int) -> int:
+    def bytes_at(self, offset: int, count: int) -> bytes:
+        """Return bytes of the file; fewer at its end."""
+        return self._map[offset : offset + count]
+
+    def next_magic(self, offset: int) -> int:
+        """Return where behind an offset a record may begin; the file's length if nowhere."""
         while offset < self.size_bytes:
             window = self._map[offset : offset + (1 << 20)]
             at = next_magic(window, 0)

@@ -46,16 +46,34 @@ MUTANTS = {
         "self._scan.durable.file_no)",
     ),
     "what a crash has cut off is read": Mutant(
-        "recovery/recovery.py", "archive.ends = self._ends | archive.ends", "archive.ends = {}"
+        "recovery/recovery.py", "if self._ends or self._torn:", "if False:"
     ),
     "what is complete does not end with a removed segment": Mutant(
-        "archive/archive.py", "queue.complete_from = file_no + 1", "queue.complete_from += 0"
+        "archive/archive.py",
+        "queue.complete_from = max(queue.complete_from, file_no + 1)",
+        "queue.complete_from += 0",
+    ),
+    "a segment goes before readers have been told": Mutant(
+        "archive/archive.py",
+        "return self.version == self.published or self.is_unwritable",
+        "return True",
+    ),
+    "frees are not counted": Mutant("archive/archive.py", "self.frees += 1", "self.frees += 0"),
+    "what a crash has torn is not told": Mutant(
+        "recovery/recovery.py", "self._torn = checked.torn()", "self._torn = {}"
+    ),
+    "where a queue ends in a segment is not known": Mutant(
+        "archive/archive.py",
+        "shares.add(queue_no_of(route_no), records, size_bytes, now_ms, end)",
+        "shares.add(queue_no_of(route_no), records, size_bytes, now_ms, 0)",
     ),
     "a bound of bytes counts nothing": Mutant(
         "archive/archive.py", "younger_bytes += size_bytes", "younger_bytes += 0"
     ),
     "copies count as positions of the stream": Mutant(
-        "archive/archive.py", "if shares is None or shares.is_copy:", "if shares is None:"
+        "archive/archive.py",
+        "if shares is not None and not shares.is_copy:",
+        "if shares is not None:",
     ),
     "the survey counts only the first record of a block": Mutant(
         "gc/survey.py", "            at += total_len\n", "            break\n"

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from leveret.spark.errors import OptionError
-from leveret.spark.options import KNOWN, OF_VIEW, ReadOptions
+from leveret.spark.options import (
+    EARLIEST,
+    KNOWN,
+    LATEST,
+    OF_VIEW,
+    ReadOptions,
+    StreamOptions,
+    paths_of,
+)
 from leveret.spark.scan.locators import ACKED, READY
 from leveret.spark.scan.pruning import ALL, Names
 from leveret.spark.schema import VIEWS, columns_of
@@ -106,3 +114,51 @@ def test_every_option_has_an_effect_on_some_view() -> None:
 def test_columns_of_another_view_are_refused() -> None:
     with pytest.raises(OptionError, match="view queues has no column 'body'"):
         columns_of("queues", ("body",))
+
+
+STREAMED: list[tuple[dict[str, str], dict[str, Any]]] = [
+    ({}, {"starting": EARLIEST, "max_rows": None, "max_bytes": None, "fail_on_data_loss": True}),
+    ({"startingOffsets": "Latest"}, {"starting": LATEST}),
+    ({"startingOffsets": '{"/": {"segment": 1}}'}, {"starting": {"/": {"segment": 1}}}),
+    ({"startingTimestamp": "2025-11-25T06:52:43Z"}, {"starting": MS}),
+    ({"maxRowsPerTrigger": "5", "maxBytesPerTrigger": "1k"}, {"max_rows": 5, "max_bytes": 1024}),
+    ({"queue": "a*", "failondataloss": "false"}, {"fail_on_data_loss": False}),
+]
+NOT_STREAMED = [
+    ({"maxRowsPerTriger": "5"}, "did you mean maxRowsPerTrigger?"),
+    ({"view": "archive"}, "option view has no effect on a stream"),
+    ({"state": "acked"}, "option state has no effect on a stream"),
+    ({"endingTimestamp": "5"}, "from a data directory only streams read"),
+    ({"maxBytesPerTrigger": "0"}, "option maxBytesPerTrigger is '0', it must be a number of bytes"),
+    ({"startingOffsets": "[]"}, 'it must be earliest, latest or {"store_id or vhost"'),
+    ({"startingOffsets": '{"/": 5}'}, 'it must be earliest, latest or {"store_id or vhost"'),
+    ({"startingOffsets": "earliest", "startingTimestamp": "5"}, "both say where to begin: set one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "expected"), STREAMED)
+def test_options_of_a_stream_become_values(
+    options: dict[str, str], expected: dict[str, Any]
+) -> None:
+    found = StreamOptions.of({"path": "/d", **options})
+
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert found.pruning.wants_queue("a1")
+    assert found.pruning.wants_queue("b") != ("queue" in options)
+
+
+@pytest.mark.parametrize(("options", "why"), NOT_STREAMED)
+def test_what_has_no_effect_on_a_stream_is_refused(options: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        StreamOptions.of({"path": "/d", **options})
+
+    assert why in str(caught.value)
+
+
+def test_options_of_streams_have_no_effect_on_snapshots() -> None:
+    with pytest.raises(OptionError, match="option startingOffsets has no effect on view messages"):
+        parsed(startingOffsets="latest")
+
+
+def test_paths_are_found_among_any_options() -> None:
+    assert paths_of({"PATH": "/a", "paths": '["/b"]', "xyzzy": "x"}) == ("/a", "/b")

@@ -10,7 +10,10 @@ from pathlib import Path
 from leveret.spark.options import ReadOptions
 from leveret.spark.scan.reader import open_scan
 from leveret.spark.source import ScanPartition
+from leveret.spark.stream.admission import Limit
+from leveret.spark.stream.batch import partitions_of, settings_of
 from rigs.programs import python, run
+from rigs.spark.archives import ArchivedData, Stream
 from rigs.spark.messages import messages
 from rigs.spark.snapshots import DataRig, snapshot_of
 
@@ -21,6 +24,13 @@ from leveret.spark.source import LeveretReader
 partition = pickle.loads(open(sys.argv[1], "rb").read())
 rows = sum(batch.num_rows for batch in LeveretReader.read(None, partition))
 print(rows, *sorted({"lmdb", "pandas", "leveret.metadata", "leveret.broker"} & set(sys.modules)))
+"""
+STREAM = """
+import pickle, sys
+from leveret.spark.stream.tasks import read_piece
+pieces, settings = pickle.loads(open(sys.argv[1], "rb").read())
+rows = sum(batch.num_rows for piece in pieces for batch in read_piece(piece, settings))
+print(rows, *sorted({"lmdb", "pandas", "pyspark", "leveret.metadata", "leveret.broker"} & set(sys.modules)))
 """
 SCAN = """
 import sys
@@ -52,6 +62,20 @@ def test_a_task_opens_segments_and_locators_and_no_index(tmp_path: Path) -> None
     task.write_text(TASK)
     packed.write_bytes(pickle.dumps(ScanPartition("messages", scan.settings, partition)))
     (path / "MANIFEST.json").unlink()
+
+    assert python(task, str(packed), folder=tmp_path) == "30\n"
+
+
+def test_a_task_of_a_stream_opens_segments_and_no_index(tmp_path: Path) -> None:
+    rig = ArchivedData(tmp_path / "data")
+    rig.publish((1,), 30)
+    stream = Stream(rig.data)
+    start = stream.follower.initial()
+    (pieces,) = partitions_of(stream.options, start, stream.follower.latest(start, Limit()))
+    rig.close()
+    task, packed = tmp_path / "task.py", tmp_path / "partition"
+    task.write_text(STREAM)
+    packed.write_bytes(pickle.dumps((pieces, settings_of(stream.options))))
 
     assert python(task, str(packed), folder=tmp_path) == "30\n"
 

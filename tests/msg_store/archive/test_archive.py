@@ -8,8 +8,8 @@ import pytest
 
 from leveret.core.files import Files
 from leveret.msg_store.archive import archive_file
-from leveret.msg_store.archive.archive import Archive, Archived, Retention
-from leveret.msg_store.archive.archive_file import ArchiveContents, Watermark, decode
+from leveret.msg_store.archive.archive import Archive, Archived, Freed, Position, Retention
+from leveret.msg_store.archive.archive_file import ArchiveContents, decode
 from leveret.msg_store.archive.segment_shares import (
     SegmentShares,
     Share,
@@ -21,6 +21,7 @@ from leveret.msg_store.archive.segment_shares import (
 from leveret.msg_store.format.folder import StorePaths
 
 NOW_MS = 10_000
+AT = Position(1, 64)
 SEGMENTS = {  # number: bytes of queue 1, newest ms
     1: (100, 1_000),
     2: (100, 5_000),
@@ -30,9 +31,11 @@ SEGMENTS = {  # number: bytes of queue 1, newest ms
 
 def archive_of(retention: Retention, segments: dict[int, tuple[int, int]] | None = None) -> Archive:
     archive = Archive()
-    archive.set((1,), "q", retention, 1)
+    archive.set((1,), "q", retention, AT)
     for file_no, (size_bytes, newest_ms) in (segments or SEGMENTS).items():
-        archive.shares[file_no] = SegmentShares(queues={1: Share(1, size_bytes, newest_ms)})
+        archive.shares[file_no] = SegmentShares(
+            queues={1: Share(1, size_bytes, newest_ms, 64 + size_bytes)}
+        )
     return archive
 
 
@@ -83,7 +86,7 @@ def test_segments_without_an_archived_queue_are_not_kept() -> None:
 
 def test_nothing_is_kept_without_policies() -> None:
     archive = archive_of(Retention(100_000))
-    archive.set((1,), "q", None, 1)
+    archive.set((1,), "q", None, AT)
 
     assert not archive
     assert not archive.kept([*SEGMENTS, 9], NOW_MS)
@@ -97,24 +100,67 @@ def test_segments_given_up_are_not_kept() -> None:
     assert archive.given_up_bytes == 100
 
 
-def test_a_removed_segment_ends_what_is_complete() -> None:
+def test_segments_are_unlinked_when_archive_json_says_so() -> None:
     archive = archive_of(Retention(100_000))
-    archive.removed(1)
+    archive.published = archive.version
 
+    assert not archive.free([1])
     assert archive.queues[1].complete_from == 2
+    assert archive.queues[1].freed == Freed(1, 164, 1)
+    assert not archive.free([1])
+    archive.published = archive.version
+    assert archive.free([1])
+    assert archive.frees == 1
 
 
-def test_a_removed_copy_does_not_end_what_is_complete() -> None:
+def test_segments_are_unlinked_although_archive_json_cannot_be_written() -> None:
     archive = archive_of(Retention(100_000))
-    archive.shares[1].is_copy = True
-    archive.removed(1)
+    archive.is_unwritable = True
 
+    assert archive.free([1, 2])
+    assert archive.queues[1].freed == Freed(2, 164, 2)
+
+
+def test_an_older_segment_does_not_take_back_what_was_freed() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.free([2])
+    archive.free([1])
+
+    assert archive.queues[1].freed == Freed(2, 164, 1)
+    assert archive.queues[1].complete_from == 3
+
+
+def test_segments_wait_until_a_policy_that_was_taken_away_is_told() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.published = archive.version
+    archive.set((1,), "q", None, AT)
+
+    assert not archive.free([1])
+
+
+def test_a_copy_frees_no_position() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.published = archive.version
+    archive.shares[1].is_copy = True
+
+    assert archive.free([1])
     assert archive.queues[1].complete_from == 1
+    assert archive.queues[1].freed is None
+
+
+def test_an_archive_begins_with_its_first_queue() -> None:
+    archive = archive_of(Retention(100_000))
+    archive.set((2,), "r", Retention(5), Position(9, 70))
+
+    assert archive.begun == 1
+    assert archive.queues[2].since == (9, 70)
+    archive.policies_known([])
+    assert archive.begun is None
 
 
 def test_a_queue_is_forgotten_by_the_number_of_any_of_its_priorities() -> None:
     archive = Archive()
-    archive.set((4, 5, 6), "q", Retention(1), 1)
+    archive.set((4, 5, 6), "q", Retention(1), AT)
 
     assert archive.row_nos == {4, 5, 6}
     assert archive.forget(5)
@@ -131,7 +177,7 @@ def test_everything_is_kept_until_the_policies_are_known() -> None:
 
 def test_queues_that_are_gone_are_not_archived_any_more() -> None:
     archive = archive_of(Retention(100_000))
-    archive.set((2,), "r", Retention(5), 1)
+    archive.set((2,), "r", Retention(5), AT)
 
     archive.policies_known([2, 3])
 
@@ -147,18 +193,38 @@ def folder(tmp_path: Path) -> StorePaths:
 
 def contents(*archives: Archive) -> ArchiveContents:
     queues = [queue for archive in archives for queue in archive.queues.values()]
-    return ArchiveContents(bytes(range(16)), 3, Watermark(12, 4096), 4, {10: 8192}, queues)
+    return ArchiveContents(
+        bytes(range(16)), "/", 3, Position(12, 4096), 4, 2, 7, {10: 8192}, {10: [(64, 90)]}, queues
+    )
 
 
 def test_archive_json_is_read_as_it_was_written() -> None:
-    written = contents(archive_of(Retention(5, None)))
+    freed = archive_of(Retention(5, None))
+    freed.free([1])
 
-    assert decode(written.encoded()) == written
+    for written in (contents(archive_of(Retention(5, None))), contents(freed)):
+        assert decode(written.encoded()) == written
+
+
+def test_what_a_crash_has_left_is_added_to_archive_json(folder: StorePaths) -> None:
+    archive_file.note_crash(folder, {11: 100}, {})
+    assert archive_file.read(folder) is None
+    folder.files.write_new(folder.path / archive_file.NAME, contents().encoded())
+
+    archive_file.note_crash(folder, {10: 1, 11: 100}, {11: [(70, 80)]})
+
+    found = archive_file.read(folder)
+    assert found is not None
+    assert found.ends == {10: 8192, 11: 100}
+    assert found.torn == {10: [(64, 90)], 11: [(70, 80)]}
+    folder.files.write_new(folder.path / archive_file.NAME, b"")
+    archive_file.note_crash(folder, {12: 1}, {})
+    assert archive_file.load(folder).is_doubtful
 
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"[]", b"{}", b'{"format": 2}', contents().encoded().replace(b"4096", b'"x"')],
+    [b"", b"{", b"[]", b"{}", b'{"format": 3}', contents().encoded().replace(b"4096", b'"x"')],
 )
 def test_a_damaged_archive_json_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
@@ -181,14 +247,14 @@ def test_numbers_of_segments_go_on_above_the_last_watermark(folder: StorePaths) 
 
 
 def test_shares_are_read_as_they_were_saved(folder: StorePaths) -> None:
-    shares = SegmentShares(is_copy=True, is_settled=True, queues={7: Share(3, 200, 99)})
+    shares = SegmentShares(is_copy=True, is_settled=True, queues={7: Share(3, 200, 99, 264)})
     save_shares(folder, 10, shares)
     shares.is_saved = True
 
     assert load_shares(folder, 10) == shares
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"format": 1, "segment": 11}'])
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"format": 2, "segment": 11}'])
 def test_damaged_shares_are_counted_again(
     folder: StorePaths, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -196,3 +196,55 @@ def test_numbers_of_segments_are_not_used_again_when_all_is_lost(rig: ArchiveRig
     rig.publish_watermark()
 
     assert rig.reader.at[0] > last
+
+
+def test_what_a_crash_has_torn_is_told_to_readers(rig: ArchiveRig) -> None:
+    rig.publish((1,), 2)
+    rig.run()
+    rig.publish_watermark()
+    assert rig.reader is not None
+    file_no, end = rig.reader.at
+    rig.publish((1,), 3, 50)
+    rig.start()
+    while "journal" in rig.jobs:  # the segment is not written any more
+        rig.step("journal")
+    rig.crash(lambda disk: disk.kill())
+    later = rig.publish((1,), 1)
+    rig.run()
+    rig.publish_watermark()
+
+    ((low, high),) = rig.archive.torn[file_no]
+    assert low == end
+    assert high > rig.files.open_read(rig.folder.rdq_path(file_no)).size_bytes()
+    assert rig.reader.seen[2:] == later
+
+
+def test_a_segment_is_unlinked_when_readers_have_been_told(rig: ArchiveRig) -> None:
+    settle(rig, 30)
+    rig.collect_all()
+    before = rig.folder.rdq_nos()
+    rig.time_ms += 1000
+    for _ in range(100):  # without the writer of archive.json
+        rig.stepped()
+
+    assert rig.archive.published < rig.archive.version
+    assert rig.folder.rdq_nos() == before
+    rig.publish_watermark()
+    rig.collect_all()
+    assert len(rig.folder.rdq_nos()) <= 1
+
+
+def test_what_a_crash_has_cut_off_is_not_counted(rig: ArchiveRig) -> None:
+    rig.publish((1,), 2)
+    rig.run()
+    rig.publish((1, 2), 2)
+    rig.start()
+    while "rdq" in rig.jobs:  # the journal is not written any more
+        rig.step("rdq")
+    rig.crash(lambda disk: disk.kill())
+    rig.collect_all()
+
+    ((file_no, end),) = rig.archive.ends.items()
+    shares = rig.archive.shares[file_no].queues
+    assert shares.keys() == {1}
+    assert (shares[1].records, shares[1].end) == (2, end)

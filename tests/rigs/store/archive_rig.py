@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from leveret.msg_store.archive import archive_file
-from leveret.msg_store.archive.archive import Retention
+from leveret.msg_store.archive.archive import Position, Retention
 from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.msg_store.archive_writer import ArchiveWriter
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
@@ -25,7 +25,7 @@ from leveret.msg_store.wal.group_commit import Report
 from rigs.store.collector_rig import CollectorRig
 from rigs.store.step_loop import StepLoop
 
-Position = tuple[int, int]  # segment, byte
+NOWHERE = Position(0, 0)
 
 
 class ArchiveReader:
@@ -34,7 +34,7 @@ class ArchiveReader:
     def __init__(self, folder: StorePaths, queue_no: int) -> None:
         self.folder = folder
         self.queue_no = queue_no
-        self.at: Position = (0, 0)
+        self.at = NOWHERE
         self.seen: list[int] = []
         self.bodies: list[bytes] = []
         self.is_behind = False  # segments were removed before they were read
@@ -44,17 +44,17 @@ class ArchiveReader:
         contents = archive_file.read(self.folder)
         if contents is None:
             return
-        watermark = tuple(contents.watermark)
+        watermark = contents.watermark
         assert watermark >= self.at or not self.seen, "the watermark has fallen"
-        complete_from = [e.complete_from for e in contents.queues if self.queue_no in e.queue_nos]
-        if self.seen and complete_from and complete_from[0] > self.at[0] + 1:
-            self.is_behind = True
+        for queue in contents.queues:
+            if self.queue_no in queue.queue_nos and queue.freed is not None:
+                self.is_behind |= queue.freed[:2] > self.at
         for file_no in self.folder.rdq_nos():
             if self.at[0] <= file_no <= watermark[0]:
                 for each in records_of(self.folder, contents, file_no, self.queue_no, self.at):
                     self.seen.append(each.msg_no)
                     self.bodies.append(each.body)
-        self.at = max(self.at, (watermark[0], watermark[1]))
+        self.at = max(self.at, contents.watermark)
 
 
 def records_of(
@@ -62,21 +62,32 @@ def records_of(
     contents: ArchiveContents,
     file_no: int,
     queue_no: int,
-    start: Position = (0, 0),
+    start: Position = NOWHERE,
 ) -> Iterator[Record]:
-    """Yield the records of a queue in a segment, below watermark and end; none of a copy."""
+    """Yield the records of a queue in a segment, below watermark and end; none of a copy.
+
+    They stand one behind the other, but for bytes that a crash has torn.
+    """
     first = start[1] if start[0] == file_no else 0
     with Segment(folder, file_no) as segment:
         if segment.header is not None and segment.header.flags & MOVED:
             return
-        end = contents.ends.get(file_no, segment.size_bytes)
+        end = min(contents.ends.get(file_no, segment.size_bytes), segment.size_bytes)
         if file_no == contents.watermark.segment:
             end = min(end, contents.watermark.byte)
-        for offset, record in segment.records(max(first, HEADER_BYTES)):
+        at = max(first, HEADER_BYTES)
+        for offset, record in segment.records(at):
             if offset + record.total_len > end:
-                return
+                break
+            assert offset == at or is_torn(contents, file_no, at, offset)
+            at = offset + record.total_len
             if queue_no in map(queue_no_of, unpack_meta(record.meta).queue_nos):
                 yield record
+        assert at >= end or is_torn(contents, file_no, at, end), (file_no, at, end, contents)
+
+
+def is_torn(contents: ArchiveContents, file_no: int, low: int, high: int) -> bool:
+    return any(a <= low and high <= b for a, b in contents.torn.get(file_no, ()))
 
 
 class ArchiveRig(CollectorRig):
@@ -101,7 +112,7 @@ class ArchiveRig(CollectorRig):
         self.archive = self.core.archive
         self.loop = StepLoop(self.rng)
         thread = self.loop.line("leveret-read")
-        self.writer = ArchiveWriter(self.core, self.folder, thread, self.loop)
+        self.writer = ArchiveWriter(self.core, self.folder, thread, self.loop, "/")
         if self.reader is not None:
             self.reader.folder = self.folder
         self.tell_policies()
@@ -116,8 +127,16 @@ class ArchiveRig(CollectorRig):
         self.loop.run()
 
     def retain(self, queue_no: int, retention: Retention | None) -> None:
-        self.archive.set((queue_no,), f"q{queue_no}", retention, self.core.rdq.reached.file_no)
+        self.archive.set((queue_no,), f"q{queue_no}", retention, Position(*self.core.rdq.reached))
         self.writer.look()
+
+    def work(self, steps_max: int = 100_000) -> int:
+        """Let all parts go on, the writer of ``archive.json`` too: the collector may wait for it."""
+        count = super().work(steps_max)
+        while self.archive.published != self.archive.version and not self.archive.is_doubtful:
+            self.loop.run()
+            count += super().work(steps_max)
+        return count
 
     def publish_watermark(self) -> None:
         """Let the writer of ``archive.json`` do its work, and the reader read."""

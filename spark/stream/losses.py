@@ -1,0 +1,75 @@
+"""Losses: what was freed before it was read, as ``archive.json`` and an offset tell it. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from leveret.msg_store.archive.archive import ArchivedQueue, Position
+from leveret.msg_store.archive.archive_file import ArchiveContents
+from leveret.spark.stream.offsets import StoreOffset
+
+
+def losses(
+    contents: ArchiveContents | None, wanted: Iterable[ArchivedQueue], start: StoreOffset
+) -> Iterator[str]:
+    """Yield what is lost to a reader that goes on from an offset, one text each.
+
+    Args:
+        contents: of ``archive.json``, read after the segments were listed; None: there is none.
+        wanted: its queues that are read.
+        start: where the reader goes on.
+    """
+    position = start.position
+    if contents is None:
+        yield "no queue of it is archived any more: its policies were taken away, or the vhost was deleted"
+        return
+    if contents.watermark < position:
+        yield (
+            f"it ends at {at(contents.watermark)}, before {at(position)} up to which it was read: it was restored from"
+            " an older state, or the machine lost power and the broker has not started since"
+        )
+        return
+    if position.segment < contents.begun:
+        yield (
+            f"its archive begins with segment {contents.begun:08x}, behind {at(position)} up to which it was read: all"
+            " policies were taken away for a time, or archive.json was lost"
+        )
+    by_number = {queue.queue_nos[0]: queue for queue in contents.queues}
+    for number, name in start.queues.items():
+        queue = by_number.get(number)
+        if queue is None:
+            yield f"queue '{name}' is not archived any more: it was deleted, or has no policy replay-retention"
+        elif queue.since > position:
+            yield (
+                f"queue '{queue.name}' was not archived from {at(position)} to {at(queue.since)}: its policy was taken"
+                " away for a time"
+            )
+    for queue in wanted:
+        freed = queue.freed
+        if freed is not None and freed.no > start.frees and freed[:2] > position:
+            yield (
+                f"messages of queue '{queue.name}' behind {at(position)} were freed before they were read: segment"
+                f" {freed.segment:08x} is gone, and older ones may be; read more often, or keep them for longer with"
+                " the policy replay-retention"
+            )
+
+
+def is_lost(
+    contents: ArchiveContents | None, queues: Mapping[int, str], segment: int, low: int
+) -> bool:
+    """Return whether a segment that is gone may have had records of queues behind an offset in it."""
+    if contents is None or segment < contents.begun:
+        return True
+    by_number = {queue.queue_nos[0]: queue.freed for queue in contents.queues}
+    return any(
+        number not in by_number or _reaches(by_number[number], (segment, low)) for number in queues
+    )
+
+
+def _reaches(freed: tuple[int, ...] | None, position: tuple[int, int]) -> bool:
+    return freed is not None and freed[:2] > position
+
+
+def at(position: Position) -> str:
+    """Return a position as errors name it."""
+    return f"{position.segment:08x}:{position.byte}"
