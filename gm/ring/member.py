@@ -56,7 +56,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.gm.records.group import NO_STAMP, GmError, Group, LostMembershipError, MemberId, Stamp
-from leveret.gm.records.transactions import Add, Create, Erase, MarkDead, Read, Transaction
+from leveret.gm.records.transactions import (
+    Add,
+    Create,
+    Erase,
+    Forget,
+    MarkDead,
+    Read,
+    Transaction,
+)
 from leveret.gm.ring.effects import (
     Confirmed,
     Deliver,
@@ -101,6 +109,10 @@ NOCONNECTION: Final = (
 )
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
+FORGOTTEN: Final = (
+    "shutdown",
+    "group_forgotten",
+)  # the reason of the member that deleted the record
 
 _OF_JOINS: Final = (JoinRequest, Welcome, NotReady)
 
@@ -257,6 +269,16 @@ class Member:
         else:
             self._stop(reason)
 
+    def forget(self) -> None:
+        """Delete the group's record, and stop with ``FORGOTTEN`` when that is done; the others then stop, too.
+
+        Raises:
+            NotJoinedError: the member has not joined, or has ended.
+        """
+        if self.phase is not Phase.READY:
+            raise NotJoinedError(f"{self.me} is {self.phase.value}: it cannot forget its group")
+        self._transact(Forget(self._stamp.epoch), lambda _: self._stop(FORGOTTEN))
+
     def receive(self, sender: MemberId, frame: Frame) -> None:
         """Take a frame from another member."""
         if self.phase is Phase.STOPPED:
@@ -332,8 +354,10 @@ class Member:
 
     def _added(self, newcomer: MemberId, group: Group | None) -> None:
         self._switch(group)
-        if self.phase is not Phase.STOPPED:
-            self._send(newcomer, Welcome(self._stamp))
+        if self.phase is Phase.STOPPED:
+            return
+        is_in = group is not None and group.lists(newcomer)  # else the record is full
+        self._send(newcomer, Welcome(self._stamp) if is_in else NotReady(self._stamp))
 
     def _become_ready(self) -> None:
         assert self.view is not None
