@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -24,9 +25,8 @@ class FaultyProxy:
     """Listens on a free port and passes on to another.
 
     Attributes:
-        fault: of the next ``count`` reads from a client; then there is none.
-        count: how many.
-        faults: how many there were.
+        faults: how many requests have met one.
+        delivered: set when a late request has been answered by the server.
     """
 
     def __init__(self, port: int) -> None:
@@ -34,20 +34,27 @@ class FaultyProxy:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._late = asyncio.Event()
-        self.fault = Fault.NONE
-        self.count = 0
+        self._fault = Fault.NONE
+        self._count = 0
+        self._after = 0
+        self._random, self._share = Random(), 0.0
         self.faults = 0
-        self.delivered = asyncio.Event()  # a late request is with the server
+        self.delivered = asyncio.Event()
 
     @property
     def url(self) -> str:
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
-    def fail(self, fault: Fault, count: int = 1) -> None:
-        self.fault, self.count = fault, count
+    def fail(self, fault: Fault, count: int = 1, after: int = 0) -> None:
+        """Let ``count`` requests meet a fault, when ``after`` others have gone through."""
+        self._fault, self._count, self._after = fault, count, after
         self._late.clear()
         self.delivered.clear()
+
+    def fail_often(self, fault: Fault, random: Random, share: float) -> None:
+        """Let a share of all requests meet a fault."""
+        self._fault, self._random, self._share = fault, random, share
 
     def release(self) -> None:
         """Let late requests reach the server."""
@@ -112,11 +119,15 @@ class FaultyProxy:
             await writer.drain()
 
     def _next_fault(self) -> Fault:
-        if not self.count:
+        if self._after:
+            self._after -= 1
             return Fault.NONE
-        self.count -= 1
+        if self._count:
+            self._count -= 1
+        elif self._random.random() >= self._share:
+            return Fault.NONE
         self.faults += 1
-        return self.fault
+        return self._fault
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
