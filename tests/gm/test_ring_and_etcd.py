@@ -12,12 +12,12 @@ from random import Random
 
 import pytest
 
-from gm.conftest import opened
 from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Group, GroupEndedError
 from leveret.gm.records.codec import pack
 from leveret.gm.records.etcd_store import EtcdGroupStore
 from rigs.etcd import Etcd
+from rigs.etcd_stores import opened
 from rigs.faulty_proxy import Fault, FaultyProxy
 from rigs.live_ring import WITHIN_S, LiveRing, hears
 from rigs.view_history import versions, violations

@@ -13,7 +13,6 @@ from random import Random
 
 import pytest
 
-from gm.conftest import opened
 from leveret.gm.records.codec import pack
 from leveret.gm.records.etcd_store import NAME_BYTES_MAX, EtcdGroupStore
 from leveret.gm.records.group import NEW_EPOCH, Entry, GmError, Group, MemberId
@@ -29,6 +28,7 @@ from leveret.gm.records.transactions import (
     Transaction,
 )
 from rigs.etcd import Etcd
+from rigs.etcd_stores import opened
 from rigs.faulty_proxy import Fault, FaultyProxy
 from rigs.programs import Background as Program
 from rigs.record_worker import Worker, work
