@@ -103,6 +103,7 @@ if TYPE_CHECKING:
 
 FLUSH: Final = "flush"
 RETRY: Final = "retry"
+RETRY_DOUBLINGS: Final = 5  # of a newcomer's pauses, each time that it asks for the record
 
 NOCONNECTION: Final = (
     "noconnection"  # of a peer: its node cannot be reached, which others perhaps can
@@ -342,9 +343,10 @@ class Member:
             self._newcomer.asked = None
             self._transact(Read(), self._join)
         else:
+            pause_s = self._limits.retry_s * 2 ** min(self._newcomer.refusals, RETRY_DOUBLINGS)
             self._newcomer.was_refused()
             self._demonitor(sender)
-            self._effects.append(StartTimer(RETRY, self._limits.retry_s))
+            self._effects.append(StartTimer(RETRY, pause_s))
 
     def _admit(self, newcomer: MemberId) -> None:
         if self.phase is not Phase.READY or self.is_leaving:

@@ -36,9 +36,10 @@ class Newcomer:
 
     Attributes:
         asked: whom it waits for.
+        refusals: how often it was not added.
     """
 
-    __slots__ = ("_asked_at", "_me", "_random", "_unreachable", "asked")
+    __slots__ = ("_asked_at", "_me", "_random", "_unreachable", "asked", "refusals")
 
     def __init__(self, me: MemberId, random: Random) -> None:
         self._me = me
@@ -46,6 +47,7 @@ class Newcomer:
         self._unreachable: set[MemberId] = set()  # they may have got the request
         self._asked_at: Stamp | None = None  # None: nobody can have added it
         self.asked: MemberId | None = None
+        self.refusals = 0
 
     def step(self, group: Group | None) -> Step:
         """Return what to do by the record as it is now."""
@@ -66,6 +68,7 @@ class Newcomer:
     def was_refused(self) -> None:
         """Note that the member asked has not added it."""
         self.asked = None
+        self.refusals += 1
         if not self._unreachable:
             self._asked_at = None
 
