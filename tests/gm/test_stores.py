@@ -207,13 +207,13 @@ async def test_changes_are_made_once_although_requests_and_answers_are_lost(
 ) -> None:
     async with FaultyProxy(etcd.port) as proxy, opened(proxy.url, f"/{name}") as store:
         proxy.fail_often(fault, Random(seed), share=0.2)
-        await asyncio.wait_for(work(store, "g", "n", workers=5, rounds=5, seed=seed), 120.0)
+        await asyncio.wait_for(work(store, "g", "n", workers=5, rounds=3, seed=seed), 120.0)
         assert proxy.faults > 5
         history = versions(etcd, store.key("g"))
 
     assert violations(history) == []
     born = {entry.member for each in history for entry in each.entries}
-    assert len(born) == 25, "each was born, although its birth was asked for again and again"
+    assert len(born) == 15, "each was born, although its birth was asked for again and again"
 
 
 # Silence.

@@ -149,7 +149,7 @@ PARTS = {
     "records in etcd": Faults(
         "",
         etcd_mutants.MUTANTS,
-        suite("gm", "records", "stores", "actor") + suite("cluster", "gateway", "client"),
+        suite("gm", "records", "member", "stores", "actor") + suite("cluster", "gateway", "client"),
         Mutant("cluster/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
     ),
     "fan-out": Faults(

@@ -26,6 +26,7 @@ class FaultyProxy:
 
     Attributes:
         faults: how many requests have met one.
+        paths: of all requests.
         delivered: set when a late request has been answered by the server.
     """
 
@@ -39,6 +40,7 @@ class FaultyProxy:
         self._after = 0
         self._random, self._share = Random(), 0.0
         self.faults = 0
+        self.paths: list[str] = []
         self.delivered = asyncio.Event()
 
     @property
@@ -100,6 +102,7 @@ class FaultyProxy:
         there: asyncio.StreamWriter,
     ) -> None:
         while request := await _message(reader):
+            self.paths.append(request.split(b" ", 2)[1].decode())
             fault = self._next_fault()
             if fault is Fault.LOSE_REQUEST:
                 return
@@ -131,13 +134,19 @@ class FaultyProxy:
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
-    """Return one request or answer of HTTP/1.1 with a Content-Length, as bytes; empty at the end."""
+    """Return one request or answer of HTTP/1.1 as bytes; empty at the end."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError:
         return b""
-    length = 0
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            length = int(line.partition(b":")[2])
-    return head + await reader.readexactly(length)
+    fields = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:-2])
+    if fields.get(b"transfer-encoding") != b"chunked":
+        return head + await reader.readexactly(int(fields.get(b"content-length", 0)))
+    message, line = head, b""
+    while line != b"0\r\n":
+        line = await reader.readuntil(b"\r\n")
+        message += line + await reader.readexactly(int(line, 16) and int(line, 16) + 2)
+    while line != b"\r\n":  # trailers
+        line = await reader.readuntil(b"\r\n")
+        message += line
+    return message

@@ -151,7 +151,9 @@ def test_without_the_extra_the_remedy_is_told(etcd: Etcd, tmp_path: Path) -> Non
 
 async def test_the_program_shows_a_ring_that_runs(etcd: Etcd, name: str, tmp_path: Path) -> None:
     runtime = Runtime()
-    async with EtcdClient(EtcdSettings((etcd.url,), timeout_s=20.0)) as client:
+    async with EtcdClient(
+        EtcdSettings((etcd.url,), timeout_s=20.0, connect_timeout_s=20.0)
+    ) as client:
         ring = LiveRing(runtime, EtcdGroupStore(Background(client), f"/{name}"))
         groups = await ring.joined(3)
         command = [
