@@ -16,7 +16,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Group, GroupEndedError
 from leveret.gm.records.codec import pack
 from leveret.gm.records.etcd_store import EtcdGroupStore
-from rigs.etcd import Etcd
+from rigs.etcd import Etcd, three_servers
 from rigs.etcd_stores import opened
 from rigs.faulty_proxy import Fault, FaultyProxy
 from rigs.live_ring import WITHIN_S, LiveRing, hears
@@ -108,6 +108,29 @@ async def test_etcd_crashes_and_comes_back_again_and_again_under_load(
     await ring.rests()
 
     assert violations(versions(failing, "/t/gm/g")) == []
+
+
+async def test_the_leader_of_three_servers_is_killed_under_load_and_views_change_on(
+    live: Runtime, tmp_path: Path
+) -> None:
+    with three_servers(tmp_path) as servers:
+        urls = [server.url for server in servers]
+        async with opened(urls[0], "/t", TIMEOUT_S, *urls[1:]) as store:
+            ring = LiveRing(live, store)
+            await ring.joined(3)
+            stop = asyncio.Event()
+            load = asyncio.create_task(ring.flood(ring.groups[0], stop))
+            servers[0].kill()
+            ring.kill(ring.groups[1])
+            await ring.join()
+            stop.set()
+            await load
+            await ring.rests()
+            servers[1].kill()  # one of three is no majority: what needs no change goes on
+            await ring.publish(ring.groups[0], is_confirmed=True)
+            with pytest.raises(GroupEndedError, match="timeout"):
+                await ring.join(timeout_s=1.0)
+            await live.shutdown()
 
 
 async def test_etcd_is_compacted_under_load(ring: LiveRing, failing: Etcd) -> None:

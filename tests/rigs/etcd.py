@@ -1,7 +1,8 @@
-"""A real etcd of the tests' own: one server on free ports, with little memory, in a folder of its own."""
+"""A real etcd of the tests' own: one server or three, on free ports, with little memory, in a folder of its own."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +21,7 @@ import pytest
 
 PROGRAM = shutil.which("etcd") or "/usr/bin/etcd"
 READY_S = 20.0
+TRIES = 5
 MISSING = f"no etcd: install etcd-server (Debian) or put etcd on PATH; looked for {PROGRAM}"
 
 
@@ -65,25 +69,33 @@ class Etcd:
     def log(self) -> str:
         return (self._folder / "log").read_text(errors="replace")
 
+    @property
+    def peer_url(self) -> str:
+        return f"http://127.0.0.1:{self._peer_port}"
+
     def start(self) -> Self:
         """Start it on free ports; again, after ``kill``, on the same ones and with the same data."""
-        for _ in range(5):  # somebody else may take a port meanwhile
-            if not self.port or self._process is None:
-                self.port, self._peer_port = _free_ports(2)
-            self._spawn()
-            if self._is_ready():
+        for _ in range(TRIES):  # somebody else may take a port meanwhile
+            if self._process is None:
+                self.choose_ports()
+            self.spawn()
+            if self.is_ready():
                 return self
             assert "address already in use" in self.log, self.log[-3000:]
             self._process = None
         raise AssertionError("etcd found no free ports")
 
-    def _spawn(self) -> None:
-        peer = f"http://127.0.0.1:{self._peer_port}"
+    def choose_ports(self) -> None:
+        self.port, self._peer_port = _free_ports(2)
+
+    def spawn(self, name: str = "one", members: str = "") -> None:
+        """Start the process, as one of the members of a cluster, or as the only one."""
         command = [
-            PROGRAM, "--name", "one", "--data-dir", str(self._folder / "data"),
+            PROGRAM, "--name", name, "--data-dir", str(self._folder / "data"),
             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", f"one={peer}", "--quota-backend-bytes", str(64 << 20),
+            "--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url,
+            "--initial-cluster", members or f"{name}={self.peer_url}",
+            "--quota-backend-bytes", str(64 << 20),
             "--heartbeat-interval", "50", "--election-timeout", "500", *self._options,
         ]  # fmt: skip
         with (self._folder / "log").open("w") as log:
@@ -95,7 +107,7 @@ class Etcd:
                 stderr=subprocess.STDOUT,
             )
 
-    def _is_ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Wait until it serves; return False if it has ended."""
         assert self._process is not None
         deadline_s = time.monotonic() + READY_S
@@ -144,3 +156,28 @@ class Etcd:
         trace: TracebackType | None,
     ) -> None:
         self.kill()
+
+
+@contextmanager
+def three_servers(folder: Path) -> Iterator[list[Etcd]]:
+    """Three servers that are one cluster, the leader first."""
+    for attempt in range(TRIES):
+        servers = [Etcd(folder / f"{attempt}-{at}") for at in range(3)]
+        for each in servers:
+            each.choose_ports()
+        members = ",".join(f"m{at}={each.peer_url}" for at, each in enumerate(servers))
+        try:
+            for at, each in enumerate(servers):
+                each.spawn(f"m{at}", members)
+            if all(each.is_ready() for each in servers):
+                yield sorted(servers, key=_is_follower)
+                return
+        finally:
+            for each in servers:
+                each.kill()
+    raise AssertionError("etcd found no free ports")
+
+
+def _is_follower(server: Etcd) -> bool:
+    status = json.loads(server.post("/v3/maintenance/status", "{}"))
+    return bool(status["leader"] != status["header"]["member_id"])

@@ -12,9 +12,13 @@ from leveret.gm.records.etcd_store import EtcdGroupStore
 
 
 @asynccontextmanager
-async def opened(url: str, prefix: str, timeout_s: float = 20.0) -> AsyncIterator[EtcdGroupStore]:
+async def opened(
+    url: str, prefix: str, timeout_s: float = 20.0, *more: str
+) -> AsyncIterator[EtcdGroupStore]:
     """A store whose requests have all been answered when the block is left."""
-    client = EtcdClient(EtcdSettings((url,), timeout_s=timeout_s, connect_timeout_s=timeout_s))
+    client = EtcdClient(
+        EtcdSettings((url, *more), timeout_s=timeout_s, connect_timeout_s=timeout_s)
+    )
     background = Background(client)
     try:
         yield EtcdGroupStore(background, prefix)
