@@ -180,7 +180,7 @@ async def test_a_newcomer_that_may_have_been_buried_is_replaced_by_another(live:
     assert store.reads > 2
     assert (await newcomer.status()).members == (str(newcomer.me),)
     await newcomer.broadcast(b"1")
-    assert log.messages == [b"1"]
+    assert (log.messages, log.end) == ([b"1"], None)
     assert live.actor_count == 1
 
 

@@ -177,7 +177,8 @@ class LiveRing:
             else:
                 await group.broadcast(message)
         except GroupEndedError:
-            return message  # the member was killed meanwhile
+            if group.actor.is_alive:  # it was not killed meanwhile: it has no answer
+                raise
         return message
 
     async def flood(self, group: Group, until: asyncio.Event) -> None:
