@@ -34,7 +34,8 @@ reaches none of them it ends, with ``noconnection``.
 **Fencing.** Each frame has the stamp (epoch, version) of its sender's view. A member whose view is older reads the
 record before it looks at the frame, and what comes after waits. If the record does not list it any more, it stops.
 Frames of an older epoch, or from a member that is dead in the receiver's view, are dropped; their sender is told the
-stamp, reads the record and stops. Each change of view goes round, so an idle ring hears of it too.
+stamp, reads the record and stops. Each change of view goes round, so an idle ring hears of it too. Transactions see the
+record as it is, so one older than the member's view comes from a store that was restored from a backup: it stops.
 
 **Alone** in its group a member delivers to itself only, and confirms at once.
 
@@ -443,6 +444,8 @@ class Member:
         """Go on with a newer version of the record."""
         old = self.view
         if group is not None and old is not None and group.stamp <= old.stamp:
+            if group.stamp < old.stamp:  # the store was put back to an older state
+                self._stop(LOST)
             return
         if group is None or not group.is_alive(self.me):
             self._stop(LOST)

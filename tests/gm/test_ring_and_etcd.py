@@ -174,6 +174,22 @@ async def test_members_survive_a_damaged_record_and_go_on_when_it_is_repaired(
     await ring.rests()
 
 
+async def test_members_end_when_their_record_was_restored_from_a_backup(
+    ring: LiveRing, failing: Etcd
+) -> None:
+    await ring.joined(2)
+    backup = await ring.record()
+    assert backup is not None
+    await ring.join()
+    await ring.rests()
+    put(failing, pack(backup))
+    ring.kill(ring.groups[2])
+    await eventually(lambda: not ring.groups, within_s=WITHIN_S)
+
+    await ring.joined(2)
+    await ring.rests()
+
+
 async def test_members_of_a_group_that_somebody_deleted_end_with_the_next_change(
     ring: LiveRing, failing: Etcd
 ) -> None:
