@@ -57,15 +57,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.gm.records.group import NO_STAMP, GmError, Group, LostMembershipError, MemberId, Stamp
-from leveret.gm.records.transactions import (
-    Add,
-    Create,
-    Erase,
-    Forget,
-    MarkDead,
-    Read,
-    Transaction,
-)
+from leveret.gm.records.transactions import Add, Create, Erase, Forget, MarkDead, Read, Transaction
 from leveret.gm.ring.effects import (
     Confirmed,
     Deliver,
@@ -104,11 +96,8 @@ if TYPE_CHECKING:
 
 FLUSH: Final = "flush"
 RETRY: Final = "retry"
-RETRY_DOUBLINGS: Final = 5  # of a newcomer's pauses, each time that it asks for the record
 
-NOCONNECTION: Final = (
-    "noconnection"  # of a peer: its node cannot be reached, which others perhaps can
-)
+NOCONNECTION: Final = "noconnection"  # of a peer whose node cannot be reached, perhaps by others
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
 FORGOTTEN: Final = (
@@ -344,8 +333,7 @@ class Member:
             self._newcomer.asked = None
             self._transact(Read(), self._join)
         else:
-            pause_s = self._limits.retry_s * 2 ** min(self._newcomer.refusals, RETRY_DOUBLINGS)
-            self._newcomer.was_refused()
+            pause_s = self._limits.retry_s * self._newcomer.was_refused()
             self._demonitor(sender)
             self._effects.append(StartTimer(RETRY, pause_s))
 
@@ -357,10 +345,9 @@ class Member:
 
     def _added(self, newcomer: MemberId, group: Group | None) -> None:
         self._switch(group)
-        if self.phase is Phase.STOPPED:
-            return
-        is_in = group is not None and group.lists(newcomer)  # else the record is full
-        self._send(newcomer, Welcome(self._stamp) if is_in else NotReady(self._stamp))
+        if self.phase is not Phase.STOPPED:
+            is_in = group is not None and group.lists(newcomer)  # else the record is full
+            self._send(newcomer, Welcome(self._stamp) if is_in else NotReady(self._stamp))
 
     def _become_ready(self) -> None:
         assert self.view is not None
