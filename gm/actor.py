@@ -15,6 +15,7 @@ from leveret.gm.records.transactor import Result, Transactor
 from leveret.gm.requests import (
     Broadcast,
     ConfirmedBroadcast,
+    ForgetGroup,
     Leave,
     MemberStatus,
     Status,
@@ -133,19 +134,31 @@ class GmActor(GenServer):
         self._member.leave(request.reason)
         return True
 
+    def _forget(self, _: ForgetGroup, __: From | None) -> bool:
+        self._member.forget()
+        return True
+
     def _status(self, _: Status, __: From | None) -> MemberStatus:
         member = self._member
         view = member.view
         epoch, version = view.stamp if view is not None else NO_STAMP
         alive = view.alive if view is not None else ()
         pending = {str(name): count for name, count in member.pending.items()}
-        return MemberStatus(member.phase.value, epoch, version, tuple(map(str, alive)), pending)
+        return MemberStatus(
+            member.phase.value,
+            epoch,
+            version,
+            tuple(map(str, alive)),
+            pending,
+            self._transactor.trouble,
+        )
 
     _answers: Final[dict[type, Callable[[Any, Any, From | None], Any]]] = {
         WhenJoined: _when_joined,
         Broadcast: _broadcast,
         ConfirmedBroadcast: _confirmed_broadcast,
         Leave: _leave,
+        ForgetGroup: _forget,
         Status: _status,
     }
 

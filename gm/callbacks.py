@@ -51,7 +51,7 @@ class Callbacks:
         """Hear that broadcasts should stop (True), or may go on: too many have not been round."""
 
     def handle_terminate(self, reason: object) -> None:
-        """Hear that the member has ended; not after a kill."""
+        """Hear that the member has ended, if it had joined; not after a kill."""
 
 
 class Dialogue:
@@ -66,10 +66,12 @@ class Dialogue:
 
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
+        self._has_joined = False
         self.stopping: object = None
 
     def joined(self, me: MemberId, members: frozenset[MemberId]) -> None:
         if self.stopping is None:
+            self._has_joined = True
             self._take(self._callbacks.joined(me, members))
 
     def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> None:
@@ -91,7 +93,8 @@ class Dialogue:
             self._callbacks.flow(is_blocked)
 
     def terminated(self, reason: object) -> None:
-        self._callbacks.handle_terminate(reason)
+        if self._has_joined:  # a join may be tried again with the same callbacks
+            self._callbacks.handle_terminate(reason)
 
     def _take(self, answer: object) -> bool:
         """Do as a callback has answered; return whether nothing is to be called any more."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from leveret.actors.runtime.signals import CallExit
+from leveret.actors.runtime.signals import CallExit, StartError
 from leveret.gm.actor import GmActor
 from leveret.gm.records.group import GmError, MemberId
 from leveret.gm.requests import (
     Broadcast,
     ConfirmedBroadcast,
+    ForgetGroup,
     Leave,
     MemberStatus,
     Status,
     WhenJoined,
 )
+from leveret.gm.ring.member import FORGOTTEN, LOST
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -51,6 +54,9 @@ class Group:
     ) -> Self:
         """Join a group, or begin one.
 
+        A newcomer ends that cannot know whether others have already declared it dead; another one is then started
+        in its place, with another name.
+
         Args:
             name: of the group.
             callbacks: told of members and messages, from now on.
@@ -60,15 +66,23 @@ class Group:
         Raises:
             GroupEndedError: it did not succeed; the member is gone.
         """
-        actor = node.runtime.spawn(GmActor, node, name, callbacks, label=f"gm:{name}")
-        try:
-            me = await node.runtime.call(actor, WhenJoined(), timeout_s)
-        except BaseException as error:
-            node.runtime.exit(actor, "shutdown")
-            if isinstance(error, CallExit):
+        runtime = node.runtime
+        due_s = None if timeout_s is None else runtime.clock.monotonic_s() + timeout_s
+        while True:
+            left_s = None if due_s is None else due_s - runtime.clock.monotonic_s()
+            try:
+                actor = runtime.spawn(GmActor, node, name, callbacks, label=f"gm:{name}")
+            except StartError as error:
                 raise GroupEndedError(error.reason) from None
-            raise
-        return cls(node, actor, me)
+            try:
+                return cls(node, actor, await runtime.call(actor, WhenJoined(), left_s))
+            except CallExit as error:
+                runtime.exit(actor, "shutdown")
+                if error.reason != LOST or runtime.is_closed:
+                    raise GroupEndedError(error.reason) from None
+            except BaseException:
+                runtime.exit(actor, "shutdown")
+                raise
 
     async def broadcast(self, *messages: bytes) -> None:
         """Send messages to all members; this one has them when this returns.
@@ -104,6 +118,23 @@ class Group:
         except GroupEndedError:
             return
         await self._runtime.join(self.actor)
+
+    async def forget(self) -> None:
+        """Delete the group's record: this member ends, and so do the others, one after the other.
+
+        What has not been round is lost. Who joins afterwards begins a new group of that name.
+
+        Raises:
+            GroupEndedError: the member has ended before; the record may be there.
+        """
+        ended = asyncio.ensure_future(self._runtime.join(self.actor))
+        try:
+            await self._ask(ForgetGroup())
+            reason = await ended
+        finally:
+            ended.cancel()
+        if reason != FORGOTTEN:
+            raise GroupEndedError(reason)
 
     async def _ask(self, request: object, timeout_s: float | None = None) -> Any:
         try:

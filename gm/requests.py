@@ -35,6 +35,14 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetGroup:
+    """Delete the group's record; answered with True, at once. The member ends when that is done, and then the others.
+
+    Members that a supervisor starts again begin the group anew.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """Answered with a ``MemberStatus``."""
 
@@ -49,6 +57,7 @@ class MemberStatus:
         version: of its group's record.
         members: alive, in ring order.
         pending: publications that have not been round, by publisher.
+        store_trouble: why the store of records has not carried out what this member waits for; empty: it has.
     """
 
     phase: str
@@ -56,3 +65,4 @@ class MemberStatus:
     version: int
     members: tuple[str, ...]
     pending: dict[str, int]
+    store_trouble: str = ""

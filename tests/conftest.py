@@ -22,6 +22,7 @@ from hypothesis import Phase, settings
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.log.loggers import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.etcd import Etcd
 from rigs.nodes import (
     BrokerUnderTest,
     rabbitmq,
@@ -146,6 +147,13 @@ def own_leveret(
     yield start
     for node in started:
         stop_leveret(node)
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """One etcd for the whole run, never stopped; tests keep apart by prefixes of their own (``name``)."""
+    with Etcd(tmp_path_factory.mktemp("etcd")) as running:
+        yield running
 
 
 @pytest.fixture

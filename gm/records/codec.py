@@ -6,20 +6,29 @@ from typing import Any, Final
 
 import msgpack
 
-from leveret.gm.records.group import NEW_EPOCH, Entry, GmError, Group, MemberId
+from leveret.gm.records.group import ENTRIES_MAX, NEW_EPOCH, Entry, GmError, Group, MemberId
 
 RECORD_FORMAT: Final = 1
-ENTRIES_MAX: Final = 1_000
+RECORD_BYTES_MAX: Final = 512 * 1024
 
 
 class RecordError(GmError):
-    """A stored record cannot be read."""
+    """A record cannot be read, or not be written."""
 
 
 def pack(group: Group) -> bytes:
-    """Return the record as bytes."""
+    """Return the record as bytes.
+
+    Raises:
+        RecordError: it is above a limit.
+    """
     entries = [[*entry.member, entry.is_alive] for entry in group.entries]
     packed: bytes = msgpack.packb([RECORD_FORMAT, group.epoch, group.version, entries])
+    if len(entries) > ENTRIES_MAX or len(packed) > RECORD_BYTES_MAX:
+        raise RecordError(
+            f"record has {len(entries)} members and {len(packed)} bytes, limits {ENTRIES_MAX} and {RECORD_BYTES_MAX}: "
+            "make groups smaller, or names of nodes shorter"
+        )
     return packed
 
 
@@ -49,6 +58,8 @@ def _group(value: Any, revision: int) -> Group:
             f"record at revision {revision} is not of format {RECORD_FORMAT}; upgrade this node"
         )
     _, epoch, version, entries = value
+    if not isinstance(entries, list):
+        raise TypeError(f"{entries!r} are no entries")
     if len(entries) > ENTRIES_MAX:
         raise RecordError(
             f"record at revision {revision} has {len(entries)} members, limit {ENTRIES_MAX}"
@@ -56,7 +67,10 @@ def _group(value: Any, revision: int) -> Group:
     for number in (epoch, version):
         if type(number) is not int or number < 0:
             raise ValueError(f"{number!r} is no number of an epoch or version")
-    return Group(revision if epoch == NEW_EPOCH else epoch, version, tuple(map(_entry, entries)))
+    found = tuple(map(_entry, entries))
+    if len({entry.member for entry in found}) < len(found):
+        raise ValueError("a member has two entries")
+    return Group(revision if epoch == NEW_EPOCH else epoch, version, found)
 
 
 def _entry(value: Any) -> Entry:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from leveret.core.errors import LeveretError
 
 NEW_EPOCH: Final = 0  # in a record to be written: the epoch is the revision of this write
+ENTRIES_MAX: Final = 1_000  # of a record
 
 
 class GmError(LeveretError):

@@ -9,7 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from leveret.gm.records.group import NEW_EPOCH, Entry, Group, LostMembershipError, MemberId
+from leveret.gm.records.group import (
+    ENTRIES_MAX,
+    NEW_EPOCH,
+    Entry,
+    Group,
+    LostMembershipError,
+    MemberId,
+)
 
 
 class Transaction(Protocol):
@@ -46,7 +53,10 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Put a new member to the right of ``left``, which makes the transaction."""
+    """Put a new member to the right of ``left``, which makes the transaction; not if the record is full.
+
+    It may be applied again, as long as ``left`` has not seen the new member: until then that cannot be erased.
+    """
 
     member: MemberId
     left: MemberId
@@ -54,7 +64,7 @@ class Add:
     def apply(self, group: Group | None) -> Group | None:
         group = _listing(group, self.left)
         entries = group.entries
-        if group.lists(self.member):
+        if group.lists(self.member) or len(entries) >= ENTRIES_MAX:
             return group
         after = entries.index(Entry(self.left, True)) + 1
         return group.replaced((*entries[:after], Entry(self.member, True), *entries[after:]))
@@ -98,10 +108,15 @@ class Erase:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Delete the record: the group is no longer wanted, and its members stop when they find out."""
+    """Delete the record: the group is no longer wanted, and its members stop when they find out.
+
+    Applied again, it must not delete a group that was begun meanwhile: hence the epoch.
+    """
+
+    epoch: int
 
     def apply(self, group: Group | None) -> Group | None:
-        return None
+        return None if group is not None and group.epoch == self.epoch else group
 
 
 def _listing(group: Group | None, member: MemberId) -> Group:

@@ -33,6 +33,9 @@ class Transactor:
         store: keeps the record.
         name: of the group.
         clock: for the pauses before it asks an unavailable store again.
+
+    Attributes:
+        trouble: why the store has not answered lately; empty: it has.
     """
 
     def __init__(self, store: GroupStore, name: str, clock: TimerLoop) -> None:
@@ -42,6 +45,7 @@ class Transactor:
         self._timers: set[TimerHandle] = set()
         self._silences = 0
         self._is_closed = False
+        self.trouble = ""
 
     def run(self, transaction: Transaction, then: Callable[[Result], None]) -> None:
         """Carry a transaction out; ``then`` gets the record after it, or ``LostMembershipError``."""
@@ -102,6 +106,7 @@ class Transactor:
                 self._name,
                 silence.reason,
             )
+        self.trouble = silence.reason
         pause_s = min(RETRY_MAX_S, RETRY_S * 2 ** min(self._silences, 10))
         self._silences += 1
 
@@ -116,3 +121,4 @@ class Transactor:
         if self._silences > SILENCES_TOLD:
             log.info("store of group records answers again: group=%s", self._name)
         self._silences = 0
+        self.trouble = ""

@@ -23,7 +23,7 @@ class Limits:
             publishers to stop, until half of that is left.
         frame_bytes: of messages in one frame to the right neighbour; a larger message goes alone.
             In both figures a message counts for its bytes and 64 more.
-        retry_s: before a newcomer asks again, and before a stale record is read again.
+        retry_s: before a newcomer asks again, doubled up to 32 times that, and before a stale record is read again.
     """
 
     flush_s: float = 0.025

@@ -34,7 +34,8 @@ reaches none of them it ends, with ``noconnection``.
 **Fencing.** Each frame has the stamp (epoch, version) of its sender's view. A member whose view is older reads the
 record before it looks at the frame, and what comes after waits. If the record does not list it any more, it stops.
 Frames of an older epoch, or from a member that is dead in the receiver's view, are dropped; their sender is told the
-stamp, reads the record and stops. Each change of view goes round, so an idle ring hears of it too.
+stamp, reads the record and stops. Each change of view goes round, so an idle ring hears of it too. Transactions see the
+record as it is, so one older than the member's view comes from a store that was restored from a backup: it stops.
 
 **Alone** in its group a member delivers to itself only, and confirms at once.
 
@@ -56,7 +57,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.gm.records.group import NO_STAMP, GmError, Group, LostMembershipError, MemberId, Stamp
-from leveret.gm.records.transactions import Add, Create, Erase, MarkDead, Read, Transaction
+from leveret.gm.records.transactions import Add, Create, Erase, Forget, MarkDead, Read, Transaction
 from leveret.gm.ring.effects import (
     Confirmed,
     Deliver,
@@ -96,11 +97,13 @@ if TYPE_CHECKING:
 FLUSH: Final = "flush"
 RETRY: Final = "retry"
 
-NOCONNECTION: Final = (
-    "noconnection"  # of a peer: its node cannot be reached, which others perhaps can
-)
+NOCONNECTION: Final = "noconnection"  # of a peer whose node cannot be reached, perhaps by others
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
+FORGOTTEN: Final = (
+    "shutdown",
+    "group_forgotten",
+)  # the reason of the member that deleted the record
 
 _OF_JOINS: Final = (JoinRequest, Welcome, NotReady)
 
@@ -257,6 +260,16 @@ class Member:
         else:
             self._stop(reason)
 
+    def forget(self) -> None:
+        """Delete the group's record, and stop with ``FORGOTTEN`` when that is done; the others then stop, too.
+
+        Raises:
+            NotJoinedError: the member has not joined, or has ended.
+        """
+        if self.phase is not Phase.READY:
+            raise NotJoinedError(f"{self.me} is {self.phase.value}: it cannot forget its group")
+        self._transact(Forget(self._stamp.epoch), lambda _: self._stop(FORGOTTEN))
+
     def receive(self, sender: MemberId, frame: Frame) -> None:
         """Take a frame from another member."""
         if self.phase is Phase.STOPPED:
@@ -320,9 +333,9 @@ class Member:
             self._newcomer.asked = None
             self._transact(Read(), self._join)
         else:
-            self._newcomer.was_refused()
+            pause_s = self._limits.retry_s * self._newcomer.was_refused()
             self._demonitor(sender)
-            self._effects.append(StartTimer(RETRY, self._limits.retry_s))
+            self._effects.append(StartTimer(RETRY, pause_s))
 
     def _admit(self, newcomer: MemberId) -> None:
         if self.phase is not Phase.READY or self.is_leaving:
@@ -333,7 +346,8 @@ class Member:
     def _added(self, newcomer: MemberId, group: Group | None) -> None:
         self._switch(group)
         if self.phase is not Phase.STOPPED:
-            self._send(newcomer, Welcome(self._stamp))
+            is_in = group is not None and group.lists(newcomer)  # else the record is full
+            self._send(newcomer, Welcome(self._stamp) if is_in else NotReady(self._stamp))
 
     def _become_ready(self) -> None:
         assert self.view is not None
@@ -417,6 +431,8 @@ class Member:
         """Go on with a newer version of the record."""
         old = self.view
         if group is not None and old is not None and group.stamp <= old.stamp:
+            if group.stamp < old.stamp:  # the store was put back to an older state
+                self._stop(LOST)
             return
         if group is None or not group.is_alive(self.me):
             self._stop(LOST)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from leveret.gm.records.group import Group, MemberId, Stamp
 
 _VERSIONS_OF_A_LIFE: Final = 3  # to add, mark and erase a member takes so many
+_PAUSES_MAX: Final = 32
 
 
 class Step(Enum):
@@ -38,13 +39,14 @@ class Newcomer:
         asked: whom it waits for.
     """
 
-    __slots__ = ("_asked_at", "_me", "_random", "_unreachable", "asked")
+    __slots__ = ("_asked_at", "_me", "_pauses", "_random", "_unreachable", "asked")
 
     def __init__(self, me: MemberId, random: Random) -> None:
         self._me = me
         self._random = random
         self._unreachable: set[MemberId] = set()  # they may have got the request
         self._asked_at: Stamp | None = None  # None: nobody can have added it
+        self._pauses = 1
         self.asked: MemberId | None = None
 
     def step(self, group: Group | None) -> Step:
@@ -63,11 +65,13 @@ class Newcomer:
             self._asked_at = group.stamp
         return Step.ASK
 
-    def was_refused(self) -> None:
-        """Note that the member asked has not added it."""
+    def was_refused(self) -> int:
+        """Note that the member asked has not added it; return how many pauses it waits before it reads again."""
         self.asked = None
         if not self._unreachable:
             self._asked_at = None
+        pauses, self._pauses = self._pauses, min(_PAUSES_MAX, 2 * self._pauses)
+        return pauses
 
     def was_cut_off(self) -> None:
         """Note that the member asked cannot be reached, but may live."""

@@ -99,6 +99,10 @@ class SimulatedMember:
         self.member.leave(reason)
         self._act()
 
+    def forget(self) -> None:
+        self.member.forget()
+        self._act()
+
     def crash(self) -> None:
         """End as by a kill: a part of what it has sent may still arrive."""
         self._end("killed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -12,8 +12,13 @@ import pytest
 from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Become, Callbacks, GmError, Group, GroupEndedError, MemberId, RingNode, Stop
 from leveret.gm.actor import GmActor
-from leveret.gm.requests import Broadcast, MemberStatus, Status, WhenJoined
+from leveret.gm.records.group import NEW_EPOCH, Entry
+from leveret.gm.records.group import Group as Record
+from leveret.gm.records.memory_store import MemoryGroupStore
+from leveret.gm.records.store import Then
+from leveret.gm.requests import Broadcast, ForgetGroup, MemberStatus, Status, WhenJoined
 from leveret.gm.ring.limits import Limits
+from leveret.gm.ring.member import FORGOTTEN
 from leveret.supervisors.requests import WhichChildren
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
@@ -45,13 +50,6 @@ class Log(Callbacks):
 
     def handle_terminate(self, reason: object) -> None:
         self.end = reason
-
-
-@pytest.fixture
-async def live() -> AsyncIterator[Runtime]:
-    runtime = Runtime()
-    yield runtime
-    await runtime.shutdown()
 
 
 async def joined(node: RingNode, count: int) -> tuple[list[Group], list[Log]]:
@@ -145,6 +143,104 @@ async def test_a_join_that_takes_too_long_leaves_nothing(live: Runtime) -> None:
     with pytest.raises(GroupEndedError, match="timeout"):
         await Group.join("g", Log(), RingNode(live, store), timeout_s=0.05)
     await eventually(lambda: live.actor_count == 0)
+
+
+class KillingStore(MemoryGroupStore):
+    """Ends the only member between a newcomer's read and its question, and lets others begin the group anew."""
+
+    def __init__(self, meanwhile: Callable[[int], None]) -> None:
+        super().__init__()
+        self.reads = 0
+        self._meanwhile = meanwhile
+
+    def read(self, name: str, then: Then) -> None:
+        answer = self.look(name)
+        self.reads += 1
+        self._meanwhile(self.reads)
+        then(self.look(name) if self.reads > 1 else answer)
+
+
+async def test_a_newcomer_that_may_have_been_buried_is_replaced_by_another(live: Runtime) -> None:
+    """It has asked a member that ends without an answer; before it looks again, the group has begun anew."""
+    node = RingNode(live)
+    (first,), _ = await joined(node, 1)
+
+    def meanwhile(reads: int) -> None:
+        if reads == 1:  # it has the record with the first member, and will ask that
+            live.exit(first.actor, "kill")
+        elif reads == 2:  # it knows that the first has ended
+            other = MemberId("elsewhere", 1)
+            node.store.write("g", Record(NEW_EPOCH, 1, (Entry(other, True),)), 1, lambda _: None)
+
+    store = KillingStore(meanwhile)
+    store._records = node.store._records  # type: ignore[attr-defined]
+    log = Log()
+    newcomer = await Group.join("g", log, RingNode(live, store, node.links), timeout_s=10.0)
+
+    assert store.reads > 2
+    assert (await newcomer.status()).members == (str(newcomer.me),)
+    await newcomer.broadcast(b"1")
+    assert (log.messages, log.end) == ([b"1"], None)
+    assert live.actor_count == 1
+
+
+async def test_a_join_during_the_shutdown_is_not_tried_again(live: Runtime) -> None:
+    store = FaultyGroupStore(live.clock, Random(1))
+    store.is_up = False
+    joining = asyncio.create_task(Group.join("g", Log(), RingNode(live, store)))
+    await eventually(lambda: live.actor_count)
+    await live.shutdown()
+
+    with pytest.raises(GroupEndedError, match="shutdown"):
+        await joining
+
+
+async def test_a_name_that_the_store_refuses_is_an_error_of_the_join(live: Runtime) -> None:
+    class Refusing(MemoryGroupStore):
+        def read(self, name: str, then: Then) -> None:
+            raise GmError(f"name {name!r} is of no use")
+
+    with pytest.raises(GroupEndedError, match="'g' is of no use"):
+        await Group.join("g", Log(), RingNode(live, Refusing()))
+    assert live.actor_count == 0
+
+
+async def test_a_group_is_forgotten_by_a_request(live: Runtime) -> None:
+    node = RingNode(live)
+    groups, logs = await joined(node, 3)
+    assert await live.call(groups[1].actor, ForgetGroup()) is True
+    for group in groups:
+        await live.join(group.actor)
+
+    assert [log.end for log in logs] == ["shutdown", FORGOTTEN, "shutdown"]
+    assert node.store.look("g").group is None  # type: ignore[attr-defined]
+
+
+async def test_a_member_that_has_not_joined_cannot_forget_its_group(live: Runtime) -> None:
+    store = FaultyGroupStore(live.clock, Random(1))
+    store.is_up = False
+    actor = live.spawn(GmActor, RingNode(live, store), "g", Log())
+    answer = await live.call(actor, ForgetGroup())
+
+    assert isinstance(answer, GmError)
+    assert "joining" in str(answer)
+
+
+async def test_a_forgotten_group_whose_members_are_started_again_begins_anew(live: Runtime) -> None:
+    node, logs = RingNode(live), [Log(), Log()]
+    pair = live.spawn(Pair, node, logs)
+    first, second = [ref for _, ref, _ in await live.call(pair, WhichChildren())]
+    for member in (first, second):
+        await live.call(member, WhenJoined())
+    epoch = (await live.call(first, Status())).epoch
+    await live.call(first, ForgetGroup())
+    for member in (first, second):
+        await live.join(member)
+    again = [ref for _, ref, _ in await live.call(pair, WhichChildren())]
+    for member in again:
+        await live.call(member, WhenJoined())
+
+    assert (await live.call(again[0], Status())).epoch > epoch
 
 
 class Pair(Supervisor):

@@ -15,7 +15,7 @@ from leveret.gm.callbacks import Answer, Become, Callbacks, Stop
 from leveret.gm.records.group import Entry as Place
 from leveret.gm.records.group import GmError, Group, LostMembershipError, MemberId, Stamp
 from leveret.gm.records.store import Stored
-from leveret.gm.records.transactions import Create, Erase, MarkDead, Read
+from leveret.gm.records.transactions import Add, Create, Erase, Forget, MarkDead, Read
 from leveret.gm.ring import effects, frames, limits
 from leveret.gm.ring import member as member_module
 from leveret.gm.ring.frames import (
@@ -30,7 +30,14 @@ from leveret.gm.ring.frames import (
     Welcome,
 )
 from leveret.gm.ring.limits import Limits
-from leveret.gm.ring.member import LOST, NOCONNECTION, RING_SHUTDOWN, Member, NotJoinedError
+from leveret.gm.ring.member import (
+    FORGOTTEN,
+    LOST,
+    NOCONNECTION,
+    RING_SHUTDOWN,
+    Member,
+    NotJoinedError,
+)
 from leveret.testing.gm.ring import NAME, SimulatedMember, SimulatedRing
 
 SOON_S = 1.0
@@ -448,15 +455,17 @@ def test_a_record_that_is_older_than_a_frame_is_read_again() -> None:
     assert machine.view.right == LEFT
 
 
-def test_an_older_record_does_not_take_a_view_back() -> None:
+@pytest.mark.parametrize("older", [Stamp(5, 8), Stamp(4, 99)])
+def test_a_record_older_than_the_view_stops_the_member(older: Stamp) -> None:
+    """The store was restored from a backup; what this member has passed on may be of members it does not list."""
     machine = ready()
     machine.down(RIGHT, "killed")
     machine.down(LEFT, "killed")
     machine.answered(group(LEFT, ME, RIGHT, dead=(RIGHT,), version=9))
-    machine.answered(group(LEFT, ME, RIGHT, version=8))
+    machine.take_effects()
+    machine.answered(group(LEFT, ME, RIGHT, version=older.version, epoch=older.epoch))
 
-    assert machine.view is not None
-    assert machine.view.stamp == Stamp(5, 9)
+    assert machine.take_effects() == [effects.Stopped(LOST)]
 
 
 @pytest.mark.parametrize(
@@ -536,6 +545,72 @@ def test_who_has_no_state_or_leaves_admits_nobody(state: str) -> None:
     machine.receive(OTHER, JoinRequest(STAMP))
 
     assert machine.take_effects() == [effects.Send(OTHER, NotReady(STAMP))]
+
+
+def test_a_newcomer_that_the_record_has_no_place_for_must_ask_again() -> None:
+    machine = ready()
+    machine.receive(OTHER, JoinRequest(STAMP))
+    assert machine.take_effects() == [effects.Transact(Add(OTHER, ME))]
+    machine.answered(group(LEFT, ME, RIGHT))
+
+    assert machine.take_effects() == [effects.Send(OTHER, NotReady(STAMP))]
+
+
+def test_a_newcomer_that_is_refused_asks_ever_more_rarely() -> None:
+    machine, pauses = newcomer(), []
+    for _ in range(8):
+        machine.answered(group(LEFT))
+        machine.receive(LEFT, NotReady(STAMP))
+        pauses += [each.delay_s for each in wanted(machine, effects.StartTimer)]
+        machine.retry()
+
+    assert pauses == [Limits().retry_s * times for times in (1, 2, 4, 8, 16, 32, 32, 32)]
+
+
+def test_a_member_that_forgets_its_group_works_on_until_the_record_is_deleted() -> None:
+    machine = ready()
+    machine.forget()
+    assert machine.take_effects() == [effects.Transact(Forget(STAMP.epoch))]
+    machine.broadcast([b"a"])
+    assert effects.Deliver(ME, [b"a"]) in machine.take_effects()
+    machine.answered(None)
+
+    assert machine.take_effects() == [effects.Stopped(FORGOTTEN)]
+    with pytest.raises(NotJoinedError, match="stopped"):
+        machine.forget()
+
+
+def test_a_member_whose_group_has_begun_anew_forgets_only_its_own() -> None:
+    machine = ready()
+    machine.forget()
+    machine.take_effects()
+    machine.answered(group(OTHER, epoch=6))
+
+    assert machine.take_effects() == [effects.Stopped(FORGOTTEN)]
+
+
+@pytest.mark.parametrize("faults", [0.0, 0.4])
+def test_all_members_of_a_forgotten_group_end_although_the_store_fails_often(
+    seed: int, faults: float
+) -> None:
+    for number in range(20):
+        ring = SimulatedRing(f"{seed} {number}")
+        forgetting, *_ = ring.started(1 + number % 4)
+        ring.store.faults = faults
+        joining = ring.start("joining")
+        ring.clock.jump(ring.random.random() * 0.05)
+        members = list(ring.members.values())
+        forgetting.forget()
+        for each in ring.ready():
+            each.broadcast(b"%s" % str(each.me).encode())
+        ring.clock.jump(20.0)
+
+        ended = [each.reason for each in members if each is not joining]
+        assert ended.count(FORGOTTEN) == 1
+        assert set(ended) <= {FORGOTTEN, LOST}
+        assert joining.reason in {None, LOST}, "it came late, and has begun the group anew"
+        assert (ring.record is None) is (joining.reason is not None)
+        assert ring.violations() == []
 
 
 def test_the_heir_acknowledges_for_the_dead_and_erases_it_when_its_mark_is_back() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.gm.records.codec import ENTRIES_MAX, RecordError, pack, unpack
-from leveret.gm.records.group import Entry, Group, LostMembershipError, MemberId
+from leveret.gm.records.codec import RECORD_BYTES_MAX, RecordError, pack, unpack
+from leveret.gm.records.group import ENTRIES_MAX, Entry, Group, LostMembershipError, MemberId
 from leveret.gm.records.memory_store import MemoryGroupStore
 from leveret.gm.records.store import Conflict, Stored, Then, Unavailable
 from leveret.gm.records.transactions import Add, Create, Erase, Forget, MarkDead, Read, Transaction
@@ -57,8 +57,9 @@ CASES: list[tuple[str, Transaction, Group | None, Any]] = [
     ("an erasure made before", Erase(frozenset({B}), A), group("A"), group("A")),
     ("an erasure of the living", Erase(frozenset({B}), A), AB, AB),
     ("an erasure by the dead", Erase(frozenset({B}), A), group("a b C"), LOST),
-    ("a deletion", Forget(), AB, None),
-    ("a deletion of nothing", Forget(), None, None),
+    ("a deletion", Forget(7), AB, None),
+    ("a deletion of nothing", Forget(7), None, None),
+    ("a deletion of a later group of that name", Forget(6), AB, AB),
 ]
 
 
@@ -81,13 +82,34 @@ def test_a_transaction(transaction: Transaction, before: Group | None, after: An
         assert transaction.apply(result) is result, "again it finds all done"
 
 
+def test_a_full_record_takes_no_member_more_and_one_below_does() -> None:
+    members = tuple(Entry(MemberId("n", number), True) for number in range(1, ENTRIES_MAX + 1))
+    full, nearly = Group(7, 4, members), Group(7, 4, members[:-1])
+    add = Add(MemberId("x", 1), A)
+
+    assert add.apply(full) is full
+    filled = add.apply(nearly)
+    assert filled is not None
+    assert len(filled.entries) == ENTRIES_MAX
+    assert unpack(pack(filled), revision=3) == filled
+
+
+def test_a_record_above_a_limit_is_not_written() -> None:
+    members = tuple(Entry(MemberId("n", number), True) for number in range(ENTRIES_MAX + 1))
+    with pytest.raises(RecordError, match="1001 members"):
+        pack(Group(7, 4, members))
+    with pytest.raises(RecordError, match="names of nodes shorter"):
+        pack(Group(7, 4, (Entry(MemberId("n" * RECORD_BYTES_MAX, 1), True),)))
+
+
 NUMBERS = st.integers(1, 2**40)
 GROUPS = st.builds(
     Group,
     NUMBERS,
     NUMBERS,
     st.lists(
-        st.builds(Entry, st.builds(MemberId, st.text(max_size=8), NUMBERS), st.booleans())
+        st.builds(Entry, st.builds(MemberId, st.text(max_size=8), NUMBERS), st.booleans()),
+        unique_by=lambda entry: entry.member,
     ).map(tuple),
 )
 
@@ -116,12 +138,29 @@ def test_a_new_epoch_is_the_revision_of_its_write() -> None:
         msgpack.packb([1, 1, 1, [["n", "1", True]]]),
         msgpack.packb([1, 1, 1, [["n", 1, 1]]]),
         msgpack.packb([1, 1, 1, [["n", 1, True]] * (ENTRIES_MAX + 1)]),
+        msgpack.packb([1, 1, 1, [["n", 1, True], ["n", 1, False]]]),
+        msgpack.packb([1, 1, 1, {}]),
+        msgpack.packb([1, 1, 1, 5]),
+        b"\x91" * 10_000,
         pack(group("A"))[:-1],
     ],
 )
 def test_bytes_that_are_no_record_are_an_error(packed: bytes) -> None:
     with pytest.raises(RecordError, match="revision 3"):
         unpack(packed, revision=3)
+
+
+@given(st.binary(max_size=100) | GROUPS.map(pack), st.data())
+def test_any_bytes_are_a_record_or_an_error_of_the_record(
+    packed: bytes, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, max(0, len(packed) - 1)))
+    damaged = packed[:at] + data.draw(st.binary(max_size=3)) + packed[at + 1 :]
+    for each in (packed, damaged, packed[:at]):
+        try:
+            assert isinstance(unpack(each, revision=3), Group)
+        except RecordError as error:
+            assert "revision 3" in str(error)  # noqa: PT017 - both outcomes are right
 
 
 def test_epochs_increase_also_when_the_record_was_deleted() -> None:
@@ -133,7 +172,7 @@ def test_epochs_increase_also_when_the_record_was_deleted() -> None:
         record = store.look("g").group
         assert record is not None
         epochs.append(record.epoch)
-        transactor.run(Forget(), lambda _: None)
+        transactor.run(Forget(record.epoch), lambda _: None)
 
     assert epochs == sorted(set(epochs))
     assert store.look("g") == Stored(None, 0)

@@ -11,6 +11,7 @@ from mutants import (
     broker_mutants,
     collector_mutants,
     end_mutants,
+    etcd_mutants,
     fan_out_mutants,
     gm_mutants,
     plugin_mutants,
@@ -146,6 +147,12 @@ PARTS = {
         gm_mutants.MUTANTS,
         suite("gm", "view", "records", "member", "schedules"),
         Mutant("ring/member.py", "_OF_JOINS: Final", "_OF_JOINS: Final"),
+    ),
+    "records in etcd": Faults(
+        "",
+        etcd_mutants.MUTANTS,
+        suite("gm", "records", "member", "stores", "actor") + suite("cluster", "gateway", "client"),
+        Mutant("cluster/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
     ),
     "fan-out": Faults(
         "broker",

@@ -1,0 +1,238 @@
+"""EtcdClient: asks the servers of one etcd cluster, one after the other until one answers.
+
+It stays with the server that has answered last. A *read* that fails is tried at each endpoint once. A *write* goes on
+to the next endpoint only if it cannot have reached this one; once it was sent, silence and failures of the server are
+an unknown outcome, which only the caller can resolve: it reads again. To send the write again would do no harm, as it
+is a compare-and-swap, but the answer would be a conflict of the write with itself.
+
+Every request is bounded in time: ``connect_timeout_s`` for a connection, ``timeout_s`` for an answer. So a call takes
+at most both times the number of endpoints, and three times that if it has to log in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Self
+
+import aiohttp
+
+from leveret.cluster import gateway
+from leveret.cluster.errors import (
+    CompactedError,
+    LoginRefusedError,
+    TooLargeError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from leveret.cluster.key_values import Row, Swap
+    from leveret.cluster.settings import EtcdSettings
+
+CONNECTIONS_MAX: Final = 16  # per client; further requests wait for one, as for a connection
+PAGE_ROWS: Final = 200
+SCANS_MAX: Final = 3
+
+
+class EtcdClient:
+    """A client of one etcd cluster, for the event loop that it is made in.
+
+    Args:
+        settings: where etcd is, and as whom it is asked.
+
+    Raises:
+        ConfigError: a file of certificates cannot be used.
+    """
+
+    def __init__(self, settings: EtcdSettings) -> None:
+        self._settings = settings
+        self._endpoints = [endpoint.rstrip("/") for endpoint in settings.endpoints]
+        self._tls = settings.tls()
+        self._session: aiohttp.ClientSession | None = None
+        self._is_closed = False
+        self._token = ""
+        self._login_lock = asyncio.Lock()
+
+    async def read(self, key: str) -> Row | None:
+        """Return what is under a key, as of now.
+
+        Raises:
+            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``.
+        """
+        return gateway.read_answer(await self._ask(gateway.RANGE, gateway.read_request(key)))
+
+    async def swap(self, key: str, value: bytes | None, revision: int) -> Swap:
+        """Write a value, or delete it if ``value`` is None, if the key's revision is ``revision``; 0: it has none.
+
+        Raises:
+            UnknownOutcomeError: read the key to find out.
+            ClusterError: any other: nothing was written.
+        """
+        body = gateway.swap_request(key, value, revision)
+        return gateway.swap_answer(key, value, await self._ask(gateway.TXN, body, is_write=True))
+
+    async def scan(self, prefix: str) -> list[Row]:
+        """Return all keys with a prefix in order, as they were at one time.
+
+        Raises:
+            CompactedError: the store was compacted meanwhile, again and again.
+            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``.
+        """
+        for _ in range(SCANS_MAX - 1):
+            try:
+                return await self._scan(prefix)
+            except CompactedError:
+                continue
+        return await self._scan(prefix)
+
+    async def _scan(self, prefix: str) -> list[Row]:
+        found: list[Row] = []
+        revision, limit, is_more = 0, PAGE_ROWS, True
+        while is_more:
+            after = found[-1].key if found else None
+            request = gateway.scan_request(prefix, after, limit, revision)
+            try:
+                answer = await self._ask(gateway.RANGE, request)
+            except TooLargeError:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
+            rows, is_more, newest = gateway.scan_answer(answer)
+            revision = revision or newest
+            found += rows
+        return found
+
+    async def close(self) -> None:
+        """Close the connections; requests under way fail."""
+        self._is_closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Logging in.
+
+    async def _ask(self, path: str, body: bytes, *, is_write: bool = False) -> bytes:
+        """Return the answer to a request; with a login, and once more if that has become old."""
+        if not self._settings.user:
+            return await self._request(path, body, is_write=is_write)
+        token = self._token or await self._login("")
+        try:
+            return await self._request(path, body, is_write=is_write, token=token)
+        except gateway.OldTokenError:
+            token = await self._login(token)
+        try:
+            return await self._request(path, body, is_write=is_write, token=token)
+        except gateway.OldTokenError as error:
+            raise UnavailableError(f"{error}; it refuses a new login, too") from error
+
+    async def _login(self, old: str) -> str:
+        """Return a token that is not ``old``; one task logs in for all."""
+        async with self._login_lock:
+            if self._token in ("", old):
+                user, password = self._settings.user, self._settings.password
+                answer = await self._request(
+                    gateway.AUTHENTICATE, gateway.login_request(user, password)
+                )
+                self._token = gateway.login_answer(answer)
+            return self._token
+
+    # Servers.
+
+    async def _request(
+        self, path: str, body: bytes, *, is_write: bool = False, token: str = ""
+    ) -> bytes:
+        """Return the answer of the first server that gives one; it comes first from now on."""
+        failures = []
+        for endpoint in tuple(self._endpoints):
+            try:
+                return await self._post(endpoint, path, body, token)
+            except UnavailableError as error:
+                failures.append(str(error))
+            except gateway.NoAnswerError as error:
+                if is_write:
+                    self._put_last(endpoint)
+                    raise UnknownOutcomeError(
+                        f"{error}; read again whether it was written"
+                    ) from error
+                failures.append(str(error))
+            except gateway.OldTokenError as error:
+                if not self._settings.user:
+                    raise LoginRefusedError(f"{error}; set user and password") from error
+                raise
+            self._put_last(endpoint)
+        raise UnavailableError(f"etcd is not available: {'; '.join(failures)}")
+
+    def _put_last(self, endpoint: str) -> None:
+        if self._endpoints[0] == endpoint:
+            self._endpoints.append(self._endpoints.pop(0))
+
+    async def _post(self, endpoint: str, path: str, body: bytes, token: str) -> bytes:
+        """Return what one server answers.
+
+        Raises:
+            UnavailableError: the request has had no effect.
+            NoAnswerError: perhaps it has.
+            ClusterError: the server refuses it.
+        """
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = token
+        try:
+            async with self._open().post(
+                endpoint + path, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                content = await self._content(answer, endpoint)
+        except aiohttp.ClientSSLError as error:
+            raise UnavailableError(f"TLS with {endpoint}: {error}; see the certificates") from error
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise UnavailableError(f"{endpoint} cannot be reached: {_text(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise gateway.NoAnswerError(f"{endpoint} has not answered: {_text(error)}") from error
+        if answer.status != 200:
+            raise gateway.failure(answer.status, content, endpoint)
+        return content
+
+    @staticmethod
+    async def _content(answer: aiohttp.ClientResponse, endpoint: str) -> bytes:
+        content = bytearray()
+        async for piece in answer.content.iter_any():
+            content += piece
+            if len(content) > gateway.ANSWER_BYTES_MAX:
+                answer.close()
+                raise TooLargeError(
+                    f"answer of {endpoint} is above {gateway.ANSWER_BYTES_MAX} bytes"
+                )
+        return bytes(content)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._is_closed:
+            raise UnavailableError("the client of etcd is closed")
+        if self._session is None:
+            settings = self._settings
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=self._tls or True),
+                timeout=aiohttp.ClientTimeout(
+                    total=settings.connect_timeout_s + settings.timeout_s,
+                    connect=settings.connect_timeout_s,
+                    sock_read=settings.timeout_s,
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,118 @@
+"""``leveret gm``: the records of groups, read from etcd.
+
+Exit codes: 0 done; 1 a record is damaged; 64 there is no such group; 65 etcd refuses the login; 69 etcd is not
+available; 78 the endpoints or files are wrong, or the extra ``cluster`` is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from typing import Any, Final
+
+from leveret.cluster.errors import ClusterError, GatewayError, LoginRefusedError
+from leveret.cluster.key_values import Row
+from leveret.cluster.settings import EtcdSettings
+from leveret.core.errors import ConfigError
+from leveret.core.printable import printable
+from leveret.gm.records.codec import RecordError, unpack
+from leveret.gm.records.etcd_store import keys
+from leveret.gm.records.group import GmError
+from leveret.server.output import formats
+from leveret.server.output.terminal import show
+
+EX_DAMAGED: Final = 1
+MISSING: Final = "aiohttp is missing: pip install 'leveret[cluster]'"
+
+
+def run(options: argparse.Namespace) -> int:
+    """Carry out the parsed command; return the exit code."""
+    try:
+        beginning = keys(options.prefix)
+    except GmError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        rows = asyncio.run(_scan(_settings(options), beginning))
+    except LoginRefusedError as error:
+        return _fail(os.EX_DATAERR, str(error))
+    except GatewayError as error:
+        return _fail(os.EX_CONFIG, str(error))
+    except ClusterError as error:
+        return _fail(os.EX_UNAVAILABLE, str(error))
+    return _show(options, {row.key.removeprefix(beginning): row for row in rows})
+
+
+def _settings(options: argparse.Namespace) -> EtcdSettings:
+    password = ""
+    if options.password_file is not None:
+        try:
+            password = options.password_file.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{options.password_file} cannot be read: {error}") from error
+    return EtcdSettings(
+        tuple(endpoint.strip() for endpoint in options.endpoints.split(",")),
+        options.user,
+        password,
+        options.ca,
+        options.cert,
+        options.key,
+        options.timeout,
+        options.timeout,
+    )
+
+
+async def _scan(settings: EtcdSettings, prefix: str) -> list[Row]:
+    try:
+        from leveret.cluster.client import EtcdClient  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ConfigError(MISSING) from error
+    async with EtcdClient(settings) as client:
+        return await client.scan(prefix)
+
+
+def _show(options: argparse.Namespace, rows: dict[str, Row]) -> int:
+    code = 0
+    for name in options.name or rows:
+        row = rows.get(name)
+        if row is None:
+            code = code or _fail(os.EX_USAGE, f"there is no group {name!r} under {options.prefix}")
+            continue
+        try:
+            found = _found(name, row)
+        except RecordError as error:
+            code = _fail(EX_DAMAGED, f"{row.key}: {error}")
+            continue
+        show(formats.json_line(found) if options.json else _text(found), end="")
+    return code
+
+
+def _found(name: str, row: Row) -> dict[str, Any]:
+    group = unpack(row.value, row.revision)
+    members = [
+        {"node": entry.member.node, "number": entry.member.number, "alive": entry.is_alive}
+        for entry in group.entries
+    ]
+    return {
+        "name": name,
+        "epoch": group.epoch,
+        "version": group.version,
+        "revision": row.revision,
+        "members": members,
+    }
+
+
+def _text(found: dict[str, Any]) -> str:
+    """Return a line for the group, and one for each member in ring order."""
+    head = f"{printable(found['name'])}: epoch {found['epoch']}, version {found['version']}"
+    lines = [f"{head}, revision {found['revision']}"]
+    for each in found["members"]:
+        state = "" if each["alive"] else " dead"
+        lines.append(f"    {printable(each['node'])}.{each['number']}{state}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _fail(code: int, text: str) -> int:
+    show(f"leveret: {text}", file=sys.stderr)
+    return code
