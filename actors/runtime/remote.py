@@ -60,7 +60,7 @@ class RemoteRef(Ref):
         inbox: the way to it.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ()
 
     def __init__(self, node: str, num: int, inbox: RemoteInbox, turns: Any) -> None:
         cell = Cell()

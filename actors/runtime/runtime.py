@@ -16,7 +16,6 @@ foreign loop beside other things and leaves nothing behind in it.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +80,7 @@ class Runtime:
         loop: where everything runs.
         node: name and creation number; part of every address.
         started_count: actors ever started.
+        last_number: of the actor started last; numbers are never given twice.
         tasks: coroutines that run for the actors.
         turns: mail, turns, exit signals and ends of the actors.
     """
@@ -99,7 +99,7 @@ class Runtime:
         self.clock: Clock = clock
         self.node = f"{name}/{secrets.randbits(32)}"
         self.started_count = 0
-        self._numbers = itertools.count(1)
+        self.last_number = 0
         self._is_closed = False
         self._table = table = ActorTable()
         self.tasks = Tasks(loop)
@@ -201,7 +201,8 @@ class Runtime:
 
     def _new_cell(self, actor_class: Any, label: str | Callable[[], str]) -> Cell:
         cell = Cell()
-        cell.ref = Ref(self.node, next(self._numbers), cell)
+        self.last_number += 1
+        cell.ref = Ref(self.node, self.last_number, cell)
         cell.turns = self.turns
         cell.label = label
         cell.kind = UNACKED
@@ -276,7 +277,9 @@ class Runtime:
         if not one.is_alive or one is other:
             return
         if one.cell.state & REMOTE:
-            raise ActorError(f"{one!r} and {other!r}: one of two linked actors must be of this node")
+            raise ActorError(
+                f"{one!r} and {other!r}: one of two linked actors must be of this node"
+            )
         if other.is_alive:
             if other.cell.state & REMOTE:
                 links.remote_inbox(other.cell).link(one)
