@@ -3,7 +3,8 @@
 A node listens, dials, or both. An address that it dials it keeps dialling, with growing pauses, whenever there is no
 link with the node there. Between two nodes there is one link. If both dial at the same time, the node with the lesser
 name decides: it refuses the other's connection while its own is in the handshake. A link that is there is replaced by
-a new connection only if the other side says that it has lost it, or has started again.
+a new connection only if the other side says that it has lost it. A node that has started again under its old name is
+refused as long as the link with the old one seems to work, and so is another node of the same name.
 """
 
 from __future__ import annotations
@@ -300,11 +301,13 @@ class Node:
         name = node.rpartition("/")[0]
         verdict = Verdict.WELCOME
         old = self._peers.get(name)
-        if old is not None and old.node == node:
-            if theirs is not None and theirs.lost >= old.mine.incarnation:
+        if old is not None:
+            if old.node == node and theirs is not None and theirs.lost >= old.mine.incarnation:
                 self._runtime.run_callback(old.cut, "the other side has lost the link")
             else:
                 verdict = Verdict.DUPLICATE
+                if old.node != node:
+                    log.warning("name is taken node=%s by=%s", node, old.node)
         if not is_dialler and self.name < name and self._is_dialling(node):
             verdict = Verdict.DUPLICATE
         lost = self._lost.get(name)
@@ -322,14 +325,11 @@ class Node:
         assert mine is not None and theirs is not None and endpoint.wire is not None  # noqa: PT018
         node = handshake.peer
         name = node.rpartition("/")[0]
-        self._note_dial(endpoint)
-        old = self._peers.get(name)
-        if old is not None:
-            if old.node == node:
-                return None
-            self._runtime.run_callback(old.cut, "the other node has started again")
+        if name in self._peers:
+            return None
         peer = Peer(self._runtime, node, mine, theirs, self.limits, self, endpoint.wire)
         self._peers[name] = self._endpoints[endpoint] = peer
+        self._note_dial(endpoint)
         log.info("node is up name=%s incarnation=%d", node, theirs.incarnation)
         self._tell(NodeUp(name, theirs.incarnation))
         for future in self._waiting.get(name, ()):
@@ -352,9 +352,9 @@ class Node:
                 self._redial(dial, reason)
 
     def ended(self, endpoint: Endpoint, reason: str) -> None:
+        self._note_dial(endpoint)
         self._shaking.pop(endpoint, None)
         self._endpoints.pop(endpoint, None)
-        self._note_dial(endpoint)
         for dial in self._dials.values():
             if dial.endpoint is endpoint:
                 dial.endpoint = None
@@ -372,7 +372,8 @@ class Node:
             for dial in self._dials.values():
                 if dial.endpoint is endpoint:
                     dial.name = endpoint.handshake.peer.rpartition("/")[0]
-                    dial.failures = 0
+                    if endpoint in self._endpoints:
+                        dial.failures = 0
 
     def _dial(self, dial: _Dial) -> None:
         dial.timer = None
@@ -392,7 +393,7 @@ class Node:
         if self._is_closed or dial.timer is not None or dial.endpoint is not None:
             return
         if reason and not dial.failures:
-            log.warning("node cannot be reached address=%s reason=%s", dial.address, reason)
+            log.info("node will be dialled again address=%s reason=%s", dial.address, reason)
         limits = self.limits
         pause_s = min(
             limits.redial_max_s, limits.redial_s * 2 ** min(dial.failures, _DOUBLINGS_MAX)

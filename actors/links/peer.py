@@ -76,7 +76,7 @@ class Wire(Protocol):
         """Write bytes."""
 
     def abort(self) -> None:
-        """Close it without writing the rest."""
+        """Close it without writing the rest; the endpoint hears of the end later."""
 
 
 class Hub(Protocol):
