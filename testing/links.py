@@ -1,7 +1,8 @@
 """A simulated network for the links between nodes, in virtual time.
 
 Bytes arrive in order, late, and cut anywhere. A connection may be reset, which both sides hear of at different times
-and which loses what is under way; or *silenced*, so that nothing arrives and nobody is told, in one direction or both.
+and which loses what is under way; or *silenced*, so that nothing arrives and nobody is told, in one direction or both,
+until it is healed: then everything arrives, as TCP sends it again.
 A slow reader takes so many bytes per second. ::
 
     network = SimulatedNetwork(clock, random)
@@ -10,6 +11,7 @@ A slow reader takes so many bytes per second. ::
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -32,6 +34,8 @@ class SimulatedWire:
         self.other: SimulatedWire | None = None
         self.is_over = False
         self.under_way_bytes = 0
+        self.pieces: deque[bytes] = deque()
+        self.held: list[tuple[Callable[..., None], tuple[SimulatedWire, SimulatedWire]]] = []
         self.free_s = 0.0  # when all that was written has arrived
 
     @property
@@ -73,12 +77,14 @@ class _Connection:
                 piece = data[begin:end]
                 wire.under_way_bytes += len(piece)
                 wire.free_s = max(wire.free_s + len(piece) / network.bytes_per_s, network.due_s())
-                network.at(wire.free_s, self._arrive, wire, other, piece)
+                wire.pieces.append(piece)
+                network.at(wire.free_s, self._arrive, wire, other)
 
-    def _arrive(self, wire: SimulatedWire, other: SimulatedWire, piece: bytes) -> None:
-        sender, receiver = self._ways(wire)
-        if (sender, receiver) in self._network.silent:
-            return  # what is lost is never acknowledged: the buffer stays as full as it was
+    def _arrive(self, wire: SimulatedWire, other: SimulatedWire) -> None:
+        if self._ways(wire) in self._network.silent:
+            wire.held.append((self._arrive, (wire, other)))
+            return
+        piece = wire.pieces.popleft()
         wire.arrived(piece)
         if not other.is_over:
             other.endpoint.received(piece)
@@ -94,8 +100,17 @@ class _Connection:
         self._network.at(max(wire.free_s, self._network.due_s()), self._told, wire, other)
 
     def _told(self, wire: SimulatedWire, other: SimulatedWire) -> None:
-        if self._ways(wire) not in self._network.silent:
+        if self._ways(wire) in self._network.silent:
+            wire.held.append((self._told, (wire, other)))
+        else:
             self.hear(other, "the other side has closed the connection")
+
+    def heal(self) -> None:
+        """Let arrive what was held up."""
+        for wire in self.wires:
+            held, wire.held = wire.held, []
+            for call, arguments in held:
+                self._network.at(self._network.due_s(), call, *arguments)
 
     def soon(self, call: Callable[..., object], *args: object) -> None:
         self._network.at(0.0, call, *args)
@@ -151,8 +166,10 @@ class SimulatedNetwork:
             self.silent.add((other, one))
 
     def heal(self) -> None:
-        """Let everything arrive again that is sent from now on."""
+        """Let everything arrive again; what is held up of connections that are there still arrives, too."""
         self.silent.clear()
+        for connection in self._connections:
+            connection.heal()
 
     def reset(self, one: str, other: str) -> None:
         """Break the connections between two nodes; what is under way is lost."""

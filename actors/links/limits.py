@@ -64,6 +64,11 @@ class LinkLimits:
             raise ConfigError(
                 f"chunk_bytes is {self.chunk_bytes}, it must be at most {CHUNK_BYTES_MAX}"
             )
+        if self.credit_bytes + self.mail_bytes_max >= 2**32:
+            raise ConfigError(
+                f"credit_bytes ({self.credit_bytes}) and mail_bytes_max ({self.mail_bytes_max})"
+                " must be below 4 GiB together"
+            )
         if self.unsent_bytes_max < self.mail_bytes_max:
             raise ConfigError(
                 f"unsent_bytes_max is {self.unsent_bytes_max}, it must be at least mail_bytes_max"
