@@ -88,6 +88,9 @@ class Codec:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             self._bodies = []
             raise WireError(f"cannot go to another process: {error}") from None
+        except Exception:  # of a class's own form
+            self._bodies = []
+            raise
         if not self._bodies:
             return packed, _NONE
         bodies, self._bodies = self._bodies, []

@@ -108,6 +108,7 @@ class Node:
         network: how nodes are connected; by default by sockets.
 
     Attributes:
+        runtime: as given.
         name: of the node.
         server: the actor that other nodes ask.
         limits: as given.
@@ -120,7 +121,7 @@ class Node:
         limits: LinkLimits | None = None,
         network: Network | None = None,
     ) -> None:
-        self._runtime = runtime
+        self.runtime = runtime
         self._security = security
         self.limits = limits or LinkLimits()
         self.name = runtime.node.rpartition("/")[0]
@@ -180,7 +181,7 @@ class Node:
         """Break the link with a node, if there is one; an address that is dialled is dialled again."""
         peer = self._peers.get(name)
         if peer is not None:
-            self._runtime.run_callback(peer.cut, "disconnected")
+            self.runtime.run_callback(peer.cut, "disconnected")
 
     async def connected(self, name: str, timeout_s: float | None = None) -> None:
         """Wait for the link with a node; TimeoutError: it was not there in time."""
@@ -204,7 +205,7 @@ class Node:
         await self._network.close()
         for endpoint in [*self._shaking, *self._endpoints]:
             endpoint.abort("this node is closed")
-        self._runtime.exit(self.server, "kill")
+        self.runtime.exit(self.server, "kill")
 
     # Actors.
 
@@ -223,8 +224,8 @@ class Node:
         Returns:
             An address that is dead, with the reason ``noconnection``, if there is no link with that node now.
         """
-        if node == self._runtime.node:
-            return self._runtime.by_number(number) or Ref(node, number, DEAD_CELL)
+        if node == self.runtime.node:
+            return self.runtime.by_number(number) or Ref(node, number, DEAD_CELL)
         peer = self._peers.get(node.rpartition("/")[0])
         return (
             Ref(node, number, LOST_CELL) if peer is None or peer.node != node else peer.ref(number)
@@ -245,14 +246,14 @@ class Node:
         Raises:
             CallExit: there is no link with the node (``noconnection``), or it does not answer in time.
         """
-        found: Ref | None = await self._runtime.call(self.server_of(node), WhereIs(name), timeout_s)
+        found: Ref | None = await self.runtime.call(self.server_of(node), WhereIs(name), timeout_s)
         return found
 
     def watch_nodes(self, watcher: Ref) -> None:
         """Send an actor of this node a ``NodeUp`` or ``NodeDown`` at each change from now on, until it ends."""
         if watcher not in self._watchers:
             self._watchers.append(watcher)
-            self._runtime.watch(watcher, lambda _: self._watchers.remove(watcher))
+            self.runtime.watch(watcher, lambda _: self._watchers.remove(watcher))
 
     def were_parted(self, own: int, node: str, number: int) -> bool:
         """Return whether two actors were there already when their nodes last lost each other.
@@ -275,7 +276,7 @@ class Node:
         if len(self._shaking) >= self.limits.handshakes_max:
             next(iter(self._shaking)).abort("too many handshakes are under way")
         endpoint = Endpoint(
-            self._runtime,
+            self.runtime,
             self,
             self._handshake(is_dialler),
             self.limits.handshake_s,
@@ -289,7 +290,7 @@ class Node:
 
     def _handshake(self, is_dialler: bool) -> Handshake:
         return Handshake(
-            self._runtime.node,
+            self.runtime.node,
             self._security.secret,
             secrets.token_bytes(NONCE_BYTES),
             is_dialler,
@@ -303,7 +304,7 @@ class Node:
         old = self._peers.get(name)
         if old is not None:
             if old.node == node and theirs is not None and theirs.lost >= old.mine.incarnation:
-                self._runtime.run_callback(old.cut, "the other side has lost the link")
+                self.runtime.run_callback(old.cut, "the other side has lost the link")
             else:
                 verdict = Verdict.DUPLICATE
                 if old.node != node:
@@ -327,7 +328,7 @@ class Node:
         name = node.rpartition("/")[0]
         if name in self._peers:
             return None
-        peer = Peer(self._runtime, node, mine, theirs, self.limits, self, endpoint.wire)
+        peer = Peer(self.runtime, node, mine, theirs, self.limits, self, endpoint.wire)
         self._peers[name] = self._endpoints[endpoint] = peer
         self._note_dial(endpoint)
         log.info("node is up name=%s incarnation=%d", node, theirs.incarnation)
@@ -340,7 +341,7 @@ class Node:
         if self._peers.get(peer.name) is peer:
             del self._peers[peer.name]
         self._lost.pop(peer.name, None)
-        self._lost[peer.name] = _Lost(peer.node, self._runtime.last_number, peer.theirs.incarnation)
+        self._lost[peer.name] = _Lost(peer.node, self.runtime.last_number, peer.theirs.incarnation)
         if len(self._lost) > _LOST_MAX:
             del self._lost[next(iter(self._lost))]
         log.info("node is down name=%s reason=%s", peer.node, reason)
@@ -362,7 +363,7 @@ class Node:
 
     def _tell(self, mail: NodeUp | NodeDown) -> None:
         for watcher in self._watchers:
-            self._runtime.send(watcher, mail, self.server)
+            self.runtime.send(watcher, mail, self.server)
 
     # Dialling.
 
@@ -399,4 +400,4 @@ class Node:
             limits.redial_max_s, limits.redial_s * 2 ** min(dial.failures, _DOUBLINGS_MAX)
         )
         dial.failures += 1
-        dial.timer = self._runtime.clock.call_later(pause_s, self._dial, dial)
+        dial.timer = self.runtime.clock.call_later(pause_s, self._dial, dial)
