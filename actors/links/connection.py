@@ -38,6 +38,7 @@ from leveret.actors.links.sendable import WireError
 from leveret.actors.links.streams import Barrier, InStream, LargeMail, Mail, OutStream, Signal
 
 SWEPT_STREAMS: Final = 1_000  # that a tick looks at
+WAITING_MAIL_BYTES: Final = 200  # of memory, about, besides its own bytes
 _RUN, _FIRST, _MORE = int(Kind.RUN), int(Kind.FIRST), int(Kind.MORE)
 _EMPTY: Final = b"\xc4\x00"  # msgpack: no bytes
 
@@ -187,7 +188,7 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """What has not been taken."""
+        """What has not been taken; a mail that waits counts for its bytes and ``WAITING_MAIL_BYTES``."""
         return self._written_bytes + self._waiting_bytes + self._run_bytes
 
     def _write(self, data: Buffer) -> None:
@@ -221,7 +222,7 @@ class Connection:
             raise WireError(f"message of {size} bytes, limit {self._limits.mail_bytes_max}")
         if stream is self._run_stream:
             self._close_run()
-        self._waiting_bytes += size
+        self._waiting_bytes += size + WAITING_MAIL_BYTES
         stream.queue.append(Mail(packed, bodies, size))
         self._make_ready(stream)
 
@@ -266,7 +267,7 @@ class Connection:
             stream.pop()
             run.append(item.packed)
             size += item.size
-        self._waiting_bytes -= size
+        self._waiting_bytes -= size + len(run) * WAITING_MAIL_BYTES
         self._write_run(stream, run, size)
 
     def _begin_large(self, stream: OutStream, mail: Mail) -> None:
@@ -276,6 +277,7 @@ class Connection:
             return
         stream.pop()
         self._large_count += 1
+        self._waiting_bytes -= WAITING_MAIL_BYTES
         stream.credit.spend(1, mail.size)
         self.sent_messages += 1
         stream.begin_large(mail)

@@ -215,6 +215,24 @@ def test_large_mails_of_many_streams_take_turns_sixteen_at_a_time() -> None:
         assert [len(each) for each in other.of(b"%d" % number)] == [100_000, 100_000, 6]
 
 
+def test_what_waits_is_counted_until_it_is_taken() -> None:
+    one, other = pair(LinkLimits(credit_messages=10))
+    other.may_grant = False
+    stream = one.connection.open(b"s", None)
+    for number in range(100):
+        one.connection.send(stream, b"x" * 30_000 * (number % 3))
+    settle(one, other)
+    left = 100 - len(other.seen)
+    assert one.connection.unsent_bytes > left * 20_000
+    other.may_grant = True
+    for _ in range(20):
+        other.connection.tick(other.may)
+        settle(one, other)
+
+    assert len(other.seen) == 100
+    assert one.connection.unsent_bytes == 0
+
+
 def test_chunks_are_no_longer_than_said() -> None:
     one, _ = pair(LinkLimits(chunk_bytes=50_000))
     one.connection.send(one.connection.open(b"s", None), [b"%d" % 1 * 60_000, bytes(300_000)])
