@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leveret.actors.processes.command import CommandSpec
     from leveret.actors.links.sendable import message
+    from leveret.actors.processes.command import CommandSpec
     from leveret.actors.service import ready
     from leveret.supervisors.backoff import Backoff
     from leveret.supervisors.metrics import Metrics

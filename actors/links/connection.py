@@ -35,7 +35,15 @@ from leveret.actors.links.codec import Buffer, Codec
 from leveret.actors.links.frames import GRANTED, HEADER, LARGE, RUN_BYTES, FrameReader, Kind, frame
 from leveret.actors.links.limits import LARGE_MAILS_MAX, STREAMS_MAX, LinkLimits
 from leveret.actors.links.sendable import WireError
-from leveret.actors.links.streams import Barrier, InStream, LargeMail, Mail, OutStream, Signal
+from leveret.actors.links.streams import (
+    Barrier,
+    InStream,
+    LargeMail,
+    Mail,
+    Notice,
+    OutStream,
+    Signal,
+)
 
 SWEPT_STREAMS: Final = 1_000  # that a tick looks at
 WAITING_MAIL_BYTES: Final = 200  # of memory, about, besides its own bytes
@@ -166,6 +174,13 @@ class Connection:
             stream.queue.append(barrier)
             self._waive(stream)
 
+    def when_written(self, stream: OutStream, call: Callable[[], None]) -> bool:
+        """Call back when all that waits in a stream has been written; return False, at once, if nothing does."""
+        if not (stream.queue or stream.parts):
+            return False
+        stream.queue.append(Notice(call))
+        return True
+
     def take(self, size_max: int) -> list[Buffer]:
         """Return bytes to be written, about ``size_max`` of them; none: nothing waits that may go.
 
@@ -256,6 +271,9 @@ class Connection:
             item.left -= 1
             if not item.left:
                 self._write_signal(0, item.packed)
+        elif type(item) is Notice:
+            stream.pop()
+            item.call()
 
     def _write_waiting_run(self, stream: OutStream) -> None:
         run: list[bytes] = []

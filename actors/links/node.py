@@ -249,6 +249,33 @@ class Node:
         found: Ref | None = await self.runtime.call(self.server_of(node), WhereIs(name), timeout_s)
         return found
 
+    def when_written(self, sender: Ref, to: Ref, message: Any) -> None:
+        """Send an actor a message when all that it has sent to another has left this node, or is lost.
+
+        Mail that the receiver's credit does not cover waits in this node, and so does mail for a slow link. An actor
+        that sends much sends a part, then asks for such a message to go on with.
+
+        Args:
+            sender: an actor of this node.
+            to: an actor of any node; nothing waits for one of this node, or one that is dead.
+            message: comes back to ``sender``, from itself, behind its other work.
+        """
+        call = partial(self.runtime.again, sender, message)
+        if not self._waits(sender, to, call):
+            call()
+
+    async def written(self, to: Ref) -> None:
+        """Wait until all that tasks have sent to an actor has left this node, or is lost."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self._waits(None, to, partial(Answer(future).give, None)):
+            await future
+
+    def _waits(self, sender: Ref | None, to: Ref, call: Callable[[], None]) -> bool:
+        peer = self._peers.get(to.node.rpartition("/")[0])
+        if peer is None or peer.node != to.node or not to.is_alive:
+            return False
+        return peer.when_written(sender, to.num, call)
+
     def watch_nodes(self, watcher: Ref) -> None:
         """Send an actor of this node a ``NodeUp`` or ``NodeDown`` at each change from now on, until it ends."""
         if watcher not in self._watchers:

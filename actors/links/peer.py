@@ -175,6 +175,8 @@ class Peer:
         self._streams: dict[Ref | None, dict[int, OutStream]] = {}  # by sender and receiver
         self._calls: WeakValueDictionary[int, asyncio.Future[Any]] = WeakValueDictionary()
         self._call_numbers = count(1)
+        self._notices: dict[int, Callable[[], None]] = {}
+        self._notice_keys = count()
         self._is_woken = self._is_granting = self._is_lost = False
         self._timer = runtime.clock.call_later(limits.heartbeat_s, self._tick)
 
@@ -246,6 +248,9 @@ class Peer:
         self._told.clear()
         self._watched.clear()
         self._streams.clear()
+        notices, self._notices = self._notices, {}
+        for call in notices.values():
+            call()
         for ref in list(self._refs.values()):
             self._runtime.turns.end_remote(ref, NOCONNECTION, LOST_CELL)
         self._hub.down(self, reason)
@@ -325,6 +330,26 @@ class Peer:
         """Return the streams of a sender, and those of mail without one."""
         streams = [*self._streams.get(sender, {}).values()]
         return streams if sender is None else [*streams, *self._streams.get(None, {}).values()]
+
+    def when_written(self, sender: Ref | None, number: int, call: Callable[[], None]) -> bool:
+        """Call back when all that waits of a sender's mail has been written, or the link breaks.
+
+        Returns:
+            Whether something waits.
+        """
+        stream = self._streams.get(sender, {}).get(number)
+        if stream is None or self._is_lost:
+            return False
+        key = next(self._notice_keys)
+
+        def written() -> None:
+            del self._notices[key]
+            call()
+
+        waits = self.connection.when_written(stream, written)
+        if waits:
+            self._notices[key] = call
+        return waits
 
     # Inwards.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from leveret.actors.credit import CreditSender
@@ -34,7 +35,13 @@ class Barrier:
         self.left = left
 
 
-Item: TypeAlias = Mail | Signal | Barrier
+class Notice(NamedTuple):
+    """Calls back when all before it has been written."""
+
+    call: Callable[[], None]
+
+
+Item: TypeAlias = Mail | Signal | Barrier | Notice
 
 
 class OutStream:

@@ -29,6 +29,9 @@ class Echo(GenServer):
     def handle_call(self, request: Any, frm: From | None) -> Any:
         return request
 
+    def handle_cast(self, message: Any) -> None:
+        """Take it."""
+
 
 @pytest.fixture
 async def made() -> AsyncIterator[Made]:
@@ -48,6 +51,20 @@ async def made() -> AsyncIterator[Made]:
         await node.runtime.shutdown(5)
         assert node.runtime.actor_count == 0
     await asyncio.sleep(0)
+
+
+async def test_tasks_wait_until_their_mail_has_left(made: Made) -> None:
+    a, b = await made("a"), await made("b", limits=LinkLimits())
+    a.dial(await b.listen("127.0.0.1:0"))
+    await a.connected("b", 20)
+    echo = await a.whereis("echo", "b", 20)
+    assert echo is not None
+    peer = a._peers["b"]
+    for _ in range(20):
+        a.runtime.send(echo, b"." * 1_000_000)
+    assert peer.connection.unsent_bytes > 15_000_000
+    await asyncio.wait_for(a.written(echo), 20)
+    assert peer.connection.unsent_bytes < 1_000_000
 
 
 async def _echo(node: Node, to: str) -> None:

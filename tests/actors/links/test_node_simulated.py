@@ -498,3 +498,32 @@ def test_both_nodes_agree_which_actors_a_broken_link_has_parted(nodes: LinkedNod
             is_old = a is a1 and b is b1
             assert nodes.nodes["a"].were_parted(a.num, b.node, b.num) is is_old
             assert nodes.nodes["b"].were_parted(b.num, a.node, a.num) is is_old
+
+
+def test_a_sender_is_told_when_what_it_has_sent_is_gone(seed: int) -> None:
+    nodes = LinkedNodes(seed, limits=LinkLimits(credit_messages=10))
+    a, actor_a = nodes.spawn("a")
+    b, actor_b = nodes.spawn("b")
+    node, to = nodes.nodes["a"], nodes.ref("a", b)
+    node.when_written(a, to, "nothing waits")
+    node.when_written(a, a, "of this node")
+    nodes.run(0.0)
+    assert actor_a.seen == ["nothing waits", "of this node"]
+    nodes.runtimes["b"].suspend(b)
+    for _ in range(50):
+        nodes.runtimes["a"].send(to, b"." * 40_000, a)
+    node.when_written(a, to, "all has gone")
+    nodes.run(3.0)
+    assert "all has gone" not in actor_a.seen
+    nodes.runtimes["b"].resume(b)
+    nodes.run(3.0)
+    assert actor_a.seen[2:] == ["all has gone"]
+    assert len(actor_b.seen) == 50
+
+    nodes.runtimes["b"].suspend(b)
+    for _ in range(50):
+        nodes.runtimes["a"].send(to, b"." * 40_000, a)
+    node.when_written(a, to, "is lost")
+    nodes.network.reset("a", "b")
+    nodes.run(3.0)
+    assert actor_a.seen[3:] == ["is lost"]
