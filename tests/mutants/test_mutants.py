@@ -13,6 +13,7 @@ from mutants import (
     end_mutants,
     fan_out_mutants,
     gm_mutants,
+    link_mutants,
     plugin_mutants,
     routing_mutants,
     snapshot_mutants,
@@ -144,6 +145,18 @@ PARTS = {
         gm_mutants.MUTANTS,
         suite("gm", "view", "records", "member", "schedules"),
         Mutant("ring/member.py", "_OF_JOINS: Final", "_OF_JOINS: Final"),
+    ),
+    "links": Faults(
+        "actors",
+        link_mutants.MUTANTS,
+        suite(
+            "actors",
+            "links/handshake",
+            "links/connection",
+            "links/node_simulated",
+            "links/schedules",
+        ),
+        Mutant("links/peer.py", "_BUDGET_BYTES: Final", "_BUDGET_BYTES: Final"),
     ),
     "fan-out": Faults(
         "broker",

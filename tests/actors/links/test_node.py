@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,31 @@ async def test_a_stranger_is_closed_after_a_while_and_holds_nobody_up(made: Made
     await _echo(a, "b")
     for stranger in strangers:
         stranger.close()
+
+
+async def test_a_stranger_costs_little_memory(made: Made) -> None:
+    b = await made("b", limits=LinkLimits(handshakes_max=200))
+    host, _, port = (await b.listen("127.0.0.1:0")).rpartition(":")
+    strangers: list[socket.socket] = []
+
+    async def come(count: int) -> None:
+        for _ in range(count):
+            strangers.append(socket.create_connection((host, int(port))))
+            strangers[-1].send(b"LVRTLNK\x01\xff" + b"x" * 200)
+        await eventually(
+            lambda: sum(len(each.handshake._came) == 209 for each in b._shaking) == len(strangers)
+        )
+
+    await come(10)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    await come(100)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    for stranger in strangers:
+        stranger.close()
+
+    assert (after - before) / 100 < 64 * 1024
 
 
 async def test_what_cannot_be_dialled_is_tried_again(made: Made) -> None:
