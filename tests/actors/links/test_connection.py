@@ -280,6 +280,7 @@ def test_a_signal_goes_behind_what_waits_in_its_streams_and_needs_no_credit() ->
     assert [len(message) for message in other.of(b"t")] == [30_000 + at for at in range(30)]
     assert 10 <= len(other.of(b"u")) < 30
     assert other.seen[0] == ("signal", b"at once")
+    assert [each[0] for each in other.seen].count("signal") == 3
     places = {each[1]: at for at, each in enumerate(other.seen) if each[0] == "signal"}
     last = {
         name: max(at for at, each in enumerate(other.seen) if each[0] == name)
