@@ -202,9 +202,9 @@ class Node:
         self._is_closed = True
         for address in list(self._dials):
             self.hang_up(address)
-        await self._network.close()
         for endpoint in [*self._shaking, *self._endpoints]:
             endpoint.abort("this node is closed")
+        await self._network.close()
         self.runtime.exit(self.server, "kill")
 
     # Actors.

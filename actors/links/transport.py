@@ -91,6 +91,7 @@ class Sockets:
         for task in list(self._dialling):
             task.cancel()
         await asyncio.gather(*self._dialling, return_exceptions=True)
+        await asyncio.sleep(0)  # the loop closes sockets that were aborted in its next round
 
 
 class _Wire:

@@ -155,6 +155,7 @@ PARTS = {
             "links/connection",
             "links/node_simulated",
             "links/schedules",
+            "links/node",
         ),
         Mutant("links/peer.py", "_BUDGET_BYTES: Final", "_BUDGET_BYTES: Final"),
     ),

@@ -215,6 +215,29 @@ def test_large_mails_of_many_streams_take_turns_sixteen_at_a_time() -> None:
         assert [len(each) for each in other.of(b"%d" % number)] == [100_000, 100_000, 6]
 
 
+def test_mail_of_the_same_stream_stays_behind_the_rest_of_a_large_one() -> None:
+    one, other = pair()
+    stream = one.connection.open(b"s", None)
+    one.connection.send(stream, bytes(600_000))
+    other.connection.receive(b"".join(one.connection.take(1)))
+    one.connection.send(stream, "behind")
+    settle(one, other)
+
+    assert [len(each) for each in other.of(b"s")] == [600_000, 6]
+
+
+def test_a_large_mail_has_its_turn_beside_a_flood_of_small_ones() -> None:
+    one, other = pair()
+    large, small = (one.connection.open(name, None) for name in (b"l", b"s"))
+    one.connection.send(large, bytes(1_000_000))
+    for _ in range(10):
+        for _ in range(100):
+            one.connection.send(small, bytes(1_000))
+        other.connection.receive(b"".join(one.connection.take(1)))
+
+    assert [len(each) for each in other.of(b"l")] == [1_000_000]
+
+
 def test_what_waits_is_counted_until_it_is_taken() -> None:
     one, other = pair(LinkLimits(credit_messages=10))
     other.may_grant = False

@@ -468,21 +468,33 @@ def test_nothing_is_kept_for_pairs_that_have_rested(nodes: LinkedNodes) -> None:
 def test_two_nodes_that_dial_each_other_have_one_link(seed: int) -> None:
     for number in range(30):
         nodes = LinkedNodes(seed + number)
-        a, actor_a = nodes.spawn("a")
-        nodes.nodes["a"].watch_nodes(a)
+        watchers = {name: nodes.spawn(name) for name in "ab"}
+        for name, (ref, _) in watchers.items():
+            nodes.nodes[name].watch_nodes(ref)
         nodes.nodes["a"].dial("b")
+        nodes.run(6.0)
         for _ in range(3):
             nodes.network.reset("a", "b")
-            nodes.run(0.05 + nodes.random.random())
-        nodes.run(20.0)
+            nodes.run(6.0)
 
-        kinds = [type(mail) for mail in actor_a.seen]
-        assert kinds[-1] is NodeUp
-        assert kinds == [NodeDown, NodeUp] * (len(kinds) // 2)
+        for _, noting in watchers.values():
+            kinds = [type(mail) for mail in noting.seen]
+            assert kinds == [NodeDown, NodeUp] * 3, "a link that is made is kept"
         b, actor_b = nodes.spawn("b")
-        nodes.runtimes["a"].send(nodes.ref("a", b), "works", a)
+        nodes.runtimes["a"].send(nodes.ref("a", b), "works")
         nodes.run()
         assert actor_b.seen == ["works"]
+
+
+def test_an_unlink_is_known_to_both_nodes_when_their_link_breaks(nodes: LinkedNodes) -> None:
+    a, actor_a = nodes.spawn("a")
+    b, _ = nodes.spawn("b")
+    _do(nodes, "a", a, lambda self: self.link(nodes.ref("a", b)))
+    _do(nodes, "b", b, lambda self: self.unlink(nodes.ref("b", a)))
+    nodes.network.reset("a", "b")
+    nodes.run(5.0)
+
+    assert actor_a.seen == []
 
 
 def test_both_nodes_agree_which_actors_a_broken_link_has_parted(nodes: LinkedNodes) -> None:
