@@ -12,15 +12,16 @@ The contract, for members on one node and for those on several:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.links import MonitorRef, unwatch, watch
-from leveret.actors.runtime.signals import NOPROC
+from leveret.actors.runtime.ref import Ref
 from leveret.gm.records.group import MemberId
 from leveret.gm.ring.frames import Frame
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
 
 
@@ -67,41 +68,50 @@ class _PeerMonitor(MonitorRef):
         return PeerDown(self._peer, reason)
 
 
-class LocalLinks:
-    """Links between the members of one runtime: mail. Frames travel as they are."""
+class ActorLinks:
+    """Links between members by mail of their actors.
 
-    def __init__(self, runtime: Runtime) -> None:
+    Args:
+        runtime: of this node's members.
+        find: returns the actor of the second member, as the first may reach it; a dead address if it may not.
+    """
+
+    def __init__(self, runtime: Runtime, find: Callable[[MemberId, MemberId], Ref]) -> None:
         self._runtime = runtime
-        self._actors: dict[MemberId, Ref] = {}
-        self._monitors: dict[tuple[MemberId, MemberId], _PeerMonitor] = {}
+        self._find = find
+        self._monitors: dict[MemberId, dict[MemberId, _PeerMonitor]] = {}
 
     def open(self, actor: Ref) -> MemberId:
         member = MemberId(actor.node, actor.num)
-        self._actors[member] = actor
+        self._monitors[member] = {}
         self._runtime.watch(actor, lambda _: self._close(member))
         return member
 
+    def _close(self, member: MemberId) -> None:
+        del self._monitors[member]
+
     def send(self, sender: MemberId, to: MemberId, frame: Frame) -> None:
-        actor = self._actors.get(to)
-        if actor is not None:
-            self._runtime.send(actor, FromPeer(sender, frame), self._actors.get(sender))
+        own = self._runtime.by_number(sender.number)
+        self._runtime.send(self._find(sender, to), FromPeer(sender, frame), own)
 
     def monitor(self, watcher: MemberId, peer: MemberId) -> None:
-        target = self._actors.get(peer)
-        if target is None:
-            self._runtime.send(self._actors[watcher], PeerDown(peer, NOPROC))
-            return
         self.demonitor(watcher, peer)
-        monitor = _PeerMonitor(self._actors[watcher], target, peer)
-        self._monitors[watcher, peer] = monitor
-        watch(monitor)
+        own = self._runtime.by_number(watcher.number)
+        if own is not None:
+            monitor = _PeerMonitor(own, self._find(watcher, peer), peer)
+            self._monitors[watcher][peer] = monitor
+            watch(monitor)
 
     def demonitor(self, watcher: MemberId, peer: MemberId) -> None:
-        monitor = self._monitors.pop((watcher, peer), None)
+        monitor = self._monitors.get(watcher, {}).pop(peer, None)
         if monitor is not None:
             unwatch(monitor)
 
-    def _close(self, member: MemberId) -> None:
-        del self._actors[member]
-        for pair in [pair for pair in self._monitors if member in pair]:
-            del self._monitors[pair]
+
+def local_links(runtime: Runtime) -> ActorLinks:
+    """Return links between the members of one runtime. Frames travel as they are."""
+
+    def find(_: MemberId, member: MemberId) -> Ref:
+        return runtime.by_number(member.number) or Ref(member.node, member.number, DEAD_CELL)
+
+    return ActorLinks(runtime, find)

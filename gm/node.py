@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.gm.links import Links, LocalLinks
+from leveret.gm.links import Links, local_links
 from leveret.gm.records.memory_store import MemoryGroupStore
 from leveret.gm.ring.limits import Limits
 
@@ -32,5 +32,5 @@ class RingNode:
     ) -> None:
         self.runtime = runtime
         self.store: GroupStore = store or MemoryGroupStore()
-        self.links: Links = links or LocalLinks(runtime)
+        self.links: Links = links or local_links(runtime)
         self.limits = limits or Limits()

@@ -145,7 +145,7 @@ class _Reader:
             return CatchUp(stamp, self._entries(entries), _flag(is_first), _flag(is_last))
         if kind == _ASK:
             (waiting,) = rest
-            return Ask(stamp, None if waiting is None else _member(waiting))
+            return Ask(stamp, None if waiting is None else member_of(waiting))
         if kind not in _PLAIN or rest:
             raise ValueError(f"kind {kind!r:.80} with {len(rest)} further values is not known")
         return _PLAIN[kind](stamp)
@@ -160,7 +160,7 @@ class _Reader:
         if type(sizes) is not list:
             raise TypeError(f"{sizes!r:.80} is no list of sizes")
         bodies = [self._body(size) for size in sizes]
-        return Entry(_member(publisher), _number(first, 0), bodies, _number(acked, -1))
+        return Entry(member_of(publisher), _number(first, 0), bodies, _number(acked, -1))
 
     def _body(self, size: Any) -> Body:
         if size is None:
@@ -186,7 +186,8 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _member(value: Any) -> MemberId:
+def member_of(value: Any) -> MemberId:
+    """Return the member of ``[node, number]``; TypeError or ValueError: it is none."""
     if type(value) is not list or len(value) != 2:
         raise TypeError(f"{value!r:.80} is no member [node, number]")
     node, number = value

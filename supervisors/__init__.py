@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leveret.actors.links.sendable import message
     from leveret.actors.processes.command import CommandSpec
-    from leveret.actors.processes.sendable import message
     from leveret.actors.service import ready
     from leveret.supervisors.backoff import Backoff
     from leveret.supervisors.metrics import Metrics
@@ -44,7 +44,7 @@ __all__ = [
 
 _NAMES = {
     "leveret.actors.processes.command": ("CommandSpec",),
-    "leveret.actors.processes.sendable": ("message",),
+    "leveret.actors.links.sendable": ("message",),
     "leveret.actors.service": ("ready",),
     "leveret.supervisors.backoff": ("Backoff",),
     "leveret.supervisors.tree": ("Tree",),

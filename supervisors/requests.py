@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.processes.sendable import message
+from leveret.actors.links.sendable import message
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakValueDictionary
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.processes.sendable import WireError
-from leveret.actors.processes.wire import Codec, Frames
+from leveret.actors.links.sendable import WireError
+from leveret.actors.processes.wire import FrameCodec, Frames
 from leveret.actors.runtime import links
 from leveret.actors.runtime.calls import Answer, From
 from leveret.actors.runtime.cell import DEAD_CELL, SUSPENDED
@@ -96,7 +96,7 @@ class NodeLink(asyncio.Protocol):
         self._owner = owner
         self._control = control
         self._lost: Callable[[], None] | None = lost
-        self._codec = Codec(self)
+        self._codec = FrameCodec(self)
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] = []

@@ -9,7 +9,7 @@ import sys
 from types import FunctionType, ModuleType
 from typing import Any
 
-from leveret.actors.processes.sendable import HOSTED_MAIN, MAIN
+from leveret.actors.links.sendable import HOSTED_MAIN, MAIN
 from leveret.core.errors import ActorError
 
 Target = list[str]  # module, file (for the program itself) or "", name in the module

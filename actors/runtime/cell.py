@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.actors.runtime.signals import NOCONNECTION, NOPROC
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -32,6 +34,7 @@ BUSY: Final = 8  # a coroutine handler is under way
 DOOMED: Final = 16  # an exit signal waits in ``doom``
 DEAD: Final = 32
 YIELDED: Final = 64  # it has asked to go on in a later turn
+REMOTE: Final = 128  # of another node (``remote``): never queued, because its state is never 0
 
 PLAIN: Final = 0
 PRIORITY: Final = 1  # the class has ``prioritise``
@@ -112,3 +115,7 @@ class Cell:
 
 DEAD_CELL: Final = Cell()
 DEAD_CELL.state = DEAD
+DEAD_CELL.doom = NOPROC
+LOST_CELL: Final = Cell()  # of remote actors that cannot be reached any more
+LOST_CELL.state = DEAD
+LOST_CELL.doom = NOCONNECTION

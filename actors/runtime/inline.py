@@ -25,6 +25,7 @@ from leveret.actors.runtime.cell import (
     DEAD,
     DOOMED,
     IDLE,
+    REMOTE,
     SUSPENDED,
     UNACKED,
     Cell,
@@ -115,7 +116,8 @@ def _make_ready(turns: Turns, to: Ref, cell: Cell, may_overtake: bool = False) -
     if cell.state & ACTIVE:
         raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
     if cell.kind & COROUTINES:
-        raise ActorError(f"{to!r} has coroutine handlers and cannot be called inline")
+        what = "is on another node" if cell.state & REMOTE else "has coroutine handlers"
+        raise ActorError(f"{to!r} {what} and cannot be called inline")
     if cell.state & DEAD or cell.kind & UNACKED:
         raise CallExit(to, NOPROC)
     suspended = cell.state & SUSPENDED

@@ -6,16 +6,17 @@ sides' cells know of either, so that the actor that dies first leaves nothing be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from leveret.actors.runtime.cell import DEAD, Cell
-from leveret.actors.runtime.signals import NOPROC, Down
+from leveret.actors.runtime.cell import DEAD, REMOTE, Cell
+from leveret.actors.runtime.signals import Down
 from leveret.core import small_set
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.remote import RemoteInbox
 
 
 class MonitorRef:
@@ -73,24 +74,34 @@ class Watch(MonitorRef):
         self._callback = None
 
 
-def link(one: Cell, other: Cell) -> None:
+def remote_inbox(cell: Cell) -> RemoteInbox:
+    """Return the way to the actor of a cell that is ``REMOTE``."""
+    return cast("RemoteInbox", cell.inbox)
+
+
+def link(one: Cell, other: Ref) -> None:
     """Link two live actors; a second link changes nothing."""
-    one.links = small_set.add(one.links, other.ref)
-    other.links = small_set.add(other.links, one.ref)
+    one.links = small_set.add(one.links, other)
+    other.cell.links = small_set.add(other.cell.links, one.ref)
 
 
 def unlink(one: Ref, other: Ref) -> None:
     """Undo the link, if there is one."""
+    for remote, local in ((one.cell, other), (other.cell, one)):
+        if remote.state & REMOTE and small_set.contains(remote.links, local):
+            remote_inbox(remote).unlink(local)
     one.cell.links = small_set.discard(one.cell.links, other)
     other.cell.links = small_set.discard(other.cell.links, one)
 
 
 def watch(monitor: MonitorRef) -> None:
-    """Put a monitor in force; a dead target is told of now."""
+    """Put a monitor in force; a dead target is told of now, as ``noproc`` or ``noconnection``."""
     target = monitor.target.cell
-    if target.state & DEAD:
-        monitor.tell(NOPROC)
-        return
+    if target.state & (DEAD | REMOTE):
+        if target.state & DEAD:
+            monitor.tell(target.doom)
+            return
+        remote_inbox(target).watch()
     target.watchers = small_set.add(target.watchers, monitor)
     if monitor.watcher is not None:
         cell = monitor.watcher.cell

@@ -16,14 +16,22 @@ foreign loop beside other things and leaves nothing behind in it.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime import links
 from leveret.actors.runtime.actor_table import ActorTable
 from leveret.actors.runtime.calls import Answer, From, Reply, Request
-from leveret.actors.runtime.cell import ACTIVE, COROUTINES, DEAD, DOOMED, PRIORITY, UNACKED, Cell
+from leveret.actors.runtime.cell import (
+    ACTIVE,
+    COROUTINES,
+    DEAD,
+    DOOMED,
+    PRIORITY,
+    REMOTE,
+    UNACKED,
+    Cell,
+)
 from leveret.actors.runtime.inline import InlineCalls
 from leveret.actors.runtime.links import MonitorRef, Watch
 from leveret.actors.runtime.ref import Ref
@@ -31,11 +39,11 @@ from leveret.actors.runtime.signals import (
     IGNORE,
     KILL,
     LATER,
-    NOPROC,
     NORMAL,
     SHUTDOWN,
     TIMEOUT,
     CallExit,
+    Exit,
     Ignored,
     Started,
     StartError,
@@ -72,6 +80,7 @@ class Runtime:
         loop: where everything runs.
         node: name and creation number; part of every address.
         started_count: actors ever started.
+        last_number: of the actor started last; numbers are never given twice.
         tasks: coroutines that run for the actors.
         turns: mail, turns, exit signals and ends of the actors.
     """
@@ -90,7 +99,7 @@ class Runtime:
         self.clock: Clock = clock
         self.node = f"{name}/{secrets.randbits(32)}"
         self.started_count = 0
-        self._numbers = itertools.count(1)
+        self.last_number = 0
         self._is_closed = False
         self._table = table = ActorTable()
         self.tasks = Tasks(loop)
@@ -116,6 +125,7 @@ class Runtime:
         self.register = table.register
         self.unregister = table.unregister
         self.whereis = table.whereis
+        self.by_number = table.by_number
         self.cells = table.cells
         self.sweep = table.sweep
 
@@ -171,10 +181,12 @@ class Runtime:
         if parent is not None:
             if not parent.is_alive:
                 raise ActorError(f"parent {parent} is dead")
+            if parent.cell.state & REMOTE:
+                raise ActorError(f"parent {parent} is on another node: start the actor there")
             cell.parent = parent
-            links.link(cell, parent.cell)
+            links.link(cell, parent)
         ref = cell.ref
-        self._table.live[cell] = None
+        self._table.live[ref.num] = cell
         self.started_count += 1
         cell.starting = then
         cell.state = ACTIVE
@@ -189,7 +201,8 @@ class Runtime:
 
     def _new_cell(self, actor_class: Any, label: str | Callable[[], str]) -> Cell:
         cell = Cell()
-        cell.ref = Ref(self.node, next(self._numbers), cell)
+        self.last_number += 1
+        cell.ref = Ref(self.node, self.last_number, cell)
         cell.turns = self.turns
         cell.label = label
         cell.kind = UNACKED
@@ -248,7 +261,9 @@ class Runtime:
         is ignored by actors that do not trap.
         """
         cell = to.cell
-        if cell.state & DEAD:
+        if cell.state & (DEAD | REMOTE):
+            if cell.state & REMOTE:
+                self.turns.put(cell, (Exit(sender, reason), sender))
             return
         if isinstance(reason, str) and reason == KILL:
             self.turns.doom(cell, UNTRAPPABLE)
@@ -256,15 +271,21 @@ class Runtime:
             self.turns.signal(cell, reason, sender, may_ignore=sender is not to)
 
     def link(self, one: Ref, other: Ref) -> None:
-        """Link two actors; if one is dead the other gets its exit signal ``noproc``."""
-        if not one.is_alive:
+        """Link two actors; if one is dead the other gets its exit signal ``noproc``, or ``noconnection``."""
+        if not one.is_alive or one.cell.state & REMOTE:
             one, other = other, one
         if not one.is_alive or one is other:
             return
+        if one.cell.state & REMOTE:
+            raise ActorError(
+                f"{one!r} and {other!r}: one of two linked actors must be of this node"
+            )
         if other.is_alive:
-            links.link(one.cell, other.cell)
+            if other.cell.state & REMOTE:
+                links.remote_inbox(other.cell).link(one)
+            links.link(one.cell, other)
         elif not small_set.contains(one.cell.links, other):  # else its exit is on its way
-            self.turns.signal(one.cell, NOPROC, other, may_ignore=True)
+            self.turns.signal(one.cell, other.cell.doom, other, may_ignore=True)
 
     def monitor(self, watcher: Ref, target: Ref) -> MonitorRef:
         """Let ``watcher`` get one ``Down`` when ``target`` ends."""

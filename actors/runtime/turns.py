@@ -33,6 +33,7 @@ from leveret.actors.runtime.cell import (
     IDLE,
     PRIORITY,
     QUEUED,
+    REMOTE,
     SUSPENDED,
     YIELDED,
     Cell,
@@ -52,7 +53,7 @@ from leveret.actors.runtime.signals import (
     StartResult,
     StopActor,
 )
-from leveret.core.errors import DependencyError
+from leveret.core.errors import ActorError, DependencyError
 from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
@@ -215,6 +216,8 @@ class Turns:
 
     def suspend(self, ref: Ref) -> None:
         """Let an actor's mail wait until ``resume``; exit signals still act."""
+        if ref.cell.state & REMOTE:
+            raise ActorError(f"{ref!r} is on another node: suspend it there")
         if ref.is_alive:
             ref.cell.state |= SUSPENDED
 
@@ -439,6 +442,19 @@ class Turns:
             self.tell_starter(parent, then, StartFailed(reason))
         if not table.live and table.on_empty is not None:
             table.on_empty()
+
+    def end_remote(self, ref: Ref, reason: object, dead: Cell) -> None:
+        """Tell the links and monitors here that an actor of another node has ended, or cannot be reached.
+
+        Args:
+            ref: its address.
+            reason: of its end.
+            dead: the address's cell from now on: ``DEAD_CELL`` or ``LOST_CELL``.
+        """
+        cell, ref.cell = ref.cell, dead
+        if not cell.state & DEAD:
+            cell.state, cell.ref = DEAD, ref
+            self._end_signals.send(cell, reason, None)
 
     def _terminate(self, cell: Cell, reason: object) -> object:
         """Run ``terminate`` and return the final reason."""

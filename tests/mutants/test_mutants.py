@@ -14,6 +14,7 @@ from mutants import (
     etcd_mutants,
     fan_out_mutants,
     gm_mutants,
+    link_mutants,
     plugin_mutants,
     producer_mutants,
     routing_mutants,
@@ -153,6 +154,19 @@ PARTS = {
         etcd_mutants.MUTANTS,
         suite("gm", "records", "member", "stores", "actor") + suite("cluster", "gateway", "client"),
         Mutant("cluster/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
+    ),
+    "links": Faults(
+        "actors",
+        link_mutants.MUTANTS,
+        suite(
+            "actors",
+            "links/handshake",
+            "links/connection",
+            "links/node_simulated",
+            "links/schedules",
+            "links/node",
+        ),
+        Mutant("links/peer.py", "_BUDGET_BYTES: Final", "_BUDGET_BYTES: Final"),
     ),
     "fan-out": Faults(
         "broker",

@@ -14,7 +14,7 @@ from typing import Any
 
 from leveret.actors.actor import IGNORE, OtpActor
 from leveret.actors.gen_server import NOREPLY, GenServer
-from leveret.actors.processes.sendable import message
+from leveret.actors.links.sendable import message
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.service import Service, ServiceSpec, plain, ready
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leveret.actors.processes.sendable import WireError
+from leveret.actors.links.sendable import WireError
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import StartFailed
 from leveret.supervisors import ChildSpec, SpecError, SupervisorSpec

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import OtpActor
+from leveret.actors.links.sendable import WireError
 from leveret.actors.processes import link, wire
 from leveret.actors.processes.host import ProcessHost
-from leveret.actors.processes.sendable import WireError
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallExit, Crash, Exit, Ignored, Started, StartFailed

@@ -382,7 +382,7 @@ def test_sweep_gives_back_the_room_of_actors_that_have_ended(
     runtime.sweep(2)
 
     assert sys.getsizeof(table.live) < before_bytes / 100
-    assert [cell.ref for cell in table.live] == actors[:3]
+    assert [cell.ref for cell in table.live.values()] == actors[:3]
 
 
 def test_sweep_gives_back_the_sorted_mail_of_classes_with_priorities(runtime: Runtime) -> None:
