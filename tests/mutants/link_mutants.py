@@ -118,10 +118,6 @@ MUTANTS = {
         "        if not is_dialler and self.name < name and self._is_dialling(node):",
         "        if False:",
     ),
-    "a link that is there is replaced": node(
-        "                verdict = Verdict.DUPLICATE\n                if old",
-        "                if old",
-    ),
     "a node that cannot be reached is not dialled again": node(
         "        dial.timer = self.runtime.clock.call_later(pause_s, self._dial, dial)\n", ""
     ),
