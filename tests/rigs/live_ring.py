@@ -11,10 +11,11 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Callbacks, Group, GroupEndedError, MemberId, RingNode
-from leveret.gm.links import LocalLinks, PeerDown
+from leveret.gm.links import ActorLinks, PeerDown
 from leveret.gm.records.group import Group as Record
 from leveret.gm.records.store import GroupStore, Stored
 from leveret.gm.ring.frames import Frame
@@ -26,14 +27,14 @@ NAME = "g"
 WITHIN_S = 30.0
 
 
-class Hooks(LocalLinks):
+class Hooks(ActorLinks):
     """Links that call ``on_send(sender, to, frame)`` first, and drop the frame if a hook returns True.
 
     A frame may be dropped only if its sender ends, else the links would break their promise.
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        super().__init__(runtime)
+        super().__init__(runtime, lambda _, member: self.actor(member))
         self.on_send: Callable[[MemberId, MemberId, Frame], object] = lambda *_: False
 
     def send(self, sender: MemberId, to: MemberId, frame: Frame) -> None:
@@ -41,7 +42,9 @@ class Hooks(LocalLinks):
             super().send(sender, to, frame)
 
     def actor(self, member: MemberId) -> Ref:
-        return self._actors[member]
+        """Return the actor of a member, dead if it has ended."""
+        found = self._runtime.by_number(member.number)
+        return found or Ref(member.node, member.number, DEAD_CELL)
 
 
 class BreakingLinks(Hooks):
@@ -78,20 +81,20 @@ class BreakingLinks(Hooks):
 
     def monitor(self, watcher: MemberId, peer: MemberId) -> None:
         if frozenset((watcher, peer)) in self._broken:
-            self._runtime.send(self._actors[watcher], PeerDown(peer, NOCONNECTION))
+            self._runtime.send(self.actor(watcher), PeerDown(peer, NOCONNECTION))
         else:
             super().monitor(watcher, peer)
 
     def _arrive(self, sender: MemberId, to: MemberId, frame: Frame) -> None:
-        if sender in self._actors and frozenset((sender, to)) not in self._broken:
+        if self.actor(sender).is_alive and frozenset((sender, to)) not in self._broken:
             super().send(sender, to, frame)
 
     def _break(self, one: MemberId, other: MemberId) -> None:
         self._broken.add(frozenset((one, other)))
         for watcher, peer in ((one, other), (other, one)):
-            if (watcher, peer) in self._monitors:
+            if peer in self._monitors.get(watcher, {}):
                 self.demonitor(watcher, peer)
-                self._runtime.send(self._actors[watcher], PeerDown(peer, NOCONNECTION))
+                self._runtime.send(self.actor(watcher), PeerDown(peer, NOCONNECTION))
 
 
 class Recorder(Callbacks):
