@@ -137,6 +137,7 @@ def _has_settled(job: Job) -> bool:
     return before == path.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_killed_broker_loses_no_row_that_was_shown_and_shows_all_that_it_kept(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def filled(path: Path, rng: random.Random) -> OfflineRig:
     return rig
 
 
+@pytest.mark.slow
 def test_planted_defects_are_named_exactly(spark: Any, tmp_path: Path, rng: random.Random) -> None:
     rig = filled(tmp_path, rng)
     rig.stop()
@@ -43,6 +44,7 @@ def test_planted_defects_are_named_exactly(spark: Any, tmp_path: Path, rng: rand
     assert there.details == here.details
 
 
+@pytest.mark.slow
 def test_what_a_journal_has_of_a_segment_is_known_to_the_tasks(
     spark: Any, tmp_path: Path, rng: random.Random
 ) -> None:

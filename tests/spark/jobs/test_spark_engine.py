@@ -32,6 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 TO_Q = Rewrite(exchange="", routing_key="q")
 
 
+@pytest.mark.slow
 def test_a_replay_with_sql_and_a_ledger_sends_each_message_once_in_order(
     spark: Any, amqp_broker: FreshVhost, tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_dead_letters_go_back_in_spark_as_they_do_without(
     assert (report.counts["selected"], report.counts["left_out"], report.exit_code) == (3, 0, 0)
 
 
+@pytest.mark.slow
 def test_an_export_is_imported_in_spark(
     spark: Any, amqp_broker: FreshVhost, tmp_path: Path
 ) -> None:
