@@ -94,12 +94,7 @@ class ReadOptions:
             view,
             _list(words, "columns"),
             _pruning(words),
-            _number(words, "minPartitions", 1, 1, 1_000_000),
-            _size(words, "maxPartitionBytes", PARTITION_BYTES, 1 << 40),
-            _number(words, "batchRows", BATCH_ROWS, 1, 1_000_000),
-            _size(words, "batchBytes", BATCH_BYTES, BATCH_BYTES_MAX),
-            _boolean(words, "verifyCrc", True),
-            _boolean(words, "failOnDataLoss", True),
+            **_reading(words),
         )
 
 
@@ -150,13 +145,20 @@ class StreamOptions:
             _starting(words),
             _optional(_number, words, "maxRowsPerTrigger", 1, 1 << 40),
             _optional(_size, words, "maxBytesPerTrigger", 1 << 50),
-            _number(words, "minPartitions", 1, 1, 1_000_000),
-            _size(words, "maxPartitionBytes", PARTITION_BYTES, 1 << 40),
-            _number(words, "batchRows", BATCH_ROWS, 1, 1_000_000),
-            _size(words, "batchBytes", BATCH_BYTES, BATCH_BYTES_MAX),
-            _boolean(words, "verifyCrc", True),
-            _boolean(words, "failOnDataLoss", True),
+            **_reading(words),
         )
+
+
+def _reading(words: dict[str, str]) -> dict[str, Any]:
+    """Return the fields that batches and streams share: how rows are read."""
+    return {
+        "min_partitions": _number(words, "minPartitions", 1, 1, 1_000_000),
+        "partition_bytes": _size(words, "maxPartitionBytes", PARTITION_BYTES, 1 << 40),
+        "batch_rows": _number(words, "batchRows", BATCH_ROWS, 1, 1_000_000),
+        "batch_bytes": _size(words, "batchBytes", BATCH_BYTES, BATCH_BYTES_MAX),
+        "verify_crc": _boolean(words, "verifyCrc", True),
+        "fail_on_data_loss": _boolean(words, "failOnDataLoss", True),
+    }
 
 
 def _optional(parse: Any, words: dict[str, str], name: str, *bounds: int) -> int | None:

@@ -8,15 +8,16 @@ Theory. The mail of one sender to one receiver is a *stream*; its order is kept,
   waits behind what the socket's buffer holds, and never behind the rest of another stream's body. Mail of its own
   stream does wait behind it.
 * Each stream has a credit of messages and bytes, which the receiving node grants again as the receiver handles its
-  mail. Mail beyond it waits here. What waits in all is bounded; above that the connection is of no use any more.
+  mail. Mail without credit waits here. When more than ``unsent_bytes_max`` waits in all, the connection ends.
 * A *signal* (an exit, the end of an actor) keeps its place behind mail. ``signal`` is ordered with one stream,
-  ``signal_behind`` with several: it goes when all that waits in them has been written. Credit does not hold up what a
-  signal waits for, so that the end of an actor is told in bounded time; what is sent for it is bounded by what waited.
+  ``signal_behind`` with several: it goes when all that waits in them has been written. Mail that stands before a signal
+  is written without credit, so a receiver that handles no mail cannot hold up the news that an actor has ended. At
+  most the mail that waited when the signal came is written so.
 * A side that has nothing to write sends heartbeats. Silence is counted in ticks of the own clock, between which the
   loop reads its sockets, and not as time that has passed: a process that was stopped for a while, or had a long turn,
   does not suspect the others when it goes on.
 
-The owner calls ``take`` as long as the socket takes bytes, ``receive`` with what has come, ``tick`` once per
+The owner calls ``take`` while the socket accepts bytes, ``receive`` with the bytes that arrive, ``tick`` once per
 ``heartbeat_s``, and ``grant`` when actors have handled mail. A ``WireError`` of ``receive``, or False from ``tick``,
 is the end of the connection.
 
@@ -78,7 +79,7 @@ class Connection:
         theirs: the other side's.
         limits: bounds and times.
         codec: of the messages.
-        owner: is told what comes.
+        owner: gets the mail and signals that arrive.
 
     Attributes:
         sent_messages: ever.
@@ -203,7 +204,7 @@ class Connection:
 
     @property
     def unsent_bytes(self) -> int:
-        """What has not been taken; a mail that waits counts for its bytes and ``WAITING_MAIL_BYTES``."""
+        """The bytes that ``take`` has not returned yet; each waiting mail counts ``WAITING_MAIL_BYTES`` more."""
         return self._written_bytes + self._waiting_bytes + self._run_bytes
 
     def _write(self, data: Buffer) -> None:
@@ -406,7 +407,7 @@ class Connection:
         return bool(self._due)
 
     def grant(self, may: Callable[[InStream], bool]) -> None:
-        """Grant what was taken in of the streams that are due and that ``may`` allows."""
+        """Give credit back to the senders of those streams that are due and that ``may`` allows."""
         due, self._due = self._due, []
         for stream in due:
             if may(stream):

@@ -15,20 +15,15 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.record import HEADER_BYTES, PERSISTENT
 from leveret.spark.scan.gather import Numbers
-from leveret.spark.scan.locators import ACKED, NO_SEQ
+from leveret.spark.scan.locators import ACKED
 from leveret.spark.scan.manifest import StoreEntry
-from leveret.spark.scan.properties import Heads
-from leveret.spark.scan.record_meta import read_metas
+from leveret.spark.scan.routed_rows import Columns, routed_rows
 from leveret.spark.scan.segment import Segment
 
-Columns: TypeAlias = dict[str, Numbers]
 Keys: TypeAlias = Numbers  # of (msg_no, queue_no), sorted
 
 _KEY: Final = np.dtype([("msg_no", "<u8"), ("queue_no", "<u4")])
-_QUEUE_NO: Final = (1 << 32) - 1
-_HIGHEST_SHIFT: Final = 32
 _AT_ONCE: Final = 16_384
 
 
@@ -88,32 +83,9 @@ def _places(segment: Segment, size_bytes: int) -> Iterator[tuple[Numbers, Number
 def _acked(segment: Segment, places: tuple[Numbers, Numbers], retained: frozenset[int]) -> Columns:
     offsets, lengths = places
     headers = segment.headers(offsets)
-    metas = read_metas(
-        segment.buffer, offsets + HEADER_BYTES, headers["meta_len"].astype(np.int64), True
-    )
-    counts = np.diff(metas.number_offsets)
-    record = np.repeat(np.arange(len(offsets)), counts)
-    priorities = Heads(metas.rows, metas.head).priorities()
-    highest = metas.numbers >> _HIGHEST_SHIFT
-    queue_nos = (metas.numbers & _QUEUE_NO) + np.minimum(priorities[record], highest)
-    wanted = np.isin(queue_nos, np.array(sorted(retained))) & ~metas.rows.bad[record]
-    record, queue_nos = record[wanted], queue_nos[wanted]
+    rows = routed_rows(segment, offsets, headers)
+    rows = rows.where(np.isin(rows.row_nos(), np.array(sorted(retained))))
     good = np.ones(len(offsets), np.bool_)
-    some = np.unique(record)
+    some = np.unique(rows.record)
     good[some] = segment.checked(headers[some], offsets[some])
-    is_good = good[record]
-    record, queue_nos = record[is_good], queue_nos[is_good]
-    count = len(record)
-    return {
-        "offset": offsets[record].astype(np.uint32),
-        "length": lengths[record].astype(np.uint32),
-        "queue_no": queue_nos.astype(np.uint32),
-        "seq": np.full(count, NO_SEQ, np.int64),
-        "time_ms": headers["ts_ms"][record].astype(np.int64),
-        "expiry_ms": np.zeros(count, np.int64),
-        "msg_no": headers["msg_no"][record],
-        "body_size": headers["body_len"][record],
-        "refcount": np.zeros(count, np.uint32),
-        "flags": (headers["flags"][record] & PERSISTENT).astype(np.uint8),
-        "state": np.full(count, ACKED, np.uint8),
-    }
+    return rows.where(good[rows.record]).columns(offsets, lengths, headers, ACKED)

@@ -21,6 +21,7 @@ from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.spark.errors import NotAnArchive, OptionError
 from leveret.spark.options import EARLIEST, LATEST, StreamOptions
 from leveret.spark.scan.manifest import local_path
+from leveret.spark.scan.routed_rows import routed_rows
 from leveret.spark.scan.segment import Segment
 from leveret.spark.stream.admission import Limit, Meter, cut, shares
 from leveret.spark.stream.archived_store import ArchivedStore, find_archives
@@ -28,7 +29,7 @@ from leveret.spark.stream.losses import losses
 from leveret.spark.stream.offsets import Offsets, Range, StoreOffset, decoded, encoded
 from leveret.spark.stream.tasks import report
 from leveret.spark.stream.unread import position_at, torn_in, unread, where
-from leveret.spark.stream.walking import Damaged, places_of, rows_of
+from leveret.spark.stream.walking import Damaged, places_of
 
 
 class Follower:
@@ -167,8 +168,9 @@ class Follower:
             damaged = self._damaged(where(store, part.segment))
             with segment:
                 for places in places_of(segment, part, torn_in(store, part.segment), damaged):
-                    rows = rows_of(segment, places, segment.headers(places.offsets), queue_nos)
-                    counts = np.bincount(rows.record, minlength=len(places.offsets))
+                    rows = routed_rows(segment, places.offsets, segment.headers(places.offsets))
+                    wanted = rows.record[np.isin(rows.queue_nos, queue_nos)]
+                    counts = np.bincount(wanted, minlength=len(places.offsets))
                     taken = meter.take(counts, places.lengths)
                     if taken < len(counts) or meter.is_far:
                         position = Position(part.segment, places.end_of(taken))

@@ -15,12 +15,14 @@ from leveret.msg_store.format.errors import Corrupt
 from leveret.spark.errors import DataLoss
 from leveret.spark.scan.batches import BatchSettings, open_batches
 from leveret.spark.scan.gather import Numbers
+from leveret.spark.scan.locators import UNKNOWN
 from leveret.spark.scan.plan import Slice, StoreRef
+from leveret.spark.scan.routed_rows import routed_rows
 from leveret.spark.scan.segment import Segment
 from leveret.spark.stream.archived_store import archive_of
 from leveret.spark.stream.losses import is_lost
 from leveret.spark.stream.offsets import Range
-from leveret.spark.stream.walking import Places, columns_of, places_of, rows_of
+from leveret.spark.stream.walking import Places, places_of
 
 log = logger(__name__)
 
@@ -107,12 +109,13 @@ class _Reader:
         at = Slice(piece.part.segment, segment.size_bytes)
         for found in places_of(segment, piece.part, piece.torn, self._damaged):
             places, headers = self._sound(found)
-            rows = rows_of(segment, places, headers, sorted(piece.queues))
+            rows = routed_rows(segment, places.offsets, headers)
             if rows.metas.rows.bad.any():
                 self._report_all(places, rows.metas.rows.bad, "its meta is damaged")
+            rows = rows.where(np.isin(rows.queue_nos, sorted(piece.queues)))
             if not len(rows.record):
                 continue
-            columns = columns_of(places, headers, rows)
+            columns = rows.columns(places.offsets, places.lengths, headers, UNKNOWN)
             names = _names(columns["queue_no"], rows.queue_nos, piece.queues)
             made = open_batches(piece.ref(names), at, segment, columns, self._decoding)
             yield from (batch for batch, _ in made)

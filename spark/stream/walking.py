@@ -6,27 +6,21 @@ All else is damage of the disk: an error, or passed over to the next record whos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from leveret.msg_store.archive.archive import Ranges
 from leveret.msg_store.format.errors import Corrupt
-from leveret.msg_store.format.record import HEADER_BYTES, PERSISTENT, total_len_at
+from leveret.msg_store.format.record import HEADER_BYTES, total_len_at
 from leveret.spark.scan.gather import Numbers
-from leveret.spark.scan.locators import NO_SEQ, UNKNOWN
-from leveret.spark.scan.properties import Heads
-from leveret.spark.scan.record_meta import Metas, read_metas
 from leveret.spark.scan.segment import Segment
 from leveret.spark.stream.offsets import Range
 
 AT_ONCE: Final = 16_384
-_QUEUE_NO: Final = (1 << 32) - 1
-_HIGHEST_SHIFT: Final = 32
 
-Columns: TypeAlias = dict[str, Numbers]
 Damaged: TypeAlias = Callable[[int, str], None]  # (offset, why); returns to pass it over
 
 
@@ -114,50 +108,3 @@ def _pass_over(_: int, __: str) -> None:
 def is_good(segment: Segment, offsets: Numbers) -> Numbers:
     """Return for each record whether its checksum is right."""
     return segment.checked(segment.headers(offsets), offsets)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of records: a record is a row for each wanted queue of its route.
-
-    Attributes:
-        record: of each row, its place among the records.
-        queue_nos: of each row, the queue's number in the route; ``highest`` is its highest priority.
-        metas: of the records.
-    """
-
-    record: Numbers
-    queue_nos: Numbers
-    highest: Numbers
-    metas: Metas
-
-
-def rows_of(segment: Segment, places: Places, headers: Any, queue_nos: Sequence[int]) -> Rows:
-    """Return the rows of records of these queues; ``headers`` are those of the records."""
-    lengths = headers["meta_len"].astype(np.int64)
-    metas = read_metas(segment.buffer, places.offsets + HEADER_BYTES, lengths, True)
-    record = np.repeat(np.arange(len(places.offsets)), np.diff(metas.number_offsets))
-    numbers = metas.numbers & _QUEUE_NO
-    wanted = np.isin(numbers, np.array(queue_nos, np.int64)) & ~metas.rows.bad[record]
-    return Rows(record[wanted], numbers[wanted], metas.numbers[wanted] >> _HIGHEST_SHIFT, metas)
-
-
-def columns_of(places: Places, headers: Any, rows: Rows) -> Columns:
-    """Return rows as the columns of a locator (``scan.locators``)."""
-    record = rows.record
-    priorities = Heads(rows.metas.rows, rows.metas.head).priorities()
-    row_nos = rows.queue_nos + np.minimum(priorities[record], rows.highest)
-    count = len(record)
-    return {
-        "offset": places.offsets[record].astype(np.uint32),
-        "length": places.lengths[record].astype(np.uint32),
-        "queue_no": row_nos.astype(np.uint32),
-        "seq": np.full(count, NO_SEQ, np.int64),
-        "time_ms": headers["ts_ms"][record].astype(np.int64),
-        "expiry_ms": np.zeros(count, np.int64),
-        "msg_no": headers["msg_no"][record],
-        "body_size": headers["body_len"][record],
-        "refcount": np.zeros(count, np.uint32),
-        "flags": (headers["flags"][record] & PERSISTENT).astype(np.uint8),
-        "state": np.full(count, UNKNOWN, np.uint8),
-    }

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from conformance.raw import Channel, Connection
+from conformance.raw import Channel
 from durable.history import QUEUES, History, Load
 from leveret.core.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.format.folder import StorePaths, read_format
 from leveret.server.cli.main import main
+from rigs.channels import channel_of
 from rigs.nodes import (
     BrokerUnderTest,
     clean_environment,
@@ -38,16 +39,6 @@ def node(folder: Path) -> Iterator[BrokerUnderTest]:
         yield broker
     finally:
         kill_leveret(broker)
-
-
-@contextmanager
-def channel_of(broker: BrokerUnderTest) -> Iterator[Channel]:
-    connection = Connection((broker.host, broker.port))
-    connection.open()
-    try:
-        yield connection.channel()
-    finally:
-        connection.drop()
 
 
 def archive(broker: BrokerUnderTest, pattern: str, definition: str = DAY) -> str:

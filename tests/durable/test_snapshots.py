@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.raw import Channel, Connection
+from conformance.raw import Channel
 from durable.history import History, Load, check_contents, contents
 from leveret.server.cli.main import main
+from rigs.channels import channel_of
 from rigs.nodes import BrokerUnderTest, clean_environment, kill_leveret, start_leveret
 from rigs.waiting import wait_until
 
@@ -30,16 +31,6 @@ def node(folder: Path, *program: str) -> Iterator[BrokerUnderTest]:
         yield broker
     finally:
         kill_leveret(broker)
-
-
-@contextmanager
-def channel_of(broker: BrokerUnderTest) -> Iterator[Channel]:
-    connection = Connection((broker.host, broker.port))
-    connection.open()
-    try:
-        yield connection.channel()
-    finally:
-        connection.drop()
 
 
 def declare(channel: Channel) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conformance.raw import Channel, Connection
 from leveret.spark.schema import VIEWS
+from rigs.channels import channel_of
 from rigs.nodes import BrokerUnderTest, kill_leveret, serving, start_leveret
 from rigs.spark.archives import ArchivedData
 from rigs.waiting import wait_until
@@ -52,16 +50,6 @@ class Job:
         """Return the bodies in the order of the store."""
         rows = self.spark.read.parquet(str(self.folder / "rows")).collect()
         return [bytes(row.body) for row in sorted(rows, key=lambda row: (row.segment, row.offset))]
-
-
-@contextmanager
-def channel_of(broker: BrokerUnderTest) -> Iterator[Channel]:
-    connection = Connection((broker.host, broker.port))
-    connection.open()
-    try:
-        yield connection.channel()
-    finally:
-        connection.drop()
 
 
 def archive_events(broker: BrokerUnderTest) -> None:
