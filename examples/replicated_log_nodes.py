@@ -67,10 +67,11 @@ async def member(name: str, folder: str, secret: bytes) -> None:
     runtime = Runtime(name=name)
     node = Node(runtime, Security(secret))
     await node.listen(f"unix:{folder}/{name}")
-    for other in ("home", *NAMES):
-        if other != name:
-            node.dial(f"unix:{folder}/{other}")
-    await node.connected("home", 30)
+    others = [other for other in ("home", *NAMES) if other != name]
+    for other in others:
+        node.dial(f"unix:{folder}/{other}")
+    for other in others:  # a newcomer that cannot reach the members is refused
+        await node.connected(other, 30)
     log, writes = Log(), asyncio.Event()
     ring_node = RingNode(runtime, LinkedGroupStore(node, "records", "home"), node_links(node))
     group = await Group.join("log", log, ring_node)
