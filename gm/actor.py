@@ -183,15 +183,17 @@ class GmActor(GenServer):
                 self._does[type(effect)](self, effect)
             if self._dialogue.stopping is not None:
                 member.leave(self._dialogue.stopping)
+            if member.is_urgent and not self.ref.cell.has_mail():
+                member.idle()
         if member.has_unsent and not self._is_idle_due:
             self._is_idle_due = True
             self.runtime.after_drain(self._rest)
 
     def _rest(self) -> None:
-        """Have the member send what waits, if no mail does."""
+        """Have the member send what waits, if no mail does or somebody waits for it."""
         if not self.ref.is_alive:
             return
-        if self.ref.cell.has_mail():
+        if self.ref.cell.has_mail() and not self._member.is_urgent:
             self.runtime.after_drain(self._rest)
         else:
             self.runtime.run_as(self.ref, self._idle)

@@ -12,14 +12,16 @@
     entry    [member, first:int, acked:int, [message_bytes:int | nil, ...]]      nil: a mark, which has no bytes
     member   [node:str, number:int]
 
-A frame is cut out of the stream by the link that carries it, which also knows its sender.
+A frame is cut out of the stream by the link that carries it, which also knows its sender. Short messages are joined
+here: as pieces of their own each would cost the link more than the copy does.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from itertools import accumulate, pairwise
+from typing import Any, Final, cast
 
 import msgpack
 
@@ -44,6 +46,7 @@ NODE_CHARS_MAX: Final = 1024
 
 _SIZE: Final = struct.Struct(">I")
 _NUMBER_MAX: Final = 2**63 - 1
+_SHORT_BYTES: Final = 16 * 1024  # messages of a frame that are shorter on average are joined
 _ACTIVITY, _CATCH_UP, _ASK, _CHECK, _JOIN_REQUEST, _WELCOME, _NOT_READY = range(1, 8)
 _PLAIN: Final[dict[int, Callable[[Stamp], Frame]]] = {
     _CHECK: Check,
@@ -59,7 +62,7 @@ class GmWireError(GmError):
 
 
 def encode(frame: Frame) -> list[bytes]:
-    """Return a frame as pieces to be written one after the other; the messages are among them as they are.
+    """Return a frame as pieces to be written one after the other; long messages are among them as they are.
 
     Raises:
         GmWireError: the frame is too large, or a name too long.
@@ -78,12 +81,15 @@ def encode(frame: Frame) -> list[bytes]:
     else:
         header[0] = _KINDS[type(frame)]
     packed = msgpack.packb(header)
-    size = _SIZE.size + len(packed) + sum(map(len, bodies))
+    bodies_bytes = sum(map(len, bodies))
+    size = _SIZE.size + len(packed) + bodies_bytes
     if len(packed) > HEADER_BYTES_MAX or size > FRAME_BYTES_MAX:
         raise GmWireError(
             f"frame of {size} bytes with a header of {len(packed)},"
             f" limits {FRAME_BYTES_MAX} and {HEADER_BYTES_MAX}: lower frame_bytes"
         )
+    if bodies_bytes < _SHORT_BYTES * len(bodies):
+        return [b"".join((_SIZE.pack(len(packed)), packed, *bodies))]
     return [_SIZE.pack(len(packed)), packed, *bodies]
 
 
@@ -105,7 +111,7 @@ def decode(data: bytes | bytearray | memoryview) -> Frame:
                 f"frame of {len(view)} bytes with a header of {size}, limit {HEADER_BYTES_MAX}"
             )
         try:
-            return _Reader(view[end:]).frame(msgpack.unpackb(view[_SIZE.size : end]))
+            return _Reader(bytes(view[end:])).frame(msgpack.unpackb(view[_SIZE.size : end]))
         except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise GmWireError(f"malformed frame of {len(view)} bytes: {error}") from error
 
@@ -114,16 +120,21 @@ def _plain(entries: list[Entry], bodies: list[bytes]) -> list[Any]:
     """Return entries without their messages, which are added to ``bodies``."""
     found = []
     for publisher, first, messages, acked in entries:
-        sizes = [None if each is None else len(each) for each in messages]
+        if None in messages:
+            sizes = [None if each is None else len(each) for each in messages]
+            bodies += [each for each in messages if each is not None]
+        else:
+            whole = cast("list[bytes]", messages)
+            sizes = [*map(len, whole)]
+            bodies += whole
         found.append([publisher, first, acked, sizes])
-        bodies += [each for each in messages if each is not None]
     return found
 
 
 class _Reader:
     """Checks a header, and cuts the messages behind it apart."""
 
-    def __init__(self, bodies: memoryview) -> None:
+    def __init__(self, bodies: bytes) -> None:
         self._bodies = bodies
         self._at = 0
 
@@ -159,8 +170,24 @@ class _Reader:
         publisher, first, acked, sizes = entry
         if type(sizes) is not list:
             raise TypeError(f"{sizes!r:.80} is no list of sizes")
-        bodies = [self._body(size) for size in sizes]
+        bodies: list[Body] = (
+            [self._body(size) for size in sizes] if None in sizes else self._whole(sizes)
+        )
         return Entry(member_of(publisher), _number(first, 0), bodies, _number(acked, -1))
+
+    def _whole(self, sizes: list[Any]) -> list[Body]:
+        """Cut messages apart, none of which is a mark."""
+        if not sizes:
+            return []
+        if {*map(type, sizes)} != {int} or min(sizes) < 0:
+            raise ValueError(f"{sizes!r:.80} are no sizes")
+        begin, data = self._at, self._bodies
+        self._at = end = begin + sum(sizes)
+        if end > len(data):
+            raise ValueError(f"messages of {end - begin} bytes where {len(data) - begin} are left")
+        if len(sizes) == 1 and end - begin == len(data):
+            return [data]
+        return [data[at:to] for at, to in pairwise(accumulate(sizes, initial=begin))]
 
     def _body(self, size: Any) -> Body:
         if size is None:
@@ -171,7 +198,7 @@ class _Reader:
             raise ValueError(
                 f"a message of {size} bytes where {len(self._bodies) - begin} are left"
             )
-        return bytes(self._bodies[begin:end])
+        return self._bodies[begin:end]
 
 
 def _number(value: Any, least: int) -> int:

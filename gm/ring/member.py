@@ -13,6 +13,10 @@ A member's state per publisher is a ``Stream``: the last publication that came, 
 publications between the two. Round the ring from a publisher both numbers only fall. News are merged by numbers: what
 a member has already is skipped, what it lacks is added. So the same news may come twice, and by two ways.
 
+What the right neighbour has not been sent waits in ``News`` for the flush, and then goes in one frame. The driver
+flushes when nothing else is to be done, and behind its turn if there are others' publications or confirmed ones. A new
+right neighbour gets all with the catch-up. The last hop, to the publisher itself, is without the messages.
+
 **A death.** Links report the end of a neighbour after everything that it had sent. The neighbours mark it dead in the
 record; then the members left and right of it are neighbours. A member that has a new right neighbour sends it its whole
 state, the *catch-up*, which repairs what died on the way. From a new left neighbour nothing else is taken before its
@@ -86,8 +90,9 @@ from leveret.gm.ring.frames import (
 )
 from leveret.gm.ring.limits import BODY_BYTES_MAX, Limits
 from leveret.gm.ring.newcomer import Newcomer, Step
+from leveret.gm.ring.news import News
 from leveret.gm.ring.outbox import Outbox
-from leveret.gm.ring.streams import GapError, Stream, runs, state_in_parts
+from leveret.gm.ring.streams import GapError, Stream, state_in_parts
 from leveret.gm.ring.view import View
 
 if TYPE_CHECKING:
@@ -100,10 +105,7 @@ RETRY: Final = "retry"
 NOCONNECTION: Final = "noconnection"  # of a peer whose node cannot be reached, perhaps by others
 LOST: Final = "shutdown"  # the reason of a member that the record does not list any more
 RING_SHUTDOWN: Final = ("shutdown", "ring_shutdown")  # the reason when all members are to end
-FORGOTTEN: Final = (
-    "shutdown",
-    "group_forgotten",
-)  # the reason of the member that deleted the record
+FORGOTTEN: Final = ("shutdown", "group_forgotten")  # of the member that deleted the record
 
 _OF_JOINS: Final = (JoinRequest, Welcome, NotReady)
 
@@ -147,6 +149,7 @@ class Member:
         self._limits = limits
         self._effects: list[Effect] = []
         self._streams: dict[MemberId, Stream] = {}
+        self._news = News(limits.frame_bytes)
         self._outbox = Outbox(limits.pending_bytes)
         self._leaving: object = None  # the reason, once it is about to leave
         self._newcomer = Newcomer(me, random)
@@ -170,8 +173,13 @@ class Member:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether publications wait for the next flush."""
-        return bool(self._outbox.bodies)
+        """Whether something waits for the next flush."""
+        return bool(self._news)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether something waits that is not to wait for more: others' publications, and confirmed ones."""
+        return self._news.is_urgent
 
     @property
     def is_leaving(self) -> bool:
@@ -179,11 +187,9 @@ class Member:
 
     @property
     def pending(self) -> dict[MemberId, int]:
-        """How many publications have not been round, per publisher that has any; own ones too that are not sent."""
-        found = {name: each.last - each.acked for name, each in self._streams.items()}
-        if self.me in found:
-            found[self.me] += len(self._outbox.bodies)
-        return {name: count for name, count in found.items() if count}
+        """How many publications have not been round, per publisher that has any."""
+        streams = self._streams.items()
+        return {name: each.last - each.acked for name, each in streams if not each.is_empty}
 
     def take_effects(self) -> list[Effect]:
         """Return what is to be done, once."""
@@ -203,16 +209,7 @@ class Member:
             NotJoinedError: the member has not joined, is about to leave, or has ended.
             GmError: a message is too large.
         """
-        self._publish(bodies)
-        outbox = self._outbox
-        if not outbox.bodies:
-            return
-        if outbox.size_bytes >= self._limits.frame_bytes:
-            self._flush()
-        elif not self._is_flush_due:
-            self._is_flush_due = True
-            self._effects.append(StartTimer(FLUSH, self._limits.flush_s))
-        self._look_at_flow()
+        self._publish(bodies, is_urgent=False)
 
     def confirmed_broadcast(self, body: bytes, tag: Any) -> None:
         """Publish a message; ``Confirmed`` with ``tag`` follows when all members have had it.
@@ -221,13 +218,12 @@ class Member:
             NotJoinedError: the member has not joined, is about to leave, or has ended.
             GmError: the message is too large.
         """
-        self._publish([body])
-        if not self._outbox.bodies:
+        self._publish([body], is_urgent=True)
+        own = self._streams[self.me]
+        if own.is_empty:  # nobody else is there
             self._effects.append(Confirmed([tag]))
-            return
-        self._outbox.await_confirm(self._next_number() - 1, tag)
-        self._flush()
-        self._look_at_flow()
+        else:
+            self._outbox.await_confirm(own.last, tag)
 
     def idle(self) -> None:
         """Send what waits: nothing else is to be done now."""
@@ -421,6 +417,7 @@ class Member:
         elif self.view is None or peer not in (self.view.left, self.view.right):
             return
         elif reason == RING_SHUTDOWN == self._leaving:
+            self._flush()
             self._stop(RING_SHUTDOWN)  # the other has seen that all members know
         else:
             self._transact(MarkDead(peer, by=self.me), self._switch)
@@ -464,6 +461,7 @@ class Member:
             self._streams[name] = Stream(name)
         for name in deaths:
             del self._streams[name]
+            self._news.forget(name)
             self._marks.pop(name, None)
             self._erasing.discard(name)
 
@@ -492,10 +490,9 @@ class Member:
 
     def _be_alone(self, view: View) -> None:
         """Consider everything to have been round: nobody else is there."""
-        own = self._streams[self.me]
-        own.add(own.last + 1, self._outbox.take())
         for stream in self._streams.values():
             stream.ack(stream.last)
+        self._news.clear()
         self._is_synced = True
         if self.phase is Phase.WAITING:
             self._become_ready()
@@ -511,10 +508,10 @@ class Member:
             return
         fresh = self.view.aliases - self._marks.keys() - self._erasing
         if fresh:
-            number = self._next_number()
-            self._outbox.add([None])
-            for name in fresh:
-                self._marks[name] = number
+            own = self._streams[self.me]
+            own.add(own.last + 1, [None])
+            self._marks.update(dict.fromkeys(fresh, own.last))
+            self._note(own, is_urgent=True)
             self._flush()
 
     def _erase(self, members: frozenset[MemberId]) -> None:
@@ -559,10 +556,8 @@ class Member:
         self._become_ready()
 
     def _merge(self, view: View, entries: list[Entry]) -> None:
-        """Take the left neighbour's news: deliver what is new, and pass on what others do not know."""
-        news: list[Entry] = []
-        for entry in entries:
-            publisher, first, bodies, acked = entry
+        """Take the left neighbour's news: deliver what is new, and note what others do not know."""
+        for publisher, first, bodies, acked in entries:
             stream = self._streams.get(publisher)
             if stream is None:
                 continue  # erased since; everything of it has been here
@@ -573,16 +568,13 @@ class Member:
                         f"{view.left} sent {self.me} a publication {first} of its own that it never made"
                     )
                 self._effects.append(Deliver(publisher, new))
+            round_to = acked
             if publisher == self.me or publisher in view.aliases:
-                acked = max(acked, first + len(bodies) - 1)  # it has been round
-            if not stream.ack(acked) and not new:
-                continue
-            if new is not bodies or acked != entry.acked:
-                news.append(Entry(publisher, stream.last + 1 - len(new), new, stream.acked))
-            else:
-                news.append(entry)
-        if news:
-            self._send(view.right, Activity(view.stamp, news))
+                round_to = max(acked, first + len(bodies) - 1)
+            if stream.ack(round_to) or new:
+                self._note(stream, is_urgent=bool(new))
+        if self._news.is_full:
+            self._flush()
         self._own_acked()
         self._stop_if_drained()
 
@@ -598,15 +590,15 @@ class Member:
         streams = [self._streams[name] for name in names]
         parts = list(state_in_parts(streams, view.right, self._limits.frame_bytes))
         last = len(parts) - 1
+        for stream in streams:
+            stream.take_unsent()
+        self._news.clear()
         for number, entries in enumerate(parts):
             self._send(view.right, CatchUp(view.stamp, entries, number == 0, number == last))
 
     # Own publications.
 
-    def _next_number(self) -> int:
-        return self._streams[self.me].last + 1 + len(self._outbox.bodies)
-
-    def _publish(self, bodies: list[bytes]) -> None:
+    def _publish(self, bodies: list[bytes], is_urgent: bool) -> None:
         """Deliver messages to this member, and have them wait to be sent unless it is alone."""
         if self.phase is not Phase.READY or self.is_leaving:
             state = "about to leave" if self.is_leaving else self.phase.value
@@ -621,19 +613,26 @@ class Member:
                 )
         published: list[Body] = list(bodies)
         self._effects.append(Deliver(self.me, published))
-        if self.view.right != self.me:
-            self._outbox.add(published)
+        if self.view.right != self.me and published:
+            own = self._streams[self.me]
+            own.add(own.last + 1, published)
+            self._note(own, is_urgent)
+            if self._news.is_full:
+                self._flush()
+            self._look_at_flow()
+
+    def _note(self, stream: Stream, is_urgent: bool) -> None:
+        """Have a stream's news sent to the right neighbour: with the next flush, or when the timer has run."""
+        self._news.note(stream, is_urgent)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._effects.append(StartTimer(FLUSH, self._limits.flush_s))
 
     def _flush(self) -> None:
         """Send the right neighbour what waits, in frames of about ``frame_bytes``."""
-        if not self._outbox.bodies or self.view is None:
-            return
-        own = self._streams[self.me]
-        first, bodies = own.last + 1, self._outbox.take()
-        own.add(first, bodies)
-        for begin, end in runs(bodies, self._limits.frame_bytes):
-            entry = Entry(self.me, first + begin, bodies[begin:end], own.acked)
-            self._send(self.view.right, Activity(self.view.stamp, [entry]))
+        if self._news and self.view is not None:
+            for entries in self._news.take(self.view):
+                self._send(self.view.right, Activity(self.view.stamp, entries))
 
     def _own_acked(self) -> None:
         """See what own publications have been round."""
@@ -666,7 +665,8 @@ class Member:
         drained: list[Stream] = [self._streams[self.me]]
         if self._leaving == RING_SHUTDOWN:
             drained = list(self._streams.values())
-        if self._outbox.is_empty and all(stream.is_empty for stream in drained):
+        if all(stream.is_empty for stream in drained):
+            self._flush()  # news of others
             self._stop(self._leaving)
 
     def _stop(self, reason: object) -> None:

@@ -25,16 +25,18 @@ class Stream:
         last: number of the last publication that came; -1: none.
         acked: all up to this number have been round; ``last - acked`` are kept.
         size_bytes: what those that are kept count for (``frames.weight``).
+        unsent_bytes: what the last ones count for that the right neighbour has not been sent.
     """
 
-    __slots__ = ("_kept", "acked", "last", "publisher", "size_bytes")
+    __slots__ = ("_kept", "_unsent", "acked", "last", "publisher", "size_bytes", "unsent_bytes")
 
     def __init__(self, publisher: MemberId) -> None:
         self.publisher = publisher
         self.last = -1
         self.acked = -1
-        self.size_bytes = 0
+        self.size_bytes = self.unsent_bytes = 0
         self._kept: deque[Body] = deque()
+        self._unsent: list[Body] = []
 
     @property
     def is_empty(self) -> bool:
@@ -64,10 +66,18 @@ class Stream:
         if known < 0:
             raise GapError(f"publication {first} of {self.publisher} came after {self.last}")
         new = bodies[known:] if known else bodies
-        self._kept.extend(new)
+        size = weight(new)
+        self._kept += new
+        self._unsent += new
         self.last += len(new)
-        self.size_bytes += weight(new)
+        self.size_bytes += size
+        self.unsent_bytes += size
         return new
+
+    def take_unsent(self) -> tuple[int, list[Body]]:
+        """Return the publications that the right neighbour has not been sent, and the number of the first."""
+        unsent, self._unsent, self.unsent_bytes = self._unsent, [], 0
+        return self.last + 1 - len(unsent), unsent
 
     def ack(self, number: int) -> bool:
         """Drop publications up to ``number``, which have been round; return whether that is news.
@@ -87,31 +97,42 @@ class Stream:
         self.acked = number
         return True
 
-    def chunks(self, size_max: int) -> Iterator[tuple[int, list[Body], int]]:
-        """Yield ``(first, bodies, acked)`` of what is kept, with about so many bytes each; at least one."""
+    def chunks(self, size_max: int) -> Iterator[Entry]:
+        """Yield what is kept, with about so many bytes in each entry; at least one."""
         bodies = list(self._kept)
         for begin, end in runs(bodies, size_max):
-            yield self.acked + 1 + begin, bodies[begin:end], self.acked
+            yield Entry(self.publisher, self.acked + 1 + begin, bodies[begin:end], self.acked)
 
 
 def state_in_parts(
     streams: list[Stream], receiver: MemberId, size_max: int
 ) -> Iterator[list[Entry]]:
     """Yield a catch-up in parts of about ``size_max`` bytes; without bodies of the receiver's own, which it knows."""
-    part: list[Entry] = []
-    size = 0
+    entries: list[Entry] = []
     for stream in streams:
         if stream.publisher == receiver:
-            part.append(Entry(receiver, stream.last + 1, [], stream.acked))
-            continue
-        for first, bodies, acked in stream.chunks(size_max):
-            chunk = weight(bodies)
-            if part and size + chunk > size_max:
-                yield part
-                part, size = [], 0
-            part.append(Entry(stream.publisher, first, bodies, acked))
-            size += chunk
-    yield part
+            entries.append(Entry(receiver, stream.last + 1, [], stream.acked))
+        else:
+            entries += stream.chunks(size_max)
+    return in_parts(entries, size_max)
+
+
+def in_parts(entries: list[Entry], size_max: int) -> Iterator[list[Entry]]:
+    """Yield entries for one frame after the other, of about ``size_max`` bytes each."""
+    if len(entries) == 1:
+        yield entries
+        return
+    part: list[Entry] = []
+    size = 0
+    for entry in entries:
+        more = weight(entry.bodies)
+        if part and size + more > size_max:
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += more
+    if part:
+        yield part
 
 
 def runs(bodies: list[Body], size_max: int) -> Iterator[tuple[int, int]]:

@@ -117,7 +117,7 @@ class SimulatedMember:
         stopping = self._dialogue.stopping
         if stopping is not None and not self.member.is_leaving:
             self.leave(stopping)
-        elif not self._is_idle_due and self.member.pending:
+        elif self.member.has_unsent and not self._is_idle_due:
             self._is_idle_due = True
             self._ring.clock.call_later(self._ring.random.random() * 0.004, self._idle)
 

@@ -313,8 +313,8 @@ def group(
     return Group(epoch, version, tuple(Place(name, name not in dead) for name in names))
 
 
-def newcomer() -> Member:
-    machine = Member(ME, Random(1), Limits())
+def newcomer(bounds: Limits | None = None) -> Member:
+    machine = Member(ME, Random(1), bounds or Limits())
     machine.start()
     return machine
 
@@ -327,9 +327,9 @@ def sent(machine: Member) -> list[tuple[MemberId, Frame]]:
     return [(each.to, each.frame) for each in wanted(machine, effects.Send)]
 
 
-def ready(record: Group | None = None) -> Member:
+def ready(record: Group | None = None, bounds: Limits | None = None) -> Member:
     """Return a member with a left and a right neighbour, and an empty state."""
-    machine = newcomer()
+    machine = newcomer(bounds)
     record = record or group(LEFT, ME, RIGHT)
     machine.answered(record)
     machine.receive(LEFT, CatchUp(record.stamp, [], True, True))
@@ -348,33 +348,139 @@ def test_a_publication_of_another_is_delivered_and_then_passed_on() -> None:
     machine = ready()
     machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a")]))
 
-    assert machine.take_effects() == [
-        effects.Deliver(LEFT, [b"a"]),
-        effects.Send(RIGHT, Activity(STAMP, [news(LEFT, 0, b"a")])),
+    assert effects.Deliver(LEFT, [b"a"]) in machine.take_effects()
+    assert machine.is_urgent
+    machine.idle()
+    assert machine.take_effects() == [effects.Send(RIGHT, Activity(STAMP, [news(LEFT, 0, b"a")]))]
+    assert not machine.has_unsent
+
+
+def test_what_waits_together_travels_in_one_frame() -> None:
+    machine = ready(group(LEFT, ME, RIGHT, OTHER))
+    machine.broadcast([b"1"])
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a"), news(OTHER, 0, b"b", b"c")]))
+    machine.confirmed_broadcast(b"2", "tag")
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 1, b"d", acked=0), news(ME, 0, b"1")]))
+    assert sent(machine) == []
+    machine.idle()
+
+    assert sent(machine) == [
+        (
+            RIGHT,
+            Activity(
+                STAMP,
+                [
+                    news(ME, 0, b"1", b"2", acked=0),
+                    news(LEFT, 0, b"a", b"d", acked=0),
+                    news(OTHER, 0, b"b", b"c"),
+                ],
+            ),
+        )
     ]
+
+
+def test_a_publisher_is_not_sent_its_own_messages_again() -> None:
+    machine = ready()
+    machine.receive(LEFT, Activity(STAMP, [news(RIGHT, 0, b"a", b"b")]))
+    machine.idle()
+    assert sent(machine) == [(RIGHT, Activity(STAMP, [Entry(RIGHT, 2, [], -1)]))]
+
+    machine.receive(LEFT, Activity(STAMP, [Entry(RIGHT, 2, [], 1)]))
+    machine.idle()
+    assert sent(machine) == [], "it knows that they have been round"
+    assert machine.pending == {}
+
+
+def test_acknowledgements_wait_for_what_comes_next_and_publications_do_not() -> None:
+    machine = ready()
+    machine.broadcast([b"a"])
+    assert (machine.has_unsent, machine.is_urgent) == (True, False)
+    machine.idle()
+    machine.receive(LEFT, Activity(STAMP, [news(ME, 0, b"a")]))
+    assert (machine.has_unsent, machine.is_urgent) == (True, False)
+    machine.confirmed_broadcast(b"b", "tag")
+
+    assert machine.is_urgent
+
+
+def test_who_leaves_passes_on_first_what_it_has() -> None:
+    machine = ready()
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a")]))
+    machine.take_effects()
+    machine.leave("normal")
+
+    assert machine.take_effects() == [
+        effects.Send(RIGHT, Activity(STAMP, [news(LEFT, 0, b"a")])),
+        effects.Stopped("normal"),
+    ]
+
+
+def test_a_new_right_neighbour_is_sent_the_whole_state_and_nothing_twice() -> None:
+    machine = ready()
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a")]))
+    machine.broadcast([b"b"])
+    machine.down(RIGHT, "killed")
+    record = group(LEFT, ME, RIGHT, OTHER, dead=(RIGHT,), version=5)
+    machine.answered(record)
+    state = [
+        Entry(RIGHT, 0, [], -1),
+        news(ME, 0, b"b"),
+        news(LEFT, 0, b"a"),
+        Entry(OTHER, 0, [], -1),
+    ]
+    assert (OTHER, CatchUp(record.stamp, state, True, True)) in sent(machine)
+    machine.idle()
+
+    assert sent(machine) == []
+
+
+def test_what_waits_is_sent_when_the_timer_has_run() -> None:
+    machine = ready()
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a")]))
+    assert effects.StartTimer("flush", Limits().flush_s) in machine.take_effects()
+    machine.flush_due()
+
+    assert sent(machine) == [(RIGHT, Activity(STAMP, [news(LEFT, 0, b"a")]))]
+
+
+def test_much_that_waits_is_sent_at_once_in_frames_of_the_limit() -> None:
+    machine = ready(bounds=Limits(frame_bytes=200))
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, *[b"." * 36] * 5, acked=-1)]))
+
+    frames_sent = [frame for _, frame in sent(machine)]
+    assert [len(entry.bodies) for frame in frames_sent for entry in frame.entries] == [2, 2, 1]
+    assert [entry.first for frame in frames_sent for entry in frame.entries] == [0, 2, 4]
 
 
 def test_the_same_news_twice_is_delivered_once_and_passed_on_once() -> None:
     machine = ready()
     for _ in range(2):
         machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a")]))
+        machine.idle()
 
-    assert len(machine.take_effects()) == 2
+    found = machine.take_effects()
+    assert [each for each in found if isinstance(each, effects.Deliver)] == [
+        effects.Deliver(LEFT, [b"a"])
+    ]
+    assert len([each for each in found if isinstance(each, effects.Send)]) == 1
 
 
 def test_a_publication_that_has_been_round_is_confirmed_and_acknowledged() -> None:
     machine = ready()
     machine.confirmed_broadcast(b"a", "tag")
+    machine.idle()
     machine.take_effects()
     assert machine.pending == {ME: 1}
-    machine.receive(LEFT, Activity(STAMP, [news(ME, 0, b"a")]))
+    machine.receive(LEFT, Activity(STAMP, [Entry(ME, 1, [], -1)]))
+    machine.idle()
 
     assert machine.take_effects() == [
-        effects.Send(RIGHT, Activity(STAMP, [Entry(ME, 1, [], 0)])),
         effects.Confirmed(["tag"]),
+        effects.Send(RIGHT, Activity(STAMP, [Entry(ME, 1, [], 0)])),
     ]
     assert machine.pending == {}
     machine.receive(LEFT, Activity(STAMP, [Entry(ME, 1, [], 0)]))
+    machine.idle()
     assert machine.take_effects() == [], "the acknowledgement ends here"
 
 
@@ -616,6 +722,7 @@ def test_all_members_of_a_forgotten_group_end_although_the_store_fails_often(
 def test_the_heir_acknowledges_for_the_dead_and_erases_it_when_its_mark_is_back() -> None:
     machine = ready(group(OTHER, LEFT, ME, RIGHT))
     machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a", b"b")]))
+    machine.idle()
     machine.down(LEFT, "killed")
     machine.take_effects()
     record = group(OTHER, LEFT, ME, RIGHT, dead=(LEFT,), version=4)
@@ -623,6 +730,7 @@ def test_the_heir_acknowledges_for_the_dead_and_erases_it_when_its_mark_is_back(
     assert (RIGHT, Activity(record.stamp, [Entry(ME, 0, [None], -1)])) in sent(machine)
 
     machine.receive(OTHER, CatchUp(record.stamp, [news(LEFT, 0, b"a")], True, True))
+    machine.idle()
     assert sent(machine) == [(RIGHT, Activity(record.stamp, [Entry(LEFT, 2, [], 0)]))]
     machine.receive(OTHER, Activity(record.stamp, [news(LEFT, 1, b"b"), Entry(ME, 0, [None], -1)]))
     done = machine.take_effects()

@@ -67,6 +67,15 @@ def test_messages_are_among_the_pieces_as_they_are() -> None:
     assert sum(map(len, pieces)) < len(message) + 60
 
 
+def test_short_messages_are_one_piece() -> None:
+    frame = Activity(Stamp(1, 1), [Entry(MemberId("n", 1), 0, [b"a", None, b"bc"], -1)])
+
+    (piece,) = encode(frame)
+
+    assert piece.endswith(b"abc")
+    assert decode(piece) == frame
+
+
 def raw(header: Any, bodies: bytes = b"") -> bytes:
     packed = header if isinstance(header, bytes) else msgpack.packb(header)
     return struct.pack(">I", len(packed)) + packed + bodies

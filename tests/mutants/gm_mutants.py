@@ -24,15 +24,15 @@ MUTANTS = {
         "if publisher == self.me or publisher in view.aliases:", "if publisher in view.aliases:"
     ),
     "news is delivered and not passed on": member(
-        "            if not stream.ack(acked) and not new:", "            if not stream.ack(acked):"
+        "            if stream.ack(acked) or new:", "            if stream.ack(acked):"
     ),
     "old news is passed on for ever": member(
-        "            if not stream.ack(acked) and not new:\n                continue\n",
-        "            stream.ack(acked)\n",
+        "            if stream.ack(acked) or new:",
+        "            stream.ack(acked)\n            if True:",
     ),
     "acknowledgements are not passed on": member(
-        "            if not stream.ack(acked) and not new:",
-        "            stream.ack(acked)\n            if not new:",
+        "            if stream.ack(acked) or new:",
+        "            stream.ack(acked)\n            if new:",
     ),
     "news is passed on and not delivered": member(
         "                self._effects.append(Deliver(publisher, new))\n", "                pass\n"
@@ -139,11 +139,11 @@ MUTANTS = {
         "            if peer != self.me and peer not in self._monitored:", "            if False:"
     ),
     "confirms come with the broadcast": member(
-        "        self._outbox.await_confirm(self._next_number() - 1, tag)\n",
-        "        self._effects.append(Confirmed([tag]))\n",
+        "            self._outbox.await_confirm(own.last, tag)\n",
+        "            self._effects.append(Confirmed([tag]))\n",
     ),
     "confirms are for the message before": member(
-        "await_confirm(self._next_number() - 1, tag)", "await_confirm(self._next_number() - 2, tag)"
+        "await_confirm(own.last, tag)", "await_confirm(own.last - 1, tag)"
     ),
     "who is alone at last confirms nothing": member(
         "            self._become_ready()\n        self._own_acked()\n",
@@ -163,8 +163,28 @@ MUTANTS = {
     ),
     "blocked publishers stay so": Mutant(
         "ring/outbox.py",
-        "        if self.is_blocked:\n            if size",
-        "        if self.is_blocked:\n            if size or size",
+        "        if self.is_blocked:\n            if under_way_bytes",
+        "        if self.is_blocked:\n            if under_way_bytes or under_way_bytes",
+    ),
+    "who leaves keeps news of others": member("            self._flush()  # news of others\n", ""),
+    "news of others wait for more": member("is_urgent=bool(new)", "is_urgent=False"),
+    "news are not sent by the timer": member(
+        "            self._is_flush_due = True\n", "            return\n"
+    ),
+    "a new right neighbour is sent old news": member(
+        "            stream.take_unsent()\n        self._news.clear()\n", "            pass\n"
+    ),
+    "the mark overtakes the dead in a frame": Mutant(
+        "ring/news.py", "stream.publisher in view.alive)", "stream.publisher not in view.alive)"
+    ),
+    "a publisher is sent its own messages": Mutant(
+        "ring/news.py", "        if stream.publisher == receiver:", "        if False:"
+    ),
+    "a publisher does not hear of its lap": Mutant(
+        "ring/news.py", "            if bodies:\n", "            if False:\n"
+    ),
+    "a part of the news is acknowledged before it has come": Mutant(
+        "ring/news.py", "min(stream.acked, first + end - 1)", "stream.acked"
     ),
     "a gap is not seen": Mutant("ring/streams.py", "        if known < 0:", "        if False:"),
     "the wrong dead are inherited": Mutant(
