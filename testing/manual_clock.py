@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.testing.virtual_clock import Runtimes, VirtualTimer, next_due
+from leveret.testing.virtual_clock import Runtimes, VirtualTimer
 
 if TYPE_CHECKING:
     from leveret.core.clock import TimerHandle
@@ -107,7 +107,7 @@ class ManualClock:
         until_s = self._held_s + seconds
         await self.settle()
         for number in itertools.count(1):
-            timer = next_due(self._timers, until_s)
+            timer = _next_due(self._timers, until_s)
             if timer is None:
                 break
             self._held_s = max(self._held_s, timer.at_s)
@@ -145,3 +145,12 @@ class ManualClock:
                 heapq.heappop(self._timers).run()
         finally:  # the other timers must run although one has failed
             self._arm()
+
+
+def _next_due(timers: list[VirtualTimer], until_s: float) -> VirtualTimer | None:
+    """Take the next pending timer that is due by ``until_s``."""
+    while timers and timers[0].at_s <= until_s:
+        timer = heapq.heappop(timers)
+        if timer.is_pending:
+            return timer
+    return None

@@ -71,22 +71,13 @@ class VirtualTimer:
         return (self.at_s, self.number) < (other.at_s, other.number)
 
 
-def next_due(timers: list[VirtualTimer], until_s: float) -> VirtualTimer | None:
-    """Take the next pending timer that is due by ``until_s``."""
-    while timers and timers[0].at_s <= until_s:
-        timer = heapq.heappop(timers)
-        if timer.is_pending:
-            return timer
-    return None
-
-
 class VirtualClock:
     """A ``leveret.core.clock.Clock`` for tests."""
 
     def __init__(self, wall_s: float = 1_700_000_000.0) -> None:
         self._now_s = 0.0
         self._wall_offset_s = wall_s
-        self._timers: list[VirtualTimer] = []
+        self._timers: list[tuple[float, int, VirtualTimer]] = []  # tuples compare fastest
         self._numbers = itertools.count()
         self._runtimes = Runtimes()
         self.attach = self._runtimes.append
@@ -104,13 +95,14 @@ class VirtualClock:
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> VirtualTimer:
         """Schedule a call; timers of the same time run in the order of their creation."""
         at_s = self._now_s + max(0.0, delay_s)
-        timer = VirtualTimer(at_s, next(self._numbers), (callback, *args))
-        heapq.heappush(self._timers, timer)
+        number = next(self._numbers)
+        timer = VirtualTimer(at_s, number, (callback, *args))
+        heapq.heappush(self._timers, (at_s, number, timer))
         return timer
 
     @property
     def pending_count(self) -> int:
-        return sum(timer.is_pending for timer in self._timers)
+        return sum(timer.is_pending for _, _, timer in self._timers)
 
     def jump(self, seconds: float) -> None:
         """Move time forward without an event loop; attached runtimes are driven by hand."""
@@ -130,8 +122,11 @@ class VirtualClock:
 
     def _run_next(self, until_s: float) -> bool:
         """Run the next timer that is due by ``until_s`` at its time; return False if there is none."""
-        timer = next_due(self._timers, until_s)
-        if timer is not None:
-            self._now_s = max(self._now_s, timer.at_s)
-            timer.run()
-        return timer is not None
+        timers = self._timers
+        while timers and timers[0][0] <= until_s:
+            at_s, _, timer = heapq.heappop(timers)
+            if timer.is_pending:
+                self._now_s = max(self._now_s, at_s)
+                timer.run()
+                return True
+        return False

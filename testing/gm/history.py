@@ -65,6 +65,10 @@ class RingHistory:
         kinds = Counter(event[0] for event in self._events)
         return {name: kinds[number] for number, name in enumerate(_NAMES)}
 
+    def confirms(self) -> set[bytes]:
+        """Return the messages whose broadcast was confirmed."""
+        return {event[2] for event in self._events if event[0] == _CONFIRMED}
+
     def violations(self, survivors: Iterable[MemberId]) -> list[str]:
         """Return all violations."""
         check = _Check(frozenset(survivors))

@@ -117,6 +117,9 @@ class SimulatedMember:
         stopping = self._dialogue.stopping
         if stopping is not None and not self.member.is_leaving:
             self.leave(stopping)
+        elif self.member.is_urgent and self._ring.random.random() < self._ring.idleness:
+            self.member.idle()
+            self._act()
         elif self.member.has_unsent and not self._is_idle_due:
             self._is_idle_due = True
             self._ring.clock.call_later(self._ring.random.random() * 0.004, self._idle)
@@ -201,7 +204,8 @@ class SimulatedRing:
         seed: of all delays and choices.
         limits: of the members.
         faults: the share of operations on the store that get no answer.
-        idleness: how likely a member finds nothing to do after a while, and sends what waits; else the timer does.
+        idleness: how likely a member finds nothing to do after a while, or at once if something is urgent, and sends
+            what waits; else the timer does.
         carry: what a frame becomes on its way.
 
     Attributes:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from leveret.gm.records.group import Group
+from leveret.gm.records.group import Group, MemberId
 from leveret.gm.ring.frames import Frame
 from leveret.gm.ring.limits import Limits
 from leveret.testing.gm.ring import SimulatedMember, SimulatedRing
 
 MEMBERS_MAX: Final = 6
+JOIN_S: Final = 0.5  # in half of the schedules all have joined before the first fault
 RUN_S: Final = 0.4  # of faults
 REST_S: Final = 20.0  # at most, until nothing is under way
 
@@ -41,6 +43,7 @@ class Schedule:
         )
         self._nodes = [f"n{number}" for number in range(1, random.randint(2, MEMBERS_MAX) + 1)]
         self._messages = 0
+        self._to_confirm: dict[MemberId, set[bytes]] = defaultdict(set)
         self._actions = self._mix()
 
     def run(self) -> list[str]:
@@ -48,6 +51,7 @@ class Schedule:
         clock, random = self.ring.clock, self._random
         for node in self._nodes[: random.randint(1, len(self._nodes))]:
             self.ring.start(node)
+        clock.jump(random.choice((0.0, JOIN_S)))
         at_s = 0.0
         while at_s < RUN_S:
             pause_s = random.choice((0.0, 0.0, 0.001, 0.004, 0.02))
@@ -59,8 +63,8 @@ class Schedule:
     def _mix(self) -> list[Callable[[], None]]:
         """Return the actions of this schedule, some of them more often."""
         random = self._random
-        actions: list[Callable[[], None]] = [self._publish] * random.choice((4, 12, 30))
-        actions += [self._start] * random.choice((1, 3)) + [self._crash] * random.choice((0, 1, 2))
+        actions: list[Callable[[], None]] = [self._publish] * random.choice((8, 16, 30))
+        actions += [self._start] * random.choice((2, 4)) + [self._crash] * random.choice((0, 1, 2))
         actions += [self._leave] * random.choice((0, 1)) + [self._cut] * random.choice((0, 0, 1))
         actions += [self._fail_store] * random.choice((0, 0, 1))
         return actions
@@ -76,6 +80,7 @@ class Schedule:
         self._messages += 1
         message = b"%d" % self._messages
         if is_confirmed:
+            self._to_confirm[publisher.me].add(message)
             publisher.confirmed_broadcast(message)
         else:
             publisher.broadcast(message)
@@ -142,8 +147,11 @@ class Schedule:
             found.append(f"I7: the dead are still in {record}")
         if [each.me for each in survivors] != [each.me for each in ring.survivors()]:
             found.append("I7: the ring changed at rest")
+        confirmed = ring.history.confirms()
         for each in ring.members.values():
             found += _unrest_of(each, record)
+            if missing := self._to_confirm[each.me] - confirmed:
+                found.append(f"I7: {each.me} waits for ever for the confirms of {sorted(missing)}")
         return found
 
 

@@ -111,11 +111,11 @@ def test_a_state_is_cut_into_runs_of_the_size_that_is_wanted() -> None:
     kept = stream(b"0", b"1" * 1000, b"2", b"3")
 
     assert list(kept.chunks(200)) == [
-        (0, [b"0"], -1),
-        (1, [b"1" * 1000], -1),
-        (2, [b"2", b"3"], -1),
+        (named("a"), 0, [b"0"], -1),
+        (named("a"), 1, [b"1" * 1000], -1),
+        (named("a"), 2, [b"2", b"3"], -1),
     ]
-    assert list(Stream(named("a")).chunks(200)) == [(0, [], -1)]
+    assert list(Stream(named("a")).chunks(200)) == [(named("a"), 0, [], -1)]
 
 
 @pytest.mark.parametrize("name", ["flush_s", "pending_bytes", "frame_bytes", "retry_s"])
