@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import multiprocessing
 import sys
 import time
@@ -19,6 +20,12 @@ from pathlib import Path
 from leveret.testing.gm.schedules import Schedule
 
 BLOCK = 1_000  # seeds that are noted together
+
+
+def begin() -> None:
+    """Prepare a process: its log would tell of each store that fails, and its collector runs when ``judge`` says."""
+    logging.disable()
+    gc.disable()
 
 
 def judge(block: range) -> tuple[range, list[str]]:
@@ -56,12 +63,12 @@ def main() -> int:
         parser.error(f"the seeds must begin with a multiple of {BLOCK}, and end behind it")
     done = read_done(args.done)
     todo = deque(
-        range(begin, min(begin + BLOCK, args.end))
-        for begin in range(args.first, args.end, BLOCK)
-        if begin not in done
+        range(seed, min(seed + BLOCK, args.end))
+        for seed in range(args.first, args.end, BLOCK)
+        if seed not in done
     )
     began_s, count, wrong = time.monotonic(), 0, 0
-    with multiprocessing.get_context("spawn").Pool(args.processes, gc.disable) as pool:
+    with multiprocessing.get_context("spawn").Pool(args.processes, begin) as pool:
         while todo and time.monotonic() - began_s < args.seconds:
             batch = [todo.popleft() for _ in range(min(args.processes, len(todo)))]
             for block, found in pool.imap_unordered(judge, batch):
