@@ -24,15 +24,15 @@ MUTANTS = {
         "if publisher == self.me or publisher in view.aliases:", "if publisher in view.aliases:"
     ),
     "news is delivered and not passed on": member(
-        "            if stream.ack(acked) or new:", "            if stream.ack(acked):"
+        "            if stream.ack(round_to) or new:", "            if stream.ack(round_to):"
     ),
     "old news is passed on for ever": member(
-        "            if stream.ack(acked) or new:",
-        "            stream.ack(acked)\n            if True:",
+        "            if stream.ack(round_to) or new:",
+        "            stream.ack(round_to)\n            if True:",
     ),
     "acknowledgements are not passed on": member(
-        "            if stream.ack(acked) or new:",
-        "            stream.ack(acked)\n            if new:",
+        "            if stream.ack(round_to) or new:",
+        "            stream.ack(round_to)\n            if new:",
     ),
     "news is passed on and not delivered": member(
         "                self._effects.append(Deliver(publisher, new))\n", "                pass\n"
