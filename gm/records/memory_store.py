@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from leveret.gm.records.codec import pack, unpack
 from leveret.gm.records.group import Group
 from leveret.gm.records.store import Conflict, Stored, Then
 
+_NOTHING: Final = Stored(None, 0)
+
 
 class MemoryGroupStore:
-    """A ``GroupStore`` that keeps records as bytes and answers at once; it is empty in the next process.
+    """A ``GroupStore`` that answers at once, with what a record's bytes say; it is empty in the next process.
 
     Attributes:
         revision: of the last write, of any record.
@@ -16,12 +20,11 @@ class MemoryGroupStore:
 
     def __init__(self) -> None:
         self.revision = 0
-        self._records: dict[str, tuple[bytes, int]] = {}
+        self._records: dict[str, Stored] = {}
 
     def look(self, name: str) -> Stored:
         """Return the record as it is now."""
-        packed, revision = self._records.get(name, (b"", 0))
-        return Stored(unpack(packed, revision) if revision else None, revision)
+        return self._records.get(name, _NOTHING)
 
     def read(self, name: str, then: Then) -> None:
         then(self.look(name))
@@ -35,5 +38,5 @@ class MemoryGroupStore:
         if group is None:
             self._records.pop(name, None)
         else:
-            self._records[name] = (pack(group), self.revision)
+            self._records[name] = Stored(unpack(pack(group), self.revision), self.revision)
         then(self.look(name))
