@@ -377,7 +377,7 @@ class Peer:
         if isinstance(message, Unreadable):
             log.error("reply is not readable node=%s: %s", self.node, message.error)
             return
-        if not isinstance(message, list) or len(message) != 2:
+        if not isinstance(message, list) or len(message) != 2 or type(message[0]) is not int:
             raise WireError(f"reply that is no number and value: {message!r:.80}")
         number, value = message
         future = self._calls.pop(number, None)
@@ -393,9 +393,12 @@ class Peer:
             raise WireError(f"signal {parts!r:.80} that is malformed: {error!r}") from error
 
     def _on_exit(self, number: int, packed: bytes, sender: Ref | None) -> None:
+        if sender is not None:
+            _check_address(sender)
         self._runtime.exit(self._mine(number), self._signals.unpack(packed), sender)
 
     def _on_link_exit(self, number: int, packed: bytes, sender: Ref) -> None:
+        _check_address(sender)
         ref = self._mine(number)
         if small_set.contains(ref.cell.links, sender):
             _forget_link(ref, sender)
@@ -426,6 +429,7 @@ class Peer:
         if ref.is_alive:
             links.link(ref.cell, self._theirs(sender))
         else:
+            _check_number(sender)
             packed = self._with_reason(LINK_EXIT, sender, NOPROC, ref)
             self.connection.signal(None, packed)
 
@@ -434,13 +438,13 @@ class Peer:
 
     def _mine(self, number: int) -> Ref:
         """Return the actor of this node of that number, or the address of a dead one."""
+        _check_number(number)
         if number == SERVER:
             return self._hub.server
         return self._runtime.by_number(number) or Ref(self._runtime.node, number, DEAD_CELL)
 
     def _theirs(self, number: int) -> Ref:
-        if type(number) is not int:
-            raise TypeError(f"{number!r:.80} is no number of an actor")
+        _check_number(number)
         return self.ref(number)
 
     # Names of actors and calls (codec.Peer).
@@ -451,8 +455,7 @@ class Peer:
         return (OURS if ref.node == self._runtime.node else ref.node), ref.num
 
     def ref_of(self, node: Any, number: int) -> Ref:
-        if type(number) is not int:
-            raise TypeError(f"{number!r:.80} is no number of an actor")
+        _check_number(number)
         if node == OURS:
             return self.ref(number)
         if node == THEIRS:
@@ -496,6 +499,16 @@ def _inbox_of(ref: RemoteRef) -> Inbox:
     inbox: Any = ref.cell.inbox
     assert isinstance(inbox, Inbox)
     return inbox
+
+
+def _check_number(number: object) -> None:
+    if type(number) is not int:
+        raise TypeError(f"{number!r:.80} is no number of an actor")
+
+
+def _check_address(value: object) -> None:
+    if not isinstance(value, Ref):
+        raise TypeError(f"{value!r:.80} is no address of an actor")
 
 
 def _forget_link(ref: Ref, other: Ref) -> None:

@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -59,18 +60,24 @@ class Target:
     """The node that is attacked, and an honest one that is linked with it all the time.
 
     Attributes:
-        errors: what the loop's handler for exceptions was told.
+        errors: what the loop's handler for exceptions was told, with tracebacks.
         address: where it listens.
         incarnations: how often the honest link was made.
     """
 
     def __init__(self) -> None:
-        self.errors: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, told: self.errors.append(told))
+        self.errors: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(self._note)
         self.node = Node(Runtime(name="target"), SECRET, LIMITS)
         self.honest = Node(Runtime(name="honest"), SECRET, LIMITS)
         self.address = ""
         self._echo = self.node.runtime.spawn(Echo)
+
+    def _note(self, _: object, told: dict[str, Any]) -> None:
+        error = told.get("exception")
+        self.errors.append(
+            told["message"] + "".join(traceback.format_exception(error) if error else "")
+        )
 
     async def begin(self) -> None:
         self.address = await self.node.listen("127.0.0.1:0")

@@ -22,6 +22,10 @@ def handshake(old: str, new: str) -> Mutant:
 
 
 MUTANTS = {
+    "the end of a linked actor may be nobody's": peer(
+        "sender: Ref) -> None:\n        _check_address(sender)\n", "sender: Ref) -> None:\n"
+    ),
+    "a reply may have any number": peer(" or type(message[0]) is not int:", ":"),
     "the end of an actor overtakes its mail": connection(
         "waiting = [stream for stream in streams if stream.queue or stream.parts]", "waiting = []"
     ),

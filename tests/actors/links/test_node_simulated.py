@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgpack
 import pytest
 
 from leveret.actors.gen_server import NOREPLY, CallFailed, From, GenServer
 from leveret.actors.links.codec import Unreadable
+from leveret.actors.links.frames import Kind, frame
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.node import NodeDown, NodeUp
+from leveret.actors.links.peer import ANSWERS, DOWN, EXIT, LINK, LINK_EXIT, MONITOR, UNLINK
 from leveret.actors.links.sendable import WireError, register
 from leveret.actors.links.server import WhereIs
 from leveret.actors.runtime.ref import Ref
@@ -539,3 +542,52 @@ def test_a_sender_is_told_when_what_it_has_sent_is_gone(seed: int) -> None:
     nodes.network.reset("a", "b")
     nodes.run(3.0)
     assert actor_a.seen[3:] == ["is lost"]
+
+
+NOBODY = msgpack.packb("reason")
+MALFORMED_SIGNALS: dict[str, list[Any]] = {
+    "no number": [],
+    "an operation that is none": [99, 1],
+    "an operation that is a list": [[1], 1],
+    "an exit of a sender that is none": [EXIT, 1, NOBODY, 7],
+    "the end of a linked actor that is nobody": [LINK_EXIT, 1, NOBODY, None],
+    "the end of a linked actor that is a number": [LINK_EXIT, 1, NOBODY, 7],
+    "a monitor of a list": [MONITOR, [1]],
+    "a monitor of a text": [MONITOR, "1"],
+    "an end with a reason that is a number": [DOWN, 1, 7, None],
+    "a link with a text": [LINK, 1, "1"],
+    "an unlink with nobody": [UNLINK, 1, None],
+}
+
+
+@pytest.mark.parametrize("parts", MALFORMED_SIGNALS.values(), ids=MALFORMED_SIGNALS)
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_malformed_signal_breaks_the_link_and_nothing_else(
+    nodes: LinkedNodes, parts: list[Any], is_alive: bool
+) -> None:
+    ref, actor = nodes.spawn("b")
+    if len(parts) > 1 and parts[1] == 1:
+        parts = [parts[0], ref.num if is_alive else 10_000, *parts[2:]]
+    if parts[0:1] == [DOWN]:  # of an actor of theirs that is monitored
+        other, _ = nodes.spawn("a")
+        _do(nodes, "b", ref, lambda self: self.monitor(nodes.ref("b", other)))
+        parts = [DOWN, other.num, *parts[2:]]
+    peer = nodes.nodes["b"]._peers["a"]
+    peer.received(frame(peer.theirs.incarnation, Kind.SIGNAL, 0, msgpack.packb(parts)))
+
+    assert nodes.nodes["b"].nodes == []
+    assert ref.is_alive
+    assert [each for each in actor.seen if isinstance(each, Exit)] == []
+
+
+@pytest.mark.parametrize("number", [[1], {"a": 1}, None, "1", 1.0])
+def test_a_reply_without_a_number_breaks_the_link_and_nothing_else(
+    nodes: LinkedNodes, number: Any
+) -> None:
+    peer = nodes.nodes["b"]._peers["a"]
+    incarnation = peer.theirs.incarnation
+    peer.received(frame(incarnation, Kind.OPEN, 900, msgpack.packb([None, ANSWERS])))
+    assert nodes.nodes["b"].nodes == ["a"]
+    peer.received(frame(incarnation, Kind.RUN, 900, msgpack.packb([number, "value"])))
+
+    assert nodes.nodes["b"].nodes == []

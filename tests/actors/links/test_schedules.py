@@ -130,7 +130,7 @@ class Schedule:
         for name in "abc":
             for ref in self.talkers[name]:
                 self.nodes.runtimes[name].resume(ref)
-        self.nodes.run(60.0)
+        self.nodes.run(30.0)  # the longest pause before a node is dialled again is 5 s
 
 
 def judge(schedule: Schedule) -> int:
