@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import From, GenServer
+from leveret.actors.links.frames import Kind, frame
+from leveret.actors.links.handshake import Claim, Handshake
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.node import Node
 from leveret.actors.links.security import Security
@@ -170,6 +172,58 @@ async def test_a_stranger_costs_little_memory(made: Made) -> None:
         stranger.close()
 
     assert (after - before) / 100 < 64 * 1024
+
+
+async def test_a_stranger_that_is_dialled_costs_little_memory(made: Made) -> None:
+    b = await made("b", limits=LinkLimits(handshakes_max=200))
+    answers: list[asyncio.StreamWriter] = []
+
+    async def stranger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(9)
+        writer.write(b"LVRTLNK\x01\xff" + b"x" * 200)
+        answers.append(writer)
+
+    servers = [await asyncio.start_server(stranger, "127.0.0.1", 0) for _ in range(110)]
+    addresses = [f"127.0.0.1:{each.sockets[0].getsockname()[1]}" for each in servers]
+
+    async def dial(begin: int, end: int) -> None:
+        for address in addresses[begin:end]:
+            b.dial(address)
+        await eventually(
+            lambda: sum(len(each.handshake._came) == 209 for each in b._shaking) == end
+        )
+
+    await dial(0, 10)
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    await dial(10, 110)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    await b.close()
+    for writer in answers:
+        writer.transport.abort()
+    for server in servers:
+        server.close()
+    await asyncio.sleep(0.01)
+
+    assert (after - before) / 100 < 64 * 1024, "the strangers' side is in it"
+
+
+async def test_a_stranger_learns_a_name_and_nothing_else(made: Made) -> None:
+    b = await made("b")
+    host, _, port = (await b.listen("127.0.0.1:0")).rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    claim = Claim(1, 0)
+    stranger = Handshake("s/1", b"another secret of tests", b"n" * 32, True, lambda *_: claim)
+    writer.write(stranger.begin())
+    hello = await asyncio.wait_for(reader.readexactly(9 + len(b.runtime.node) + 32), 20)
+    writer.write(stranger.receive(hello) + frame(1, Kind.OPEN, 1, b"\x92\xc0\x01"))
+    rest = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+
+    assert rest == b""
+    assert b.runtime.node.encode() in hello
+    assert b.nodes == []
 
 
 async def test_what_cannot_be_dialled_is_tried_again(made: Made) -> None:
