@@ -37,6 +37,7 @@ from leveret.gm.ring.member import (
     RING_SHUTDOWN,
     Member,
     NotJoinedError,
+    Phase,
 )
 from leveret.testing.gm.ring import NAME, SimulatedMember, SimulatedRing
 
@@ -413,6 +414,47 @@ def test_who_leaves_passes_on_first_what_it_has() -> None:
         effects.Send(RIGHT, Activity(STAMP, [news(LEFT, 0, b"a")])),
         effects.Stopped("normal"),
     ]
+
+
+def test_who_leaves_passes_on_what_comes_with_its_last_lap() -> None:
+    machine = ready()
+    machine.broadcast([b"own"])
+    machine.leave("normal")
+    assert machine.phase is Phase.READY
+    machine.take_effects()
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a"), Entry(ME, 1, [], -1)]))
+
+    assert machine.take_effects()[-2:] == [
+        effects.Send(RIGHT, Activity(STAMP, [news(LEFT, 0, b"a"), Entry(ME, 1, [], 0)])),
+        effects.Stopped("normal"),
+    ]
+
+
+def test_the_dead_come_before_their_heirs_mark() -> None:
+    machine = ready(group(OTHER, LEFT, ME, RIGHT))
+    machine.broadcast([b"own"])
+    machine.receive(LEFT, Activity(STAMP, [news(LEFT, 0, b"a")]))
+    machine.down(LEFT, "killed")
+    record = group(OTHER, LEFT, ME, RIGHT, dead=(LEFT,), version=4)
+    machine.answered(record)
+
+    last = sent(machine)[-1]
+    marked = Entry(ME, 0, [b"own", None], -1)
+    assert last == (RIGHT, Activity(record.stamp, [news(LEFT, 0, b"a"), marked]))
+
+
+def test_what_the_dead_had_sent_is_acknowledged_as_far_as_it_has_come() -> None:
+    record = group(OTHER, LEFT, ME, RIGHT, dead=(LEFT,))
+    machine = newcomer(Limits(frame_bytes=200))
+    machine.answered(record)
+    machine.receive(OTHER, CatchUp(record.stamp, [], True, True))
+    machine.take_effects()
+    machine.receive(OTHER, Activity(record.stamp, [news(LEFT, 0, *[b"." * 36] * 5)]))
+
+    entries = [entry for _, frame in sent(machine) for entry in frame.entries]
+    assert [(len(each.bodies), each.acked) for each in entries if each.publisher == LEFT] == [
+        (2, 1), (2, 3), (1, 4),
+    ]  # fmt: skip
 
 
 def test_a_new_right_neighbour_is_sent_the_whole_state_and_nothing_twice() -> None:
