@@ -39,7 +39,7 @@ class Machines:
             self.run()
 
     def run(self) -> None:
-        busy = deque(self.members)
+        busy = deque(self.members)  # in the order of their work
         while busy:
             me = busy.popleft()
             member = self.members[me]
@@ -50,6 +50,9 @@ class Machines:
                 elif isinstance(effect, effects.Transact):
                     self._transactor.run(effect.transaction, member.answered)
                     busy.append(me)
+            if member.has_unsent and me not in busy:
+                member.idle()
+                busy.append(me)
 
 
 def machines(count: int, batch: int) -> float:
@@ -60,7 +63,6 @@ def machines(count: int, batch: int) -> float:
     begun_s = time.process_time()
     for _ in range(MESSAGES // batch):
         publisher.broadcast(bodies)
-        publisher.idle()
         ring.run()
     assert publisher.pending == {}
     return (time.process_time() - begun_s) / MESSAGES / count
