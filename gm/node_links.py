@@ -4,6 +4,9 @@ A frame travels as ``wire`` says, its messages untouched, beside the mail that c
 already when their nodes lost each other have ended for each other, also when the nodes are linked again: one of them
 may have missed what the other has sent. Both nodes know which pairs these are (``Node.were_parted``), so neither
 member waits for the other.
+
+A member has ended indeed, and is not only out of reach, when its node has been started again: names of nodes differ, so
+the process that had the name before is no more. So a group whose nodes were all killed is taken over when they are back.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.links.sendable import Pieces, register
-from leveret.actors.runtime.cell import LOST_CELL
+from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.gm.links import ActorLinks, FromPeer
 from leveret.gm.records.group import MemberId
@@ -25,6 +28,8 @@ def node_links(node: Node) -> ActorLinks:
     """Return links between the members of this node, and with those of the nodes that it is linked with."""
 
     def find(own: MemberId, member: MemberId) -> Ref:
+        if node.is_past(member.node):
+            return Ref(member.node, member.number, DEAD_CELL)
         if node.were_parted(own.number, member.node, member.number):
             return Ref(member.node, member.number, LOST_CELL)
         return node.ref(member.node, member.number)

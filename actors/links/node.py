@@ -297,6 +297,18 @@ class Node:
             return False
         return own <= peer.mine.parted_at and number <= peer.theirs.parted_at
 
+    def is_past(self, node: str) -> bool:
+        """Return whether another process has the name of this one, so that it has ended.
+
+        Args:
+            node: ``name/creation``.
+        """
+        name = node.rpartition("/")[0]
+        if name == self.name:
+            return node != self.runtime.node
+        peer = self._peers.get(name)
+        return peer is not None and peer.node != node
+
     # Endpoints.
 
     def _begin(self, is_dialler: bool) -> Endpoint:

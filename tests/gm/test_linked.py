@@ -150,3 +150,38 @@ def test_the_ring_goes_on_while_the_store_cannot_be_reached(ring: Ring) -> None:
     ring.nodes.run(30.0)
 
     assert len(ring.logs["a"].deaths) == len(ring.logs["b"].deaths) == 1
+
+
+def test_a_group_whose_nodes_were_all_killed_goes_on_when_they_are_started_again(
+    ring: Ring,
+) -> None:
+    ring.broadcast("a", b"lost with its holders")
+    ring.nodes.run(1.0)
+    for name in "abc":
+        _kill(ring, name)
+    for name in "abc":
+        ring.nodes.start(name)
+    ring.nodes.run(10.0)
+    for name in "abc":
+        ring.join(name)
+    ring.broadcast("a", b"again")
+    ring.nodes.run(5.0)
+
+    for name in "abc":
+        assert len(ring.logs[name].members) == 3
+        assert ring.logs[name].messages == [b"again"]
+
+
+def test_a_node_that_comes_back_alone_waits_for_the_others_that_may_be_a_ring(ring: Ring) -> None:
+    for name in "abc":
+        _kill(ring, name)
+    ring.nodes.start("a")
+    ring.nodes.run(10.0)
+    ring.join("a")
+    assert not ring.members["a"].is_alive, "b and c may work without it"
+    ring.nodes.start("b")
+    ring.nodes.start("c")
+    ring.nodes.run(10.0)
+    ring.join("a")
+
+    assert len(ring.logs["a"].members) == 1
