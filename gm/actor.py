@@ -6,6 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
+from leveret.actors.links.codec import Unreadable
 from leveret.actors.runtime.signals import is_orderly
 from leveret.core.log.loggers import logger
 from leveret.gm.callbacks import Callbacks, Dialogue
@@ -85,8 +86,10 @@ class GmActor(GenServer):
                 self._member.broadcast(message.messages)
             except GmError as error:
                 log.warning("broadcast refused: group=%s reason=%s", self._group, error)
+        elif kind is Unreadable:
+            super().handle_cast(message)  # fails: it may have been a frame, and none may be missing
         else:
-            super().handle_cast(message)
+            log.warning("unknown mail dropped: group=%s kind=%s", self._group, kind.__name__)
         self._act()
 
     def handle_info(self, message: Any) -> None:

@@ -101,6 +101,7 @@ class RecordedGroup(Callbacks):
         self._recorder = recorder
         self._callbacks = callbacks
         self._me = MemberId("", 0)
+        self._has_ended = False
 
     @classmethod
     async def join(
@@ -126,16 +127,16 @@ class RecordedGroup(Callbacks):
         return self._me
 
     async def broadcast(self, message: bytes) -> None:
-        self._recorder.published(self._me, message)
+        self._publish(message)
         await self.group.broadcast(message)
 
     async def confirmed_broadcast(self, message: bytes, timeout_s: float | None = None) -> None:
-        self._recorder.published(self._me, message)
+        self._publish(message)
         await self.group.confirmed_broadcast(message, timeout_s)
         try:
             alive = (await self.group.status()).members
-        except GroupEndedError:  # since: who was in its view is not known
-            alive = ()
+        except GroupEndedError:  # since: who was in its view is not known any more
+            return
         self._recorder.confirmed(self._me, message, alive)
 
     async def rest(self) -> MemberStatus:
@@ -143,6 +144,11 @@ class RecordedGroup(Callbacks):
         status = await self.group.status()
         self._recorder.rested(self._me, status)
         return status
+
+    def _publish(self, message: bytes) -> None:
+        """Record a broadcast, unless it will be refused because the member has ended."""
+        if not self._has_ended:
+            self._recorder.published(self._me, message)
 
     # Callbacks.
 
@@ -165,6 +171,7 @@ class RecordedGroup(Callbacks):
         self._callbacks.flow(is_blocked)
 
     def handle_terminate(self, reason: object) -> None:
+        self._has_ended = True
         self._recorder.ended(self._me)
         self._callbacks.handle_terminate(reason)
 

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from leveret.actors.links.codec import Unreadable
 from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Become, Callbacks, GmError, Group, GroupEndedError, MemberId, RingNode, Stop
 from leveret.gm.actor import GmActor
@@ -324,6 +325,31 @@ def test_a_broadcast_that_is_refused_as_mail_is_logged(
     assert "broadcast refused: group=g reason=" in caplog.text
     answer = runtime.call_inline(one, Broadcast([b"1"]))
     assert isinstance(answer, GmError)
+
+
+async def test_a_stray_message_does_not_end_a_member(
+    live: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in RabbitMQ's unit_gm_SUITE, ``unexpected_msg``."""
+    groups, logs = await joined(RingNode(live), 2)
+    with caplog.at_level(logging.WARNING):
+        for stray in ("stray", 7, [b"1"], None):
+            live.send(groups[0].actor, stray)
+        await groups[1].confirmed_broadcast(b"1", timeout_s=10.0)
+
+    assert groups[0].actor.is_alive
+    assert logs[0].messages == [b"1"]
+    assert "group=g" in caplog.text
+
+
+async def test_a_frame_that_cannot_be_read_ends_the_member(live: Runtime) -> None:
+    """If it were dropped, what is in it would be missing."""
+    groups, logs = await joined(RingNode(live), 2)
+    live.send(groups[0].actor, Unreadable("a class that is not known here"))
+    reason = await live.join(groups[0].actor)
+
+    assert "Unreadable" in str(reason)
+    await eventually(lambda: logs[1].deaths == [groups[0].me])
 
 
 def test_a_killed_member_leaves_no_timer(clock: VirtualClock, runtime: Runtime) -> None:
