@@ -12,9 +12,9 @@ where the other listens, so the processes need no hook, and may be of any progra
 What a way does holds for both sides of it alike: *ann to etcd* are the bytes that ann sends, over connections that
 either of the two has made.
 
-* A way that is *cut* is silent, as a network that loses packets: nothing arrives, the end of a connection included, and
-  nobody is told. When it is healed, everything arrives that was sent meanwhile, as TCP sends it again. A connection that
-  is made meanwhile seems to be there, and is made when it is healed.
+* A way that is *cut* is silent, as a network that loses packets: nothing arrives, the end of a connection included,
+  and nobody is told. When it is healed, everything arrives that was sent meanwhile, as TCP sends it again. A
+  connection that is made meanwhile seems to be there, and is made when it is healed.
 * A way that is *delayed* keeps its order. With jitter each piece of a stream is late by another time.
 * A connection that is *reset* is lost for both sides at once, with what is under way.
 
@@ -312,5 +312,3 @@ def _ways(these: Names, those: Names) -> list[tuple[str, str]]:
     """Return all pairs of one of these and one of those that are not the same."""
     sources, targets = ([each] if isinstance(each, str) else list(each) for each in (these, those))
     return [(source, target) for source in sources for target in targets if source != target]
-
-

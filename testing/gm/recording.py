@@ -19,7 +19,7 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -316,7 +316,7 @@ def _rested(
     to.rests[member] = Rest((epoch, version), frozenset(_members(alive)), dict(pending))
 
 
-_READERS: Final = {
+_READERS: Final[dict[str, Callable[..., None]]] = {
     "joined": _joined,
     "changed": _changed,
     "published": _published,

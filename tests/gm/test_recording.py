@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -56,11 +55,9 @@ async def test_what_a_ring_does_is_recorded_and_found_to_be_right(
         await each.confirmed_broadcast(str(each.me).encode())
     await eventually(lambda: read([tmp_path]).history.counts()["changed"] == 5)
 
-    async def is_at_rest() -> bool:
-        return not any([(await each.group.status()).pending for each in members[:2]])
-
-    while not await is_at_rest():
-        await asyncio.sleep(0.005)
+    await eventually(
+        lambda: all(each.group.actor.cell.actor._member.pending == {} for each in members[:2])
+    )
     for each in members[:2]:
         await each.rest()
     recording = read([tmp_path])
@@ -251,9 +248,7 @@ def test_the_command_says_how_it_is_used_and_what_is_missing(
     assert "usage" in capsys.readouterr().out
 
 
-def test_the_command_runs_by_its_name(
-    tmp_path: Path, recorders: dict[MemberId, Recorder]
-) -> None:
+def test_the_command_runs_by_its_name(tmp_path: Path, recorders: dict[MemberId, Recorder]) -> None:
     done = ended([sys.executable, "-m", "leveret.testing.gm.check", str(tmp_path)], tmp_path)
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -22,6 +22,10 @@ import pytest
 PROGRAM = shutil.which("etcd") or "/usr/bin/etcd"
 READY_S = 20.0
 TRIES = 5
+SERVING = (  # in the logs of etcd 3.4, and of 3.5 and 3.6
+    "serving insecure client requests", "serving client requests",
+    "serving client traffic insecurely", "serving client traffic securely",
+)  # fmt: skip
 MISSING = f"no etcd: install etcd-server (Debian) or put etcd on PATH; looked for {PROGRAM}"
 
 
@@ -112,10 +116,8 @@ class Etcd:
         assert self._process is not None
         deadline_s = time.monotonic() + READY_S
         while self._process.poll() is None:
-            if (
-                "serving insecure client requests" in self.log
-                or "serving client requests" in self.log
-            ):
+            log = self.log
+            if any(text in log for text in SERVING):
                 return True
             assert time.monotonic() < deadline_s, self.log[-3000:]
             time.sleep(0.02)

@@ -1,7 +1,8 @@
-"""A node with members of groups in a process of its own, told what to do by lines of JSON: ``gm_process.py SETTINGS``.
+"""A node with members of groups in a process of its own: ``gm_process.py SETTINGS``; lines of JSON say what it does.
 
-A command is ``[number, name, arguments]``; its answer ``[number, value, ""]``, or ``[number, null, error]``. Commands run
-at the same time. Each member's history goes to a file of its own. *Traps* kill a process at a chosen frame or delivery.
+A command is ``[number, name, arguments]``; its answer ``[number, value, ""]``, or ``[number, null, error]``. Commands
+run at the same time. Each member's history goes to a file of its own. *Traps* kill a process at a chosen frame or
+delivery.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.cluster.background import Background
 from leveret.cluster.client import EtcdClient
 from leveret.cluster.settings import EtcdSettings
-from leveret.gm import Callbacks, GmError, Group, GroupEndedError, MemberId, RingNode
+from leveret.gm import Callbacks, GmError, GroupEndedError, MemberId, RingNode
 from leveret.gm.links import Links
 from leveret.gm.node_links import node_links
 from leveret.gm.records.etcd_store import EtcdGroupStore

@@ -27,7 +27,6 @@ from rigs.nodes import clean_environment
 from rigs.view_history import versions, violations
 
 ANSWER_S = 120.0  # for a machine with much else to do
-SUSPECT_S = 3.0
 SECRET = "a secret of tests"
 
 
@@ -137,7 +136,8 @@ class ProcessRing:
         names: of the nodes.
         relays: between them and to etcd.
         random: for the load.
-        suspect_s: of the links.
+        suspect_s: after so much silence a link is broken.
+        etcd_s: for an answer of etcd.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class ProcessRing:
         names: Iterable[str],
         relays: Relays,
         random: Random,
-        suspect_s: float = SUSPECT_S,
-        etcd_s: float = 5.0,
+        suspect_s: float,
+        etcd_s: float,
     ) -> None:
         self.folder = folder
         self.etcd = etcd
@@ -239,9 +239,7 @@ class ProcessRing:
     def running(self) -> list[str]:
         """Return the nodes that can answer."""
         return [
-            name
-            for name in self.names
-            if self.is_running(name) and not self.nodes[name].is_stopped
+            name for name in self.names if self.is_running(name) and not self.nodes[name].is_stopped
         ]
 
     def status(self) -> dict[str, Any]:
@@ -270,8 +268,10 @@ class ProcessRing:
     def until_members(self, count: int) -> dict[str, Any]:
         """Wait until there are so many members, and all of them have just these in their views."""
         return self.until(
-            lambda found: len(found) == count
-            and all({*each["members"]} == {*found} for each in found.values())
+            lambda found: (
+                len(found) == count
+                and all({*each["members"]} == {*found} for each in found.values())
+            )
         )
 
     def record(self) -> Record | None:
@@ -326,10 +326,15 @@ class ProcessRing:
 
 @contextmanager
 def process_ring(
-    folder: Path, etcd: Etcd, names: Iterable[str], random: Random, **settings: float
+    folder: Path,
+    etcd: Etcd,
+    names: Iterable[str],
+    random: Random,
+    suspect_s: float,
+    etcd_s: float,
 ) -> Iterator[ProcessRing]:
     with Relays(random) as relays:
-        ring = ProcessRing(folder, etcd, names, relays, random, **settings)
+        ring = ProcessRing(folder, etcd, names, relays, random, suspect_s, etcd_s)
         try:
             yield ring
         finally:

@@ -30,7 +30,7 @@ class Pair:
     def __init__(self, relays: Relays, stack: ExitStack) -> None:
         self.server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.server.settimeout(LONG_S)
-        relays.place("bob", "127.0.0.1:%d" % self.server.getsockname()[1])
+        relays.place("bob", f"127.0.0.1:{self.server.getsockname()[1]}")
         self.relays, self.stack = relays, stack
 
     def dial(self) -> socket.socket:
@@ -192,7 +192,7 @@ def test_a_process_that_is_started_again_elsewhere_is_found_there(pair: Pair) ->
     assert refused.recv(1) == b"", "nobody listens there any more"
     pair.server = pair.stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     pair.server.settimeout(LONG_S)
-    pair.relays.place("bob", "127.0.0.1:%d" % pair.server.getsockname()[1])
+    pair.relays.place("bob", f"127.0.0.1:{pair.server.getsockname()[1]}")
 
     arrives(*pair.ends())
 
