@@ -12,8 +12,13 @@ TIMEOUT_S: Final = 5.0
 def add_parser(commands: Any) -> None:
     """Add the command ``gm``."""
     about = "groups of guaranteed multicast and their members, as recorded in etcd"
-    parser = commands.add_parser("gm", help=about, description=f"Show {about}; changes nothing.")
+    parser = commands.add_parser("gm", help=about, description=f"Show {about}.")
     parser.add_argument("name", nargs="*", help="of a group (all)")
+    parser.add_argument(
+        "--forget",
+        action="store_true",
+        help="delete the records of the named groups, and show them; members that still run end",
+    )
     parser.add_argument(
         "--endpoints",
         required=True,

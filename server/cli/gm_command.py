@@ -1,7 +1,8 @@
-"""``leveret gm``: the records of groups, read from etcd.
+"""``leveret gm``: the records of groups, read from etcd and, with ``--forget``, deleted.
 
-Exit codes: 0 done; 1 a record is damaged; 64 there is no such group; 65 etcd refuses the login; 69 etcd is not
-available; 78 the endpoints or files are wrong, or the extra ``cluster`` is not installed.
+Exit codes: 0 done; 1 a record is damaged; 64 there is no such group, or none was named to be forgotten; 65 etcd refuses
+the login; 69 etcd is not available; 75 a record has changed meanwhile and was not deleted; 78 the endpoints or files
+are wrong, or the extra ``cluster`` is not installed.
 """
 
 from __future__ import annotations
@@ -33,15 +34,25 @@ def run(options: argparse.Namespace) -> int:
         beginning = keys(options.prefix)
     except GmError as error:
         raise ConfigError(str(error)) from error
+    if options.forget and not options.name:
+        return _fail(
+            os.EX_USAGE, "name the groups to forget; leveret gm without --forget shows all"
+        )
+    forgotten = {beginning + name for name in options.name} if options.forget else set()
     try:
-        rows = asyncio.run(_scan(_settings(options), beginning))
+        rows, changed = asyncio.run(_look(_settings(options), beginning, forgotten))
     except LoginRefusedError as error:
         return _fail(os.EX_DATAERR, str(error))
     except GatewayError as error:
         return _fail(os.EX_CONFIG, str(error))
     except ClusterError as error:
         return _fail(os.EX_UNAVAILABLE, str(error))
-    return _show(options, {row.key.removeprefix(beginning): row for row in rows})
+    code = _show(options, {row.key.removeprefix(beginning): row for row in rows})
+    for key in changed:
+        code = _fail(
+            os.EX_TEMPFAIL, f"{key} has changed and was not deleted: members use the group"
+        )
+    return code
 
 
 def _settings(options: argparse.Namespace) -> EtcdSettings:
@@ -63,13 +74,19 @@ def _settings(options: argparse.Namespace) -> EtcdSettings:
     )
 
 
-async def _scan(settings: EtcdSettings, prefix: str) -> list[Row]:
+async def _look(
+    settings: EtcdSettings, prefix: str, forgotten: set[str]
+) -> tuple[list[Row], list[str]]:
+    """Return the records, with those that were deleted as they were, and the keys of those that could not be."""
     try:
         from leveret.cluster.client import EtcdClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigError(MISSING) from error
     async with EtcdClient(settings) as client:
-        return await client.scan(prefix)
+        rows = await client.scan(prefix)
+        wanted = [row for row in rows if row.key in forgotten]
+        swaps = [(row.key, await client.swap(row.key, None, row.revision)) for row in wanted]
+    return rows, [key for key, swap in swaps if not swap.is_done]
 
 
 def _show(options: argparse.Namespace, rows: dict[str, Row]) -> int:

@@ -14,6 +14,7 @@ import pytest
 from leveret.actors.runtime.runtime import Runtime
 from leveret.cluster.background import Background
 from leveret.cluster.client import EtcdClient
+from leveret.cluster.key_values import Row
 from leveret.cluster.settings import EtcdSettings
 from leveret.gm.records.codec import pack
 from leveret.gm.records.etcd_store import EtcdGroupStore
@@ -101,6 +102,52 @@ def test_a_damaged_record_exits_1_names_the_key_and_hides_no_other(
     assert code == 1
     assert f"/{name}/gm/a: record of 1 bytes" in err
     assert out.startswith("b: ")
+
+
+def test_a_group_is_forgotten_and_shown_as_it_was(etcd: Etcd, name: str, gm: Tool) -> None:
+    for group in ("a", "b", "c"):
+        put(etcd, name, group, pack(RECORD))
+    code, out, err = gm("a", "c", "--forget")
+
+    assert (code, err) == (0, "")
+    assert [line[0] for line in out.splitlines() if line[0] != " "] == ["a", "c"]
+    assert gm()[1].startswith("b: ")
+    assert gm("a", "--forget")[0] == 64
+
+
+def test_a_damaged_record_can_be_forgotten(etcd: Etcd, name: str, gm: Tool) -> None:
+    put(etcd, name, "a", b"\xc1")
+
+    assert gm("a", "--forget")[0] == 1
+    assert gm() == (0, "", "")
+
+
+def test_what_is_to_be_forgotten_must_be_named(etcd: Etcd, name: str, gm: Tool) -> None:
+    put(etcd, name, "a", pack(RECORD))
+    code, out, err = gm("--forget")
+
+    assert (code, out) == (64, "")
+    assert "name the groups" in err
+    assert gm()[1].startswith("a: ")
+
+
+def test_a_group_that_changes_meanwhile_is_not_forgotten(
+    etcd: Etcd, name: str, gm: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(etcd, name, "a", pack(RECORD))
+    scan = EtcdClient.scan
+
+    async def and_then_change(client: EtcdClient, prefix: str) -> list[Row]:
+        rows = await scan(client, prefix)
+        put(etcd, name, "a", pack(RECORD))
+        return rows
+
+    monkeypatch.setattr(EtcdClient, "scan", and_then_change)
+    code, _, err = gm("a", "--forget")
+
+    assert code == 75
+    assert f"/{name}/gm/a has changed and was not deleted" in err
+    assert gm()[1].startswith("a: ")
 
 
 def test_names_that_would_change_the_terminal_are_escaped(etcd: Etcd, name: str, gm: Tool) -> None:
