@@ -346,7 +346,8 @@ async def test_a_frame_that_cannot_be_read_ends_the_member(live: Runtime) -> Non
     """If it were dropped, what is in it would be missing."""
     groups, logs = await joined(RingNode(live), 2)
     live.send(groups[0].actor, Unreadable("a class that is not known here"))
-    reason = await live.join(groups[0].actor)
+    async with asyncio.timeout(10.0):
+        reason = await live.join(groups[0].actor)
 
     assert "Unreadable" in str(reason)
     await eventually(lambda: logs[1].deaths == [groups[0].me])

@@ -206,6 +206,15 @@ MUTANTS = {
         "            if reason == NOCONNECTION:\n                self._newcomer",
         "            if reason is None:\n                self._newcomer",
     ),
+    "a member whose node was started again is only out of reach": Mutant(
+        "node_links.py", "        if node.is_past(member.node):", "        if False:"
+    ),
+    "a stray message ends a member": Mutant(
+        "actor.py", "        elif kind is Unreadable:", "        elif kind is not Unreadable:"
+    ),
+    "a frame that cannot be read is dropped": Mutant(
+        "actor.py", "        elif kind is Unreadable:", "        elif False:"
+    ),
     "a newcomer is put in the wrong place": record(
         "entries.index(Entry(self.left, True)) + 1", "entries.index(Entry(self.left, True))"
     ),

@@ -26,6 +26,21 @@ MUTANTS = {
         "sender: Ref) -> None:\n        _check_address(sender)\n", "sender: Ref) -> None:\n"
     ),
     "a reply may have any number": peer(" or type(message[0]) is not int:", ":"),
+    "an earlier process of a linked node's name may still be there": Mutant(
+        "links/node.py",
+        "        return peer is not None and peer.node != node",
+        "        return False",
+    ),
+    "a node that is out of reach is taken for past": Mutant(
+        "links/node.py",
+        "        return peer is not None and peer.node != node",
+        "        return peer is None or peer.node != node",
+    ),
+    "this node takes itself for past": Mutant(
+        "links/node.py",
+        "            return node != self.runtime.node",
+        "            return True",
+    ),
     "the end of an actor overtakes its mail": connection(
         "waiting = [stream for stream in streams if stream.queue or stream.parts]", "waiting = []"
     ),

@@ -146,7 +146,7 @@ PARTS = {
     "guaranteed multicast": Faults(
         "gm",
         gm_mutants.MUTANTS,
-        suite("gm", "view", "records", "member", "schedules"),
+        suite("gm", "view", "records", "member", "linked", "actor", "schedules"),
         Mutant("ring/member.py", "_OF_JOINS: Final", "_OF_JOINS: Final"),
     ),
     "records in etcd": Faults(

@@ -515,6 +515,22 @@ def test_both_nodes_agree_which_actors_a_broken_link_has_parted(nodes: LinkedNod
             assert nodes.nodes["b"].were_parted(b.num, a.node, a.num) is is_old
 
 
+def test_a_node_whose_name_another_process_has_is_past(nodes: LinkedNodes) -> None:
+    a, b = nodes.nodes["a"], nodes.nodes["b"]
+    before = b.runtime.node
+    assert not a.is_past(before)
+    nodes.network.crash("b")
+    nodes.run(5.0)
+    assert not a.is_past(before), "it may be out of reach only"
+    nodes.start("b")
+    nodes.run(10.0)
+
+    assert a.is_past(before)
+    assert nodes.nodes["b"].is_past(before)
+    assert not any(each.is_past(nodes.runtimes["b"].node) for each in (a, nodes.nodes["b"]))
+    assert not a.is_past("c/1")
+
+
 def test_a_sender_is_told_when_what_it_has_sent_is_gone(seed: int) -> None:
     nodes = LinkedNodes(seed, limits=LinkLimits(credit_messages=10))
     a, actor_a = nodes.spawn("a")
