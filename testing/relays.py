@@ -281,7 +281,7 @@ class Relays:
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._connections[task]
         if not task.cancelled():
-            task.result()  # an error of the relay itself is one of the thread's loop, which logs it
+            task.result()  # a fault of the relay's own is raised here, and the loop logs it
 
     def _way(self, source: str, target: str) -> _Way:
         return self._ways.setdefault((source, target), _Way())

@@ -20,7 +20,7 @@ from typing import Self
 import pytest
 
 PROGRAM = shutil.which("etcd") or "/usr/bin/etcd"
-READY_S = 20.0
+READY_S = 60.0  # for a machine with much else to do
 TRIES = 5
 SERVING = (  # in the logs of etcd 3.4, and of 3.5 and 3.6
     "serving insecure client requests", "serving client requests",
@@ -139,6 +139,13 @@ class Etcd:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
+    def revive(self) -> None:
+        """Have it run again, whether it is paused, was killed, or neither."""
+        self.resume()
+        assert self._process is not None
+        if self._process.poll() is not None:
+            self.start()
+
     def post(self, path: str, body: str, token: str = "") -> bytes:
         """Ask the server by other means than those under test."""
         request = urllib.request.Request(self.url + path, body.encode())
@@ -149,7 +156,11 @@ class Etcd:
             return content
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
 
     def __exit__(
         self,
