@@ -15,8 +15,8 @@ nothing. The sides may tell each other of the same end twice, as a link and as a
 
 An actor may be behind the other side, in a process there (``runtime.remote.Routes``). Then mail and signals name it by
 node and number, and the other side passes them on as if its own actors had sent them: it has an address of its own for
-the sender and for the receiver, and links and monitors between them are kept there, too. Credit is passed on as well:
-what waits there on its way is not granted here.
+the sender and for the receiver. Monitors are kept there, too; links are not, but both ends of a link then monitor each
+other. Credit is passed on as well: what waits there on its way is not granted here.
 
 One actor of the other side can have an address of this node, where an actor of this node stands for it (``adopt``).
 
@@ -46,7 +46,7 @@ from leveret.actors.links.limits import (
 from leveret.actors.links.sendable import WireError
 from leveret.actors.runtime import links
 from leveret.actors.runtime.calls import Answer, From
-from leveret.actors.runtime.cell import AFAR, DEAD_CELL, LOST_CELL, PROXY
+from leveret.actors.runtime.cell import AFAR, DEAD_CELL, LOST_CELL, PROXY, REMOTE
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.remote import RemoteRef, Target
 from leveret.actors.runtime.signals import KILL, NOCONNECTION, Exit
@@ -85,6 +85,9 @@ class Wire(Protocol):
 
     def abort(self) -> None:
         """Close it without writing the rest; the endpoint hears of the end later."""
+
+    def close(self) -> None:
+        """Close it when the rest is written."""
 
 
 class Hub(Protocol):
@@ -126,6 +129,8 @@ class Inbox:
 
     def link(self, other: Ref) -> None:
         self.peer.send_signal(LINK, self.target, other)
+        if isinstance(self.target, tuple) and not other.cell.state & REMOTE:
+            self.watch()
 
     def unlink(self, other: Ref) -> None:
         self.peer.send_signal(UNLINK, self.target, other)
@@ -487,8 +492,7 @@ class Peer:
 
     def _on_link_exit(self, target: Target, packed: bytes, sender: Ref) -> None:
         ref = self._mine(target)
-        if small_set.contains(ref.cell.links, sender):
-            _forget_link(ref, sender)
+        if _is_passed_on(ref) or _forget_link(ref, sender):
             self._tell_end_of_link(ref, self._signals.unpack(packed), sender)
 
     def _tell_end_of_link(self, to: Ref, reason: object, ended: Ref) -> None:
@@ -522,25 +526,27 @@ class Peer:
         self._runtime.turns.end_remote(ref, reason, dead)
 
     def _on_link(self, target: Target, sender: Ref) -> None:
-        ref = self._mine(target)
         if not isinstance(sender, Ref):
             raise TypeError(f"{sender!r:.80} is no address")
+        ref = self._mine(target)
         if not sender.is_alive:
             return
-        if ref.is_alive:
-            links.link(ref.cell, sender)
-            far = _far_inbox(ref)
-            if far is not None:
-                far.link(sender)
-        else:
+        if not ref.is_alive:
             self._tell_end_of_link(sender, ref.cell.doom, ref)
+            return
+        if not _is_passed_on(ref):
+            links.link(ref.cell, sender)
+            _watch_if_behind(sender)
+        far = _far_inbox(ref)
+        if far is not None:
+            far.link(sender)
 
     def _on_unlink(self, target: Target, sender: Ref) -> None:
         ref = self._mine(target)
+        is_linked = _is_passed_on(ref) or _forget_link(ref, sender)
         far = _far_inbox(ref)
-        if far is not None and small_set.contains(ref.cell.links, sender):
+        if far is not None and is_linked:
             far.unlink(sender)
-        _forget_link(ref, sender)
 
     def _mine(self, target: Target) -> Ref:
         """Return the actor of this node of that number, or the one behind it, or the address of a dead one."""
@@ -621,10 +627,24 @@ def _far_inbox(ref: Ref) -> Inbox | None:
     return _inbox_of(ref) if ref.cell.state & AFAR else None
 
 
-def _forget_link(ref: Ref, other: Ref) -> None:
-    """Remove a link that the other node has removed."""
+def _is_passed_on(ref: Ref) -> bool:
+    """Whether the links of an actor are kept elsewhere: it is behind this node."""
+    return bool(ref.cell.state & REMOTE)
+
+
+def _watch_if_behind(ref: Ref) -> None:
+    """Hear of the end of a linked actor that is behind a neighbour, which keeps no links and may lose it."""
+    far = _far_inbox(ref)
+    if far is not None and isinstance(far.target, tuple):
+        far.watch()
+
+
+def _forget_link(ref: Ref, other: Ref) -> bool:
+    """Remove a link that the other node has removed; return whether there was one."""
+    was_linked = small_set.contains(ref.cell.links, other)
     ref.cell.links = small_set.discard(ref.cell.links, other)
     other.cell.links = small_set.discard(other.cell.links, ref)
+    return was_linked
 
 
 def _may_grant(stream: InStream) -> bool:

@@ -8,6 +8,7 @@ from typing import Final, Protocol, cast
 
 from leveret.actors.links.codec import Buffer
 from leveret.actors.links.endpoint import Endpoint
+from leveret.actors.links.peer import Wire
 from leveret.actors.links.security import Security, certified_names
 from leveret.core.errors import ConfigError
 
@@ -110,14 +111,13 @@ class SocketWire:
         self._transport.abort()
 
     def close(self) -> None:
-        """Close it when the rest is written."""
         self._transport.close()
 
 
 class Listener(Protocol):
     """What hears of a socket's events: an ``Endpoint``, or the link with a process."""
 
-    def connected(self, wire: SocketWire) -> None:
+    def connected(self, wire: Wire) -> None:
         """Begin."""
 
     def received(self, data: bytes) -> None:

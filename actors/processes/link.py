@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.links.codec import Buffer
-    from leveret.actors.links.transport import SocketWire
+    from leveret.actors.links.peer import Wire
     from leveret.actors.runtime.runtime import Runtime
 
 PARENT: Final = 1  # the number of the actor's parent in the process, which starts it first of all
@@ -49,7 +49,7 @@ class ProcessLink:
     def __init__(self, runtime: Runtime, node: str, lost: Callable[[], None]) -> None:
         self._runtime = runtime
         self._lost = lost
-        self._wire: SocketWire | None = None
+        self._wire: Wire | None = None
         self._is_closing = False
         claim = Claim(incarnation=1, parted_at=0)
         self.peer = Peer(runtime, node, claim, claim, LIMITS, self, self, has_heartbeats=False)
@@ -103,7 +103,7 @@ class ProcessLink:
 
     # The socket.
 
-    def connected(self, wire: SocketWire) -> None:
+    def connected(self, wire: Wire) -> None:
         self._wire = wire
         if self.peer.is_lost:
             wire.abort()
