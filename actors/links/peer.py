@@ -215,7 +215,7 @@ class Peer:
         """Take bytes; if they are malformed the link breaks."""
         if self.is_lost:
             return
-        if self._timer is None:
+        if self._timer is None:  # there may be something to be granted, or a stream to be closed
             self._begin_ticks()
         try:
             self.connection.receive(data)
@@ -247,8 +247,6 @@ class Peer:
         if not self._is_woken:
             self._is_woken = True
             self._runtime.after_drain(self.flush)
-            if self._timer is None:
-                self._begin_ticks()
 
     def _begin_ticks(self) -> None:
         if not self.is_lost:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -117,6 +119,7 @@ def test_a_link_on_which_nothing_moves_has_no_timer(
     tree.runtime.send(one.host, "again")
     tree.run()
     assert tree.clock.pending_count == 0
+    assert not one.host_link.peer.connection.needs_ticks, "its streams are closed"
     assert one.host_link.peer.connection.sent_messages == sent + 1
     assert one.noting.seen == [*range(100), "again"]
 
@@ -215,6 +218,7 @@ def test_when_the_link_is_lost_all_its_addresses_are_dead(
     assert noting.seen[0].reason == "noconnection"
     assert not tree.runtime.routes.ref(beside.node, beside.num).is_alive
     assert sorted(one.lost) == ["host", "process"]
+    assert one.host.is_alive, "it ends with its process"
     tree.runtime.send(one.host, "to nobody")
     tree.runtime.link(watcher, one.host)
     tree.run()
@@ -237,6 +241,28 @@ def test_a_link_that_was_discarded_leaves_nothing(tree: LinkedProcesses) -> None
 
     assert not tree.runtime.routes.ref(node, 2).is_alive
     assert tree.clock.pending_count == 0
+
+
+def test_nothing_is_kept_of_a_process_that_is_gone(tree: LinkedProcesses) -> None:
+    process = tree.start()
+    watcher, _ = tree.spawn()
+    beside, _ = process.spawn()
+    do(
+        tree,
+        tree.runtime,
+        watcher,
+        lambda self: self.monitor(tree.runtime.routes.ref(beside.node, 3)),
+    )
+    peer = weakref.ref(process.host_link.peer)
+    tree.network.reset("process", process.name)
+    tree.run()
+    tree.runtime.exit(process.host, "kill")
+    tree.run()
+    del process, beside
+    tree.start()  # the network forgets connections that are over
+    gc.collect()
+
+    assert peer() is None
 
 
 # Two processes, through their parent.
