@@ -490,7 +490,7 @@ class Peer:
 
     def _on_link_exit(self, target: Target, packed: bytes, sender: Ref) -> None:
         ref = self._mine(target)
-        if _is_passed_on(ref) or _forget_link(ref, sender):
+        if _forget_link(ref, sender):  # not of one behind this node: the monitor tells of the end
             self._tell_end_of_link(ref, self._signals.unpack(packed), sender)
 
     def _tell_end_of_link(self, to: Ref, reason: object, ended: Ref) -> None:

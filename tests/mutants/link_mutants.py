@@ -196,9 +196,6 @@ PROCESS_MUTANTS = {
     "credit is not passed on": peer("return not far.is_waiting(stream.sender)", "return True"),
     "links are not passed on": peer("            far.link(sender)\n", "            pass\n"),
     "unlinks are not passed on": peer("            far.unlink(sender)\n", "            pass\n"),
-    "the end of a link is not passed on": peer(
-        "if _is_passed_on(ref) or _forget_link(ref, sender):", "if _forget_link(ref, sender):"
-    ),
     "who links does not hear that the way is lost": peer(
         "if isinstance(self.target, tuple) and not other.cell.state & REMOTE:", "if False:"
     ),

@@ -246,19 +246,15 @@ def test_a_link_that_was_discarded_leaves_nothing(tree: LinkedProcesses) -> None
 def test_nothing_is_kept_of_a_process_that_is_gone(tree: LinkedProcesses) -> None:
     process = tree.start()
     watcher, _ = tree.spawn()
-    beside, _ = process.spawn()
-    do(
-        tree,
-        tree.runtime,
-        watcher,
-        lambda self: self.monitor(tree.runtime.routes.ref(beside.node, 3)),
-    )
+    there = tree.runtime.routes.ref(process.spawn()[0].node, 3)
+    do(tree, tree.runtime, watcher, lambda self: self.monitor(there))
     peer = weakref.ref(process.host_link.peer)
     tree.network.reset("process", process.name)
+    tree.network.stop_listening(process.name)
     tree.run()
     tree.runtime.exit(process.host, "kill")
     tree.run()
-    del process, beside
+    del process
     tree.start()  # the network forgets connections that are over
     gc.collect()
 
