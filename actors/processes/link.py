@@ -15,11 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.actors.links.handshake import Claim
-from leveret.actors.links.limits import LinkLimits
+from leveret.actors.links.limits import NODE_BYTES_MAX, LinkLimits
 from leveret.actors.links.peer import SERVER, Peer
 from leveret.actors.links.transport import LinkProtocol
 from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.ref import Ref
+from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
     import socket
@@ -44,9 +45,17 @@ class ProcessLink:
 
     Attributes:
         peer: the other side's actors.
+
+    Raises:
+        ActorError: the name is too long.
     """
 
     def __init__(self, runtime: Runtime, node: str, lost: Callable[[], None]) -> None:
+        if len(node.encode()) > NODE_BYTES_MAX:
+            raise ActorError(
+                f"{node!r:.80} is a name of {len(node.encode())} bytes, limit {NODE_BYTES_MAX}:"
+                " shorten the runtime's name"
+            )
         self._runtime = runtime
         self._lost = lost
         self._wire: Wire | None = None

@@ -110,8 +110,7 @@ MUTANTS = {
         "        self.peer.send_signal(UNLINK, self.target, other)\n", "        pass\n"
     ),
     "an end that crosses an unlink is told": peer(
-        "if _is_passed_on(ref) or _forget_link(ref, sender):",
-        "if _forget_link(ref, sender) or True:",
+        "if _forget_link(ref, sender):", "if _forget_link(ref, sender) or ref.is_alive:"
     ),
     "a link to a dead actor is silent": peer(
         "            self._tell_end_of_link(sender, ref.cell.doom, ref)\n", "            pass\n"

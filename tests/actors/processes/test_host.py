@@ -216,6 +216,10 @@ async def test_the_start_is_acknowledged_with_its_value(outcome: Any) -> None:
     assert (await outcome(Clerk, ("hello", 1))).value == ("hello", 1)
 
 
+async def test_arguments_may_be_of_classes_that_the_actors_module_marks(outcome: Any) -> None:
+    assert (await outcome("rigs.hosted_actors:Clerk", Order("tea", 3))).value == Order("tea", 3)
+
+
 async def test_a_start_is_waited_for(outcome: Any) -> None:
     assert (await outcome(Slow)).value == "at last"
 
@@ -312,6 +316,24 @@ async def test_a_process_that_reads_nothing_is_cut_off(
 
     assert await ending == "noconnection"
     assert not is_running(pid)
+
+
+async def test_a_process_that_is_stopped_for_a_while_loses_nothing(
+    runtime: Runtime, hosted: Hosted, notes: Ref
+) -> None:
+    clerk = await hosted(Clerk)
+    pid = clerk.cell.actor.os_pid
+    os.kill(pid, signal.SIGSTOP)
+    for number in range(300):
+        runtime.send(clerk, ("tell", notes, (number, bytes(100_000))))
+    waiting = asyncio.ensure_future(runtime.written(clerk))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    os.kill(pid, signal.SIGCONT)
+
+    await waiting
+    await eventually(lambda: len(seen(notes)) == 300)
+    assert [number for number, _ in seen(notes)] == list(range(300))
 
 
 async def test_a_message_that_is_too_long_is_the_senders_error(

@@ -535,6 +535,13 @@ def test_names_of_processes_are_never_given_twice() -> None:
     assert [runtime.routes.new_child() for _ in range(3)] == ["a.b.1", "a.b.2", "a.b.3"]
 
 
+def test_a_process_whose_name_would_be_too_long_is_refused() -> None:
+    runtime = Runtime(clock=VirtualClock(), name="a" * 300)
+
+    with pytest.raises(ActorError, match="shorten the runtime's name"):
+        ProcessLink(runtime, "a" * 300 + ".1/1", lambda: None)
+
+
 def test_a_host_cannot_be_suspended(tree: LinkedProcesses, one: LinkedProcess) -> None:
     with pytest.raises(ActorError, match="another node"):
         tree.runtime.suspend(one.host)
