@@ -486,11 +486,14 @@ class Peer:
             raise WireError(f"signal {parts!r:.80} that is malformed: {error!r}") from error
 
     def _on_exit(self, target: Target, packed: bytes, sender: Ref | None) -> None:
+        sender = None if sender is None else _checked(sender)
         self._runtime.exit(self._mine(target), self._signals.unpack(packed), sender)
 
     def _on_link_exit(self, target: Target, packed: bytes, sender: Ref) -> None:
         ref = self._mine(target)
-        if _forget_link(ref, sender):  # not of one behind this node: the monitor tells of the end
+        if _forget_link(
+            ref, _checked(sender)
+        ):  # not of one behind this node: the monitor tells of the end
             self._tell_end_of_link(ref, self._signals.unpack(packed), sender)
 
     def _tell_end_of_link(self, to: Ref, reason: object, ended: Ref) -> None:
@@ -524,10 +527,8 @@ class Peer:
         self._runtime.turns.end_remote(ref, reason, dead)
 
     def _on_link(self, target: Target, sender: Ref) -> None:
-        if not isinstance(sender, Ref):
-            raise TypeError(f"{sender!r:.80} is no address")
         ref = self._mine(target)
-        if not sender.is_alive:
+        if not _checked(sender).is_alive:
             return
         if not ref.is_alive:
             self._tell_end_of_link(sender, ref.cell.doom, ref)
@@ -541,7 +542,7 @@ class Peer:
 
     def _on_unlink(self, target: Target, sender: Ref) -> None:
         ref = self._mine(target)
-        is_linked = _is_passed_on(ref) or _forget_link(ref, sender)
+        is_linked = _is_passed_on(ref) or _forget_link(ref, _checked(sender))
         far = _far_inbox(ref)
         if far is not None and is_linked:
             far.unlink(sender)
@@ -623,6 +624,13 @@ def _inbox_of(ref: Ref) -> Inbox:
 def _far_inbox(ref: Ref) -> Inbox | None:
     """Return the way to an actor that runs elsewhere."""
     return _inbox_of(ref) if ref.cell.state & AFAR else None
+
+
+def _checked(sender: Any) -> Ref:
+    """Return the sender of a signal; TypeError: it is no address."""
+    if not isinstance(sender, Ref):
+        raise TypeError(f"{sender!r:.80} is no address")
+    return sender
 
 
 def _is_passed_on(ref: Ref) -> bool:

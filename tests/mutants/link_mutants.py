@@ -110,7 +110,8 @@ MUTANTS = {
         "        self.peer.send_signal(UNLINK, self.target, other)\n", "        pass\n"
     ),
     "an end that crosses an unlink is told": peer(
-        "if _forget_link(ref, sender):", "if _forget_link(ref, sender) or ref.is_alive:"
+        "if _forget_link(ref, _checked(sender)):",
+        "if _forget_link(ref, _checked(sender)) or ref.is_alive:",
     ),
     "a link to a dead actor is silent": peer(
         "            self._tell_end_of_link(sender, ref.cell.doom, ref)\n", "            pass\n"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import NOREPLY, GenServer
+from leveret.actors.links import peer
 from leveret.actors.links.codec import Unreadable
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.sendable import register
@@ -248,7 +249,7 @@ def test_nothing_is_kept_of_a_process_that_is_gone(tree: LinkedProcesses) -> Non
     watcher, _ = tree.spawn()
     there = tree.runtime.routes.ref(process.spawn()[0].node, 3)
     do(tree, tree.runtime, watcher, lambda self: self.monitor(there))
-    peer = weakref.ref(process.host_link.peer)
+    other_side = weakref.ref(process.host_link.peer)
     tree.network.reset("process", process.name)
     tree.network.stop_listening(process.name)
     tree.run()
@@ -258,7 +259,7 @@ def test_nothing_is_kept_of_a_process_that_is_gone(tree: LinkedProcesses) -> Non
     tree.start()  # the network forgets connections that are over
     gc.collect()
 
-    assert peer() is None
+    assert other_side() is None
 
 
 # Two processes, through their parent.
@@ -533,6 +534,31 @@ def test_names_of_processes_are_never_given_twice() -> None:
     runtime = Runtime(clock=VirtualClock(), name="a.b")
 
     assert [runtime.routes.new_child() for _ in range(3)] == ["a.b.1", "a.b.2", "a.b.3"]
+
+
+@pytest.mark.parametrize(
+    "signal",
+    [
+        (peer.EXIT, 2, b"\xc0", 5),
+        (peer.EXIT, "2", b"\xc0", None),
+        (peer.EXIT, ("p", 2, 3), b"\xc0", None),
+        (peer.EXIT, ("p" * 300, 2), b"\xc0", None),
+        (peer.LINK_EXIT, 2, b"\xc0", None),
+        (peer.MONITOR, [2]),
+        (peer.DOWN, (1, 2), b"\xc0", None),
+        (peer.LINK, 2, 1),
+        (peer.UNLINK, 2, 1),
+        (99, 2),
+    ],
+    ids=str,
+)
+def test_a_signal_that_is_malformed_breaks_the_link(
+    tree: LinkedProcesses, one: LinkedProcess, signal: tuple[Any, ...]
+) -> None:
+    one.link.peer.send_signal(*signal)
+    tree.run()
+
+    assert sorted(one.lost) == ["host", "process"]
 
 
 def test_a_process_whose_name_would_be_too_long_is_refused() -> None:
