@@ -490,10 +490,9 @@ class Peer:
         self._runtime.exit(self._mine(target), self._signals.unpack(packed), sender)
 
     def _on_link_exit(self, target: Target, packed: bytes, sender: Ref) -> None:
+        """Take the end of a linked actor; one that is behind this node hears of it by its monitor."""
         ref = self._mine(target)
-        if _forget_link(
-            ref, _checked(sender)
-        ):  # not of one behind this node: the monitor tells of the end
+        if _forget_link(ref, _checked(sender)):
             self._tell_end_of_link(ref, self._signals.unpack(packed), sender)
 
     def _tell_end_of_link(self, to: Ref, reason: object, ended: Ref) -> None:
