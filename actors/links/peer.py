@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from leveret.actors.links.codec import Buffer, Codec, Unreadable
@@ -199,7 +199,7 @@ class Peer:
             Target, Callable[[object], None]
         ] = {}  # of theirs; take the reason of the end
         self._told: dict[Target, Watch] = {}  # of ours: they are told of the end
-        self._streams: dict[Ref | None, dict[Target, OutStream]] = {}  # by sender and receiver
+        self._streams: dict[_Name, dict[Target, OutStream]] = {}  # by sender and receiver
         self._calls: WeakValueDictionary[int, asyncio.Future[Any]] = WeakValueDictionary()
         self._call_numbers = count(1)
         self._notices: dict[int, Callable[[], None]] = {}
@@ -329,7 +329,7 @@ class Peer:
 
     def stream(self, sender: Ref | None, target: Target) -> OutStream:
         """Return the stream of a sender to an actor of theirs, or a new one."""
-        streams = self._streams.setdefault(sender, {})
+        streams = self._streams.setdefault(_name(sender), {})
         stream = streams.get(target)
         if stream is None:
             packed, _ = self._signals.pack([sender, target])
@@ -338,10 +338,11 @@ class Peer:
 
     def closed(self, stream: OutStream) -> None:
         sender, target = stream.key
-        streams = self._streams[sender]
+        name = _name(sender)
+        streams = self._streams[name]
         del streams[target]
         if not streams:
-            del self._streams[sender]
+            del self._streams[name]
         ref = self._refs.get(target)
         if ref is not None and ref.is_alive:
             _inbox_of(ref).streams.pop(sender, None)
@@ -368,7 +369,7 @@ class Peer:
         if signal.reason == KILL:
             self.connection.signal(None, packed)
         else:
-            self.connection.signal(self._streams.get(sender, {}).get(target), packed)
+            self.connection.signal(self._streams.get(_name(sender), {}).get(target), packed)
 
     def send_link_exit(self, target: Target, reason: object, sender: Ref) -> None:
         """Send the end of a linked actor, behind everything that it has sent."""
@@ -409,8 +410,8 @@ class Peer:
         return self._signals.pack([op, target, packed, sender])[0]
 
     def _streams_of(self, sender: Ref | None) -> list[OutStream]:
-        """Return the streams of a sender, and those of mail without one."""
-        streams = [*self._streams.get(sender, {}).values()]
+        """Return the streams of a sender, which may be dead, and those of mail without one."""
+        streams = [*self._streams.get(_name(sender), {}).values()]
         return streams if sender is None else [*streams, *self._streams.get(None, {}).values()]
 
     def when_written(self, stream: OutStream, call: Callable[[], None]) -> bool:
@@ -612,6 +613,14 @@ class RemoteAnswer(Answer):
 
     def give(self, value: object) -> None:
         self._peer.answer(self._target, value)
+
+
+_Name: TypeAlias = tuple[str, int] | None
+
+
+def _name(sender: Ref | None) -> _Name:
+    """Return what names a sender, also by another address: that of a dead actor is made whenever it is asked for."""
+    return None if sender is None else (sender.node, sender.num)
 
 
 def _inbox_of(ref: Ref) -> Inbox:

@@ -33,6 +33,10 @@ MUTANTS = {
     "the end of an actor overtakes its mail": connection(
         "waiting = [stream for stream in streams if stream.queue or stream.parts]", "waiting = []"
     ),
+    "a dead sender has no streams": peer(
+        "return None if sender is None else (sender.node, sender.num)",
+        "return None if sender is None else (sender.node, sender.num, id(sender))",
+    ),
     "a signal waits for credit": connection(
         "        stream.waive()\n", "        stream.waived = 0\n"
     ),
@@ -40,7 +44,7 @@ MUTANTS = {
         "            if not item.left:", "            if True:"
     ),
     "an exit overtakes the mail of its sender": peer(
-        "self.connection.signal(self._streams.get(sender, {}).get(target), packed)",
+        "self.connection.signal(self._streams.get(_name(sender), {}).get(target), packed)",
         "self.connection.signal(None, packed)",
     ),
     "mail overtakes a large one of its pair": connection(

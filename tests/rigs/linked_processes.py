@@ -36,7 +36,9 @@ class LinkedProcess:
         lost: "process" and "host", as they have lost the link.
     """
 
-    def __init__(self, nodes: LinkedProcesses, runtime: Runtime, is_connected: bool) -> None:
+    def __init__(
+        self, nodes: LinkedProcesses, runtime: Runtime, is_connected: bool, root_class: type
+    ) -> None:
         self.name = runtime.routes.new_child()
         creation = int(runtime.node.rpartition("/")[2])
         self.runtime = Runtime(clock=nodes.clock, name=self.name, creation=creation)
@@ -47,9 +49,9 @@ class LinkedProcess:
         self.link = ProcessLink(self.runtime, runtime.node, lambda: self.lost.append("process"))
         self.runtime.routes.parent = self.link.peer
         parent = self.runtime.spawn(Noting)
-        self.root = self.runtime.start_link(parent, Noting, (), lambda _: None)
+        self.root = self.runtime.start_link(parent, root_class, (), lambda _: None)
         assert (parent.num, self.root.num) == (PARENT, ROOT)
-        self.noting: Noting = self.root.cell.actor
+        self.noting: Any = self.root.cell.actor
         self.link.peer.tell_end(self.root)
         self.host = runtime.spawn(Host)
         inbox = HostInbox(self.host_link.peer, None, self.told.append)
@@ -75,10 +77,12 @@ class LinkedProcesses:
         self.network = SimulatedNetwork(self.clock, Random(seed), **settings)
         self.runtime = Runtime(clock=self.clock, name="p")
 
-    def start(self, under: Runtime | None = None, is_connected: bool = True) -> LinkedProcess:
-        process = LinkedProcess(self, under or self.runtime, is_connected)
+    def start(
+        self, under: Runtime | None = None, is_connected: bool = True, root_class: type = Noting
+    ) -> LinkedProcess:
+        process = LinkedProcess(self, under or self.runtime, is_connected, root_class)
         if is_connected:
-            self.run()
+            self.run(0.5)
         return process
 
     def spawn(self) -> tuple[Ref, Noting]:
