@@ -116,7 +116,8 @@ class Routes:
         self._children = count(1)
 
     def add(self, node: str, route: Route) -> None:
-        self._neighbours[node] = route
+        """Add the way to a neighbour, unless there is one: a process may also dial its parent as a node."""
+        self._neighbours.setdefault(node, route)
 
     def remove(self, node: str, route: Route) -> None:
         """Forget a neighbour that is lost."""

@@ -13,7 +13,7 @@ from leveret.actors.runtime.runtime import Runtime
 from rigs.linked_processes import LinkedProcess, LinkedProcesses
 from rigs.talker import Talker
 
-SCHEDULES = 100
+SCHEDULES = 50
 STEPS = 60
 SIZES = (1, 100, 5_000, 70_000, 600_000)
 BELOW = {
