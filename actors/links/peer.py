@@ -18,7 +18,8 @@ node and number, and the other side passes them on as if its own actors had sent
 the sender and for the receiver. Monitors are kept there, too; links are not, but both ends of a link then monitor each
 other. Credit is passed on as well: what waits there on its way is not granted here.
 
-One actor of the other side can have an address of this node, where an actor of this node stands for it (``adopt``).
+One actor of the other side can have an address of this node, where an actor of this node stands for it (``adopt``);
+the other side puts the one in the place of the other, too (``stand_for``).
 
 When the link breaks, all addresses of this incarnation are lost, in one go, after everything that had come was put
 into mailboxes. Nothing of it comes later: the next connection has another incarnation, with other addresses, calls and
@@ -290,7 +291,7 @@ class Peer:
         for call in notices.values():
             call()
         for ref in list(self._refs.values()):
-            if ref is not self._proxy:
+            if ref.node != self._runtime.node:
                 self._runtime.turns.end_remote(ref, NOCONNECTION, LOST_CELL)
         self._hub.down(self, reason)
 
@@ -314,7 +315,7 @@ class Peer:
         Args:
             proxy: the actor, which has got no mail.
             inbox: the way to the other.
-            ended: called with the reason of the other's end, of which the other side tells unasked (``tell_end``).
+            ended: called with the reason of the other's end, of which the other side tells unasked (``stand_for``).
         """
         assert isinstance(inbox.target, int)
         self._proxy = self._refs[inbox.target] = proxy
@@ -323,8 +324,13 @@ class Peer:
         proxy.cell.inbox = cast("Any", inbox)
         proxy.cell.state |= PROXY
 
-    def tell_end(self, ref: Ref) -> None:
-        """Tell the other side of the end of an actor of this node."""
+    def stand_for(self, number: int, ref: Ref) -> None:
+        """Use an actor of this node in the place of the one of theirs that stands for it, and tell them of its end.
+
+        Else mail from below this node to that address would go there and come back, and not in order with the news of
+        its sender's end, which is told here.
+        """
+        self._refs[number] = ref
         self._on_monitor(ref.num)
 
     def stream(self, sender: Ref | None, target: Target) -> OutStream:

@@ -9,8 +9,8 @@ end with their parent (``die_with_parent``).
 Class and arguments are checked in the parent: a class that cannot be imported, or an argument that
 cannot be sent over the link, fails the start as an error in ``init`` does. They are in a file that the process
 inherits, so that it has started the actor before the first mail comes. What the process tells the host is mail of
-the actor's parent there to the host's own address: ``started`` with the value of the start, ``ignored``, ``failed``
-with the reason, and ``log`` with a log record, which the loggers here handle.
+the actor's parent there to the link's server, which is the host: ``started`` with the value of the start, ``ignored``,
+``failed`` with the reason, and ``log`` with a log record, which the loggers here handle.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ProcessHost(OtpActor):
         self._last_word: object = None
         cell = self.ref.cell
         name, (_, _, creation) = self.runtime.routes.new_child(), self.runtime.node.rpartition("/")
-        link = ProcessLink(self.runtime, f"{name}/{creation}", self._link_lost)
+        link = ProcessLink(self.runtime, f"{name}/{creation}", self._link_lost, self.ref)
         try:
             ours, process = self._launch(link, name, target_of(actor_class), args, loop)
         except BaseException:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.links.peer import as_text
+from leveret.actors.links.peer import SERVER, as_text
 from leveret.actors.links.sendable import WireError
 from leveret.actors.processes.die_with_parent import die_with_parent
 from leveret.actors.processes.link import PARENT, ROOT, ProcessLink
@@ -86,7 +86,13 @@ class HostedParent(OtpActor):
         return None
 
     def start(
-        self, peer: Peer, target: Target, packed_args: bytes, label: str, log_level: int
+        self,
+        peer: Peer,
+        host: int,
+        target: Target,
+        packed_args: bytes,
+        label: str,
+        log_level: int,
     ) -> None:
         """Start the actor, and tell the host how that went."""
         logging.getLogger().setLevel(log_level)
@@ -101,7 +107,7 @@ class HostedParent(OtpActor):
         root = self.runtime.start_link(self.ref, actor_class, args, self._outcome, label)
         if root.is_alive:
             assert root.num == ROOT
-            peer.tell_end(root)
+            peer.stand_for(host, root)
 
     def _outcome(self, result: StartResult) -> None:
         if type(result) is Started:
@@ -149,12 +155,12 @@ async def _serve(end: socket.socket, start: bytes, host: int, node: str, name: s
 
     link = ProcessLink(runtime, node, lost)
     runtime.routes.parent = link.peer
-    ref = runtime.spawn(HostedParent, link.peer.ref(host), done.set)
+    ref = runtime.spawn(HostedParent, link.peer.ref(SERVER), done.set)
     assert ref.num == PARENT
     runtime.watch(ref, lambda _: done.set())
     parent: HostedParent = ref.cell.actor
     logging.getLogger().addHandler(LinkHandler(parent.line, loop))
-    runtime.run_as(ref, partial(parent.start, link.peer, *link.peer.unpack(start)))
+    runtime.run_as(ref, partial(parent.start, link.peer, host, *link.peer.unpack(start)))
     await link.connect(end)
     await done.wait()
     await runtime.shutdown(_END_S)

@@ -42,15 +42,19 @@ class ProcessLink:
         runtime: whose actors are linked.
         node: the other side, ``name/creation``.
         lost: called once when the link has ended.
+        server: an actor of this side that the other has under the number ``SERVER``; None: there is none.
 
     Attributes:
         peer: the other side's actors.
+        server: as given, or a dead address.
 
     Raises:
         ActorError: the name is too long.
     """
 
-    def __init__(self, runtime: Runtime, node: str, lost: Callable[[], None]) -> None:
+    def __init__(
+        self, runtime: Runtime, node: str, lost: Callable[[], None], server: Ref | None = None
+    ) -> None:
         if len(node.encode()) > NODE_BYTES_MAX:
             raise ActorError(
                 f"{node!r:.80} is a name of {len(node.encode())} bytes, limit {NODE_BYTES_MAX}:"
@@ -58,6 +62,7 @@ class ProcessLink:
             )
         self._runtime = runtime
         self._lost = lost
+        self.server = server or Ref(runtime.node, SERVER, DEAD_CELL)
         self._wire: Wire | None = None
         self._is_closing = False
         claim = Claim(incarnation=1, parted_at=0)
@@ -86,11 +91,6 @@ class ProcessLink:
         return self._wire is not None
 
     # The peer's hub.
-
-    @property
-    def server(self) -> Ref:
-        """A dead address: processes have no server."""
-        return Ref(self._runtime.node, SERVER, DEAD_CELL)
 
     def down(self, peer: Peer, reason: str) -> None:
         self._runtime.routes.remove(peer.node, peer)

@@ -184,8 +184,10 @@ PROCESS_MUTANTS = {
         "self._proxy = self._refs[inbox.target] = proxy", "self._proxy = proxy"
     ),
     "the end of a root is not told": peer("        self._on_monitor(ref.num)\n", "        pass\n"),
+    "mail for a host goes up to it and down again": peer("        self._refs[number] = ref\n", ""),
     "a host ends with its link": peer(
-        "            if ref is not self._proxy:\n", "            if True:\n"
+        "            if ref.node != self._runtime.node:\n",
+        "            if True:\n",
     ),
     "a link with a host is not told the process": Mutant(
         "runtime/links.py", "            remote_inbox(far).link(near)\n", "            pass\n"

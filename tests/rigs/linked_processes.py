@@ -45,15 +45,17 @@ class LinkedProcess:
         self.told: list[Any] = []
         self.ends: list[object] = []
         self.lost: list[str] = []
-        self.host_link = ProcessLink(runtime, self.runtime.node, lambda: self.lost.append("host"))
+        self.host = runtime.spawn(Host)
+        self.host_link = ProcessLink(
+            runtime, self.runtime.node, lambda: self.lost.append("host"), self.host
+        )
         self.link = ProcessLink(self.runtime, runtime.node, lambda: self.lost.append("process"))
         self.runtime.routes.parent = self.link.peer
         parent = self.runtime.spawn(Noting)
         self.root = self.runtime.start_link(parent, root_class, (), lambda _: None)
         assert (parent.num, self.root.num) == (PARENT, ROOT)
         self.noting: Any = self.root.cell.actor
-        self.link.peer.tell_end(self.root)
-        self.host = runtime.spawn(Host)
+        self.link.peer.stand_for(self.host.num, self.root)
         inbox = HostInbox(self.host_link.peer, None, self.told.append)
         self.host_link.peer.adopt(self.host, inbox, self.ends.append)
         self._nodes = nodes
