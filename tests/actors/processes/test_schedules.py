@@ -103,6 +103,7 @@ class Schedule:
             process.runtime.run_until_idle()
             process.link.peer.cut("killed")
             self.tree.run(0.3)
+            process.host_link.peer.cut("killed")
             self.runtimes[BELOW[each]].exit(process.host, "kill")
         self.tree.run(0.3)
         for each in places:
