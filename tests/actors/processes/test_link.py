@@ -469,6 +469,20 @@ def test_a_process_of_a_process_is_reached_from_everywhere(
     assert other.noting.seen == ["back"]
 
 
+def test_mail_from_below_a_process_to_its_host_stays_below(
+    tree: LinkedProcesses, one: LinkedProcess
+) -> None:
+    below = tree.start(under=one.runtime)
+    ref, _ = below.spawn()
+    to = below.runtime.routes.ref(tree.runtime.node, one.host.num)
+    sent = one.link.peer.connection.sent_messages
+    below.runtime.send(to, "hello", ref)
+    tree.run()
+
+    assert one.noting.seen == ["hello"]
+    assert one.link.peer.connection.sent_messages == sent
+
+
 def test_an_address_without_a_way_there_is_lost_and_does_not_go_round(
     tree: LinkedProcesses, one: LinkedProcess
 ) -> None:
