@@ -544,6 +544,21 @@ def test_what_the_parent_cannot_read_reaches_the_other_process_as_unreadable(
     assert one.lost == other.lost == []
 
 
+def test_what_cannot_be_passed_on_is_logged_and_breaks_no_link(
+    tree: LinkedProcesses, one: LinkedProcess, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(link, "LIMITS", LinkLimits(mail_bytes_max=100_000))
+    other = tree.start()
+    receiver, noting = other.spawn()
+    for mail in ("before", bytes(100_001), "after"):
+        one.runtime.send(tree.address(one, receiver), mail)
+    tree.run()
+
+    assert noting.seen == ["before", "after"]
+    assert "message is not passed on" in caplog.text
+    assert one.lost == other.lost == []
+
+
 def test_names_of_processes_are_never_given_twice() -> None:
     runtime = Runtime(clock=VirtualClock(), name="a.b")
 
