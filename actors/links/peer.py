@@ -327,8 +327,7 @@ class Peer:
     def stand_for(self, number: int, ref: Ref) -> None:
         """Use an actor of this node in the place of the one of theirs that stands for it, and tell them of its end.
 
-        Else mail from below this node to that address would go there and come back, and not in order with the news of
-        its sender's end, which is told here.
+        Else mail from below this node would go there and come back, out of order with the end of its sender.
         """
         self._refs[number] = ref
         self._on_monitor(ref.num)
@@ -529,8 +528,7 @@ class Peer:
 
     def _ended_there(self, target: Target, ref: Ref, reason: object) -> None:
         is_lost = isinstance(target, tuple) and reason == NOCONNECTION  # the other side has lost it
-        dead = LOST_CELL if is_lost else DEAD_CELL
-        self._runtime.turns.end_remote(ref, reason, dead)
+        self._runtime.turns.end_remote(ref, reason, LOST_CELL if is_lost else DEAD_CELL)
 
     def _on_link(self, target: Target, sender: Ref) -> None:
         ref = self._mine(target)

@@ -221,7 +221,7 @@ PROCESS_MUTANTS = {
         "except ZeroDivisionError as error:",
     ),
     "an actor behind a lost process has ended as any other": peer(
-        "dead = LOST_CELL if is_lost else DEAD_CELL", "dead = DEAD_CELL"
+        "LOST_CELL if is_lost else DEAD_CELL", "DEAD_CELL"
     ),
     "what is below this node goes to its parent": remote(
         "while near != self._node:", "while True:"
