@@ -14,7 +14,7 @@ from leveret.actors.gen_server import NOREPLY, GenServer
 from leveret.actors.links import peer
 from leveret.actors.links.codec import Unreadable
 from leveret.actors.links.limits import LinkLimits
-from leveret.actors.links.sendable import register
+from leveret.actors.links.sendable import Pieces, register
 from leveret.actors.processes import link
 from leveret.actors.processes.link import ProcessLink
 from leveret.actors.runtime.calls import Answer, From, Request
@@ -542,6 +542,23 @@ def test_what_the_parent_cannot_read_reaches_the_other_process_as_unreadable(
 
     assert [type(mail) for mail in noting.seen] == [Unreadable, str]
     assert one.lost == other.lost == []
+
+
+def test_pieces_arrive_as_one_view_and_behind_the_parent_as_bytes(
+    tree: LinkedProcesses, one: LinkedProcess, other: LinkedProcess
+) -> None:
+    ref, noting = tree.spawn()
+    receiver, heard = other.spawn()
+    for size in (10, 100_000):
+        for to in (ref, receiver):
+            one.runtime.send(tree.address(one, to), Pieces([b"a" * size, b"b" * size]))
+    tree.run()
+
+    sent = [b"a" * size + b"b" * size for size in (10, 100_000)]
+    assert [(type(mail), bytes(mail)) for mail in noting.seen] == [
+        (memoryview, each) for each in sent
+    ]
+    assert heard.seen == sent
 
 
 def test_what_cannot_be_passed_on_is_logged_and_breaks_no_link(
