@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from leveret.actors.links.codec import Buffer
-    from leveret.actors.links.endpoint import Endpoint
+    from leveret.actors.links.transport import Listener
     from leveret.core.clock import Clock
 
 _FULL_BYTES: Final = 256 * 1024
@@ -28,7 +28,7 @@ _PIECES_MAX: Final = 4  # into which a write is cut
 class SimulatedWire:
     """One end of a connection."""
 
-    def __init__(self, connection: _Connection, endpoint: Endpoint) -> None:
+    def __init__(self, connection: _Connection, endpoint: Listener) -> None:
         self._connection = connection
         self.endpoint = endpoint
         self.other: SimulatedWire | None = None
@@ -51,6 +51,10 @@ class SimulatedWire:
             self.is_over = True
             self._connection.end(self)
             self._connection.soon(self.endpoint.ended, "aborted")
+
+    def close(self) -> None:
+        """End the connection; what is under way arrives."""
+        self.abort()
 
     def arrived(self, data: bytes) -> None:
         """Count bytes that are not under way any more."""
@@ -150,7 +154,7 @@ class SimulatedNetwork:
         self.silent: set[tuple[str, str]] = set()
         self._clock = clock
         self._delay_s = delay_s
-        self._accepts: dict[str, Callable[[], Endpoint]] = {}
+        self._accepts: dict[str, Callable[[], Listener]] = {}
         self._ports: dict[str, SimulatedPort] = {}
         self._connections: list[_Connection] = []
 
@@ -187,16 +191,16 @@ class SimulatedNetwork:
                 if owner == name:
                     wire.abort()
 
-    def listen(self, name: str, accept: Callable[[], Endpoint]) -> None:
+    def listen(self, name: str, accept: Callable[[], Listener]) -> None:
         self._accepts[name] = accept
 
     def stop_listening(self, name: str) -> None:
         self._accepts.pop(name, None)
 
-    def dial(self, name: str, address: str, endpoint: Endpoint) -> None:
+    def dial(self, name: str, address: str, endpoint: Listener) -> None:
         self.at(self.due_s(), self._connect, name, address, endpoint)
 
-    def _connect(self, name: str, address: str, endpoint: Endpoint) -> None:
+    def _connect(self, name: str, address: str, endpoint: Listener) -> None:
         accept = self._accepts.get(address)
         if (name, address) in self.silent or (address, name) in self.silent:
             return  # the endpoint's time for the handshake will be over
@@ -228,13 +232,13 @@ class SimulatedPort:
         self._name = name
         self.is_crashed = False
 
-    async def listen(self, address: str, accept: Callable[[], Endpoint]) -> str:
+    async def listen(self, address: str, accept: Callable[[], Listener]) -> str:
         """Listen at the node's name; ``address`` must be it."""
         assert address == self._name, f"{self._name} cannot listen at {address}"
         self._network.listen(address, accept)
         return address
 
-    def dial(self, address: str, endpoint: Endpoint) -> None:
+    def dial(self, address: str, endpoint: Listener) -> None:
         if not self.is_crashed:
             self._network.dial(self._name, address, endpoint)
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgpack
 
-from leveret.actors.links.sendable import Pieces, WireError, form_named, form_of
+from leveret.actors.links.sendable import Pieces, WireError, form_named, form_of, register
 from leveret.actors.runtime.calls import From, Reply, Request
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.remote import RemoteRef
@@ -39,6 +39,11 @@ class Unreadable(NamedTuple):
     """
 
     error: str
+
+
+register(
+    Unreadable, list, lambda parts: Unreadable(*parts)
+)  # it may be on its way to a third process
 
 
 class Peer(Protocol):

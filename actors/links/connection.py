@@ -15,7 +15,7 @@ Theory. The mail of one sender to one receiver is a *stream*; its order is kept,
   most the mail that waited when the signal came is written so.
 * A side that has nothing to write sends heartbeats. Silence is counted in ticks of the own clock, between which the
   loop reads its sockets, and not as time that has passed: a process that was stopped for a while, or had a long turn,
-  does not suspect the others when it goes on.
+  does not suspect the others when it goes on. Between a process and its parent there are no heartbeats.
 
 The owner calls ``take`` while the socket accepts bytes, ``receive`` with the bytes that arrive, ``tick`` once per
 ``heartbeat_s``, and ``grant`` when actors have handled mail. A ``WireError`` of ``receive``, or False from ``tick``,
@@ -80,6 +80,7 @@ class Connection:
         limits: bounds and times.
         codec: of the messages.
         owner: gets the mail and signals that arrive.
+        has_heartbeats: silence is the end of the connection.
 
     Attributes:
         sent_messages: ever.
@@ -87,12 +88,19 @@ class Connection:
     """
 
     def __init__(
-        self, mine: int, theirs: int, limits: LinkLimits, codec: Codec, owner: Owner
+        self,
+        mine: int,
+        theirs: int,
+        limits: LinkLimits,
+        codec: Codec,
+        owner: Owner,
+        has_heartbeats: bool = True,
     ) -> None:
         self._mine = mine
         self._limits = limits
         self._codec = codec
         self._owner = owner
+        self._has_heartbeats = has_heartbeats
         self._reader = FrameReader(theirs, self)
         self.sent_messages = self.received_messages = 0
         # Out.
@@ -181,6 +189,11 @@ class Connection:
             return False
         stream.queue.append(Notice(call))
         return True
+
+    def finish(self) -> None:
+        """Let all that waits go without credit, because this side ends."""
+        for stream in self._out.values():
+            self._waive(stream)
 
     def take(self, size_max: int) -> list[Buffer]:
         """Return bytes to be written, about ``size_max`` of them; none: nothing waits that may go.
@@ -451,12 +464,17 @@ class Connection:
             else:
                 self._noted.append(stream)
         self._sweep()
-        if not (self._has_written or self._written):
+        if self._has_heartbeats and not (self._has_written or self._written):
             self._write(frame(self._mine, Kind.HEARTBEAT, 0))
         self._has_written = False
         self._silent_ticks = 0 if self._has_received else self._silent_ticks + 1
         self._has_received = False
-        return self._silent_ticks < self._silent_ticks_max
+        return self._silent_ticks < self._silent_ticks_max or not self._has_heartbeats
+
+    @property
+    def needs_ticks(self) -> bool:
+        """Whether ``tick`` has something to do later, even if nothing is sent or received until then."""
+        return self._has_heartbeats or bool(self._out or self._noted)
 
     def _sweep(self) -> None:
         """Close streams that are idle, of the next ones in turn."""

@@ -5,7 +5,7 @@
     size:u32  incarnation:u32  kind:u8  stream:u32  then ``size`` bytes      (big-endian)
 
     HEARTBEAT  nothing
-    OPEN       msgpack [sender, number]     the stream carries mail of this sender to the actor of that number
+    OPEN       msgpack [sender, receiver]   the stream carries mail of this sender to this receiver
     RUN        messages, one after the other (``codec``)
     FIRST      size:u32  packed_bytes:u32  and the first bytes of a large mail, which are: its message, its bodies
     MORE       further bytes of it
@@ -33,7 +33,7 @@ GRANTED: Final = struct.Struct(">II")
 
 RUN_BYTES: Final = 64 * 1024  # a message of more goes as a large mail, and a run of more is closed
 _RUN_BYTES_MAX: Final = 2 * RUN_BYTES
-_OPEN_BYTES_MAX: Final = 1024
+_OPEN_BYTES_MAX: Final = 4 * 1024
 
 
 class Kind(IntEnum):

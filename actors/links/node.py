@@ -23,7 +23,7 @@ from leveret.actors.links.security import Security
 from leveret.actors.links.server import NodeServer, WhereIs
 from leveret.actors.links.transport import Sockets
 from leveret.actors.runtime.calls import Answer
-from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL
+from leveret.actors.runtime.cell import LOST_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.core.errors import ActorError
 from leveret.core.log.loggers import logger
@@ -224,12 +224,7 @@ class Node:
         Returns:
             An address that is dead, with the reason ``noconnection``, if there is no link with that node now.
         """
-        if node == self.runtime.node:
-            return self.runtime.by_number(number) or Ref(node, number, DEAD_CELL)
-        peer = self._peers.get(node.rpartition("/")[0])
-        return (
-            Ref(node, number, LOST_CELL) if peer is None or peer.node != node else peer.ref(number)
-        )
+        return self.runtime.routes.ref(node, number)
 
     def server_of(self, name: str) -> Ref:
         """Return the address of a node's server; it is dead if there is no link with the node."""
@@ -250,31 +245,12 @@ class Node:
         return found
 
     def when_written(self, sender: Ref, to: Ref, message: Any) -> None:
-        """Send an actor a message when all that it has sent to another has left this node, or is lost.
-
-        Mail that the receiver's credit does not cover waits in this node, and so does mail for a slow link. An actor
-        that sends much sends a part, then asks for such a message to go on with.
-
-        Args:
-            sender: an actor of this node.
-            to: an actor of any node; nothing waits for one of this node, or one that is dead.
-            message: comes back to ``sender``, from itself, behind its other work.
-        """
-        call = partial(self.runtime.again, sender, message)
-        if not self._waits(sender, to, call):
-            call()
+        """As ``Runtime.when_written``."""
+        self.runtime.when_written(sender, to, message)
 
     async def written(self, to: Ref) -> None:
-        """Wait until all that tasks have sent to an actor has left this node, or is lost."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._waits(None, to, partial(Answer(future).give, None)):
-            await future
-
-    def _waits(self, sender: Ref | None, to: Ref, call: Callable[[], None]) -> bool:
-        peer = self._peers.get(to.node.rpartition("/")[0])
-        if peer is None or peer.node != to.node or not to.is_alive:
-            return False
-        return peer.when_written(sender, to.num, call)
+        """As ``Runtime.written``."""
+        await self.runtime.written(to)
 
     def watch_nodes(self, watcher: Ref) -> None:
         """Send an actor of this node a ``NodeUp`` or ``NodeDown`` at each change from now on, until it ends."""
@@ -369,6 +345,7 @@ class Node:
             return None
         peer = Peer(self.runtime, node, mine, theirs, self.limits, self, endpoint.wire)
         self._peers[name] = self._endpoints[endpoint] = peer
+        self.runtime.routes.add(node, peer)
         self._note_dial(endpoint)
         log.info("node is up name=%s incarnation=%d", node, theirs.incarnation)
         self._tell(NodeUp(name, theirs.incarnation))
@@ -379,6 +356,7 @@ class Node:
     def down(self, peer: Peer, reason: str) -> None:
         if self._peers.get(peer.name) is peer:
             del self._peers[peer.name]
+        self.runtime.routes.remove(peer.node, peer)
         self._lost.pop(peer.name, None)
         self._lost[peer.name] = _Lost(peer.node, self.runtime.last_number, peer.theirs.incarnation)
         if len(self._lost) > _LOST_MAX:

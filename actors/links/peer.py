@@ -1,4 +1,4 @@
-"""A peer: one incarnation of another node, whose actors can be reached from here.
+"""A peer: one incarnation of another node, or a process of this one, whose actors can be reached from here.
 
 Theory. An actor is named by the node it runs on and its number there; so any node can make the address of any actor,
 and no side keeps a table of addresses that it has given away. What is kept:
@@ -13,6 +13,14 @@ ignored. The end of an actor (``DOWN``, ``LINK_EXIT``) goes behind everything th
 sender, for that may be its reply. An exit signal goes behind the mail of its sender, but for ``kill``, which waits for
 nothing. The sides may tell each other of the same end twice, as a link and as a monitor; the second finds nothing.
 
+An actor may be behind the other side, in a process there (``runtime.remote.Routes``). Then mail and signals name it by
+node and number, and the other side passes them on as if its own actors had sent them: it has an address of its own for
+the sender and for the receiver. Monitors are kept there, too; links are not, but both ends of a link then monitor each
+other. Credit is passed on as well: what waits there on its way is not granted here.
+
+One actor of the other side can have an address of this node, where an actor of this node stands for it (``adopt``);
+the other side puts the one in the place of the other, too (``stand_for``).
+
 When the link breaks, all addresses of this incarnation are lost, in one go, after everything that had come was put
 into mailboxes. Nothing of it comes later: the next connection has another incarnation, with other addresses, calls and
 streams. A reply to a call of the old one finds its caller gone.
@@ -23,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from leveret.actors.links.codec import Buffer, Codec, Unreadable
@@ -39,10 +47,10 @@ from leveret.actors.links.limits import (
 from leveret.actors.links.sendable import WireError
 from leveret.actors.runtime import links
 from leveret.actors.runtime.calls import Answer, From
-from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL
+from leveret.actors.runtime.cell import AFAR, DEAD_CELL, LOST_CELL, PROXY, REMOTE
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.remote import RemoteRef
-from leveret.actors.runtime.signals import KILL, NOCONNECTION, NOPROC, Exit
+from leveret.actors.runtime.remote import RemoteRef, Target
+from leveret.actors.runtime.signals import KILL, NOCONNECTION, Exit
 from leveret.core import small_set
 from leveret.core.log.loggers import logger
 
@@ -53,6 +61,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.cell import Mail
     from leveret.actors.runtime.links import Watch
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.core.clock import TimerHandle
 
 log = logger(__name__)
 
@@ -78,6 +87,9 @@ class Wire(Protocol):
     def abort(self) -> None:
         """Close it without writing the rest; the endpoint hears of the end later."""
 
+    def close(self) -> None:
+        """Close it when the rest is written."""
+
 
 class Hub(Protocol):
     """What a peer needs of its node."""
@@ -86,44 +98,51 @@ class Hub(Protocol):
     def server(self) -> Ref:
         """The node's server."""
 
-    def ref(self, node: str, number: int) -> Ref:
-        """Return the address of an actor of any node."""
-
     def down(self, peer: Peer, reason: str) -> None:
         """Hear that the peer is lost."""
 
 
 class Inbox:
-    """The mailbox of an actor of a peer (``runtime.remote.RemoteInbox``)."""
+    """The mailbox of an actor of a peer, or behind it (``runtime.remote.RemoteInbox``)."""
 
-    __slots__ = ("is_watched", "number", "peer", "streams")
+    __slots__ = ("is_watched", "peer", "streams", "target")
 
-    def __init__(self, peer: Peer, number: int) -> None:
+    def __init__(self, peer: Peer, target: Target) -> None:
         self.peer = peer
-        self.number = number
+        self.target = target
         self.is_watched = False
         self.streams: dict[Ref | None, OutStream] = {}  # by sender
 
     def append(self, mail: Mail) -> None:
         message, sender = mail
         if type(message) is Exit:
-            self.peer.send_exit(self.number, message)
+            self.peer.send_exit(self.target, message)
             return
         stream = self.streams.get(sender)
         if stream is None:
-            stream = self.streams[sender] = self.peer.stream(sender, self.number)
+            stream = self.streams[sender] = self.peer.stream(sender, self.target)
         self.peer.connection.send(stream, message)
 
     def watch(self) -> None:
         if not self.is_watched:
             self.is_watched = True
-            self.peer.watch(self.number)
+            self.peer.watch(self.target)
 
-    def link(self, local: Ref) -> None:
-        self.peer.send_signal(LINK, self.number, local.num)
+    def link(self, other: Ref) -> None:
+        self.peer.send_signal(LINK, self.target, other)
+        if isinstance(self.target, tuple) and not other.cell.state & REMOTE:
+            self.watch()
 
-    def unlink(self, local: Ref) -> None:
-        self.peer.send_signal(UNLINK, self.number, local.num)
+    def unlink(self, other: Ref) -> None:
+        self.peer.send_signal(UNLINK, self.target, other)
+
+    def is_waiting(self, sender: Ref | None) -> bool:
+        stream = self.streams.get(sender)
+        return stream is not None and bool(stream.queue or stream.parts)
+
+    def when_written(self, sender: Ref | None, call: Callable[[], None]) -> bool:
+        stream = self.streams.get(sender)
+        return stream is not None and self.peer.when_written(stream, call)
 
     def __len__(self) -> int:
         return 0
@@ -143,9 +162,11 @@ class Peer:
         limits: bounds and times.
         hub: this node.
         wire: the socket.
+        has_heartbeats: silence is the end of the link.
 
     Attributes:
         name: of the other node.
+        is_lost: the link is broken.
     """
 
     def __init__(
@@ -157,6 +178,7 @@ class Peer:
         limits: LinkLimits,
         hub: Hub,
         wire: Wire,
+        has_heartbeats: bool = True,
     ) -> None:
         self.node = node
         self.name = node.rpartition("/")[0]
@@ -168,24 +190,34 @@ class Peer:
         self._wire = wire
         self._codec = codec = Codec(self, has_bodies=True, run_bytes_max=RUN_BYTES_MAX)
         self._signals = Codec(self)
-        self.connection = Connection(mine.incarnation, theirs.incarnation, limits, codec, self)
-        self._refs: WeakValueDictionary[int, RemoteRef] = WeakValueDictionary()
-        self._watched: dict[int, RemoteRef] = {}  # of theirs
-        self._told: dict[int, Watch] = {}  # of ours: they are told of the end
-        self._streams: dict[Ref | None, dict[int, OutStream]] = {}  # by sender and receiver
+        self.connection = Connection(
+            mine.incarnation, theirs.incarnation, limits, codec, self, has_heartbeats
+        )
+        self._refs: WeakValueDictionary[Target, Ref] = WeakValueDictionary()
+        self._proxy: Ref | None = None
+        self._proxy_name = (THEIRS, SERVER)
+        self._watched: dict[
+            Target, Callable[[object], None]
+        ] = {}  # of theirs; take the reason of the end
+        self._told: dict[Target, Watch] = {}  # of ours: they are told of the end
+        self._streams: dict[_Name, dict[Target, OutStream]] = {}  # by sender and receiver
         self._calls: WeakValueDictionary[int, asyncio.Future[Any]] = WeakValueDictionary()
         self._call_numbers = count(1)
         self._notices: dict[int, Callable[[], None]] = {}
         self._notice_keys = count()
-        self._is_woken = self._is_granting = self._is_lost = False
-        self._timer = runtime.clock.call_later(limits.heartbeat_s, self._tick)
+        self._is_woken = self._is_granting = self.is_lost = False
+        self._timer: TimerHandle | None = None
+        if has_heartbeats:
+            self._begin_ticks()
 
     # The socket.
 
     def received(self, data: bytes) -> None:
         """Take bytes; if they are malformed the link breaks."""
-        if self._is_lost:
+        if self.is_lost:
             return
+        if self._timer is None:  # there may be something to be granted, or a stream to be closed
+            self._begin_ticks()
         try:
             self.connection.receive(data)
         except WireError as error:
@@ -199,13 +231,13 @@ class Peer:
     def flush(self) -> None:
         """Write what waits, as much as the socket takes."""
         wire, take = self._wire, self.connection.take
-        while not (self._is_lost or wire.is_full):
+        while not (self.is_lost or wire.is_full):
             data = take(_BUDGET_BYTES)
             if not data:
                 break
             wire.write(data)
         self._is_woken = False
-        if self.connection.unsent_bytes > self._limits.unsent_bytes_max and not self._is_lost:
+        if self.connection.unsent_bytes > self._limits.unsent_bytes_max and not self.is_lost:
             text = (
                 f"{self.connection.unsent_bytes} bytes wait, limit {self._limits.unsent_bytes_max}"
             )
@@ -217,15 +249,21 @@ class Peer:
             self._is_woken = True
             self._runtime.after_drain(self.flush)
 
+    def _begin_ticks(self) -> None:
+        if not self.is_lost:
+            self._timer = self._runtime.clock.call_later(self._limits.heartbeat_s, self._tick)
+
     def _tick(self) -> None:
-        self._timer = self._runtime.clock.call_later(self._limits.heartbeat_s, self._tick)
+        self._timer = None
         if not self.connection.tick(_may_grant):
             log.warning("link cut node=%s: silent for %s s", self.node, self._limits.suspect_s)
             self.cut("silent")
+        elif self._timer is None and self.connection.needs_ticks:
+            self._begin_ticks()
 
     def _grant(self) -> None:
         self._is_granting = False
-        if self._is_lost:
+        if self.is_lost:
             return
         self.connection.grant(_may_grant)
         if self.connection.is_grant_due:
@@ -239,10 +277,11 @@ class Peer:
 
     def lost(self, reason: str) -> None:
         """End all addresses of this incarnation; the link is broken."""
-        if self._is_lost:
+        if self.is_lost:
             return
-        self._is_lost = True
-        self._timer.cancel()
+        self.is_lost = True
+        if self._timer is not None:
+            self._timer.cancel()
         for watch in self._told.values():
             links.unwatch(watch)
         self._told.clear()
@@ -252,93 +291,141 @@ class Peer:
         for call in notices.values():
             call()
         for ref in list(self._refs.values()):
-            self._runtime.turns.end_remote(ref, NOCONNECTION, LOST_CELL)
+            if ref.node != self._runtime.node:
+                self._runtime.turns.end_remote(ref, NOCONNECTION, LOST_CELL)
         self._hub.down(self, reason)
 
     # Outwards.
 
-    def ref(self, number: int) -> Ref:
-        """Return the address of an actor of theirs."""
-        if self._is_lost:
-            return Ref(self.node, number, LOST_CELL)
-        ref = self._refs.get(number)
+    def ref(self, target: Target) -> Ref:
+        """Return the address of an actor of theirs, or behind them."""
+        node, number = (self.node, target) if isinstance(target, int) else target
+        if self.is_lost:
+            return Ref(node, number, LOST_CELL)
+        ref = self._refs.get(target)
         if ref is None:
-            ref = self._refs[number] = RemoteRef(
-                self.node, number, Inbox(self, number), self._runtime.turns
+            ref = self._refs[target] = RemoteRef(
+                node, number, Inbox(self, target), self._runtime.turns
             )
         return ref
 
-    def stream(self, sender: Ref | None, number: int) -> OutStream:
+    def adopt(self, proxy: Ref, inbox: Inbox, ended: Callable[[object], None]) -> None:
+        """Let an actor of this node stand for one of theirs: its mail goes there, and its address is the other's here.
+
+        Args:
+            proxy: the actor, which has got no mail.
+            inbox: the way to the other.
+            ended: called with the reason of the other's end, of which the other side tells unasked (``stand_for``).
+        """
+        assert isinstance(inbox.target, int)
+        self._proxy = self._refs[inbox.target] = proxy
+        self._proxy_name = (THEIRS, inbox.target)
+        self._watched[inbox.target] = ended
+        proxy.cell.inbox = cast("Any", inbox)
+        proxy.cell.state |= PROXY
+
+    def stand_for(self, number: int, ref: Ref) -> None:
+        """Use an actor of this node in the place of the one of theirs that stands for it, and tell them of its end.
+
+        Else mail from below this node would go there and come back, out of order with the end of its sender.
+        """
+        self._refs[number] = ref
+        self._on_monitor(ref.num)
+
+    def stream(self, sender: Ref | None, target: Target) -> OutStream:
         """Return the stream of a sender to an actor of theirs, or a new one."""
-        streams = self._streams.setdefault(sender, {})
-        stream = streams.get(number)
+        streams = self._streams.setdefault(_name(sender), {})
+        stream = streams.get(target)
         if stream is None:
-            packed, _ = self._signals.pack([sender, number])
-            stream = streams[number] = self.connection.open(packed, (sender, number))
+            packed, _ = self._signals.pack([sender, target])
+            stream = streams[target] = self.connection.open(packed, (sender, target))
         return stream
 
     def closed(self, stream: OutStream) -> None:
-        sender, number = stream.key
-        streams = self._streams[sender]
-        del streams[number]
+        sender, target = stream.key
+        name = _name(sender)
+        streams = self._streams[name]
+        del streams[target]
         if not streams:
-            del self._streams[sender]
-        ref = self._refs.get(number)
+            del self._streams[name]
+        ref = self._refs.get(target)
         if ref is not None and ref.is_alive:
             _inbox_of(ref).streams.pop(sender, None)
 
     def send_signal(self, *parts: Any) -> None:
         """Send a signal that is not ordered with mail."""
+        if self.is_lost:
+            return
         self.connection.signal(None, self._signals.pack(list(parts))[0])
 
-    def send_exit(self, number: int, signal: Exit) -> None:
-        """Send an exit signal; one whose sender has ended is the end of a linked actor."""
+    def send_exit(self, target: Target, signal: Exit, as_from: Ref | None = None) -> None:
+        """Send an exit signal; one whose sender has ended is the end of a linked actor.
+
+        Args:
+            target: the receiver.
+            signal: the exit signal.
+            as_from: the sender, as the receiver knows it, if that is another; then it is no end of a linked actor.
+        """
         sender = signal.sender
-        if sender is not None and not sender.is_alive:
-            packed = self._with_reason(LINK_EXIT, number, signal.reason, sender)
-            self.connection.signal_behind(self._streams_of(sender), packed)
+        if sender is not None and not sender.is_alive and as_from is None:
+            self.send_link_exit(target, signal.reason, sender)
             return
-        packed = self._with_reason(EXIT, number, signal.reason, sender)
+        packed = self._with_reason(EXIT, target, signal.reason, as_from or sender)
         if signal.reason == KILL:
             self.connection.signal(None, packed)
         else:
-            self.connection.signal(self._streams.get(sender, {}).get(number), packed)
+            self.connection.signal(self._streams.get(_name(sender), {}).get(target), packed)
 
-    def watch(self, number: int) -> None:
+    def send_link_exit(self, target: Target, reason: object, sender: Ref) -> None:
+        """Send the end of a linked actor, behind everything that it has sent."""
+        packed = self._with_reason(LINK_EXIT, target, reason, sender)
+        self.connection.signal_behind(self._streams_of(sender), packed)
+
+    def watch(self, target: Target) -> None:
         """Have the other side tell of the end of one of its actors."""
-        ref = self._refs.get(number)
+        ref = self._refs.get(target)
         if ref is not None:
-            self._watched[number] = ref
-            self.send_signal(MONITOR, number)
+            self._watched[target] = partial(self._ended_there, target, ref)
+            self.send_signal(MONITOR, target)
 
-    def answer(self, number: int, value: object) -> None:
+    def answer(self, target: Target, value: object) -> None:
         """Answer a call that came from no actor; WireError: the value cannot be sent."""
-        if not self._is_lost:
-            self.connection.send(self.stream(None, ANSWERS), [number, value])
+        if not self.is_lost:
+            self.connection.send(self.stream(None, ANSWERS), [target, value])
 
-    def _with_reason(self, op: int, number: int, reason: Any, sender: Ref | None) -> bytes:
+    def pack(self, value: Any) -> bytes:
+        """Return a value as bytes for ``unpack`` on the other side; WireError: it cannot be sent."""
+        return self._signals.pack(value)[0]
+
+    def unpack(self, packed: bytes) -> Any:
+        """Return the value; WireError: it cannot be read here."""
+        value = self._signals.unpack(packed)
+        if isinstance(value, Unreadable):
+            raise WireError(value.error)
+        return value
+
+    def _with_reason(self, op: int, target: Target, reason: Any, sender: Ref | None) -> bytes:
         """Return a signal with a reason, as text if it cannot be sent as it is."""
         try:
             packed, _ = self._signals.pack(reason)
             if len(packed) > SIGNAL_BYTES_MAX - REASON_CHARS_MAX:
-                packed, _ = self._signals.pack(_as_text(reason))
+                packed, _ = self._signals.pack(as_text(reason))
         except WireError:
-            packed, _ = self._signals.pack(_as_text(reason))
-        return self._signals.pack([op, number, packed, sender])[0]
+            packed, _ = self._signals.pack(as_text(reason))
+        return self._signals.pack([op, target, packed, sender])[0]
 
     def _streams_of(self, sender: Ref | None) -> list[OutStream]:
-        """Return the streams of a sender, and those of mail without one."""
-        streams = [*self._streams.get(sender, {}).values()]
+        """Return the streams of a sender, which may be dead, and those of mail without one."""
+        streams = [*self._streams.get(_name(sender), {}).values()]
         return streams if sender is None else [*streams, *self._streams.get(None, {}).values()]
 
-    def when_written(self, sender: Ref | None, number: int, call: Callable[[], None]) -> bool:
-        """Call back when all that waits of a sender's mail has been written, or the link breaks.
+    def when_written(self, stream: OutStream, call: Callable[[], None]) -> bool:
+        """Call back when all that waits in a stream has been written, or the link breaks.
 
         Returns:
             Whether something waits.
         """
-        stream = self._streams.get(sender, {}).get(number)
-        if stream is None or self._is_lost:
+        if self.is_lost:
             return False
         key = next(self._notice_keys)
 
@@ -356,10 +443,10 @@ class Peer:
     def opened(self, payload: memoryview) -> tuple[Ref | None, Ref | None]:
         parts = self._signals.unpack(payload)
         if isinstance(parts, list) and len(parts) == 2:
-            sender, number = parts
-            if (sender is None or isinstance(sender, Ref)) and type(number) is int:
-                return sender, None if number == ANSWERS else self._mine(number)
-        raise WireError(f"stream of {parts!r:.80}: it must be of a sender and a number")
+            sender, target = parts
+            if (sender is None or isinstance(sender, Ref)) and _is_target(target):
+                return sender, None if target == ANSWERS else self._mine(target)
+        raise WireError(f"stream of {parts!r:.80}: it must be of a sender and a receiver")
 
     def deliver(self, stream: InStream, messages: list[Any]) -> None:
         """Put messages into the receiver's mailbox."""
@@ -371,104 +458,133 @@ class Peer:
         for message in messages:
             if type(message) is Unreadable:
                 log.error("message is not readable node=%s to=%r: %s", self.node, to, message.error)
-            send(to, message, sender)
+            try:
+                send(to, message, sender)
+            except WireError as error:  # on the way to another process
+                log.error("message is not passed on node=%s to=%r: %s", self.node, to, error)
 
     def _answered(self, message: Any) -> None:
         if isinstance(message, Unreadable):
             log.error("reply is not readable node=%s: %s", self.node, message.error)
             return
-        if not isinstance(message, list) or len(message) != 2 or type(message[0]) is not int:
-            raise WireError(f"reply that is no number and value: {message!r:.80}")
-        number, value = message
-        future = self._calls.pop(number, None)
+        if not (isinstance(message, list) and len(message) == 2 and _is_target(message[0])):
+            raise WireError(f"reply that is no caller and value: {message!r:.80}")
+        target, value = message
+        if isinstance(target, tuple):
+            node, number = target
+            try:
+                self._runtime.routes.answer(node, number, value)
+            except WireError as error:
+                log.error("reply is not passed on node=%s to=%s: %s", self.node, target, error)
+            return
+        future = self._calls.pop(target, None)
         if future is not None:
             Answer(future).give(value)
 
     def signal(self, payload: memoryview) -> None:
         parts = self._signals.unpack(payload)
         try:
-            op, *values = parts
-            _SIGNALS[op](self, *values)
+            op, target, *values = parts
+            if not _is_target(target):
+                raise TypeError(f"{target!r:.80} is no actor")
+            _SIGNALS[op](self, target, *values)
         except (TypeError, ValueError, KeyError) as error:
             raise WireError(f"signal {parts!r:.80} that is malformed: {error!r}") from error
 
-    def _on_exit(self, number: int, packed: bytes, sender: Ref | None) -> None:
-        if sender is not None:
-            _check_address(sender)
-        self._runtime.exit(self._mine(number), self._signals.unpack(packed), sender)
+    def _on_exit(self, target: Target, packed: bytes, sender: Ref | None) -> None:
+        sender = None if sender is None else _checked(sender)
+        self._runtime.exit(self._mine(target), self._signals.unpack(packed), sender)
 
-    def _on_link_exit(self, number: int, packed: bytes, sender: Ref) -> None:
-        _check_address(sender)
-        ref = self._mine(number)
-        if small_set.contains(ref.cell.links, sender):
-            _forget_link(ref, sender)
-            self._runtime.turns.signal(
-                ref.cell, self._signals.unpack(packed), sender, may_ignore=True
-            )
+    def _on_link_exit(self, target: Target, packed: bytes, sender: Ref) -> None:
+        """Take the end of a linked actor; one that is behind this node hears of it by its monitor."""
+        ref = self._mine(target)
+        if _forget_link(ref, _checked(sender)):
+            self._tell_end_of_link(ref, self._signals.unpack(packed), sender)
 
-    def _on_monitor(self, number: int) -> None:
-        if number not in self._told:
-            ref = self._mine(number)
-            watch = self._runtime.watch(ref, partial(self._ended, number, ref))
+    def _tell_end_of_link(self, to: Ref, reason: object, ended: Ref) -> None:
+        far = _far_inbox(to)
+        if far is None:
+            self._runtime.turns.signal(to.cell, reason, ended, may_ignore=True)
+        else:
+            far.peer.send_link_exit(far.target, reason, ended)
+
+    def _on_monitor(self, target: Target) -> None:
+        if target not in self._told:
+            ref = self._mine(target)
+            watch = self._runtime.watch(ref, partial(self._ended, target, ref))
             if ref.is_alive:
-                self._told[number] = watch
+                self._told[target] = watch
 
-    def _ended(self, number: int, ref: Ref, reason: object) -> None:
-        self._told.pop(number, None)
-        packed = self._with_reason(DOWN, number, reason, None)
+    def _ended(self, target: Target, ref: Ref, reason: object) -> None:
+        self._told.pop(target, None)
+        packed = self._with_reason(DOWN, target, reason, None)
         self.connection.signal_behind(self._streams_of(ref), packed)
 
-    def _on_down(self, number: int, packed: bytes, _: None) -> None:
-        ref = self._watched.pop(number, None)
-        if ref is not None:
-            del self._refs[number]
-            self._runtime.turns.end_remote(ref, self._signals.unpack(packed), DEAD_CELL)
+    def _on_down(self, target: Target, packed: bytes, _: None) -> None:
+        ended = self._watched.pop(target, None)
+        if ended is not None:
+            self._refs.pop(target, None)
+            ended(self._signals.unpack(packed))
 
-    def _on_link(self, number: int, sender: int) -> None:
-        ref = self._mine(number)
-        if ref.is_alive:
-            links.link(ref.cell, self._theirs(sender))
-        else:
-            _check_number(sender)
-            packed = self._with_reason(LINK_EXIT, sender, NOPROC, ref)
-            self.connection.signal(None, packed)
+    def _ended_there(self, target: Target, ref: Ref, reason: object) -> None:
+        is_lost = isinstance(target, tuple) and reason == NOCONNECTION  # the other side has lost it
+        self._runtime.turns.end_remote(ref, reason, LOST_CELL if is_lost else DEAD_CELL)
 
-    def _on_unlink(self, number: int, sender: int) -> None:
-        _forget_link(self._mine(number), self._theirs(sender))
+    def _on_link(self, target: Target, sender: Ref) -> None:
+        ref = self._mine(target)
+        if not _checked(sender).is_alive:
+            return
+        if not ref.is_alive:
+            self._tell_end_of_link(sender, ref.cell.doom, ref)
+            return
+        if not _is_passed_on(ref):
+            links.link(ref.cell, sender)
+            _watch_if_behind(sender)
+        far = _far_inbox(ref)
+        if far is not None:
+            far.link(sender)
 
-    def _mine(self, number: int) -> Ref:
-        """Return the actor of this node of that number, or the address of a dead one."""
-        _check_number(number)
-        if number == SERVER:
+    def _on_unlink(self, target: Target, sender: Ref) -> None:
+        ref = self._mine(target)
+        is_linked = _is_passed_on(ref) or _forget_link(ref, _checked(sender))
+        far = _far_inbox(ref)
+        if far is not None and is_linked:
+            far.unlink(sender)
+
+    def _mine(self, target: Target) -> Ref:
+        """Return the actor of this node of that number, or the one behind it, or the address of a dead one."""
+        if isinstance(target, tuple):
+            return self._runtime.routes.ref(*target)
+        if target == SERVER:
             return self._hub.server
-        return self._runtime.by_number(number) or Ref(self._runtime.node, number, DEAD_CELL)
-
-    def _theirs(self, number: int) -> Ref:
-        _check_number(number)
-        return self.ref(number)
+        return self._runtime.by_number(target) or Ref(self._runtime.node, target, DEAD_CELL)
 
     # Names of actors and calls (codec.Peer).
 
     def name_of(self, ref: Ref) -> tuple[int | str, int]:
-        if ref.node == self.node:
+        node = ref.node
+        if node == self.node:
             return THEIRS, ref.num
-        return (OURS if ref.node == self._runtime.node else ref.node), ref.num
+        if node == self._runtime.node:
+            return self._proxy_name if ref is self._proxy else (OURS, ref.num)
+        return node, ref.num
 
     def ref_of(self, node: Any, number: int) -> Ref:
-        _check_number(number)
+        if type(number) is not int:
+            raise TypeError(f"{number!r:.80} is no number of an actor")
         if node == OURS:
             return self.ref(number)
         if node == THEIRS:
             return self._mine(number)
         if type(node) is not str or len(node) > NODE_BYTES_MAX:
             raise TypeError(f"{node!r:.80} is no node")
-        return self._hub.ref(node, number)
+        return self._runtime.routes.ref(node, number)
 
     def pack_from(self, frm: From) -> Any:
         if isinstance(frm.to, Ref):
             return [frm.to, frm.tag]
         if isinstance(frm.to, RemoteAnswer):
-            raise WireError("a call that came from another node cannot be passed on to one")
+            return frm.to.name
         number = next(self._call_numbers)
         self._calls[number] = frm.to.future
         return number
@@ -479,51 +595,96 @@ class Peer:
             if not isinstance(to, Ref):
                 raise TypeError(f"{to!r:.80} is no caller")
             return From(to, tag)
+        if not _is_target(frm):
+            raise TypeError(f"{frm!r:.80} is no caller")
         return From(RemoteAnswer(self, frm))
 
 
 class RemoteAnswer(Answer):
     """Where the reply to a call from no actor of another node goes."""
 
-    __slots__ = ("_number", "_peer")
+    __slots__ = ("_peer", "_target")
 
-    def __init__(self, peer: Peer, number: int) -> None:
+    def __init__(self, peer: Peer, target: Target) -> None:
         self._peer = peer
-        self._number = number
+        self._target = target
+
+    @property
+    def name(self) -> tuple[str, int]:
+        """What names the call on any node: the node that has made it, and its number there."""
+        target = self._target
+        return (self._peer.node, target) if isinstance(target, int) else target
 
     def give(self, value: object) -> None:
-        self._peer.answer(self._number, value)
+        self._peer.answer(self._target, value)
 
 
-def _inbox_of(ref: RemoteRef) -> Inbox:
+_Name: TypeAlias = tuple[str, int] | None
+
+
+def _name(sender: Ref | None) -> _Name:
+    """Return what names a sender, also by another address: that of a dead actor is made whenever it is asked for."""
+    return None if sender is None else (sender.node, sender.num)
+
+
+def _inbox_of(ref: Ref) -> Inbox:
     inbox: Any = ref.cell.inbox
     assert isinstance(inbox, Inbox)
     return inbox
 
 
-def _check_number(number: object) -> None:
-    if type(number) is not int:
-        raise TypeError(f"{number!r:.80} is no number of an actor")
+def _far_inbox(ref: Ref) -> Inbox | None:
+    """Return the way to an actor that runs elsewhere."""
+    return _inbox_of(ref) if ref.cell.state & AFAR else None
 
 
-def _check_address(value: object) -> None:
-    if not isinstance(value, Ref):
-        raise TypeError(f"{value!r:.80} is no address of an actor")
+def _checked(sender: Any) -> Ref:
+    """Return the sender of a signal; TypeError: it is no address."""
+    if not isinstance(sender, Ref):
+        raise TypeError(f"{sender!r:.80} is no address")
+    return sender
 
 
-def _forget_link(ref: Ref, other: Ref) -> None:
-    """Remove a link that the other node has removed."""
+def _is_passed_on(ref: Ref) -> bool:
+    """Whether the links of an actor are kept elsewhere: it is behind this node."""
+    return bool(ref.cell.state & REMOTE)
+
+
+def _watch_if_behind(ref: Ref) -> None:
+    """Hear of the end of a linked actor that is behind a neighbour, which keeps no links and may lose it."""
+    far = _far_inbox(ref)
+    if far is not None and isinstance(far.target, tuple):
+        far.watch()
+
+
+def _forget_link(ref: Ref, other: Ref) -> bool:
+    """Remove a link that the other node has removed; return whether there was one."""
+    was_linked = small_set.contains(ref.cell.links, other)
     ref.cell.links = small_set.discard(ref.cell.links, other)
     other.cell.links = small_set.discard(other.cell.links, ref)
+    return was_linked
 
 
 def _may_grant(stream: InStream) -> bool:
     """Whether the receiver has handled most of what was not granted again, or never will."""
     to: Ref | None = stream.to
-    return to is None or not to.is_alive or 4 * to.cell.mail_count() <= stream.messages
+    if to is None or not to.is_alive:
+        return True
+    far = _far_inbox(to)
+    if far is not None:
+        return not far.is_waiting(stream.sender)
+    return 4 * to.cell.mail_count() <= stream.messages
 
 
-def _as_text(reason: Any) -> str:
+def _is_target(value: Any) -> bool:
+    if type(value) is tuple:
+        node, number = value if len(value) == 2 else (None, None)
+        return type(node) is str and len(node) <= NODE_BYTES_MAX and type(number) is int
+    return type(value) is int
+
+
+def as_text(reason: Any) -> str:
+    """Return the text of a reason that cannot be sent as it is."""
     text = reason if isinstance(reason, str) else repr(reason)
     return text[:REASON_CHARS_MAX].encode(errors="backslashreplace").decode()
 

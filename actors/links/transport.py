@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from leveret.actors.links.codec import Buffer
 from leveret.actors.links.endpoint import Endpoint
+from leveret.actors.links.peer import Wire
 from leveret.actors.links.security import Security, certified_names
 from leveret.core.errors import ConfigError
 
@@ -94,10 +95,11 @@ class Sockets:
         await asyncio.sleep(0)  # the loop closes sockets that were aborted in its next round
 
 
-class _Wire:
+class SocketWire:
     """A socket that an endpoint writes to."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
+        transport.set_write_buffer_limits(_FULL_BYTES, _EMPTY_BYTES)
         self._transport = transport
         self.is_full = False
 
@@ -108,6 +110,25 @@ class _Wire:
     def abort(self) -> None:
         self._transport.abort()
 
+    def close(self) -> None:
+        self._transport.close()
+
+
+class Listener(Protocol):
+    """What hears of a socket's events: an ``Endpoint``, or the link with a process."""
+
+    def connected(self, wire: Wire) -> None:
+        """Begin."""
+
+    def received(self, data: bytes) -> None:
+        """Take bytes."""
+
+    def writable(self) -> None:
+        """Hear that the socket takes bytes again."""
+
+    def ended(self, reason: str) -> None:
+        """Hear that the socket has ended."""
+
 
 class _Stranger(asyncio.BufferedProtocol):
     """A socket before the end of the handshake: little is read at once."""
@@ -115,13 +136,12 @@ class _Stranger(asyncio.BufferedProtocol):
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._buffer = bytearray()
-        self._wire: _Wire | None = None
+        self._wire: SocketWire | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._buffer = bytearray(_STRANGER_BYTES)
         self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(_FULL_BYTES, _EMPTY_BYTES)
-        wire = self._wire = _Wire(transport)
+        wire = self._wire = SocketWire(transport)
         certificate = transport.get_extra_info("peercert")
         self._endpoint.connected(wire, certified_names(certificate or {}))
 
@@ -132,26 +152,37 @@ class _Stranger(asyncio.BufferedProtocol):
         """Take bytes; behind the handshake the socket belongs to the link."""
         self._endpoint.received(bytes(self._buffer[:nbytes]))
         if self._endpoint.is_made and self._wire is not None:
-            self._transport.set_protocol(_Link(self._endpoint, self._wire))
+            self._transport.set_protocol(LinkProtocol(self._endpoint, self._wire))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._endpoint.ended(str(exc or "the other side has closed the connection"))
 
 
-class _Link(asyncio.Protocol):
-    """A socket behind the handshake."""
+class LinkProtocol(asyncio.Protocol):
+    """A socket behind the handshake, or one that needs none.
 
-    def __init__(self, endpoint: Endpoint, wire: _Wire) -> None:
+    Args:
+        endpoint: hears of the socket's events.
+        wire: the socket, if it is behind the handshake.
+    """
+
+    def __init__(self, endpoint: Listener, wire: SocketWire | None = None) -> None:
         self._endpoint = endpoint
         self._wire = wire
         self.data_received = endpoint.received  # type: ignore[method-assign]  # no further call per read
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._wire = SocketWire(cast("asyncio.Transport", transport))
+        self._endpoint.connected(self._wire)
+
     def pause_writing(self) -> None:
-        self._wire.is_full = True
+        if self._wire is not None:
+            self._wire.is_full = True
 
     def resume_writing(self) -> None:
-        self._wire.is_full = False
-        self._endpoint.writable()
+        if self._wire is not None:
+            self._wire.is_full = False
+            self._endpoint.writable()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._endpoint.ended(str(exc or "the other side has closed the connection"))

@@ -7,8 +7,10 @@ the process was killed or died without a reason. When the host is killed, so is 
 end with their parent (``die_with_parent``).
 
 Class and arguments are checked in the parent: a class that cannot be imported, or an argument that
-cannot be sent over the link, fails the start as an error in ``init`` does. Log records of the process
-are handled by the loggers here.
+cannot be sent over the link, fails the start as an error in ``init`` does. They are in a file that the process
+inherits, so that it has started the actor before the first mail comes. What the process tells the host is mail of
+the actor's parent there to the link's server, which is the host: ``started`` with the value of the start, ``ignored``,
+``failed`` with the reason, and ``log`` with a log record, which the loggers here handle.
 """
 
 from __future__ import annotations
@@ -18,11 +20,16 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from leveret.actors.processes.link import ROOT, NodeLink, Proxy, RemoteInbox
+from leveret.actors.actor import OtpActor
+from leveret.actors.links.codec import Unreadable
+from leveret.actors.links.peer import Inbox
+from leveret.actors.links.sendable import WireError
+from leveret.actors.processes.link import PARENT, ROOT, ProcessLink
 from leveret.actors.processes.os_process import OsProcess
 from leveret.actors.processes.target import target_of
 from leveret.actors.runtime.signals import LATER, NOCONNECTION, Exit
@@ -32,6 +39,8 @@ from leveret.core.log.loggers import logger
 if TYPE_CHECKING:
     import asyncio
 
+    from leveret.actors.links.peer import Peer
+    from leveret.actors.processes.target import Target
     from leveret.actors.runtime.cell import Cell, Mail
     from leveret.actors.runtime.ref import Ref
 
@@ -39,30 +48,41 @@ log = logger(__name__)
 
 EXIT_GRACE_S: Final = 5.0  # from the actor's end to that of its process
 _BOOT: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[3]);"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
     " from leveret.actors.processes.hosted import main; main()"
 )
 
 
-class RootInbox(RemoteInbox):
-    """The mailbox of a host: its parent's exit signal is that of the actor's parent there."""
+class HostInbox(Inbox):
+    """The mailbox of a host: that of the actor in the process, but for what the process tells the host itself.
 
-    __slots__ = ("_parent",)
+    The exit signal of the host's parent comes from the actor's parent there.
+    """
 
-    def __init__(self, link: NodeLink, number: int, parent: Ref | None) -> None:
-        super().__init__(link, number)
+    __slots__ = ("_parent", "_parent_there", "_take")
+
+    def __init__(self, peer: Peer, parent: Ref | None, take: Callable[[Any], None]) -> None:
+        super().__init__(peer, ROOT)
         self._parent = parent
+        self._parent_there = peer.ref(PARENT)
+        self._take = take
 
     def append(self, mail: Mail) -> None:
-        message, _ = mail
-        if type(message) is Exit and message.sender is self._parent:
-            self.link.tell("stop", message.reason)
-        else:
-            super().append(mail)
+        message, sender = mail
+        if sender is self._parent_there:
+            self._take(message)
+        elif not self.peer.is_lost:
+            if type(message) is Exit and message.sender is self._parent:
+                self.peer.send_exit(ROOT, message, as_from=self._parent_there)
+            else:
+                super().append(mail)
 
 
-class ProcessHost(Proxy):
+class ProcessHost(OtpActor):
     """Runs an actor in a process of its own."""
+
+    trap_exits = True
+    async_handlers = True  # so that inline calls, which cannot wait, are refused
 
     def init(self, actor_class: Any, args: tuple[Any, ...]) -> object:
         """Start the process; the start is acknowledged when the actor's is.
@@ -77,48 +97,76 @@ class ProcessHost(Proxy):
         self._is_started = self._is_cut_off = self._has_last_word = False
         self._last_word: object = None
         cell = self.ref.cell
-        link = NodeLink(self.runtime, self.ref, self._control, self._link_lost)
-        target = target_of(actor_class)
-        cell.label = cell.label or target[-1]
-        start = link.encode("start", target, args, cell.describe(), _log_level())
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                process = OsProcess(_command(theirs), loop, pass_fds=[theirs.fileno()])
-            except OSError:
-                ours.close()
-                raise
+        name, (_, _, creation) = self.runtime.routes.new_child(), self.runtime.node.rpartition("/")
+        link = ProcessLink(self.runtime, f"{name}/{creation}", self._link_lost, self.ref)
+        try:
+            ours, process = self._launch(link, name, target_of(actor_class), args, loop)
+        except BaseException:
+            link.discard()
+            raise
         self._process = process
         self.runtime.tasks.await_at_shutdown(process.ended)
-        self.runtime.watch(self.ref, partial(_part, process, link))
+        self.runtime.watch(self.ref, partial(_part, process, link.peer))
         process.ended.add_done_callback(lambda _: self.end_with_process())
-        link.write(start)
-        link.adopt(self.ref, RootInbox(link, ROOT, self.parent))
-        connecting = loop.create_connection(lambda: link, sock=ours)
-        task = self.runtime.tasks.new_task(cell, connecting, _connected)
+        link.peer.adopt(self.ref, HostInbox(link.peer, self.parent, self._take), self._on_end)
+        task = self.runtime.tasks.new_task(cell, link.connect(ours), _connected)
         task.add_done_callback(lambda _: None if link.is_connected else ours.close())
         return LATER
+
+    def _launch(
+        self,
+        link: ProcessLink,
+        name: str,
+        target: Target,
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+    ) -> tuple[socket.socket, OsProcess]:
+        """Start the process; return this side's end of the link, too."""
+        cell = self.ref.cell
+        cell.label = cell.label or target[-1]
+        packed_args = link.peer.pack(args)  # read when the actor's module has marked its classes
+        start = link.peer.pack([target, packed_args, cell.describe(), _log_level()])
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs, _new_file() as file:
+                file.write(start)
+                file.seek(0)
+                numbers = (theirs.fileno(), file.fileno(), os.getpid(), self.ref.num)
+                command = _command(*map(str, numbers), self.runtime.node, name)
+                fds = [theirs.fileno(), file.fileno()]
+                return ours, OsProcess(command, loop, pass_fds=fds)
+        except BaseException:
+            ours.close()
+            raise
 
     @property
     def os_pid(self) -> int:
         return self._process.pid
 
-    def _control(self, op: str, *values: Any) -> None:
+    def _take(self, message: Any) -> None:
+        """Take what the process tells the host."""
         if not self.ref.is_alive:
             return
-        if op == "log":
+        if type(message) is Unreadable:
+            self.runtime.run_as(self.ref, self._on_unreadable, message)
+            return
+        word, *values = message
+        if word == "log":
             _log(self._process.pid, *values)
         else:
-            self.runtime.run_as(self.ref, _WORDS[op], self, *values)
+            self.runtime.run_as(self.ref, _WORDS[word], self, *values)
+
+    def _on_unreadable(self, message: Unreadable) -> None:
+        raise WireError(f"the process has told its host what cannot be read here: {message.error}")
 
     def _on_started(self, value: Any) -> None:
         self._is_started = True
         self.started(value)
 
-    def _on_ignored(self, _: object) -> None:
+    def _on_ignored(self) -> None:
         self.runtime.ignore(self.ref.cell)
 
-    def _on_down(self, reason: Any) -> None:
+    def _on_end(self, reason: Any) -> None:
         """Note why the actor has ended; the process will end now."""
         if not self._has_last_word:
             self._last_word, self._has_last_word = reason, True
@@ -148,22 +196,27 @@ class ProcessHost(Proxy):
 _WORDS: Final[dict[str, Callable[..., None]]] = {
     "started": ProcessHost._on_started,  # noqa: SLF001  # a table of its own methods
     "ignored": ProcessHost._on_ignored,  # noqa: SLF001
-    "failed": ProcessHost._on_down,  # noqa: SLF001
-    "down": ProcessHost._on_down,  # noqa: SLF001
+    "failed": ProcessHost._on_end,  # noqa: SLF001
 }
 
 
-def _command(theirs: socket.socket) -> list[str]:
-    """Return the command line of the process that is to use this end of the link."""
+def _command(*args: str) -> list[str]:
+    """Return the command line of a process with the arguments of ``hosted.main``."""
     flags = [f"-W{option}" for option in sys.warnoptions]
-    numbers = [str(theirs.fileno()), str(os.getpid())]
-    return [sys.executable, *flags, "-P", "-c", _BOOT, *numbers, json.dumps(sys.path)]
+    return [sys.executable, *flags, "-P", "-c", _BOOT, json.dumps(sys.path), *args]
 
 
-def _part(process: OsProcess, link: NodeLink, _: object) -> None:
+def _new_file() -> IO[bytes]:
+    """Return a new file without a name; in memory on Linux."""
+    if sys.platform != "linux":
+        return tempfile.TemporaryFile()
+    return os.fdopen(os.memfd_create("leveret-start"), "w+b")
+
+
+def _part(process: OsProcess, peer: Peer, _: object) -> None:
     """End the process and the link of a host that has ended."""
     process.end_now()
-    link.close()
+    peer.cut("the process is gone")
 
 
 def _connected(cell: Cell, task: asyncio.Task[Any]) -> None:

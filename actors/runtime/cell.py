@@ -35,6 +35,10 @@ DOOMED: Final = 16  # an exit signal waits in ``doom``
 DEAD: Final = 32
 YIELDED: Final = 64  # it has asked to go on in a later turn
 REMOTE: Final = 128  # of another node (``remote``): never queued, because its state is never 0
+PROXY: Final = 256  # stands for an actor of another process, with an address of this node; never queued, either
+AFAR: Final = (
+    REMOTE | PROXY
+)  # the mailbox is the way to an actor that runs elsewhere (``remote.RemoteInbox``)
 
 PLAIN: Final = 0
 PRIORITY: Final = 1  # the class has ``prioritise``

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from leveret.actors.runtime.cell import (
     ACTIVE,
+    AFAR,
     COROUTINES,
     DEAD,
     DOOMED,
     IDLE,
-    REMOTE,
     SUSPENDED,
     UNACKED,
     Cell,
@@ -116,7 +116,7 @@ def _make_ready(turns: Turns, to: Ref, cell: Cell, may_overtake: bool = False) -
     if cell.state & ACTIVE:
         raise ActorError(f"{to!r} is on the call stack; inline calls go downwards only")
     if cell.kind & COROUTINES:
-        what = "is on another node" if cell.state & REMOTE else "has coroutine handlers"
+        what = "is on another node" if cell.state & AFAR else "has coroutine handlers"
         raise ActorError(f"{to!r} {what} and cannot be called inline")
     if cell.state & DEAD or cell.kind & UNACKED:
         raise CallExit(to, NOPROC)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from leveret.actors.runtime.cell import DEAD, REMOTE, Cell
+from leveret.actors.runtime.cell import AFAR, DEAD, REMOTE, Cell
 from leveret.actors.runtime.signals import Down
 from leveret.core import small_set
 
@@ -75,8 +75,20 @@ class Watch(MonitorRef):
 
 
 def remote_inbox(cell: Cell) -> RemoteInbox:
-    """Return the way to the actor of a cell that is ``REMOTE``."""
+    """Return the way to the actor of a cell that is ``AFAR``."""
     return cast("RemoteInbox", cell.inbox)
+
+
+def tell_link(one: Ref, other: Ref) -> None:
+    """Tell the other side of a new link if one of two live actors runs there."""
+    for far, near in ((one.cell, other), (other.cell, one)):
+        if far.state & AFAR:
+            remote_inbox(far).link(near)
+
+
+def waits_for(to: Ref, sender: Ref | None, call: Callable[[], None]) -> bool:
+    """Call back when all mail of a sender to an actor has left this process; return False if none waits."""
+    return bool(to.cell.state & AFAR) and remote_inbox(to.cell).when_written(sender, call)
 
 
 def link(one: Cell, other: Ref) -> None:
@@ -87,9 +99,9 @@ def link(one: Cell, other: Ref) -> None:
 
 def unlink(one: Ref, other: Ref) -> None:
     """Undo the link, if there is one."""
-    for remote, local in ((one.cell, other), (other.cell, one)):
-        if remote.state & REMOTE and small_set.contains(remote.links, local):
-            remote_inbox(remote).unlink(local)
+    for far, near in ((one.cell, other), (other.cell, one)):
+        if far.state & AFAR and small_set.contains(far.links, near):
+            remote_inbox(far).unlink(near)
     one.cell.links = small_set.discard(one.cell.links, other)
     other.cell.links = small_set.discard(other.cell.links, one)
 

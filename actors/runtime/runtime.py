@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime import links
@@ -35,6 +36,7 @@ from leveret.actors.runtime.cell import (
 from leveret.actors.runtime.inline import InlineCalls
 from leveret.actors.runtime.links import MonitorRef, Watch
 from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.remote import Routes
 from leveret.actors.runtime.signals import (
     IGNORE,
     KILL,
@@ -75,12 +77,14 @@ class Runtime:
         loop: the running one by default. Without any, the runtime is driven by hand with
             ``run_until_idle`` and needs a ``clock``.
         name: of the node, part of every address.
+        creation: tells apart runtimes that have had the same name; by default a random number.
 
     Attributes:
         loop: where everything runs.
         node: name and creation number; part of every address.
         started_count: actors ever started.
         last_number: of the actor started last; numbers are never given twice.
+        routes: the ways to other nodes.
         tasks: coroutines that run for the actors.
         turns: mail, turns, exit signals and ends of the actors.
     """
@@ -90,6 +94,7 @@ class Runtime:
         clock: Clock | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
         name: str = "leveret",
+        creation: int | None = None,
     ) -> None:
         self.loop = loop = loop or _running_loop()
         if clock is None:
@@ -97,11 +102,12 @@ class Runtime:
                 raise ActorError("a runtime needs an event loop or a clock")
             clock = SystemClock(loop)
         self.clock: Clock = clock
-        self.node = f"{name}/{secrets.randbits(32)}"
+        self.node = f"{name}/{secrets.randbits(32) if creation is None else creation}"
         self.started_count = 0
         self.last_number = 0
         self._is_closed = False
         self._table = table = ActorTable()
+        self.routes = Routes(self.node, table.by_number)
         self.tasks = Tasks(loop)
         self.turns = turns = Turns(loop, clock, table, self.tasks)
         scheduler = turns.scheduler
@@ -281,8 +287,7 @@ class Runtime:
                 f"{one!r} and {other!r}: one of two linked actors must be of this node"
             )
         if other.is_alive:
-            if other.cell.state & REMOTE:
-                links.remote_inbox(other.cell).link(one)
+            links.tell_link(one, other)
             links.link(one.cell, other)
         elif not small_set.contains(one.cell.links, other):  # else its exit is on its way
             self.turns.signal(one.cell, other.cell.doom, other, may_ignore=True)
@@ -340,6 +345,27 @@ class Runtime:
             return await future
         finally:
             links.unwatch(watch)
+
+    def when_written(self, sender: Ref, to: Ref, message: Any) -> None:
+        """Send an actor a message when all that it has sent to another has left this process, or is lost.
+
+        Mail that the credit of a receiver in another process does not cover waits in this one, and so does mail for a
+        slow link. An actor that sends much sends a part, then asks for such a message to go on with.
+
+        Args:
+            sender: an actor of this process.
+            to: any actor; nothing waits for one of this process, or one that is dead.
+            message: comes back to ``sender``, from itself, behind its other work.
+        """
+        call = partial(self.again, sender, message)
+        if not links.waits_for(to, sender, call):
+            call()
+
+    async def written(self, to: Ref) -> None:
+        """Wait until all that tasks have sent to an actor has left this process, or is lost."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if links.waits_for(to, None, partial(Answer(future).give, None)):
+            await future
 
     def send_threadsafe(self, to: Ref, message: Any) -> None:
         if self.loop is None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.runtime import links, timers
 from leveret.actors.runtime.cell import (
     ACTIVE,
+    AFAR,
     BUSY,
     COROUTINES,
     DEAD,
@@ -33,7 +34,6 @@ from leveret.actors.runtime.cell import (
     IDLE,
     PRIORITY,
     QUEUED,
-    REMOTE,
     SUSPENDED,
     YIELDED,
     Cell,
@@ -216,7 +216,7 @@ class Turns:
 
     def suspend(self, ref: Ref) -> None:
         """Let an actor's mail wait until ``resume``; exit signals still act."""
-        if ref.cell.state & REMOTE:
+        if ref.cell.state & AFAR:
             raise ActorError(f"{ref!r} is on another node: suspend it there")
         if ref.is_alive:
             ref.cell.state |= SUSPENDED

@@ -1,8 +1,9 @@
-"""Costs of an actor in a process of its own: start, messages, calls, the news of its end.
+"""Costs of an actor in a process of its own: start, messages, calls, bodies, the news of its end.
 
     python benchmarks/micro/processes.py
 
-Wall-clock times of both processes together; medians of the rounds.
+Wall-clock times of both processes together, and the processor time of the parent and of the process; medians of the
+rounds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 import statistics
 import time
+from collections import defaultdict
 from typing import Any
 
 from leveret.actors.gen_server import GenServer
@@ -23,6 +25,9 @@ from leveret.actors.runtime.signals import Started
 
 ROUNDS = 10
 MAILS = 20_000
+CALLS = 1_000
+BODIES = 20
+BODY = bytes(1_000_000)
 
 
 class Peer(GenServer):
@@ -32,8 +37,8 @@ class Peer(GenServer):
     def handle_cast(self, message: Any) -> None:
         self.count += 1
 
-    def handle_call(self, request: Any, frm: Any) -> int:
-        return self.count
+    def handle_call(self, request: Any, frm: Any) -> tuple[int, float]:
+        return self.count, time.process_time()
 
 
 async def begin(runtime: Runtime) -> Ref:
@@ -44,42 +49,77 @@ async def begin(runtime: Runtime) -> Ref:
     return outcome.ref
 
 
+class Meter:
+    """Times of what is done with a process, by the name of it: wall clock, processor here, processor there."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.times_s: defaultdict[str, list[tuple[float, float, float]]] = defaultdict(list)
+
+    async def measure(self, name: str, peer: Ref, count: int, work: Any) -> None:
+        """Note the times of each of ``count`` things that ``work`` does, to the last one's end in the process."""
+        _, there_s = await self.runtime.call(peer, None, None)
+        wall_s, here_s = time.perf_counter(), time.process_time()
+        await work()
+        _, ended_s = await self.runtime.call(peer, None, None)
+        times_s = time.perf_counter() - wall_s, time.process_time() - here_s, ended_s - there_s
+        self.times_s[name].append(tuple(time_s / count for time_s in times_s))  # type: ignore[arg-type]  # three
+
+    def note(self, name: str, began_s: float) -> None:
+        self.times_s[name].append((time.perf_counter() - began_s, 0.0, 0.0))
+
+    def show(self, name: str, unit: str, per_s: float) -> None:
+        wall, here, there = (
+            [time_s * per_s for time_s in times_s]
+            for times_s in zip(*self.times_s[name], strict=True)
+        )
+        median = statistics.median
+        line = f"{name:<28} {median(wall):8.1f} {unit}  worst {max(wall):8.1f}"
+        if any(here):
+            line += f"  processor {median(here):8.2f} + {median(there):.2f}"
+        print(line)
+
+
 async def main() -> None:
     runtime = Runtime()
-    starts_s, downs_s, casts_s, calls_s = [], [], [], []
+    meter = Meter(runtime)
     for _ in range(ROUNDS):
         began_s = time.perf_counter()
         peer = await begin(runtime)
-        starts_s.append(time.perf_counter() - began_s)
+        meter.note("start until acknowledged", began_s)
 
-        body = bytes(100)
-        began_s = time.perf_counter()
-        for _ in range(MAILS // 100):
-            for _ in range(100):
-                runtime.send(peer, body)
-            await asyncio.sleep(0)
-        assert await runtime.call(peer, None, None) == MAILS
-        casts_s.append((time.perf_counter() - began_s) / MAILS)
+        async def casts(peer: Ref = peer) -> None:
+            body = bytes(100)
+            for _ in range(MAILS // 100):
+                for _ in range(100):
+                    runtime.send(peer, body)
+                await asyncio.sleep(0)
 
-        began_s = time.perf_counter()
-        for _ in range(1_000):
-            await runtime.call(peer, None)
-        calls_s.append((time.perf_counter() - began_s) / 1_000)
+        async def calls(peer: Ref = peer) -> None:
+            for _ in range(CALLS):
+                await runtime.call(peer, None, None)
+
+        async def bodies(peer: Ref = peer) -> None:
+            for _ in range(BODIES):
+                runtime.send(peer, BODY)
+                await runtime.written(peer)
+
+        await meter.measure("message of 100 bytes", peer, MAILS, casts)
+        await meter.measure("call and reply", peer, CALLS, calls)
+        await meter.measure("message of 1 MB", peer, BODIES, bodies)
+        assert (await runtime.call(peer, None, None))[0] == MAILS + BODIES
 
         began_s = time.perf_counter()
         ending = asyncio.ensure_future(runtime.join(peer))
         os.kill(peer.cell.actor.os_pid, signal.SIGKILL)
         assert await ending == "noconnection"
-        downs_s.append(time.perf_counter() - began_s)
+        meter.note("kill -9 until noconnection", began_s)
     await runtime.shutdown()
-    for name, times_s, unit, per_s in (
-        ("start until acknowledged", starts_s, "ms", 1e3),
-        ("message of 100 bytes", casts_s, "us", 1e6),
-        ("call and reply", calls_s, "us", 1e6),
-        ("kill -9 until noconnection", downs_s, "ms", 1e3),
-    ):
-        median, worst = statistics.median(times_s) * per_s, max(times_s) * per_s
-        print(f"{name:<28} {median:8.1f} {unit}  worst {worst:8.1f}")
+    meter.show("start until acknowledged", "ms", 1e3)
+    meter.show("message of 100 bytes", "us", 1e6)
+    meter.show("call and reply", "us", 1e6)
+    meter.show("message of 1 MB", "us", 1e6)
+    meter.show("kill -9 until noconnection", "ms", 1e3)
 
 
 if __name__ == "__main__":

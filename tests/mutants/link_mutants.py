@@ -1,4 +1,4 @@
-"""Faults to plant in the links between nodes."""
+"""Faults to plant in the links between nodes, and between a process and its parent."""
 
 from __future__ import annotations
 
@@ -21,11 +21,21 @@ def handshake(old: str, new: str) -> Mutant:
     return Mutant("links/handshake.py", old, new)
 
 
+def process(old: str, new: str) -> Mutant:
+    return Mutant("processes/link.py", old, new)
+
+
+def remote(old: str, new: str) -> Mutant:
+    return Mutant("runtime/remote.py", old, new)
+
+
 MUTANTS = {
     "the end of a linked actor may be nobody's": peer(
-        "sender: Ref) -> None:\n        _check_address(sender)\n", "sender: Ref) -> None:\n"
+        "if _forget_link(ref, _checked(sender)):", "if _forget_link(ref, sender):"
     ),
-    "a reply may have any number": peer(" or type(message[0]) is not int:", ":"),
+    "a reply may have any number": peer(
+        "len(message) == 2 and _is_target(message[0])):", "len(message) == 2):"
+    ),
     "an earlier process of a linked node's name may still be there": Mutant(
         "links/node.py",
         "        return peer is not None and peer.node != node",
@@ -44,6 +54,10 @@ MUTANTS = {
     "the end of an actor overtakes its mail": connection(
         "waiting = [stream for stream in streams if stream.queue or stream.parts]", "waiting = []"
     ),
+    "a dead sender has no streams": peer(
+        "return None if sender is None else (sender.node, sender.num)",
+        "return None if sender is None else (sender.node, sender.num, id(sender))",
+    ),
     "a signal waits for credit": connection(
         "        stream.waive()\n", "        stream.waived = 0\n"
     ),
@@ -51,7 +65,7 @@ MUTANTS = {
         "            if not item.left:", "            if True:"
     ),
     "an exit overtakes the mail of its sender": peer(
-        "self.connection.signal(self._streams.get(sender, {}).get(number), packed)",
+        "self.connection.signal(self._streams.get(_name(sender), {}).get(target), packed)",
         "self.connection.signal(None, packed)",
     ),
     "mail overtakes a large one of its pair": connection(
@@ -95,10 +109,10 @@ MUTANTS = {
     "a closed stream is used again": peer("_inbox_of(ref).streams.pop(sender, None)", "pass"),
     "idle streams are kept": connection("            if stream.is_idle:", "            if False:"),
     "no heartbeats": connection(
-        "        if not (self._has_written or self._written):", "        if False:"
+        "if self._has_heartbeats and not (self._has_written or self._written):", "if False:"
     ),
     "silence is not noticed": connection(
-        "return self._silent_ticks < self._silent_ticks_max", "return True"
+        "return self._silent_ticks < self._silent_ticks_max or", "return True or"
     ),
     "another incarnation is read": Mutant(
         "links/frames.py", "if incarnation != self._incarnation:", "if False:"
@@ -113,19 +127,19 @@ MUTANTS = {
     "a node that is down is not told": node(
         "        self._tell(NodeDown(peer.name, peer.theirs.incarnation, reason))\n", ""
     ),
-    "a monitor is not sent": peer("            self.send_signal(MONITOR, number)\n", ""),
+    "a monitor is not sent": peer("            self.send_signal(MONITOR, target)\n", ""),
     "a link is not told the other node": peer(
-        "        self.peer.send_signal(LINK, self.number, local.num)\n", "        pass\n"
+        "        self.peer.send_signal(LINK, self.target, other)\n", "        pass\n"
     ),
     "an unlink is not told the other node": peer(
-        "        self.peer.send_signal(UNLINK, self.number, local.num)\n", "        pass\n"
+        "        self.peer.send_signal(UNLINK, self.target, other)\n", "        pass\n"
     ),
     "an end that crosses an unlink is told": peer(
-        "if small_set.contains(ref.cell.links, sender):", "if True:"
+        "if _forget_link(ref, _checked(sender)):",
+        "if _forget_link(ref, _checked(sender)) or ref.is_alive:",
     ),
     "a link to a dead actor is silent": peer(
-        "            self.connection.signal(None, packed)\n\n    def _on_unlink",
-        "            pass\n\n    def _on_unlink",
+        "            self._tell_end_of_link(sender, ref.cell.doom, ref)\n", "            pass\n"
     ),
     "replies to calls of tasks are lost": peer(
         "            Answer(future).give(value)\n", "            pass\n"
@@ -159,5 +173,82 @@ MUTANTS = {
     ),
     "a node talks to itself": handshake(
         'if peer.rpartition("/")[0] == self._node.rpartition("/")[0]:', "if False:"
+    ),
+}
+
+PROCESS_MUTANTS = {
+    "a process that computes is cut off": process("has_heartbeats=False", "has_heartbeats=True"),
+    "mail before the connection is lost": process(
+        "return self._wire is None or self._wire.is_full",
+        "return self._wire is not None and self._wire.is_full",
+    ),
+    "a side that ends keeps what has no credit": process(
+        "        self.peer.connection.finish()\n", ""
+    ),
+    "a side that ends drops what the socket does not take": process(
+        "wire is not None and not wire.is_full:", "wire is not None:"
+    ),
+    "a lost process is still a way": process(
+        "        self._runtime.routes.remove(peer.node, peer)\n        self._lost()",
+        "        self._lost()",
+    ),
+    "the exit of the host's parent is that of a stranger": Mutant(
+        "processes/host.py",
+        "if type(message) is Exit and message.sender is self._parent:",
+        "if False:",
+    ),
+    "a host is another actor than the root": peer(
+        "return self._proxy_name if ref is self._proxy else (OURS, ref.num)",
+        "return (OURS, ref.num)",
+    ),
+    "the root has a second address": peer(
+        "self._proxy = self._refs[inbox.target] = proxy", "self._proxy = proxy"
+    ),
+    "the end of a root is not told": peer("        self._on_monitor(ref.num)\n", "        pass\n"),
+    "mail for a host goes up to it and down again": peer("        self._refs[number] = ref\n", ""),
+    "a host ends with its link": peer(
+        "            if ref.node != self._runtime.node:\n",
+        "            if True:\n",
+    ),
+    "a link with a host is not told the process": Mutant(
+        "runtime/links.py", "            remote_inbox(far).link(near)\n", "            pass\n"
+    ),
+    "an idle link keeps its timer": peer(
+        "elif self._timer is None and self.connection.needs_ticks:", "elif self._timer is None:"
+    ),
+    "a link that is used again has no timer": peer(
+        "        if self._timer is None:  # there may be something to be granted, or a stream to be closed\n",
+        "        if False:\n",
+    ),
+    "credit is not passed on": peer("return not far.is_waiting(stream.sender)", "return True"),
+    "links are not passed on": peer("            far.link(sender)\n", "            pass\n"),
+    "unlinks are not passed on": peer("            far.unlink(sender)\n", "            pass\n"),
+    "who links does not hear that the way is lost": peer(
+        "if isinstance(self.target, tuple) and not other.cell.state & REMOTE:", "if False:"
+    ),
+    "who is linked does not hear that the way is lost": peer(
+        "if far is not None and isinstance(far.target, tuple):", "if False:"
+    ),
+    "replies to tasks are not passed on": peer(
+        "                self._runtime.routes.answer(node, number, value)\n",
+        "                pass\n",
+    ),
+    "a call that is passed on is answered to the wrong node": peer(
+        "return (self._peer.node, target) if isinstance(target, int) else target",
+        "return (self._peer.node, target if isinstance(target, int) else target[1])",
+    ),
+    "what cannot be passed on breaks the link": peer(
+        "except WireError as error:  # on the way to another process",
+        "except ZeroDivisionError as error:",
+    ),
+    "an actor behind a lost process has ended as any other": peer(
+        "LOST_CELL if is_lost else DEAD_CELL", "DEAD_CELL"
+    ),
+    "what is below this node goes to its parent": remote(
+        "while near != self._node:", "while True:"
+    ),
+    "a process knows its neighbours only": remote('return "", self.parent', 'return "", None'),
+    "nodes below a neighbour are not found": remote(
+        'name, dot, _ = name.rpartition(".")', 'name, dot = "", ""'
     ),
 }

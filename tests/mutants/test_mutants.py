@@ -168,6 +168,12 @@ PARTS = {
         ),
         Mutant("links/peer.py", "_BUDGET_BYTES: Final", "_BUDGET_BYTES: Final"),
     ),
+    "links of processes": Faults(
+        "actors",
+        link_mutants.PROCESS_MUTANTS,
+        suite("actors", "processes/link", "processes/host"),
+        Mutant("processes/link.py", "LIMITS: Final", "LIMITS: Final"),
+    ),
     "fan-out": Faults(
         "broker",
         fan_out_mutants.MUTANTS,

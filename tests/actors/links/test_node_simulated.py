@@ -132,6 +132,25 @@ def test_a_down_comes_behind_everything_that_the_actor_had_sent(
     assert actor_a.seen[-1].reason == ("why", 1)
 
 
+def test_a_monitor_that_comes_after_the_end_hears_of_it_behind_the_mail_that_waits(
+    seed: int,
+) -> None:
+    nodes = LinkedNodes(seed, bytes_per_s=1e6)
+    a, actor_a = nodes.spawn("a")
+    b, _ = nodes.spawn("b")
+    to = nodes.ref("b", a)
+    for _ in range(30):
+        nodes.runtimes["b"].send(to, bytes(100_000), b)
+    nodes.runtimes["b"].exit(b, "kill")
+    nodes.run(1.0)
+    _do(nodes, "a", a, lambda self: self.monitor(nodes.ref("a", b)))
+    came = len(actor_a.seen)
+    nodes.run(10)
+
+    assert 0 < came < 30
+    assert [type(mail) for mail in actor_a.seen] == [bytes] * 30 + [Down]
+
+
 def test_links_work_both_ways_and_either_side_removes_them(nodes: LinkedNodes) -> None:
     a, actor_a = nodes.spawn("a")
     for end_at in "ab":

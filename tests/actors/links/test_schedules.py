@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from random import Random
-from typing import Any
 
 import pytest
 
-from leveret.actors.actor import OtpActor
 from leveret.actors.links.limits import LinkLimits
-from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.signals import Down
 from rigs.linked_nodes import LinkedNodes
+from rigs.talker import Talker
 
 SCHEDULES = 150
 STEPS = 60
 SIZES = (1, 100, 5_000, 70_000, 600_000)
-
-
-class Talker(OtpActor):
-    """Sends counted messages; monitors each address that it gets mail from, and notes everything.
-
-    Attributes:
-        sent: how many messages each address was sent.
-        came: what came from each address: the numbers of its messages, then the reason of its end.
-    """
-
-    def init(self) -> None:
-        self.sent: defaultdict[Ref, int] = defaultdict(int)
-        self.came: defaultdict[Ref, list[Any]] = defaultdict(list)
-        self.monitors: set[MonitorRef] = set()
-        self.downs: list[MonitorRef] = []
-
-    def talk(self, to: Ref, size: int) -> None:
-        if to.is_alive:
-            number = self.sent[to]
-            self.sent[to] += 1
-            self.post(to, (number, b"." * size))
-
-    def handle_mail(self, message: Any, sender: Ref | None) -> None:
-        if callable(message):
-            message(self)
-        elif isinstance(message, Down):
-            self.downs.append(message.monitor)
-            self.came[message.ref].append(message.reason)
-        elif sender is not None:
-            if sender not in self.came:
-                self.monitors.add(self.monitor(sender))
-            self.came[sender].append(message[0])
 
 
 class Schedule:
@@ -139,14 +103,7 @@ def judge(schedule: Schedule) -> int:
     for ref, talker in schedule.all:
         if not ref.is_alive:
             continue  # its notes went with it
-        assert len(talker.downs) == len(set(talker.downs)), "a monitor was told twice"
-        assert set(talker.downs) <= talker.monitors
-        for sender, came in talker.came.items():
-            numbers = [each for each in came if isinstance(each, int)]
-            reasons = came[len(numbers) :]
-            assert numbers == list(range(len(numbers))), f"gap, copy or other order: {came}"
-            assert len(reasons) <= 1
-            assert bool(reasons) is not sender.is_alive, "an end was not told, or told wrongly"
+        for sender, numbers in talker.judged():
             count += len(numbers)
             if sender.is_alive:
                 assert len(numbers) == _sent(schedule, sender, ref), "mail is missing"

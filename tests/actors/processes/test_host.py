@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import OtpActor
+from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.sendable import WireError
-from leveret.actors.processes import link, wire
+from leveret.actors.processes import link
 from leveret.actors.processes.host import ProcessHost
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
@@ -215,6 +216,10 @@ async def test_the_start_is_acknowledged_with_its_value(outcome: Any) -> None:
     assert (await outcome(Clerk, ("hello", 1))).value == ("hello", 1)
 
 
+async def test_arguments_may_be_of_classes_that_the_actors_module_marks(outcome: Any) -> None:
+    assert (await outcome("rigs.hosted_actors:Clerk", Order("tea", 3))).value == Order("tea", 3)
+
+
 async def test_a_start_is_waited_for(outcome: Any) -> None:
     assert (await outcome(Slow)).value == "at last"
 
@@ -299,7 +304,7 @@ async def test_a_call_under_way_fails_with_the_process(runtime: Runtime, hosted:
 async def test_a_process_that_reads_nothing_is_cut_off(
     runtime: Runtime, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "UNSENT_BYTES_MAX", 1024 * 1024)
+    monkeypatch.setattr(link, "LIMITS", LinkLimits(mail_bytes_max=2**20, unsent_bytes_max=2**20))
     clerk = await hosted(Clerk)
     pid = clerk.cell.actor.os_pid
     os.kill(pid, signal.SIGSTOP)
@@ -313,14 +318,32 @@ async def test_a_process_that_reads_nothing_is_cut_off(
     assert not is_running(pid)
 
 
+async def test_a_process_that_is_stopped_for_a_while_loses_nothing(
+    runtime: Runtime, hosted: Hosted, notes: Ref
+) -> None:
+    clerk = await hosted(Clerk)
+    pid = clerk.cell.actor.os_pid
+    os.kill(pid, signal.SIGSTOP)
+    for number in range(300):
+        runtime.send(clerk, ("tell", notes, (number, bytes(100_000))))
+    waiting = asyncio.ensure_future(runtime.written(clerk))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    os.kill(pid, signal.SIGCONT)
+
+    await waiting
+    await eventually(lambda: len(seen(notes)) == 300)
+    assert [number for number, _ in seen(notes)] == list(range(300))
+
+
 async def test_a_message_that_is_too_long_is_the_senders_error(
     runtime: Runtime, hosted: Hosted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(link, "LIMITS", LinkLimits(mail_bytes_max=100_000))
     clerk = await hosted(Clerk)
-    monkeypatch.setattr(wire, "FRAME_BYTES_MAX", 1024)
 
-    with pytest.raises(WireError, match=r"message of 10\d\d bytes, limit 1024"):
-        runtime.send(clerk, ("echo", bytes(1024)))
+    with pytest.raises(WireError, match=r"message of 1000\d\d bytes, limit 100000"):
+        runtime.send(clerk, ("echo", bytes(100_000)))
 
 
 @pytest.mark.parametrize("reason", ["normal", "shutdown", ("shutdown", "x"), ["any", {"a": 1}]])
