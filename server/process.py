@@ -29,6 +29,7 @@ from leveret.core import limits
 from leveret.core.errors import LeveretError, StoreError
 from leveret.core.mounts import network_file_system
 from leveret.server.config.config import DEFAULT_LISTEN, UNIX, Address
+from leveret.server.snapshots.manifest import NAME as MANIFEST
 
 LOCK: Final = "lock"
 NODE: Final = "node"
@@ -62,12 +63,13 @@ class DataDirectory:
 
     Raises:
         DataDirectoryError: another broker holds the lock, the directory lies on a network file
-            system, or it cannot be written.
+            system, it is a snapshot, or it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         refuse_network(self.path)
+        self._refuse_snapshot()
         self._make()
         self._lock = self._locked()
         try:
@@ -88,6 +90,13 @@ class DataDirectory:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _refuse_snapshot(self) -> None:
+        if (self.path / MANIFEST).exists():
+            raise DataDirectoryError(
+                f"{self.path} is a snapshot, and a snapshot is never changed: restore it (leveret snapshot "
+                "restore), and use the directory it was restored to"
+            )
 
     def _make(self) -> None:
         try:

@@ -36,6 +36,7 @@ from rigs.spark.snapshots import (
     table_of,
 )
 from rigs.store.offline_rig import flip
+from rigs.store.store_damage import lose_inline
 
 RICH = {
     "text": "ünï",
@@ -265,6 +266,19 @@ def test_a_store_that_a_crash_has_left_is_read_up_to_its_torn_end(
     assert scan.snapshots[0].torn_bytes > 0
     check([row for batch in scan.batches() for row in batch.to_pylist()], rig)
     assert [row["sealed"] for row in rows_of(path, view="segments")][-1] is False
+
+
+@pytest.mark.parametrize("fate", ["cut", "zeroed"])
+def test_messages_that_a_power_cut_has_left_in_the_journal_only_are_read(
+    tmp_path: Path, rng: Any, fate: str
+) -> None:
+    rig = filled(tmp_path / "data", rng)
+    for _ in range(5):
+        rig.publish(messages(rng, 3), (1, 5))
+    rig.crash()
+    assert lose_inline(rig.path, fate)
+
+    check(rows_of(snapshot_of(rig.data)), rig)
 
 
 def test_rows_of_a_killed_broker_are_those_that_it_has_after_its_restart(tmp_path: Path) -> None:
