@@ -1,6 +1,6 @@
 """The argument of a tool: a data directory with a store for each vhost, or the folder of one store.
 
-A snapshot is laid out as a data directory: tools that only read take it, and ``DataDirectory`` refuses it to the others.
+A snapshot is laid out as a data directory: tools that only read take it, and ``DataDirectory`` keeps the others out.
 
 A broker holds the lock of its data directory as long as it runs, and a tool as long as it works. A tool
 that only reads locks the file that is there and creates none.

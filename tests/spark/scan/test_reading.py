@@ -438,6 +438,22 @@ def test_snapshots_of_several_nodes_are_read_together_and_one_twice_is_refused(
         list(read({"path": paths[0], "paths": f'["{paths[0]}"]'}))
 
 
+def test_a_store_and_its_restored_copy_are_read_both_and_the_log_says_so(
+    tmp_path: Path, rng: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = filled(tmp_path / "data", rng)
+    rig.stop()
+    first = snapshot_of(rig.data)
+    assert main(["snapshot", "restore", str(first), "--to", str(tmp_path / "data2")]) == 0
+    (tmp_path / "data2" / "node").write_text(NODE.replace("c0de", "c0df") + "\n")
+    second = snapshot_of(tmp_path / "data2")
+
+    rows = list(read({"path": str(first), "paths": f'["{second}"]'}))
+
+    assert sum(batch.num_rows for batch in rows) == 2 * len(rig.written)
+    assert f"are read twice vhost=/ paths={first},{second}" in caplog.text
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, rng: Any) -> None:
     rig = filled(tmp_path / "data", rng)
