@@ -148,7 +148,8 @@ def open_batches(
     if not settings.needs_records:
         yield from _without_records(store, piece, locator, settings)
         return
-    for low, high in _cuts(locator, *settings.group, WINDOW_BYTES):
+    rows_max, bytes_max = settings.group
+    for low, high in _cuts(locator["length"], rows_max, bytes_max, locator["offset"]):
         part = _part(locator, low, high)
         records = _Records(segment, part, settings)
         if not records.sound.all():
@@ -159,16 +160,18 @@ def open_batches(
                 continue
             records = _Records(segment, part, settings)
         columns = _columns(store, piece, part, records.columns(settings.names), settings)
-        for start, end in _cuts(part, settings.batch_rows, settings.batch_bytes):
+        sizes = part["length"] if _BODY in settings.names else part["length"] - part["body_size"]
+        for start, end in _cuts(sizes, settings.batch_rows, settings.batch_bytes):
             yield _batch(columns, start, end, settings, records), _part(part, start, end)
 
 
 def _without_records(
     store: StoreRef, piece: Slice, locator: Columns, settings: BatchSettings
 ) -> Iterator[tuple[Any, Columns]]:
-    for low, high in _cuts(locator, settings.batch_rows):
-        part = _part(locator, low, high)
-        yield _batch(_columns(store, piece, part, {}, settings), 0, high - low, settings), part
+    for low in range(0, len(locator["offset"]), settings.batch_rows):
+        part = _part(locator, low, low + settings.batch_rows)
+        columns = _columns(store, piece, part, {}, settings)
+        yield _batch(columns, 0, len(part["offset"]), settings), part
 
 
 def index_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
@@ -195,21 +198,18 @@ def _where(columns: Columns, mask: Numbers) -> Columns:
 
 
 def _cuts(
-    locator: Columns, rows_max: int, bytes_max: int = 0, window_bytes: int = 0
+    sizes: Numbers, rows_max: int, bytes_max: int, offsets: Numbers | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Cut rows into ranges of so many rows, bytes of records and bytes of the segment at most; 0: of any size."""
-    count = len(locator["offset"])
-    ends = np.cumsum(locator["length"], dtype=np.int64) if bytes_max else None
-    offsets = locator["offset"].astype(np.int64) if window_bytes else None
+    """Cut rows into ranges of at most so many rows and bytes, and with offsets of ``WINDOW_BYTES`` of the segment."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    starts = offsets.astype(np.int64) if offsets is not None else None
     low = 0
-    while low < count:
-        high = low + rows_max
-        if ends is not None:
-            before = int(ends[low - 1]) if low else 0
-            high = min(high, int(np.searchsorted(ends, before + bytes_max, "right")))
-        if offsets is not None:
-            high = min(high, int(np.searchsorted(offsets, offsets[low] + window_bytes)))
-        high = min(max(high, low + 1), count)
+    while low < len(ends):
+        before = int(ends[low - 1]) if low else 0
+        high = min(low + rows_max, int(np.searchsorted(ends, before + bytes_max, "right")))
+        if starts is not None:
+            high = min(high, int(np.searchsorted(starts, starts[low] + WINDOW_BYTES)))
+        high = max(high, low + 1)
         yield low, high
         low = high
 

@@ -149,7 +149,6 @@ class _Reader:
             self._settings.fail_on_data_loss,
         )
 
-
     def _is_unwritten(self, offset: int) -> bool:
         """Return whether a record may be zeros because of a power cut, and no start has written it again since."""
         header = self._segment.bytes_at(offset, HEADER_BYTES)

@@ -231,6 +231,24 @@ def test_how_it_is_cut_does_not_change_what_is_read(
         assert all(sum(each) <= 2_000 or len(each) == 1 for each in sizes)
 
 
+def test_bytes_of_a_batch_are_those_of_what_is_read(tmp_path: Path, rng: Any) -> None:
+    rig = filled(tmp_path / "data", rng)
+    rig.stop()
+    path = str(snapshot_of(rig.data))
+    columns = "routing_key,properties_raw,length,body_size"
+
+    batches = list(read({"path": path, "columns": columns, "batchBytes": "2000"}))
+
+    sizes = [
+        sum(row["length"] - row["body_size"] for row in batch.to_pylist()) for batch in batches
+    ]
+    assert all(
+        size <= 2_000 or batch.num_rows == 1 for size, batch in zip(sizes, batches, strict=True)
+    )
+    assert sum(batch.num_rows for batch in batches) == len(rig.written)
+    assert len(batches) < len(list(read({"path": path, "batchBytes": "2000"})))
+
+
 def test_partitions_are_as_many_and_as_large_as_wanted(tmp_path: Path, rng: Any) -> None:
     rig = filled(tmp_path / "data", rng)
     rig.stop()
