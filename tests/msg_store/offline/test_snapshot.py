@@ -132,8 +132,12 @@ def test_messages_that_only_the_journal_has_are_in_the_segments_of_a_snapshot(
     filled: Filled, tmp_path: Path, fate: str, torn: int
 ) -> None:
     filled.kill()
-    assert lose_inline(filled.path, fate)
+    changed = lose_inline(filled.path, fate)
+    assert changed
     if torn:
+        for segment in changed:
+            with segment.open("ab") as file:
+                file.write(b"torn" * 20)  # of a flush that no frame tells of
         last = max((filled.path / "journal").iterdir())
         os.truncate(last, used_bytes(last) - torn)
     before = contents_of(filled.path)
@@ -145,6 +149,7 @@ def test_messages_that_only_the_journal_has_are_in_the_segments_of_a_snapshot(
         assert not any(store.has_redone(no) for no in store.folder.rdq_nos())
         if not torn:
             assert rows_of(store) == filled.durable
+    assert taken(tmp_path / "snapshot", tmp_path / "again") == 0
     compare(filled.path, tmp_path / "snapshot")
 
 
