@@ -29,10 +29,10 @@ from leveret.core import limits
 from leveret.core.errors import LeveretError, StoreError
 from leveret.core.mounts import network_file_system
 from leveret.server.config.config import DEFAULT_LISTEN, UNIX, Address
-from leveret.server.snapshots.manifest import NAME as MANIFEST
 
 LOCK: Final = "lock"
 NODE: Final = "node"
+MANIFEST: Final = "MANIFEST.json"  # of a snapshot, which looks like a data directory
 
 
 class DataDirectoryError(StoreError):
