@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Rows published by the sink into a Leveret in another process, with confirms and a ledger.
+"""Rows published by the sink into a broker in another process, with confirms and a ledger.
 
     python benchmarks/spark_write.py
     python benchmarks/spark_write.py --rows 50000 --spark
+    python benchmarks/spark_write.py --replay DIR/data/snapshots/bench --target rabbitmq
 
 Persistent messages of 1 KiB into one durable queue. Without ``--spark`` one process publishes record batches (the
-engine of a job without Spark); with it, two tasks of a local session write a data frame, planning included. The
-queue must hold all rows afterwards. Needs ``pip install 'leveret[spark]'``.
+engine of a job without Spark); with it, two tasks of a local session write a data frame, planning included. With
+``--replay`` the job ``replay`` sends about so many messages of a snapshot, which ``spark_read.py fill`` has made, with
+or without the marks of a replay. The queue must hold all rows afterwards. Needs ``pip install 'leveret[spark]'``.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is s
 import brokers
 import pyarrow as pa
 from peer import Peer
+from spark_read import SPAN_S, START_S
 
 from leveret.amqp.methods import QueueDeclare
 from leveret.spark.publish.job import publish_batches
@@ -32,6 +35,7 @@ from leveret.spark.publish.job import publish_batches
 QUEUE = "bench.sink"
 BODY = bytes(range(256)) * 4
 BATCH_ROWS = 8_192
+MESSAGES = 1_000_000  # of the snapshot that is replayed, over SPAN_S
 
 
 def batches(rows: int) -> Iterator[Any]:
@@ -87,14 +91,32 @@ def publish_with_spark(rows: int, options: dict[str, str]) -> None:
     session.stop()
 
 
+def replay_rows(snapshot: Path, rows: int, options: dict[str, str], *, has_marks: bool) -> Any:
+    """Replay the first messages of a snapshot, by their time; return the report."""
+    from leveret.spark import Replay, Rewrite, Selection, replay
+
+    until_ms = (START_S + SPAN_S * rows // MESSAGES) * 1000
+    return replay(
+        Replay(
+            Selection((str(snapshot),), until=str(until_ms)),
+            Rewrite(exchange="", routing_key=QUEUE, has_marks=has_marks),
+            options,
+        )
+    )
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--rows", type=int, default=200_000)
     arguments.add_argument("--window", type=int, default=2_000)
     arguments.add_argument("--kernel", default="c", choices=("c", "py"))
     arguments.add_argument("--spark", action="store_true", help="write a data frame instead")
+    arguments.add_argument("--replay", type=Path, metavar="SNAPSHOT", help="replay its messages")
+    arguments.add_argument("--marks", action="store_true", help="with the marks of a replay")
+    arguments.add_argument("--target", default="leveret", choices=("leveret", "rabbitmq"))
     given = arguments.parse_args()
-    with brokers.leveret(given.kernel) as broker, tempfile.TemporaryDirectory() as folder:
+    target = brokers.rabbitmq() if given.target == "rabbitmq" else brokers.leveret(given.kernel)
+    with target as broker, tempfile.TemporaryDirectory() as folder:
         peer = Peer((broker.host, broker.port))
         peer.call(1, QueueDeclare(QUEUE, durable=True))
         host, port = broker.host, broker.port
@@ -102,15 +124,27 @@ def main() -> int:
             "uri": f"amqp://{host}:{port}", "exchange": "", "routingKey": QUEUE,
             "window": str(given.window), "ledger": str(Path(folder) / "ledger"),
         }  # fmt: skip
-        if given.spark:
+        rows = given.rows
+        if given.replay:
+            del options["exchange"], options["routingKey"]
+            done = replay_rows(given.replay, rows, options, has_marks=given.marks)
+            rows = int(done.counts["sent"])
+            took_s = done.ended_s - done.started_s
+            shown = {"replay": True, "marks": given.marks, "to": broker.name, "rows": rows}
+            print(
+                json.dumps(
+                    shown | {"seconds": round(took_s, 2), "msgs_per_s": round(rows / took_s)}
+                )
+            )
+        elif given.spark:
             publish_with_spark(given.rows, options)
         else:
             report = publish_batches(batches(given.rows), options)
             rate = round(given.rows / report.seconds)
             print(json.dumps({"spark": False, **report.as_dict(), "msgs_per_s": rate}))
         found = peer.call(1, QueueDeclare(QUEUE, passive=True)).message_count
-    if found != given.rows:
-        print(f"the queue has {found} messages, {given.rows} were published", file=sys.stderr)
+    if found != rows:
+        print(f"the queue has {found} messages, {rows} were published", file=sys.stderr)
         return 1
     return 0
 

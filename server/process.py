@@ -32,6 +32,7 @@ from leveret.server.config.config import DEFAULT_LISTEN, UNIX, Address
 
 LOCK: Final = "lock"
 NODE: Final = "node"
+MANIFEST: Final = "MANIFEST.json"  # of a snapshot, which looks like a data directory
 
 
 class DataDirectoryError(StoreError):
@@ -62,12 +63,13 @@ class DataDirectory:
 
     Raises:
         DataDirectoryError: another broker holds the lock, the directory lies on a network file
-            system, or it cannot be written.
+            system, it is a snapshot, or it cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         refuse_network(self.path)
+        self._refuse_snapshot()
         self._make()
         self._lock = self._locked()
         try:
@@ -88,6 +90,13 @@ class DataDirectory:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+    def _refuse_snapshot(self) -> None:
+        if (self.path / MANIFEST).exists():
+            raise DataDirectoryError(
+                f"{self.path} is a snapshot, and a snapshot is never changed: restore it (leveret snapshot "
+                "restore), and use the directory it was restored to"
+            )
 
     def _make(self) -> None:
         try:

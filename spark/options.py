@@ -21,7 +21,7 @@ from leveret.spark.schema import VIEWS
 
 MIB: Final = 1 << 20
 PARTITION_BYTES: Final = 128 * MIB
-BATCH_BYTES: Final = 16 * MIB
+BATCH_BYTES: Final = 2 * MIB  # of a size that stays in the caches on its way to Spark
 BATCH_ROWS: Final = 8_192
 BATCH_BYTES_MAX: Final = 1 << 30  # Arrow's offsets are int32
 

@@ -133,6 +133,10 @@ class Inspection:
         store = StorePaths(self._files, self.path, self.folder.uuid)
         return fingerprint(store, self.lmdb.checkpoint() if self.lmdb is not None else None)
 
+    def has_redone(self, file_no: int) -> bool:
+        """Return whether ``folder`` has bytes of a segment that a power cut has left in the journal only."""
+        return self._scratch.is_changed(self.folder.rdq_path(file_no))
+
     def queue_nos(self) -> list[int]:
         """Return the numbers of all queues that have rows, or had some and are not forgotten."""
         return sorted(

@@ -3,8 +3,9 @@
 It has the files of a snapshot of a working store (``checkpoint.snapshot``), and the journals above the index
 up to their last good frame. The segments that may have been open at a crash are read from the length on
 that the index knows; bytes behind their last good record are torn and left out. Good records behind bad
-bytes stay: they may have been confirmed. The store is not changed. Where queues are archived all segments are taken,
-and ``archive.json``.
+bytes stay: they may have been confirmed. A segment that lacks messages which the journal has inline
+(``recovery.redo``) is copied with them, so readers of the snapshot need no journal. The store is not changed.
+Where queues are archived all segments are taken, and ``archive.json``.
 """
 
 from __future__ import annotations
@@ -61,8 +62,13 @@ def _take_segments(store: Inspection, old: StorePaths, new: StorePaths) -> Steps
         if not has_crashed and not is_archived and (row is None or not row.valid_bytes):
             continue
         start = max(HEADER_BYTES, row.size_bytes if row is not None else 0)
-        end, size_bytes = _good_end(old, file_no, start)
-        if end == size_bytes:
+        has_redone = store.has_redone(file_no)
+        end, size_bytes = _good_end(store.folder if has_redone else old, file_no, start)
+        if has_redone:
+            torn_bytes += size_bytes - end
+            with old.files.create(target) as whole:
+                whole.append([memoryview(store.folder.files.read(source))[:end]])
+        elif end == size_bytes:
             old.files.link(source, target)
         else:
             torn_bytes += size_bytes - end

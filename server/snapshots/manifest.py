@@ -16,8 +16,9 @@ import msgspec
 from leveret.core.errors import StoreError
 from leveret.core.files import Files
 from leveret.server.output import json_text
+from leveret.server.process import MANIFEST
 
-NAME: Final = "MANIFEST.json"
+NAME: Final = MANIFEST
 FORMAT: Final = 1
 
 

@@ -10,11 +10,16 @@ from typing import Any
 
 from leveret.server.store_tools.command import quiet
 from leveret.server.store_tools.dirs import data_dir_of, find_stores, held
-from leveret.spark.jobs.audit import SHOWN_MAX, StoreToAudit, audit_stores, stores_at
+from leveret.spark.jobs.audit import (
+    SHOWN_MAX,
+    StoreToAudit,
+    audit_stores,
+    is_in_snapshot,
+    stores_at,
+)
 from leveret.spark.jobs.engine_choice import LOCAL, EngineChoice, add_engine, engine_of
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.scan.manifest import NAME as MANIFEST
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +69,7 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
 @contextmanager
 def _stores(path: Path) -> Iterator[list[StoreToAudit]]:
     """Yield the stores of a path; brokers are kept out of a data directory meanwhile."""
-    if (path / MANIFEST).exists():
+    if is_in_snapshot(path):
         yield stores_at(path)
         return
     with held(data_dir_of(path), is_read_only=True):

@@ -1,5 +1,7 @@
 """The argument of a tool: a data directory with a store for each vhost, or the folder of one store.
 
+A snapshot is laid out as a data directory: tools that only read take it, and ``DataDirectory`` keeps the others out.
+
 A broker holds the lock of its data directory as long as it runs, and a tool as long as it works. A tool
 that only reads locks the file that is there and creates none.
 """
@@ -21,7 +23,7 @@ from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents
 from leveret.msg_store.format.folder import FORMAT
-from leveret.server.process import LOCK, DataDirectory, take_lock
+from leveret.server.process import LOCK, MANIFEST, DataDirectory, take_lock
 
 METADATA: Final = "metadata"
 VHOSTS: Final = "vhosts"
@@ -87,7 +89,8 @@ def data_dir_of(path: Path) -> Path | None:
     if not ((path / FORMAT).exists() or (path / "rdq").is_dir()):
         raise StoreError(f"{path} is neither a data directory nor a message store")
     above = path.parent.parent
-    return above if path.parent.name == VHOSTS and (above / METADATA).is_dir() else None
+    is_in_one = (above / METADATA).is_dir() or (above / MANIFEST).exists()
+    return above if path.parent.name == VHOSTS and is_in_one else None
 
 
 def _metadata(data_dir: Path) -> tuple[Contents, str]:

@@ -77,10 +77,11 @@ def audit(
 
 
 def stores_at(path: Path) -> list[StoreToAudit]:
-    """Return the stores of a snapshot, or the store in a folder; raises ``NotASnapshot``."""
-    if not (path / MANIFEST).exists() and ((path / FORMAT).exists() or (path / "rdq").is_dir()):
+    """Return the stores of a snapshot, or the store in a folder, of a snapshot or not; raises ``NotASnapshot``."""
+    is_store = (path / FORMAT).exists() or (path / "rdq").is_dir()
+    if is_store and not is_in_snapshot(path):
         return [StoreToAudit(path)]
-    snapshot = read_manifest(path)
+    snapshot = read_manifest(path.parents[1] if is_store else path)
     return [
         StoreToAudit(
             path / entry.folder,
@@ -90,7 +91,13 @@ def stores_at(path: Path) -> list[StoreToAudit]:
             is_clean=entry.is_clean,
         )
         for entry in snapshot.stores
+        if not is_store or snapshot.path / entry.folder == path
     ]
+
+
+def is_in_snapshot(path: Path) -> bool:
+    """Return whether a path is a snapshot, or the folder of a store in one."""
+    return any((each / MANIFEST).exists() for each in (path, *path.parents[1:2]))
 
 
 def audit_stores(

@@ -8,6 +8,10 @@ Columns come from three places, and nothing is read that no column needs:
 
 A batch is bounded by rows and by bytes. A record of two queues has two rows; it is decoded once, and both rows take the
 result.
+
+Records are decoded in *groups* of some thousand, since each step of decoding has a cost of its own, and batches are cut
+out of a group, without a copy. Only bodies are copied batch by batch: what a batch of one MiB copies is still in the
+processor's cache when its reader, or the socket to Spark, takes it.
 """
 
 from __future__ import annotations
@@ -42,7 +46,10 @@ from leveret.spark.schema import TIME, Column, arrow_schema
 
 Columns = dict[str, Numbers]
 
-WINDOW_BYTES: Final = 1 << 30  # of a segment that a batch spans
+WINDOW_BYTES: Final = 1 << 30  # of a segment that a group spans
+_GROUP_ROWS: Final = 8_192
+_GROUP_BYTES: Final = 16 << 20
+_BODY: Final = "body"
 _OF_META: Final = frozenset(
     {
         "exchange",
@@ -76,9 +83,19 @@ class BatchSettings:
         return frozenset(column.name for column in self.columns)
 
     @property
+    def schema(self) -> Any:
+        """The schema of the batches, as ``pyarrow.Schema``."""
+        return arrow_schema(self.columns)
+
+    @property
+    def group(self) -> tuple[int, int]:
+        """How many rows, and bytes of records, are decoded at once."""
+        return max(_GROUP_ROWS, self.batch_rows), max(_GROUP_BYTES, self.batch_bytes)
+
+    @property
     def needs_records(self) -> bool:
         """A column comes from the records, not only from where they are."""
-        return bool(self.names & (_OF_META | {"body"}))
+        return bool(self.names & (_OF_META | {_BODY}))
 
 
 def message_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
@@ -131,7 +148,8 @@ def open_batches(
     if not settings.needs_records:
         yield from _without_records(store, piece, locator, settings)
         return
-    for low, high in _cuts(locator, settings, by_bytes=True):
+    rows_max, bytes_max = settings.group
+    for low, high in _cuts(locator["length"], rows_max, bytes_max, locator["offset"]):
         part = _part(locator, low, high)
         records = _Records(segment, part, settings)
         if not records.sound.all():
@@ -141,15 +159,19 @@ def open_batches(
             if not len(part["offset"]):
                 continue
             records = _Records(segment, part, settings)
-        yield _batch(store, piece, part, records, settings), part
+        columns = _columns(store, piece, part, records.columns(settings.names), settings)
+        sizes = part["length"] if _BODY in settings.names else part["length"] - part["body_size"]
+        for start, end in _cuts(sizes, settings.batch_rows, settings.batch_bytes):
+            yield _batch(columns, start, end, settings, records), _part(part, start, end)
 
 
 def _without_records(
     store: StoreRef, piece: Slice, locator: Columns, settings: BatchSettings
 ) -> Iterator[tuple[Any, Columns]]:
-    for low, high in _cuts(locator, settings, by_bytes=False):
-        part = _part(locator, low, high)
-        yield _batch(store, piece, part, None, settings), part
+    for low in range(0, len(locator["offset"]), settings.batch_rows):
+        part = _part(locator, low, low + settings.batch_rows)
+        columns = _columns(store, piece, part, {}, settings)
+        yield _batch(columns, 0, len(part["offset"]), settings), part
 
 
 def index_batches(store: StoreRef, piece: Slice, settings: BatchSettings) -> Iterator[Any]:
@@ -175,25 +197,18 @@ def _where(columns: Columns, mask: Numbers) -> Columns:
     return columns if mask.all() else {name: column[mask] for name, column in columns.items()}
 
 
-def _cuts(locator: Columns, settings: BatchSettings, by_bytes: bool) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that make a batch."""
-    count = len(locator["offset"])
+def _cuts(
+    sizes: Numbers, rows_max: int, bytes_max: int, offsets: Numbers | None = None
+) -> Iterator[tuple[int, int]]:
+    """Cut rows into ranges of at most so many rows and bytes, and with offsets of ``WINDOW_BYTES`` of the segment."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    starts = offsets.astype(np.int64) if offsets is not None else None
     low = 0
-    if not by_bytes:
-        while low < count:
-            high = min(count, low + settings.batch_rows)
-            yield low, high
-            low = high
-        return
-    ends = np.cumsum(locator["length"], dtype=np.int64)
-    offsets = locator["offset"].astype(np.int64)
-    while low < count:
+    while low < len(ends):
         before = int(ends[low - 1]) if low else 0
-        high = min(
-            low + settings.batch_rows,
-            int(np.searchsorted(ends, before + settings.batch_bytes, "right")),
-            int(np.searchsorted(offsets, offsets[low] + WINDOW_BYTES)),
-        )
+        high = min(low + rows_max, int(np.searchsorted(ends, before + bytes_max, "right")))
+        if starts is not None:
+            high = min(high, int(np.searchsorted(starts, starts[low] + WINDOW_BYTES)))
         high = max(high, low + 1)
         yield low, high
         low = high
@@ -254,16 +269,17 @@ class _Records:
         """Return values of records as values of rows."""
         return values if self.is_single else values.take(pa.array(self.of_row))
 
-    def body(self) -> Any:
-        starts = self._offsets + HEADER_BYTES + self._headers["meta_len"]
-        rows = None if self.is_single else self.of_row
-        return gather(self._buffer, starts, self._headers["body_len"].astype(np.int64), rows)
+    def bodies(self, low: int, high: int) -> Any:
+        """Return the bodies of a range of rows."""
+        first, last = int(self.of_row[low]), int(self.of_row[high - 1]) + 1
+        headers = self._headers[first:last]
+        starts = self._offsets[first:last] + HEADER_BYTES + headers["meta_len"]
+        rows = None if self.is_single else self.of_row[low:high] - first
+        return gather(self._buffer, starts, headers["body_len"].astype(np.int64), rows)
 
     def columns(self, names: frozenset[str]) -> dict[str, Any]:
-        """Return the wanted columns that come from records."""
+        """Return the wanted columns that come from records, but for the bodies."""
         found: dict[str, Any] = {}
-        if "body" in names:
-            found["body"] = self.body()
         if self._metas is None:
             return found
         metas = self._metas
@@ -297,23 +313,29 @@ class _Records:
         return {"routing_key": self._spread(first), "routing_keys": self._spread(lists)}
 
 
-def _batch(
-    store: StoreRef,
-    piece: Slice,
-    part: Columns,
-    records: _Records | None,
-    settings: BatchSettings,
-) -> Any:
-    names = settings.names
-    found = {} if records is None else records.columns(names)
+def _columns(
+    store: StoreRef, piece: Slice, part: Columns, found: dict[str, Any], settings: BatchSettings
+) -> dict[str, Any]:
+    """Return the columns of rows, but for bodies: those that were found in records, and those of the locator."""
     count = len(part["offset"])
-    arrays = []
-    for column in settings.columns:
-        array = found.get(column.name)
-        if array is None:
-            array = _OF_LOCATOR[column.name](store, piece, part, count)
-        arrays.append(array)
-    return pa.record_batch(arrays, schema=arrow_schema(settings.columns))
+    for name in settings.names - found.keys() - {_BODY}:
+        found[name] = _OF_LOCATOR[name](store, piece, part, count)
+    return found
+
+
+def _batch(
+    columns: dict[str, Any],
+    low: int,
+    high: int,
+    settings: BatchSettings,
+    records: _Records | None = None,
+) -> Any:
+    """Return a range of rows as a batch, with the bodies that lie in the records."""
+    arrays = {name: column.slice(low, high - low) for name, column in columns.items()}
+    if records is not None and _BODY in settings.names:
+        arrays[_BODY] = records.bodies(low, high)
+    schema = settings.schema
+    return pa.record_batch([arrays[name] for name in schema.names], schema=schema)
 
 
 # Columns that come from the locator.

@@ -25,6 +25,7 @@ from leveret.spark.scan.locators import SCHEMA
 from leveret.spark.scan.plan import Slice, StoreRef
 from leveret.spark.scan.reader import Scan
 
+WINDOW: Final = {"batchBytes": "16m"}  # of the options of a scan that is read in order
 _STORE: Final = "store"
 _SEGMENT: Final = "segment"
 _PLACE: Final = "place"

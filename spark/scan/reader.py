@@ -92,6 +92,7 @@ def open_scan(options: ReadOptions) -> Scan:
     )
     snapshots = [read_manifest(local_path(path)) for path in options.paths]
     _check_distinct(snapshots)
+    _warn_of_copies(snapshots)
     for snapshot in snapshots:
         if not snapshot.is_clean:
             text = "snapshot of a broker that had crashed path=%s torn_bytes=%d"
@@ -122,6 +123,17 @@ def _check_distinct(snapshots: list[Snapshot]) -> None:
                     f"{other.path} and {snapshot.path} both hold vhost '{store.vhost}' of node "
                     f"{snapshot.node}: its messages would be read twice; load one of them"
                 )
+
+
+def _warn_of_copies(snapshots: list[Snapshot]) -> None:
+    """Warn of a store that several nodes have: one was restored from a snapshot of the other."""
+    seen: dict[bytes, Snapshot] = {}
+    for snapshot in snapshots:
+        for store in snapshot.stores:
+            other = seen.setdefault(store.uuid, snapshot)
+            if other is not snapshot:
+                text = "store of two nodes, messages from before the copy are read twice vhost=%s paths=%s,%s"
+                log.warning(text, store.vhost, other.path, snapshot.path)
 
 
 def _segments(scan: Scan) -> Iterator[dict[str, Any]]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.msg_store.archive.archive import Ranges
 from leveret.msg_store.format.errors import Corrupt
+from leveret.msg_store.format.record import HEADER_BYTES, total_len_at
 from leveret.spark.errors import DataLoss
 from leveret.spark.scan.batches import BatchSettings, open_batches
 from leveret.spark.scan.gather import Numbers
@@ -25,6 +27,8 @@ from leveret.spark.stream.offsets import Range
 from leveret.spark.stream.walking import Places, places_of
 
 log = logger(__name__)
+
+_TAIL_BYTES: Final = 16  # of a record that are zeros if its last page was not written
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ def read_piece(piece: Piece, settings: BatchSettings) -> Iterator[Any]:
 
     Raises:
         DataLoss: the segment was freed, or a record is damaged, and that is to be an error.
-        StoreError: ``archive.json`` is damaged.
+        StoreError: ``archive.json`` is damaged, or a power cut has left zeros and the broker has not started since.
     """
     try:
         segment = piece.open()
@@ -135,10 +139,28 @@ class _Reader:
             self._damaged(offset, why)
 
     def _damaged(self, offset: int, why: str) -> None:
+        if self._is_unwritten(offset):
+            raise StoreError(
+                f"{self._piece.where} has zeros at byte {offset}: a power cut took messages; they come back from the journal when "
+                "the broker starts, then start the query again"
+            )
         report(
             f"{self._piece.where} is damaged at byte {offset}: {why}",
             self._settings.fail_on_data_loss,
         )
+
+    def _is_unwritten(self, offset: int) -> bool:
+        """Return whether a record may be zeros because of a power cut, and no start has written it again since."""
+        header = self._segment.bytes_at(offset, HEADER_BYTES)
+        if any(header):
+            try:
+                end = offset + total_len_at(header)
+            except Corrupt:
+                return False
+            if any(self._segment.bytes_at(end - _TAIL_BYTES, _TAIL_BYTES)):
+                return False
+        contents = archive_of(Path(self._piece.path))
+        return contents is not None and contents.boot_epoch == self._segment.header.boot_epoch
 
 
 def _names(row_nos: Numbers, queue_nos: Numbers, queues: Mapping[int, str]) -> dict[int, str]:

@@ -57,6 +57,12 @@ MUTANTS = {
         "    if False:",
     ),
     "a torn record stays": Mutant("offline/snapshot.py", "if end == size_bytes:", "if True:"),
+    "what only the journal has is left there": Mutant(
+        "offline/snapshot.py", "has_redone = store.has_redone(file_no)", "has_redone = False"
+    ),
+    "a torn record behind what was redone stays": Mutant(
+        "offline/snapshot.py", "read(source))[:end]", "read(source))"
+    ),
     "what follows bad bytes is left out": Mutant(
         "offline/snapshot.py",
         "            end = offset + record.total_len\n",

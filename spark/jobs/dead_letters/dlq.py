@@ -51,7 +51,8 @@ def dlq(job: Dlq, *, spark: SparkSession | None = None, progress: Progress = sil
         progress: told how many messages were read, or how many tasks ended.
 
     Returns:
-        Counts of letters and groups; each of ``details["groups"]`` has hours, numbers of deaths, the most frequent
+        Counts of letters and groups, and of letters that the queue they died in may still have as well, if it is
+        selected too (``maybe_in_both``); each of ``details["groups"]`` has hours, numbers of deaths, the most frequent
         routing keys, samples of bodies, and a shell ``command``.
 
     Raises:
@@ -65,7 +66,13 @@ def dlq(job: Dlq, *, spark: SparkSession | None = None, progress: Progress = sil
         "dead_letters": sum(group["messages"] for _, group in rows),
         "not_dead": groups.not_dead,
         "groups": len(rows),
+        "maybe_in_both": groups.in_both.count(),
     }
+    if report.counts["maybe_in_both"]:
+        report.warn(
+            f"{report.counts['maybe_in_both']:.0f} letters may be in the queue they died in as well, which keeps a message "
+            "until its letter has arrived; a snapshot made later has each once"
+        )
     report.details["groups"] = [
         row | ({} if is_others(name) else {"command": command(job, name)}) for name, row in rows
     ]

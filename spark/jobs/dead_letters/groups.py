@@ -13,8 +13,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from leveret.core.printable import printable
+from leveret.spark.jobs.dead_letters.in_both import InBoth
 
-COLUMNS: Final = ("vhost", "queue", "x_death", "routing_key", "body_size", "body")
+COLUMNS: Final = ("vhost", "queue", "x_death", "routing_key", "properties", "body_size", "body")
 _GROUPS_MAX: Final = 1_000
 _KEYS_MAX: Final = 10_000  # of a group
 _SAMPLES: Final = 3
@@ -79,11 +80,13 @@ class DeadLetterGroups:
 
     def __init__(self) -> None:
         self.not_dead = 0
+        self.in_both = InBoth()
         self.groups: dict[GroupName, Group] = {}
 
     def add(self, batch: Any) -> None:
         """Count a record batch with ``COLUMNS``."""
         for row in batch.to_pylist():
+            self.in_both.add(row)
             deaths = row["x_death"]
             if not deaths:
                 self.not_dead += 1
@@ -94,12 +97,14 @@ class DeadLetterGroups:
 
     def pack(self) -> bytes:
         groups = [[*name, group.as_dict()] for name, group in self.groups.items()]
-        return json.dumps({"not_dead": self.not_dead, "groups": groups}).encode()
+        fields = {"not_dead": self.not_dead, "groups": groups, "in_both": self.in_both.pack()}
+        return json.dumps(fields).encode()
 
     def merge(self, packed: bytes) -> None:
         """Add what another part of the job has counted and packed."""
         fields = json.loads(packed)
         self.not_dead += fields["not_dead"]
+        self.in_both.merge(fields["in_both"])
         for *name, group in fields["groups"]:
             self._group(GroupName(*name)).merge(group)
 

@@ -27,7 +27,7 @@ from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import aggregated, in_engine
 from leveret.spark.options import ReadOptions
-from leveret.spark.scan.ordered import OrderedRows
+from leveret.spark.scan.ordered import WINDOW, OrderedRows
 from leveret.spark.scan.reader import open_scan
 from leveret.spark.schema import arrow_schema, columns_of
 
@@ -100,7 +100,7 @@ def check_new(target: Path) -> None:
 
 def _write(job: Export, report: JobReport, progress: Progress) -> None:
     read = tuple(dict.fromkeys([*job.wanted, *KEY, TIME, "body_size", *job.selection.columns]))
-    rows = OrderedRows(open_scan(ReadOptions.of(job.selection.options(read))))
+    rows = OrderedRows(open_scan(ReadOptions.of(job.selection.options(read) | WINDOW)))
     (part,) = rows.parts(1, by_queue=True)
     fields = [*arrow_schema(columns_of("messages", job.wanted))]
     has_date = DATE in job.partition_by

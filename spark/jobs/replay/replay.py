@@ -27,7 +27,7 @@ from leveret.spark.jobs.running import in_engine
 from leveret.spark.options import ReadOptions
 from leveret.spark.publish.identity import Key
 from leveret.spark.publish.options import parse
-from leveret.spark.scan.ordered import OrderedPart, OrderedRows
+from leveret.spark.scan.ordered import WINDOW, OrderedPart, OrderedRows
 from leveret.spark.scan.reader import open_scan
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _publish(job: Replay, report: JobReport, progress: Progress) -> None:
     options = parse(job.write_options(LOCAL))
     target = options.uri.read(lambda _: None)
     columns = tuple(dict.fromkeys([*job.changes.columns, "body", *job.selection.columns]))
-    rows = OrderedRows(open_scan(ReadOptions.of(job.selection.options(columns))))
+    rows = OrderedRows(open_scan(ReadOptions.of(job.selection.options(columns) | WINDOW)))
     counts = _Counts(len(rows), progress)
     parts = [
         _RewrittenPart(part, job, counts)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leveret.spark.jobs.stats.arrivals import Arrivals
 from leveret.spark.scan.gather import Numbers
 
 COLUMNS: Final = (
@@ -23,6 +24,7 @@ MINUTE_MS: Final = 60_000
 _EXACT: Final = 16  # sizes below have a bucket each; and so many for each power of two
 _BITS: Final = 4
 _KEYS_MAX: Final = 100_000
+_TIMES: Final = ("vhost", "queue", "time_list")
 _OTHERS: Final = ("(others)", "(others)", "(others)")
 
 
@@ -32,6 +34,7 @@ class QueueCounts:
     Attributes:
         with_ttl: how many have an expiration.
         first_ms, last_ms: when the oldest and the newest were taken in; 0 without messages.
+        arrivals: when all were taken in.
     """
 
     def __init__(self) -> None:
@@ -43,6 +46,7 @@ class QueueCounts:
         self.last_ms = 0
         self.size_max = 0
         self.sizes: Counter[int] = Counter()
+        self.arrivals = Arrivals()
 
     def merge(self, other: QueueCounts) -> None:
         self.messages += other.messages
@@ -53,6 +57,7 @@ class QueueCounts:
         self.last_ms = max(self.last_ms, other.last_ms)
         self.size_max = max(self.size_max, other.size_max)
         self.sizes.update(other.sizes)
+        self.arrivals.merge(other.arrivals)
 
     def size_at(self, share: float) -> int:
         """Return the size that this share of the messages does not exceed; at most 1/16 too high."""
@@ -120,6 +125,11 @@ class MessageCounts:
         by_bucket = table.group_by(["vhost", "queue", "bucket"])
         for row in by_bucket.aggregate([("size", "count")]).to_pylist():
             self._queue(row["vhost"], row["queue"]).sizes[row["bucket"]] += row["size_count"]
+        known = table.filter(pc.is_valid(table.column("time")))
+        times = known.group_by(["vhost", "queue"]).aggregate([("time", "list")]).combine_chunks()
+        for vhost, queue, found_ms in zip(*(times.column(name) for name in _TIMES), strict=True):
+            arrivals = self._queue(vhost.as_py(), queue.as_py()).arrivals
+            arrivals.add(found_ms.values.to_numpy())
 
     def _add_deaths(self, deaths: Any) -> None:
         dead = deaths.filter(pc.greater(pc.list_value_length(deaths), 0))
@@ -130,7 +140,10 @@ class MessageCounts:
 
     def pack(self) -> bytes:
         fields = {
-            "queues": [[*name, vars(queue)] for name, queue in self.queues.items()],
+            "queues": [
+                [*name, vars(queue) | {"arrivals": queue.arrivals.pack()}]
+                for name, queue in self.queues.items()
+            ],
             "keys": [[*place, *counts] for place, counts in self.keys.items()],
             "minutes": self.minutes,
             "reasons": self.reasons,
@@ -143,7 +156,7 @@ class MessageCounts:
         for vhost, queue, values in fields["queues"]:
             part = QueueCounts()
             values["sizes"] = Counter({int(size): count for size, count in values["sizes"].items()})
-            vars(part).update(values)
+            vars(part).update(values | {"arrivals": Arrivals.unpack(values["arrivals"])})
             self._queue(vhost, queue).merge(part)
         for vhost, queue, key, messages, size_bytes in fields["keys"]:
             self._count_key((vhost, queue, key), messages, size_bytes)

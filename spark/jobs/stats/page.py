@@ -141,6 +141,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "<td></td>"
     if isinstance(value, str):
         return f"<td>{_text(value)}</td>"
     return f'<td class="number">{_number(value)}</td>'

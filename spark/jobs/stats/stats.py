@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 JOB: Final = "stats"
 BARS_MAX: Final = 240
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_GAPS: Final = _QUANTILES | {"max": 1.0}  # of the times between messages
 _QUEUES_SHOWN: Final = 1_000
 _KEYS_SHOWN: Final = 100
 _AGES_MIN: Final = {
@@ -103,6 +104,9 @@ def _queues(counts: MessageCounts, at_ms: int) -> list[dict[str, Any]]:
         | {
             "size_max": found.size_max,
             "per_minute": round(_per_minute(found), 2),
+        }
+        | {f"gap_ms_{name}": found.arrivals.gap_at(share) for name, share in _GAPS.items()}
+        | {
             "oldest_age_s": _age_s(found, at_ms),
             "persistent_share": round(found.persistent / found.messages, 4),
             "ttl_share": round(found.with_ttl / found.messages, 4),

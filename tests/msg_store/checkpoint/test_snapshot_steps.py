@@ -265,6 +265,31 @@ def test_a_full_disk_ends_it_and_the_store_goes_on(
     assert len(bench.rows(1)) == 10
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EXDEV, errno.EACCES])
+def test_an_error_of_the_snapshot_ends_it_alone_and_the_store_goes_on(
+    bench: StoreBench, number: int
+) -> None:
+    msg_nos = publish(bench, (1,), 0, 5)
+    bench.idle_disk()
+    bench.disk.fail("link", OSError(number, "refused"), "*.rdq")
+    taking = Taking(bench)
+    bench.run()
+    publish(bench, (1,), 5, 5)
+    bench.idle_disk()
+
+    (error,) = taking.outcomes
+    assert isinstance(error, OSError)
+    assert error.errno == number
+    assert not bench.errors
+    assert bench.store.core.error is None
+    assert not len(bench.store.pins)
+    assert [row[1] for row in bench.rows(1)][:5] == msg_nos
+    assert len(bench.rows(1)) == 10
+    again = Taking(bench, TARGET / "again")
+    bench.run()
+    assert again.outcomes == [None]
+
+
 def test_a_full_disk_that_keeps_the_index_back_ends_it(bench: StoreBench) -> None:
     publish(bench, (1,), 0, 5)
     bench.location.index.fail(IndexFull("no room"), times=2)

@@ -21,7 +21,7 @@ from leveret.msg_store.recovery.report import RecoveryReport
 from rigs.store.live_store import opened_at
 from rigs.store.offline_rig import quiet
 from rigs.store.snapshot_load import QUEUES, Rows, rows_of
-from rigs.store.store_damage import used_bytes
+from rigs.store.store_damage import lose_inline, used_bytes
 from rigs.store.store_folders import UUID, Filled, fill, killed_after
 
 
@@ -112,15 +112,45 @@ def test_a_torn_end_is_left_out_and_counted(
     filled: Filled, tmp_path: Path, name: str, cut: int
 ) -> None:
     filled.kill()
+    journal = max((filled.path / "journal").iterdir())
+    os.truncate(journal, used_bytes(journal) - cut)  # else it would have the end of the segment
     last = max((filled.path / name).iterdir())
     os.truncate(last, used_bytes(last) - cut)
 
     torn = taken(filled.path, tmp_path / "snapshot")
 
-    copy = tmp_path / "snapshot" / name / last.name
-    assert 0 < torn == used_bytes(last) - copy.stat().st_size
+    copies = [tmp_path / "snapshot" / each.parent.name / each.name for each in {last, journal}]
+    left_out = [used_bytes(each) for each in {last, journal}]
+    assert 0 < torn == sum(left_out) - sum(copy.stat().st_size for copy in copies)
     report = compare(filled.path, tmp_path / "snapshot")
     assert not report.tails
+
+
+@pytest.mark.parametrize("fate", ["cut", "zeroed"])
+@pytest.mark.parametrize("torn", [0, 5])
+def test_messages_that_only_the_journal_has_are_in_the_segments_of_a_snapshot(
+    filled: Filled, tmp_path: Path, fate: str, torn: int
+) -> None:
+    filled.kill()
+    changed = lose_inline(filled.path, fate)
+    assert changed
+    if torn:
+        for segment in changed:
+            with segment.open("ab") as file:
+                file.write(b"torn" * 20)  # of a flush that no frame tells of
+        last = max((filled.path / "journal").iterdir())
+        os.truncate(last, used_bytes(last) - torn)
+    before = contents_of(filled.path)
+
+    taken(filled.path, tmp_path / "snapshot")
+
+    assert contents_of(filled.path) == before
+    with Inspection(tmp_path / "snapshot", may_rebuild=False) as store:
+        assert not any(store.has_redone(no) for no in store.folder.rdq_nos())
+        if not torn:
+            assert rows_of(store) == filled.durable
+    assert taken(tmp_path / "snapshot", tmp_path / "again") == 0
+    compare(filled.path, tmp_path / "snapshot")
 
 
 def test_what_lies_behind_bad_bytes_stays(filled: Filled, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ class ArchivedData:
         file_bytes: int = 2_000,
         retained: Sequence[int] = (1,),
         age_ms: int = AGE_MS,
+        inline_bytes_max: int = 0,
     ) -> None:
         self.data, self.vhost = data, vhost
         self.path = data / "vhosts" / f"store-{vhost.strip('/') or 'default'}"
@@ -58,6 +59,7 @@ class ArchivedData:
             folder.mkdir(parents=True, exist_ok=True)
         (data / "node").write_text(NODE + "\n")
         self.file_bytes = file_bytes
+        self.inline_bytes_max = inline_bytes_max
         self.retained = {no: Retention(age_ms) for no in retained}
         self.now_ms = 1_700_000_000_000
         self.boot_epoch = 0
@@ -75,7 +77,7 @@ class ArchivedData:
             rdq_file_bytes=self.file_bytes,
             now_ms=lambda: self.now_ms,
             vhost=self.vhost,
-            inline_bytes_max=0,
+            inline_bytes_max=self.inline_bytes_max,
         )
         self.opened = open_store(where, self.boot_epoch)
         self.store = OfflineStore(self.opened)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -85,12 +87,34 @@ def package_zip(path: Path) -> Path:
 
 def without_leveret(folder: Path) -> dict[str, str]:
     """Return the environment of an interpreter that has all libraries but Leveret, as a node without it has."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for entry in Path(pyspark.__file__).parents[1].iterdir():
         if "leveret" not in entry.name and entry.suffix != ".pth":
             (folder / entry.name).symlink_to(entry)
     python = Path(sys.base_prefix, "bin", "python3")
     return {"PYTHONPATH": str(folder), "PYSPARK_PYTHON": str(python)}
+
+
+def packed_environment(folder: Path) -> Path:
+    """Write an interpreter with Leveret for ``--archives``, as venv-pack does it; return the archive.
+
+    It can be unpacked anywhere on this machine: the libraries in it are links to those of the tests.
+    """
+    libraries = without_leveret(folder / "lib")["PYTHONPATH"]
+    shutil.copytree(
+        PACKAGE, Path(libraries, "leveret"), ignore=shutil.ignore_patterns("__pycache__")
+    )
+    program = folder / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text(
+        '#!/bin/sh\nhere=$(cd "$(dirname "$0")/.." && pwd)\n'
+        f'PYTHONPATH="$here/lib:$PYTHONPATH" exec {Path(sys.base_prefix, "bin", "python3")} "$@"\n'
+    )
+    program.chmod(0o755)
+    path = folder.with_suffix(".tar.gz")
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        archive.add(folder, ".")
+    return path
 
 
 def words_of(*words: str | Path | Sequence[str]) -> list[str]:

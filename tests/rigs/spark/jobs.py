@@ -127,6 +127,35 @@ def dead_letters(data: Path) -> Path:
     return asyncio.run(fill())
 
 
+def letters_under_way(data: Path) -> Path:
+    """A snapshot in which two letters are in ``dead`` while the queues that they died in still have them.
+
+    ``once`` died in ``first``; ``again``, which had died in ``first``, died in ``second``; ``alive`` waits there.
+    """
+    rig = DataRig(data, {"first": 1, "second": 2, "dead": 3})
+
+    def put(queue: str, body: bytes, *died_in: str) -> None:
+        deaths = [
+            ("F", {
+                "count": ("l", 1), "reason": ("S", b"rejected"), "queue": ("S", name.encode()),
+                "exchange": ("S", b"x"), "routing-keys": ("A", [("S", b"k")]), "time": ("T", 1_700_000_000),
+            })
+            for name in died_in
+        ]  # fmt: skip
+        headers = {"x-death": ("A", deaths)} if deaths else None
+        properties = Properties(headers=headers, delivery_mode=2, message_id=f"m-{body.decode()}")
+        made = origin_of(b"x", b"k"), head_of(properties, len(body)), body
+        rig.publish([made], (rig.queue_nos[queue],))
+
+    put("first", b"once")
+    put("second", b"again", "first")
+    put("second", b"alive")
+    put("dead", b"once", "first")
+    put("dead", b"again", "second", "first")
+    rig.stop()
+    return snapshot_of(data)
+
+
 async def _taken(queue: Any, count: int) -> list[Any]:
     """Wait for so many messages, and return them unacknowledged."""
     found = []

@@ -7,9 +7,14 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
+from leveret.core.files import Files
+from leveret.msg_store.format.folder import StorePaths, read_format
+from leveret.msg_store.format.journal_records import RedoRecord
 from leveret.msg_store.format.rows import Batch, FileRow
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.index.page_check import fault_of
+from leveret.msg_store.offline.repair import checkpoint_of
+from leveret.msg_store.recovery.journal_reader import JournalFile
 from rigs.store.offline_rig import MAP_BYTES, UUID, OfflineRig
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -138,3 +143,35 @@ WRONGS = [
     next_seq_too_low,
     unknown_queue,
 ]
+
+
+def lose_inline(path: Path, fate: str) -> list[Path]:
+    """Take from the segments what only the journal had to have synced, as a power cut may; return which were changed.
+
+    Args:
+        path: the folder of a store that was killed.
+        fate: ``cut``: a segment lacks the inline messages at its end; ``zeroed``: it has zeros for all of them.
+    """
+    lost: dict[Path, list[tuple[int, int]]] = {}
+    store = StorePaths(Files(), path, read_format(Files(), path))
+    point = checkpoint_of(path, store.uuid)
+    for number in store.journal_nos():
+        if point is not None and number < point.first_journal:
+            continue  # what these have inline was synced for the index
+        for _, records in JournalFile(store.journal_path(number).read_bytes(), store.uuid).frames():
+            for record in records:
+                if isinstance(record, RedoRecord):
+                    places = lost.setdefault(store.rdq_path(record.file_no), [])
+                    places.append((record.offset, len(record.data)))
+    for segment, places in lost.items():
+        if fate == "zeroed":
+            with segment.open("r+b") as file:
+                for offset, length in places:
+                    file.seek(offset)
+                    file.write(bytes(length))
+            continue
+        end = segment.stat().st_size
+        while places and sum(places[-1]) == end:
+            end, _ = places.pop()
+        os.truncate(segment, end)
+    return [*lost]

@@ -1,4 +1,4 @@
-"""Jobs on a standalone cluster, with Leveret on its nodes and with ``--py-files``."""
+"""Jobs on a standalone cluster: with Leveret on its nodes, with ``--py-files``, and with a packed environment."""
 
 from __future__ import annotations
 
@@ -75,3 +75,24 @@ def test_a_cluster_counts_and_replays_what_one_process_would(
         assert found == Counter(range(COUNT))
     assert os.listdir(tmp_path / "work0"), "no executor ran on the first worker"
     assert os.listdir(tmp_path / "work1"), "no executor ran on the second worker"
+
+
+def test_executors_work_with_a_packed_environment_that_the_driver_brings(tmp_path: Path) -> None:
+    """The driver plans queries with the interpreter of the executors, so its relative path must hold there too."""
+    path = str(stored_snapshot(tmp_path / "data", COUNT))
+    packed, unpacked = cluster.packed_environment(tmp_path / "packed"), tmp_path / "packed"
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    (driver / "environment").symlink_to(unpacked)
+    (driver / "job.py").write_text(MAIN)
+    environment = cluster.environment() | {"PYSPARK_PYTHON": "./environment/bin/python"}
+    with cluster.cluster(tmp_path) as master:
+        submitted = cluster.words_of(
+            cluster.SUBMIT, "--master", master, cluster.conf("--conf"), "--archives", f"{packed}#environment", "job.py",
+            "stats", path, "--engine", "spark", "--json",
+        )  # fmt: skip
+        counted = report_of(driver, submitted, environment)
+
+    assert counted["counts"]["messages"] == COUNT
+    for number in range(2):
+        assert [*(tmp_path / f"work{number}").glob("*/*/environment/bin/python")]

@@ -13,7 +13,7 @@ from leveret.spark import Dlq, Selection, dlq
 from leveret.spark.jobs.dead_letters import groups as dead_letter_groups
 from leveret.spark.jobs.dead_letters.groups import DeadLetterGroups, shown
 from leveret.testing.vhost import FreshVhost
-from rigs.spark.jobs import dead_letters, declare
+from rigs.spark.jobs import dead_letters, declare, letters_under_way
 
 
 def death(queue: str, reason: str = "rejected", count: int = 1, **more: Any) -> dict[str, Any]:
@@ -29,6 +29,7 @@ class Batch:
 
     def to_pylist(self) -> list[dict[str, Any]]:
         plain = {"vhost": "/", "queue": "dead", "routing_key": "r", "body_size": 2, "body": b"ab"}
+        plain |= {"properties": None, "x_death": None}
         return [plain | row for row in self._rows]
 
 
@@ -37,7 +38,9 @@ def test_letters_are_grouped_by_their_latest_death(tmp_path: Path) -> None:
 
     report = dlq(Dlq(Selection((path,), queues=("dead",))))
 
-    assert report.counts == {"dead_letters": 3, "not_dead": 1, "groups": 1}
+    counts = {"dead_letters": 3, "not_dead": 1, "groups": 1, "maybe_in_both": 0}
+    assert report.counts == counts
+    assert report.warnings == []
     (group,) = report.details["groups"]
     names = [group[name] for name in ("vhost", "queue", "reason", "died_in", "exchange")]
     assert names == ["/", "dead", "rejected", "work", "orders"]
@@ -47,7 +50,54 @@ def test_letters_are_grouped_by_their_latest_death(tmp_path: Path) -> None:
     assert sorted(group["samples"]) == ["copied", "cycle", "once"]
     assert sum(group["hours"].values()) == 3
     other = dlq(Dlq(Selection((path,), queues=("dead",), death_reason="expired")))
-    assert other.counts == {"dead_letters": 0, "not_dead": 0, "groups": 0}
+    assert other.counts == dict.fromkeys(counts, 0)
+
+
+def test_a_letter_that_its_source_still_has_is_told(tmp_path: Path) -> None:
+    path = str(letters_under_way(tmp_path / "data"))
+
+    report = dlq(Dlq(Selection((path,))))
+
+    assert report.counts["dead_letters"] == 3  # ``again`` has died in ``first`` before
+    assert report.counts["not_dead"] == 2
+    assert report.counts["maybe_in_both"] == 2
+    assert report.warnings[0].startswith("2 letters may be in the queue they died in as well")
+
+
+def row(queue: str, *deaths: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"queue": queue, "x_death": list(deaths)} | more
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([row("w"), row("dead", death("w"))], 1),
+        ([row("w"), row("w"), row("dead", death("w"))], 1),
+        ([row("w"), row("dead", death("w")), row("dead", death("w"))], 1),
+        ([row("w", death("v")), row("dead", death("w"), death("v"))], 1),
+        ([row("w", death("w"), death("v")), row("dead", death("w", count=2), death("v"))], 1),
+        ([row("w", properties={"expiration": "5", "message_id": "m"}),
+          row("dead", death("w"), properties={"expiration": None, "message_id": "m"})], 1),
+        ([row("w", body=b"other"), row("dead", death("w"))], 0),
+        ([row("v"), row("dead", death("w"))], 0),
+        ([row("w", vhost="another"), row("dead", death("w"))], 0),
+        ([row("w", death("v", count=2)), row("dead", death("w"), death("v"))], 0),
+        ([row("w", properties={"message_id": "m"}),
+          row("dead", death("w"), properties={"message_id": "n"})], 0),
+        ([row("dead", death("w")), row("dead", death("w"))], 0),
+    ],
+)  # fmt: skip
+def test_a_message_in_a_queue_is_what_died_there_if_nothing_tells_them_apart(
+    rows: list[dict[str, Any]], expected: int
+) -> None:
+    whole, merged = DeadLetterGroups(), DeadLetterGroups()
+    whole.add(Batch(*rows))
+    for each in rows:
+        part = DeadLetterGroups()
+        part.add(Batch(each))
+        merged.merge(part.pack())
+
+    assert whole.in_both.count() == merged.in_both.count() == expected
 
 
 def test_the_command_of_a_group_sends_its_letters_back(

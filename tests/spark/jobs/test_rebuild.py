@@ -15,6 +15,7 @@ from leveret.server.cli.main import main
 from leveret.spark import audit, rebuild
 from leveret.spark.errors import OptionError
 from rigs.nodes import serving
+from rigs.spark.jobs import stored
 from rigs.spark.snapshots import snapshot_of
 from rigs.store.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
 from rigs.store.store_damage import DAMAGES, damage_index
@@ -184,6 +185,38 @@ def test_a_snapshot_is_rebuilt_into_a_new_store(tmp_path: Path) -> None:
 
     (store,) = (tmp_path / "new").iterdir()
     assert report.counts["entries"] == len(entries_of(store)) == 200
+
+
+@pytest.mark.parametrize("part", ["", "vhosts/*"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "store repair {} --yes",
+        "store repair {} --plan plan.jsonl",
+        "store compact {}",
+        "rebuild {}",
+        "audit {} --repair-plan new.jsonl",
+    ],
+)
+def test_nothing_changes_a_snapshot_however_it_is_named(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    part: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = snapshot_of(stored(tmp_path / "data").data)
+    assert main(["audit", "data", "--repair-plan", "plan.jsonl"]) == 0
+    (named,) = path.glob(part) if part else (path,)
+    before = {each: each.stat().st_mtime_ns for each in path.rglob("*")}
+
+    code = main(command.format(named).split())
+
+    assert code == 78
+    assert "snapshot is never changed" in capsys.readouterr().err
+    assert {each: each.stat().st_mtime_ns for each in path.rglob("*")} == before
+    assert not (tmp_path / "new.jsonl").exists()
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
+from itertools import chain, pairwise
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,13 @@ from hypothesis import strategies as st
 from leveret.server.cli.main import main
 from leveret.spark import Selection, Stats, stats
 from leveret.spark.jobs.stats import message_counts
+from leveret.spark.jobs.stats.arrivals import Arrivals
 from leveret.spark.jobs.stats.message_counts import MessageCounts, buckets_of, highest_of
 from leveret.spark.jobs.stats.page import page
 from leveret.spark.jobs.stats.stats import BARS_MAX, _rates
 from leveret.spark.schema import MESSAGES, arrow_schema
-from rigs.spark.jobs import dead_letters, stored_snapshot
+from rigs.spark.jobs import dead_letters, message, stored_snapshot
+from rigs.spark.snapshots import DataRig, snapshot_of
 
 SCHEMA = arrow_schema(tuple(column for column in MESSAGES if column.name in message_counts.COLUMNS))
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -107,6 +111,53 @@ def test_counts_are_those_of_the_rows() -> None:
     assert counts.keys["/", "a", ""][0] == sum(
         row["queue"] == "a" and row["routing_key"] is None for row in every
     )
+
+
+def gap_at(times_ms: list[int], share: float) -> int | None:
+    """Return a quantile of the times between messages, by its definition."""
+    gaps = sorted(later - earlier for earlier, later in pairwise(sorted(times_ms)))
+    return gaps[max(0, ceil(share * len(gaps)) - 1)] if gaps else None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 40) | st.integers(0, 1 << 41), max_size=12), max_size=4),
+    st.sampled_from([0.0, 0.5, 0.9, 0.99, 1.0]),
+)
+def test_times_between_messages_are_those_of_all_parts_together(
+    parts: list[list[int]], share: float
+) -> None:
+    arrivals, packed = Arrivals(), Arrivals()
+    for part in parts:
+        arrivals.add(np.array(part, np.int64))
+        mine = Arrivals()
+        mine.add(np.array(part, np.int64))
+        packed.merge(Arrivals.unpack(mine.pack()))
+
+    assert (
+        arrivals.gap_at(share)
+        == packed.gap_at(share)
+        == gap_at([*chain.from_iterable(parts)], share)
+    )
+    assert arrivals == packed
+
+
+def test_times_between_messages_are_told_by_queue(tmp_path: Path) -> None:
+    rig = DataRig(tmp_path / "data", {"steady": 1, "bursts": 2, "alone": 3})
+    rig.publish([message(0)], (3,))
+    for number in range(100):
+        rig.publish([message(number)], (1, 2) if number % 50 < 25 else (1,))
+        rig.now_ms += 10
+    rig.stop()
+    path = snapshot_of(rig.data)
+
+    report = stats(Stats(Selection((str(path),))))
+
+    steady, bursts, alone = report.details["queues"]
+    names = ("gap_ms_p50", "gap_ms_p90", "gap_ms_p99", "gap_ms_max")
+    assert [steady[name] for name in names] == [10, 10, 10, 10]
+    assert [bursts[name] for name in names] == [10, 10, 260, 260]
+    assert [alone[name] for name in names] == [None] * 4
+    assert "<th>gap_ms_p50</th>" in page(report)
 
 
 def test_keys_beyond_the_ceiling_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:

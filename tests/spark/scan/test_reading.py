@@ -36,6 +36,7 @@ from rigs.spark.snapshots import (
     table_of,
 )
 from rigs.store.offline_rig import flip
+from rigs.store.store_damage import lose_inline
 
 RICH = {
     "text": "ünï",
@@ -230,6 +231,24 @@ def test_how_it_is_cut_does_not_change_what_is_read(
         assert all(sum(each) <= 2_000 or len(each) == 1 for each in sizes)
 
 
+def test_bytes_of_a_batch_are_those_of_what_is_read(tmp_path: Path, rng: Any) -> None:
+    rig = filled(tmp_path / "data", rng)
+    rig.stop()
+    path = str(snapshot_of(rig.data))
+    columns = "routing_key,properties_raw,length,body_size"
+
+    batches = list(read({"path": path, "columns": columns, "batchBytes": "2000"}))
+
+    sizes = [
+        sum(row["length"] - row["body_size"] for row in batch.to_pylist()) for batch in batches
+    ]
+    assert all(
+        size <= 2_000 or batch.num_rows == 1 for size, batch in zip(sizes, batches, strict=True)
+    )
+    assert sum(batch.num_rows for batch in batches) == len(rig.written)
+    assert len(batches) < len(list(read({"path": path, "batchBytes": "2000"})))
+
+
 def test_partitions_are_as_many_and_as_large_as_wanted(tmp_path: Path, rng: Any) -> None:
     rig = filled(tmp_path / "data", rng)
     rig.stop()
@@ -265,6 +284,19 @@ def test_a_store_that_a_crash_has_left_is_read_up_to_its_torn_end(
     assert scan.snapshots[0].torn_bytes > 0
     check([row for batch in scan.batches() for row in batch.to_pylist()], rig)
     assert [row["sealed"] for row in rows_of(path, view="segments")][-1] is False
+
+
+@pytest.mark.parametrize("fate", ["cut", "zeroed"])
+def test_messages_that_a_power_cut_has_left_in_the_journal_only_are_read(
+    tmp_path: Path, rng: Any, fate: str
+) -> None:
+    rig = filled(tmp_path / "data", rng)
+    for _ in range(5):
+        rig.publish(messages(rng, 3), (1, 5))
+    rig.crash()
+    assert lose_inline(rig.path, fate)
+
+    check(rows_of(snapshot_of(rig.data)), rig)
 
 
 def test_rows_of_a_killed_broker_are_those_that_it_has_after_its_restart(tmp_path: Path) -> None:
@@ -422,6 +454,22 @@ def test_snapshots_of_several_nodes_are_read_together_and_one_twice_is_refused(
     assert len({row["node"] for batch in batches for row in batch.to_pylist()}) == 2
     with pytest.raises(NotASnapshot, match="both hold vhost '/'"):
         list(read({"path": paths[0], "paths": f'["{paths[0]}"]'}))
+
+
+def test_a_store_and_its_restored_copy_are_read_both_and_the_log_says_so(
+    tmp_path: Path, rng: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = filled(tmp_path / "data", rng)
+    rig.stop()
+    first = snapshot_of(rig.data)
+    assert main(["snapshot", "restore", str(first), "--to", str(tmp_path / "data2")]) == 0
+    (tmp_path / "data2" / "node").write_text(NODE.replace("c0de", "c0df") + "\n")
+    second = snapshot_of(tmp_path / "data2")
+
+    rows = list(read({"path": str(first), "paths": f'["{second}"]'}))
+
+    assert sum(batch.num_rows for batch in rows) == 2 * len(rig.written)
+    assert f"are read twice vhost=/ paths={first},{second}" in caplog.text
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

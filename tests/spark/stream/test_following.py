@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leveret.core.errors import StoreError
 from leveret.msg_store.archive.archive import Retention
 from leveret.spark.errors import DataLoss, NotAnArchive, OptionError
 from leveret.spark.stream.admission import Limit
@@ -520,6 +521,26 @@ def test_a_segment_shorter_than_the_watermark_asks_for_a_start_of_the_broker(
 
     with pytest.raises(Exception, match="they come back from the journal when the broker starts"):
         Stream(rig.data, failOnDataLoss="false").run()
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_zeros_that_a_power_cut_has_left_ask_for_a_start_of_the_broker(
+    tmp_path: Path, is_whole: bool
+) -> None:
+    rig = ArchivedData(tmp_path / "data", inline_bytes_max=1 << 14)
+    fill(rig, 5)
+    last = Stream(rig.data).run()[-1]
+    begin = last["offset"] if is_whole else last["offset"] + 60
+    with rig.opened.folder.rdq_path(last["segment"]).open("r+b") as file:
+        file.seek(begin)
+        file.write(bytes(last["offset"] + last["length"] - begin))
+
+    for setting in ("true", "false"):
+        with pytest.raises(StoreError, match="they come back from the journal when the broker"):
+            Stream(rig.data, failOnDataLoss=setting).run()
+    rig.crash()  # a start follows, which has the messages of the journal
+    assert bodies(Stream(rig.data).run()) == rig.written[1]
+    rig.close()
 
 
 def test_a_damaged_archive_json_is_an_error(rig: ArchivedData) -> None:
