@@ -21,7 +21,7 @@ from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, Precon
 from leveret.broker.mail import Delete, ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
-from leveret.broker.queue.calls import GONE, ask_queue
+from leveret.broker.queue.calls import ask_queue
 from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import (
     backing_of,
@@ -31,10 +31,11 @@ from leveret.broker.queue.factory import (
     queue_nos_of,
 )
 from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.queue.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
+from leveret.broker.vhost.local_queues import LocalQueues
 from leveret.broker.vhost.outside import granted
 from leveret.broker.vhost.policies import (
     EXCHANGES,
@@ -43,6 +44,7 @@ from leveret.broker.vhost.policies import (
     apply_to_exchange,
     apply_to_queue,
 )
+from leveret.broker.vhost.rows import binding_row, entry_of, exchange_row, queue_row
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
 from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
     from leveret.amqp.tables import Table
+    from leveret.broker.queue.homes import Homes
     from leveret.broker.queue.registry import ReplyAddresses
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.firehose import Firehose
@@ -102,6 +105,9 @@ class VHost:
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         firehose: gets copies of all messages; None while it is off.
         reply_addresses: where dead letters go that are replies; None: there are no clients.
+        homes: the other nodes of the cluster; None outside of one.
+        local_queues: what other nodes need of its queues on this node; None outside of a cluster.
+        remote_queues: how many live on other nodes; publishers to a vhost without one need not look for them.
     """
 
     def __init__(
@@ -111,6 +117,7 @@ class VHost:
         access: Access,
         metadata: MetadataWriter,
         memory: MemoryMonitor,
+        homes: Homes | None = None,
     ) -> None:
         self.name = name
         self.access = access
@@ -131,6 +138,9 @@ class VHost:
         self.is_closing = False
         self.firehose: Firehose | None = None
         self.reply_addresses: ReplyAddresses | None = None
+        self.homes = homes
+        self.local_queues = None if homes is None else LocalQueues(homes.changed)
+        self.remote_queues = 0
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
@@ -229,7 +239,7 @@ class VHost:
             except (InternalError, GeneratorExit):
                 self._take_back(exchange)
                 raise
-        if not exchange.durable:
+        if not self._is_written(exchange.durable):
             return
         try:
             yield from self.commit([self._exchange_row(exchange)], [])
@@ -306,7 +316,7 @@ class VHost:
             there = self.topology.binding(source, kind, destination, key, arguments)
             assert there is not None
             yield from self._wait_for(self._binding_row(there))
-        elif new.is_durable:
+        elif self._is_written(new.is_durable):
             row = self._binding_row(new, dict(sorted(arguments.items())))
             try:
                 yield from self.commit([row], [])
@@ -345,7 +355,9 @@ class VHost:
         if exchange.type == "topic":
             access.check_topic(user, self.name, source, key, "read")
         if kind == QUEUE and must_exist:
-            self.find_queue(destination, client.reader)
+            entry = self.find_queue(destination, client.reader)
+            if entry.state == "down":
+                raise entry.missing()
 
     # -- queues --------------------------------------------------------------------------------
 
@@ -362,6 +374,7 @@ class VHost:
         if name not in self.topology.queues:
             yield from self._find_policies(name, type_of(method.arguments).name)
         yield from self.deletions.name_free(QUEUE, name)
+        yield from self._look_elsewhere(name)
         current = self.topology.queues.get(name)
         if current is not None:
             queue_arguments.check_equivalent(
@@ -400,6 +413,20 @@ class VHost:
                 extra={SOURCE: client.source},
             )
         return entry
+
+    def _look_elsewhere(self, name: str) -> Steps:
+        """Forget a queue of another node that has ended with it.
+
+        Raises:
+            NotFound: there is a queue of this name on another node, and it does not run.
+        """
+        entry = self.topology.queues.get(name)
+        if entry is None or not entry.is_remote or entry.state not in GONE:
+            return
+        if entry.state != "deleted":
+            raise entry.missing()
+        entry.deleted()
+        yield from self.deletions.name_free(QUEUE, name)
 
     def _number(self, entry: QueueEntry) -> None:
         """Give a new durable queue its number in the store; InternalError: the metadata store failed."""
@@ -449,7 +476,7 @@ class VHost:
         if not self.is_up:
             raise InternalError()
         self.register(entry)
-        if entry.durable:
+        if self._is_written(entry.durable):
             try:
                 yield from self.commit([self._queue_row(entry, user_name)], [])
             except (InternalError, GeneratorExit):
@@ -469,8 +496,15 @@ class VHost:
         self.quorum_queues += entry.settings.is_quorum
         self.persisting_queues += entry.persists_all
         self._lead_delays(entry, entry)
-        if entry.exclusive is not None:
+        self.remote_queues += entry.is_remote
+        if self.local_queues is not None and not entry.is_remote:
+            entry.on_change = self.local_queues.changed
+        if entry.exclusive is not None and not entry.is_remote:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
+
+    def register_row(self, row: QueueRow) -> None:
+        """Make the queue of a row known, on whatever node it lives."""
+        self.register(entry_of(row, self.homes, self.queue_deleted))
 
     def _lead_delays(self, entry: QueueEntry, queue: QueueEntry | None) -> None:
         """Have the exchange of a delay queue, if it is there, send delayed messages to it; None: to none."""
@@ -520,7 +554,13 @@ class VHost:
     def remove_queue(
         self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False
     ) -> Steps:
-        """Delete a queue, whoever asks; return the number of ready messages it had."""
+        """Delete a queue, whoever asks; return the number of ready messages it had.
+
+        Raises:
+            NotFound: it lives on another node, and does not run.
+        """
+        if entry.is_remote and entry.state in ("down", "crashed", "stopped"):
+            raise entry.missing()
         if entry.state in GONE:
             forget_messages(entry, self.store.msg_store)
             entry.deleted()
@@ -529,9 +569,13 @@ class VHost:
             try:
                 count = yield from ask_queue(entry, Delete(if_unused, if_empty))
             except NotFound:
+                if entry.state == "down":
+                    raise
                 count = 0  # it went while it was asked
+        if entry.is_remote:
+            entry.deleted()  # what its node tells of that may come later
         yield from self.deletions.ended(entry)
-        if entry.durable:
+        if entry.durable and not entry.is_remote:
             row = self._queue_row(entry)
             if self._metadata.pending.is_owed(row):
                 yield from self.commit([], [row])
@@ -555,6 +599,7 @@ class VHost:
         self.quorum_queues -= entry.settings.is_quorum
         self.persisting_queues -= entry.persists_all
         self._lead_delays(entry, None)
+        self.remote_queues -= entry.is_remote
         if entry.exclusive is not None:
             owned = self._exclusive.get(entry.exclusive)
             if owned is not None:
@@ -562,8 +607,11 @@ class VHost:
                 if not owned:
                     del self._exclusive[entry.exclusive]
         deletes = self.deletions.begin(entry, removal)
-        if entry.durable:
+        if entry.is_remote:
+            return  # its own node deletes the rows
+        if self._is_written(entry.durable):
             deletes.append(self._queue_row(entry))
+        if entry.durable:
             self._note_messages_left(entry)
         if deletes:
             self._metadata.delete_later(deletes)
@@ -589,6 +637,10 @@ class VHost:
         if puts or deletes:
             yield from self._metadata.commit(puts, deletes)
 
+    def _is_written(self, is_durable: bool) -> bool:
+        """Whether an object has a row: in a cluster all have one, for the other nodes."""
+        return is_durable or self.homes is not None
+
     def _wait_for(self, row: Row) -> Steps:
         """Wait for a row that another client has put and that may not be on disk yet."""
         if self._metadata.pending.is_being_put(row):
@@ -604,12 +656,12 @@ class VHost:
         rows: list[Row] = [
             BindingKey(self.name, each.source, *each.identity)
             for each in removed.bindings
-            if each.is_durable
+            if self._is_written(each.is_durable)
         ]
-        rows += [self._exchange_row(each) for each in removed.exchanges if each.durable]
+        rows += [self._exchange_row(e) for e in removed.exchanges if self._is_written(e.durable)]
         for exchange in removed.exchanges:
             entry = self.topology.queues.get(queue_of(exchange.name))
-            if entry is not None and entry.ref is not None:
+            if entry is not None and entry.ref is not None and not entry.is_remote:
                 self._runtime.send(entry.ref, ExchangeDeleted())
         return rows
 
@@ -627,30 +679,13 @@ class VHost:
         self._metadata.delete_later(doomed)
 
     def _exchange_row(self, exchange: Exchange) -> ExchangeRow:
-        return ExchangeRow(
-            self.name,
-            exchange.name,
-            exchange.type,
-            exchange.durable,
-            exchange.auto_delete,
-            exchange.internal,
-            exchange.arguments,
-        )
+        return exchange_row(self.name, exchange)
 
     def _queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
-        no, arguments = entry.queue_no, entry.arguments
-        return QueueRow(self.name, entry.name, True, entry.auto_delete, arguments, no, user_name)
+        return queue_row(entry, user_name, self.homes)
 
     def _binding_row(self, binding: Binding, arguments: Table | None = None) -> BindingRow:
-        """Return the row of a binding; its arguments need not be decoded if they are given, sorted by name."""
-        return BindingRow(
-            self.name,
-            binding.source,
-            binding.kind,
-            binding.destination,
-            binding.key,
-            binding.arguments if arguments is None else arguments,
-        )
+        return binding_row(self.name, binding, arguments)
 
 
 def _refuse_condition(entry: QueueEntry, flag: str, is_set: bool) -> None:
