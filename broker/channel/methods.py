@@ -33,6 +33,7 @@ from leveret.broker.queue.arguments import check_consumer_arguments
 from leveret.broker.queue.calls import ask_queue
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
+from leveret.broker.vhost.queue_declare import declare_queue
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     if method.passive:
         entry = session.vhost.find_queue(method.queue, session.reader)
     else:
-        entry = yield from session.vhost.declare_queue(session, method)
+        entry = yield from declare_queue(session.vhost, session, method)
     channel.last_queue = entry.name
     ready, consumers = 0, 0
     if not method.nowait:

@@ -41,7 +41,7 @@ from leveret.broker.channel.routes import Route
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
 from leveret.broker.mail_between_nodes import NodePublish
-from leveret.broker.queue.registry import some_refuse
+from leveret.broker.queue.registry import are_down, some_refuse
 from leveret.broker.queue.store_writes import write_for
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message, exchange_and_key, origin_of
@@ -181,8 +181,7 @@ class Publisher:
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
         """Publish a run of messages, or as much of it as this turn has time for.
 
-        Returns:
-            The rest of the run; None when all of it was published.
+        Returns the rest of the run; None when all of it was published.
 
         Raises:
             SoftError: 403, 404 or 406; the messages before the offender have been published.
@@ -505,7 +504,7 @@ class Publisher:
         if self._predecessors is None:
             self._predecessors = Predecessors()
         asks = self.confirms is not None  # a transaction has confirms as well
-        there = [entry for entry in queues if entry.ref is not None or some_refuse([entry])]
+        there = [entry for entry in queues if entry.ref is not None or entry.is_refusing]
         return {entry: self._predecessors.numbered(entry, sent, asks) for entry in there}
 
     def _fan_out(self, fan_out: FanOut) -> None:
@@ -592,6 +591,8 @@ class Publisher:
         that could not be started cannot promise anything, so the messages are refused.
         """
         if some_refuse(queues):
+            if route.mandatory and are_down(queues):
+                self._session.write_returns(self._number, messages)
             if self.confirms is not None:
                 self.confirms.settle_now(first, len(messages), ok=False)
         elif not reached:

@@ -52,9 +52,8 @@ class RemoteDeliveries:
     def delivered(self, delivery: DeliverFromNode) -> None:
         """Note that a delivery has been written."""
         queue, size_bytes = delivery.queue, delivery.waiting_bytes
-        places = self._places.get(queue)
-        if places is not None and delivery.seqs is not None:
-            self._places[queue] = max(0, places - len(delivery.seqs))
+        if self._limiter.limit and delivery.seqs is not None:
+            self._use_places(queue, len(delivery.seqs))
         written = self._written[queue] = self._written.get(queue, 0) + size_bytes
         if written < RETURN_BYTES:
             return
@@ -63,6 +62,14 @@ class RemoteDeliveries:
         elif not self._is_waiting and not self._gate.is_closed:
             self._is_waiting = True
             self._gate.wait(self._channel.ref)
+
+    def _use_places(self, queue: Ref, count: int) -> None:
+        """Count deliveries of consumers; some may have been under way when the limit began, without a place."""
+        places = self._places.get(queue, 0)
+        used = min(places, count)
+        if used:
+            self._places[queue] = places - used
+        self._limiter.in_flight += count - used
 
     def gate_opens(self) -> None:
         """The connection takes more: give back what was kept."""

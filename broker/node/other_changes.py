@@ -13,8 +13,10 @@ from leveret.amqp.errors import SoftError
 from leveret.amqp.tables import unpack
 from leveret.broker.node.bootstrap import stored_exchange
 from leveret.broker.queue.homes import RemoteEntry
+from leveret.broker.queue.registry import QueueFailed
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow
+from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,20 +39,27 @@ def apply_changes(node: Node, puts: Sequence[Row], deletes: Sequence[Row]) -> No
         if isinstance(row, ExchangeRow | QueueRow | BindingRow):
             vhost = node.vhosts.get(row.vhost)
             if vhost is not None:
-                _put(vhost, row)
+                _put(node, vhost, row)
 
 
-def _put(vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> None:
+def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> None:
     topology = vhost.topology
     if isinstance(row, ExchangeRow):
         if row.name not in topology.exchanges:
+            vhost.deletions.finish(EXCHANGE, row.name)
             vhost.add_exchange(stored_exchange(row))
     elif isinstance(row, QueueRow):
         there = topology.queues.get(row.name)
-        if there is None:
-            vhost.register_row(row)
-        elif isinstance(there, RemoteEntry) and there.home.name != row.node:
+        if isinstance(there, RemoteEntry) and there.home.name != row.node:
             there.deleted()
+            there = None
+        elif there is not None and not there.is_remote and not node.is_own(row):
+            log.warning("queue lost to another node queue=%s vhost=%s", row.name, row.vhost)
+            for channel in vhost.lose_queue(there):
+                node.runtime.send(channel, QueueFailed(there))
+            there = None
+        if there is None:
+            vhost.deletions.finish(QUEUE, row.name)
             vhost.register_row(row)
     else:
         try:
@@ -67,7 +76,7 @@ def _delete(vhost: VHost, row: ExchangeRow | QueueRow | BindingRow | BindingKey)
     if isinstance(row, ExchangeRow):
         exchange = topology.exchanges.get(row.name)
         if exchange is not None:
-            vhost.deletions.begin(exchange, topology.remove_exchange(row.name))
+            vhost.deletions.begin(exchange, topology.remove_exchange(row.name), is_own=False)
     elif isinstance(row, QueueRow):
         entry = topology.queues.get(row.name)
         if isinstance(entry, RemoteEntry) and entry.home.name == row.node:
@@ -78,4 +87,4 @@ def _delete(vhost: VHost, row: ExchangeRow | QueueRow | BindingRow | BindingKey)
         ends = row.source, row.kind, row.destination, row.routing_key, arguments
         bound = topology.binding(*ends)
         if bound is not None:
-            vhost.deletions.begin(bound, topology.unbind(*ends))
+            vhost.deletions.begin(bound, topology.unbind(*ends), is_own=False)

@@ -203,7 +203,7 @@ class QueuesAndStoresSup(_OfVhost):
         if vhost.local_queues is not None:
             children = (
                 *children,
-                ChildSpec("delegate", Delegate, (vhost.local_queues, vhost.store)),
+                ChildSpec("delegate", Delegate, (vhost,)),
             )
         return SupervisorSpec("one_for_all", 0, 1.0, children)
 

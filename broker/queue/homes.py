@@ -12,6 +12,7 @@ and its name may be declared again. Both are there again when the link is, unles
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from leveret.actors.runtime.cell import DEAD_CELL
@@ -138,8 +139,10 @@ class RemoteEntry(QueueEntry):
 
     @property
     def ref(self) -> Ref | None:
-        """The amqqueue over the link; None while its node is down."""
-        return self._ref if self.home.is_up else None
+        """The amqqueue over the link; None unless it runs, as far as its node has told."""
+        ref = self._ref
+        is_there = ref is not None and ref.is_alive and self.home.is_up
+        return ref if is_there and self.delegate is not None else None
 
     @ref.setter
     def ref(self, ref: Ref | None) -> None:
@@ -151,16 +154,20 @@ class RemoteEntry(QueueEntry):
 
     @property
     def state(self) -> State:
+        if not self.home.is_up and self._ended != "deleted":
+            return "down" if self.durable else "deleted"
         if self._ended is not None:
             return self._ended
-        if not self.home.is_up:
-            return "down" if self.durable else "deleted"
         return "starting" if self._ref is None else "running"
 
     @property
     def is_running(self) -> bool:
-        ref = self.ref
-        return ref is not None and ref.is_alive and self._ended is None
+        return self.ref is not None and self._ended is None
+
+    @property
+    def is_refusing(self) -> bool:
+        """As of other queues; besides, clients may have been told of one that is not known to run yet."""
+        return self.ref is None and self.state != "deleted"
 
     def missing(self) -> NotFound:
         """Return the error for an operation on a queue that does not run."""
@@ -204,7 +211,7 @@ def running_by_home(entries: Iterable[QueueEntry]) -> dict[Home, list[RemoteEntr
     """Return those of the queues that run on other nodes, by node."""
     found: dict[Home, list[RemoteEntry]] = {}
     for entry in entries:
-        if isinstance(entry, RemoteEntry) and entry.is_running and entry.delegate is not None:
+        if isinstance(entry, RemoteEntry) and entry.is_running:
             found.setdefault(entry.home, []).append(entry)
     return found
 
@@ -219,6 +226,7 @@ class Homes:
 
     Attributes:
         by_name: the other nodes.
+        default_locator: chooses the node of a new queue where neither argument nor policy does.
         on_change: called when a queue or delegate of this node has changed; the directory sets it.
     """
 
@@ -228,6 +236,16 @@ class Homes:
         self._links = links
         self.by_name: dict[str, Home] = {}
         self.on_change: Callable[[], None] | None = None
+        self.default_locator = "client-local"
+        self._queues: Counter[str] = Counter()
+
+    def count(self, entry: QueueEntry, change: int) -> None:
+        """Count a queue that has come or gone, at its node."""
+        self._queues[entry.home.name if isinstance(entry, RemoteEntry) else self.own] += change
+
+    def queues_of(self, name: str) -> int:
+        """Return how many queues live on a node."""
+        return self._queues[name]
 
     def changed(self) -> None:
         """Something has changed that the other nodes have not been told."""

@@ -194,6 +194,11 @@ class QueueEntry:
     def is_running(self) -> bool:
         return self.ref is not None and self.ref.is_alive and self._ended is None
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether messages to it are refused: it could not be started. One that is being declared is not there."""
+        return self.ref is None and self.state not in _NOT_THERE
+
     def missing(self) -> NotFound:
         """Return the error for an operation on a queue that does not run."""
         state = self.state
@@ -285,5 +290,10 @@ class QueueEntry:
 
 
 def some_refuse(queues: Sequence[QueueEntry]) -> bool:
-    """Return whether one of the queues could not be started, or lives on a node that is down."""
-    return any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues)
+    """Return whether one of the queues cannot take messages that it has been promised (``is_refusing``)."""
+    return any(entry.is_refusing for entry in queues)
+
+
+def are_down(queues: Sequence[QueueEntry]) -> bool:
+    """Return whether all of the queues live on nodes that are down."""
+    return all(entry.state == "down" for entry in queues)

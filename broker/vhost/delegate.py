@@ -5,7 +5,7 @@ delegate gives it to the store, as a channel does for queues of its own node, an
 the remote channel as publisher: confirms and credit go to the channel without it.
 
 Calls come by this way too, so that they find what their channel has published before; the queue answers the channel
-itself.
+itself. The delegate also declares queues that a locator has sent to its node (``queue_declare.py``).
 
 While the store's disk does not follow, the delegate holds what it is sent, and what a channel asks behind it. The
 queues grant no credit for it, so the channels stop, and nothing more is held than they have credit for.
@@ -17,22 +17,25 @@ a queue need not watch the delegate.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.gen_server import GenServer
+from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.calls import Forward
+from leveret.amqp.errors import ProtocolError, SoftError
 from leveret.broker.mail import Publish
 from leveret.broker.mail_between_nodes import NodePublish
 from leveret.broker.queue.store_writes import write_for
+from leveret.broker.script import Script
+from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
 from leveret.core.limits import PUBLISH_TURN_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.registry import QueueEntry
-    from leveret.broker.vhost.local_queues import LocalQueues
-    from leveret.broker.vhost.store_state import StoreState
+    from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure
 
 _MAIL_WORK = 10  # units of about 0.1 us, as in ``channel/publish.py``
@@ -41,15 +44,17 @@ _MAIL_WORK = 10  # units of about 0.1 us, as in ``channel/publish.py``
 class Delegate(GenServer):
     """The delegate of one vhost."""
 
-    def init(self, queues: LocalQueues, store: StoreState) -> None:
+    def init(self, vhost: VHost) -> None:
         """Begin; the other nodes are told of it by the directory."""
-        self._queues = queues
-        self._store = store
+        assert vhost.local_queues is not None, "it is for nodes of a cluster"
+        self._vhost = vhost
+        self._queues = vhost.local_queues
+        self._store = vhost.store
         self._held: deque[NodePublish | tuple[Ref, Forward]] = deque()
         self._holds_from: set[Ref] = set()  # channels
         self._backpressure: Backpressure | None = None  # that is waited for
         self._work_left = PUBLISH_TURN_WORK
-        queues.delegate_started(self.ref)
+        self._queues.delegate_started(self.ref)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         kind = type(message)
@@ -66,6 +71,20 @@ class Delegate(GenServer):
                 self._forward(message)
             return None
         return super().handle_mail(message, sender)
+
+    def handle_call(self, request: Any, frm: From | None) -> Any:
+        """Declare a queue."""
+        if type(request) is not DeclareThere or frm is None:
+            return super().handle_call(request, frm)
+        answer = partial(self.runtime.reply, frm)
+        steps = declare_here(self._vhost, request)
+        Script(self, steps, answer, partial(self._not_declared, answer)).resume()
+        return NOREPLY
+
+    def _not_declared(self, answer: Callable[[object], None], problem: Exception) -> None:
+        if not isinstance(problem, ProtocolError):
+            raise problem
+        answer(problem if isinstance(problem, SoftError) else False)
 
     def terminate(self, reason: object) -> None:
         if self._backpressure is not None:

@@ -10,17 +10,15 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.signals import CallFailed
+from leveret.actors.runtime.signals import SHUTDOWN, CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
 from leveret.broker.mail import Delete, ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
-from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
 from leveret.broker.queue.calls import ask_queue
 from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import (
@@ -30,13 +28,11 @@ from leveret.broker.queue.factory import (
     number_transient,
     queue_nos_of,
 )
-from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.queue.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.local_queues import LocalQueues
-from leveret.broker.vhost.outside import granted
 from leveret.broker.vhost.policies import (
     EXCHANGES,
     Kind,
@@ -48,7 +44,6 @@ from leveret.broker.vhost.rows import binding_row, entry_of, exchange_row, queue
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
 from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
-from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
@@ -60,7 +55,7 @@ from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
+    from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete
     from leveret.amqp.tables import Table
     from leveret.broker.queue.homes import Homes
     from leveret.broker.queue.registry import ReplyAddresses
@@ -141,7 +136,9 @@ class VHost:
         self.homes = homes
         self.local_queues = None if homes is None else LocalQueues(homes.changed)
         self.remote_queues = 0
+        self._lost_queue: QueueEntry | None = None  # while it is ended
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
+        self._awaited: dict[str, list[Callable[[Any], None]]] = {}  # by the name of the queue
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
@@ -213,7 +210,7 @@ class VHost:
         exchange_rules.refuse_default(name)
         self.access.check_exchange(user, self.name, name, "configure")
         if name not in self.topology.exchanges:
-            yield from self._find_policies(name, EXCHANGES)
+            yield from self.find_policies(name, EXCHANGES)
         yield from self.deletions.name_free(EXCHANGE, name)
         if method.type == DELAYED:
             yield from self.deletions.name_free(QUEUE, queue_of(name))
@@ -266,7 +263,7 @@ class VHost:
         entry = self.topology.queues.get(name)
         if entry is None:
             entry = QueueEntry(self.name, name, durable=True, on_deleted=self.queue_deleted)
-            self._number(entry)
+            self.number(entry)
             yield from self.add_queue(entry, user.name)
         elif entry.state == "starting":
             yield Until(entry.when_running)
@@ -296,7 +293,7 @@ class VHost:
                 raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
         yield from self._remove(exchange, self.topology.remove_exchange(name))
 
-    def _find_policies(self, name: str, kind: Kind) -> Steps:
+    def find_policies(self, name: str, kind: Kind) -> Steps:
         """Look up the policies of a new name in slices, before it is entered at once."""
         for _ in self.policies.search(name, kind):
             yield Until(lambda resume: self._runtime.clock.call_later(0.0, resume))
@@ -332,7 +329,7 @@ class VHost:
         self._check_binding(client, source, kind, destination, key, must_exist=False)
         bound = self.topology.binding(source, kind, destination, key, arguments)
         if bound is not None and kind == QUEUE:
-            self.find_queue(destination, client.reader)
+            self._not_down(self.find_queue(destination, client.reader))
         removal = self.topology.unbind(source, kind, destination, key, arguments)
         yield from self._remove(bound, removal)
 
@@ -355,80 +352,16 @@ class VHost:
         if exchange.type == "topic":
             access.check_topic(user, self.name, source, key, "read")
         if kind == QUEUE and must_exist:
-            entry = self.find_queue(destination, client.reader)
-            if entry.state == "down":
-                raise entry.missing()
+            self._not_down(self.find_queue(destination, client.reader))
+
+    def _not_down(self, entry: QueueEntry) -> None:
+        """Raise NotFound for a queue of a node that is not there."""
+        if entry.state == "down":
+            raise entry.missing()
 
     # -- queues --------------------------------------------------------------------------------
 
-    def declare_queue(self, client: Client, method: QueueDeclare) -> Steps:
-        """Declare a queue, or check that it is there as declared; return its entry."""
-        user = client.user
-        owner = client.reader if method.exclusive else None
-        durable = method.durable and not method.exclusive
-        name = exchange_rules.new_queue_name(method.queue)
-        if self.default_queue_type and QUEUE_TYPE not in method.arguments:
-            self._set_default_type(method)
-        check = self.access.check_queue
-        yield from granted(partial(check, user, self.name, name, "configure"))
-        if name not in self.topology.queues:
-            yield from self._find_policies(name, type_of(method.arguments).name)
-        yield from self.deletions.name_free(QUEUE, name)
-        yield from self._look_elsewhere(name)
-        current = self.topology.queues.get(name)
-        if current is not None:
-            queue_arguments.check_equivalent(
-                current, durable, method.auto_delete, owner, method.arguments
-            )
-            is_starting = current.state == "starting"
-            if is_starting:
-                yield Until(current.when_running)
-                if current.state == "deleted":  # its declaration was taken back
-                    return (yield from self.declare_queue(client, method))
-            return current
-        yield from granted(partial(self._check_new_queue, user, name, method))
-        entry = QueueEntry(
-            self.name,
-            name,
-            durable=durable,
-            auto_delete=method.auto_delete,
-            exclusive=owner,
-            arguments=method.arguments,
-            on_deleted=self.queue_deleted,
-        )
-        if durable:
-            self._number(entry)
-        yield from self.add_queue(entry, user.name)
-        if entry.settings.is_quorum:
-            log.info("quorum queue has one replica queue=%s vhost=%s", name, self.name)
-        if idle := queue_arguments.without_effect(method.arguments):
-            log.warning(
-                "queue arguments are without effect so far queue=%s vhost=%s user=%s name=%s"
-                " arguments=%s",
-                name,
-                self.name,
-                user.name,
-                client.name,
-                idle,
-                extra={SOURCE: client.source},
-            )
-        return entry
-
-    def _look_elsewhere(self, name: str) -> Steps:
-        """Forget a queue of another node that has ended with it.
-
-        Raises:
-            NotFound: there is a queue of this name on another node, and it does not run.
-        """
-        entry = self.topology.queues.get(name)
-        if entry is None or not entry.is_remote or entry.state not in GONE:
-            return
-        if entry.state != "deleted":
-            raise entry.missing()
-        entry.deleted()
-        yield from self.deletions.name_free(QUEUE, name)
-
-    def _number(self, entry: QueueEntry) -> None:
+    def number(self, entry: QueueEntry) -> None:
         """Give a new durable queue its number in the store; InternalError: the metadata store failed."""
         try:
             entry.number(new_queue_no(self._metadata.store, entry.settings))
@@ -436,34 +369,6 @@ class VHost:
             name = entry.name
             log.error("queue not declared queue=%s vhost=%s error=%s", name, self.name, error)
             raise InternalError() from error
-
-    def _set_default_type(self, method: QueueDeclare) -> None:
-        """Put the default type among the arguments, as ``rabbit_amqqueue:augment_declare_args``."""
-        is_plain = method.durable and not method.exclusive and not method.auto_delete
-        if self.default_queue_type == CLASSIC or is_plain:
-            kind = ("S", self.default_queue_type.encode())
-            method.arguments = {**method.arguments, QUEUE_TYPE: kind}
-
-    def _check_new_queue(self, user: User, name: str, method: QueueDeclare) -> None:
-        limit = self.limits.get("max-queues", -1)
-        if 0 <= limit <= len(self.topology.queues):
-            raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}'"
-                f" ({limit}) is reached"
-            )
-        what = f"queue '{name}' in vhost '{self.name}'"
-        dead_letter = exchange_named(method.arguments, DEAD_LETTER_EXCHANGE, what)
-        if dead_letter is not None:
-            self.access.check_queue(user, self.name, name, "read")
-            self.access.check_exchange(user, self.name, dead_letter, "write")
-        queue_arguments.check(
-            method.arguments,
-            self.name,
-            name,
-            durable=method.durable,
-            exclusive=method.exclusive,
-            auto_delete=method.auto_delete,
-        )
 
     def add_queue(self, entry: QueueEntry, user_name: str) -> Steps:
         """Register a new queue, keep its row when it is durable, and start its actors.
@@ -497,10 +402,21 @@ class VHost:
         self.persisting_queues += entry.persists_all
         self._lead_delays(entry, entry)
         self.remote_queues += entry.is_remote
+        if self.homes is not None:
+            self.homes.count(entry, 1)
+        for resume in self._awaited.pop(entry.name, ()):
+            resume(None)
         if self.local_queues is not None and not entry.is_remote:
             entry.on_change = self.local_queues.changed
         if entry.exclusive is not None and not entry.is_remote:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
+
+    def when_registered(self, name: str, resume: Callable[[Any], None]) -> None:
+        """Call back once there is a queue of that name, at once if there is."""
+        if name in self.topology.queues:
+            resume(None)
+        else:
+            self._awaited.setdefault(name, []).append(resume)
 
     def register_row(self, row: QueueRow) -> None:
         """Make the queue of a row known, on whatever node it lives."""
@@ -600,21 +516,37 @@ class VHost:
         self.persisting_queues -= entry.persists_all
         self._lead_delays(entry, None)
         self.remote_queues -= entry.is_remote
+        if self.homes is not None:
+            self.homes.count(entry, -1)
         if entry.exclusive is not None:
             owned = self._exclusive.get(entry.exclusive)
             if owned is not None:
                 owned.discard(entry)
                 if not owned:
                     del self._exclusive[entry.exclusive]
-        deletes = self.deletions.begin(entry, removal)
-        if entry.is_remote:
-            return  # its own node deletes the rows
+        is_own = not entry.is_remote and self._lost_queue is not entry
+        deletes = self.deletions.begin(entry, removal, is_own)
+        if not is_own:
+            return
         if self._is_written(entry.durable):
             deletes.append(self._queue_row(entry))
         if entry.durable:
             self._note_messages_left(entry)
         if deletes:
             self._metadata.delete_later(deletes)
+
+    def lose_queue(self, entry: QueueEntry) -> list[Ref]:
+        """End a queue whose name another node has taken; return the channels of its consumers, to be told.
+
+        It was not durable, and the nodes had lost each other, so that it counted as deleted there.
+        """
+        watchers = entry.crashed()
+        self._lost_queue = entry
+        entry.deleted()
+        self._lost_queue = None
+        if entry.supervisor is not None:
+            self._runtime.exit(entry.supervisor, SHUTDOWN)
+        return watchers
 
     def _note_messages_left(self, entry: QueueEntry) -> None:
         """Note a queue that has more messages than go with the next flush, so that a crash keeps none of them."""

@@ -261,3 +261,17 @@ def test_a_declaration_is_compared_with_that_of_the_other_node(there: Client, he
     closed = here.ask(1, m.QueueDeclare("q", durable=False))
     assert closed.reply_code == 406
     assert "inequivalent arg 'durable' for queue 'q' in vhost '/'" in closed.reply_text
+
+
+def test_an_auto_delete_queue_that_crashes_waits_for_consumers_of_other_nodes(
+    cluster: Cluster, there: Client, here: Client
+) -> None:
+    there.ask(1, m.QueueDeclare("auto", auto_delete=True))
+    here.ask(1, m.BasicConsume("auto", "t"))
+    cluster["a"].runtime.exit(cluster["a"].queues["auto"].ref, "kill")
+    cluster.settle()
+    there.publish(1, "auto", b"1")
+    assert [body for _, _, body in deliveries(here)] == [b"1"]
+    here.hang_up()
+    assert "auto" not in cluster["a"].queues
+    assert "auto" not in cluster["b"].queues

@@ -11,6 +11,7 @@ from leveret.amqp import methods as m
 from rigs.broker_rig import Client, durable
 from rigs.cluster_rig import Cluster
 
+# Recorded from two nodes of RabbitMQ 3.10.8, one of which was halted.
 DOWN = "NOT_FOUND - home node 'a' of durable queue 'q' in vhost '/' is down or inaccessible"
 
 
@@ -20,6 +21,7 @@ def cluster() -> Cluster:
     cluster = Cluster()
     there = cluster["a"].session()
     there.ask(1, durable("q"))
+    there.ask(1, m.QueueBind("q", "amq.fanout"))
     there.publish(1, "q", b"kept", delivery_mode=2)
     return cluster
 
@@ -54,6 +56,7 @@ ASKED = [
     m.BasicConsume("q", "t"),
     m.BasicGet("q"),
     m.QueueBind("q", "amq.direct", "k"),
+    m.QueueUnbind("q", "amq.fanout"),
 ]
 
 
@@ -179,6 +182,16 @@ def test_a_fan_out_reaches_the_queues_that_are_there_and_is_nacked(
     assert here.ask(1, m.QueueDeclare("own", passive=True)).message_count == 1
 
 
+def test_a_mandatory_message_for_a_node_that_is_down_is_returned_and_nacked(
+    cluster: Cluster, down: Callable[[Cluster], None]
+) -> None:
+    here = cluster["b"].session()
+    here.ask(1, m.ConfirmSelect())
+    down(cluster)
+    here.publish(1, "q", b"1", mandatory=True)
+    assert [type(each) for each in here.take()] == [m.BasicReturn, bytes, m.BasicNack]
+
+
 def test_an_alarm_of_any_node_blocks_publishers_of_all(cluster: Cluster) -> None:
     here = cluster["b"].session()
     alarms = cluster["a"].node.resources.alarms
@@ -202,3 +215,66 @@ def test_the_alarms_of_a_node_that_is_down_count_no_more(
     assert cluster["b"].node.resources.alarms.raised == ()
     here.publish(1, "nowhere", b"1")
     assert here.wire.is_reading
+
+
+def test_messages_for_a_queue_that_is_being_restarted_are_not_lost_unnoticed(
+    cluster: Cluster,
+) -> None:
+    here = cluster["b"].session()
+    here.ask(1, m.ConfirmSelect())
+    here.publish(1, "q", b"0")
+    here.take()
+    cluster.settle_s = 0.0
+    cluster["a"].runtime.exit(cluster["a"].queues["q"].ref, "kill")
+    for number in range(40):
+        here.publish(1, "q", b"%d" % number)
+        cluster.clock.jump(0.0005)
+    cluster.settle_s = 0.5
+    cluster.settle()
+    answers = here.take()
+    refused = {n for each in answers for n in tags(each, answers) if type(each) is m.BasicNack}
+    there = cluster["a"].session()
+    there.send(1, m.BasicConsume("q", "t", no_ack=True))
+    kept = {int(body) + 2 for body in there.bodies() if body != b"kept"}
+    assert kept | refused >= set(range(2, 42))
+    assert refused
+    assert kept
+
+
+def tags(answer: Any, answers: list[Any]) -> range:
+    """Return the numbers that an answer is for."""
+    if not answer.multiple:
+        return range(answer.delivery_tag, answer.delivery_tag + 1)
+    before = [each.delivery_tag for each in answers if each.delivery_tag < answer.delivery_tag]
+    return range(max(before, default=0) + 1, answer.delivery_tag + 1)
+
+
+def test_a_queue_that_is_stopped_on_its_node_says_so_on_the_others(cluster: Cluster) -> None:
+    here = cluster["b"].session()
+    here.send(1, m.BasicConsume("q", "t"))
+    here.take()
+    cluster["a"].queues["q"].stopped()  # as its supervisor does
+    cluster.settle()
+    assert here.take() == [m.BasicCancel("t", True)]
+    closed = here.ask(1, m.BasicGet("q"))
+    assert (closed.reply_code, closed.reply_text) == (
+        404,
+        "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor",
+    )
+
+
+def test_a_queue_that_was_declared_again_elsewhere_ends_where_it_was(cluster: Cluster) -> None:
+    there, here = cluster["a"].session(channels=2), cluster["b"].session()
+    there.ask(1, m.QueueDeclare("brief"))
+    there.ask(1, m.BasicConsume("brief", "t"))
+    lose(cluster)
+    here.ask(1, m.QueueDeclare("brief"))
+    assert there.take() == [m.BasicCancel("t", True)]
+    find_again(cluster)
+    assert [type(cluster[name].queues["brief"]).__name__ for name in "ab"] == [
+        "RemoteEntry",
+        "QueueEntry",
+    ]
+    there.publish(1, "brief", b"1")
+    assert here.ask(1, m.QueueDeclare("brief", passive=True)).message_count == 1
+    assert there.ask(2, m.QueueDeclare("brief", passive=True)).message_count == 1

@@ -167,3 +167,49 @@ def test_dead_letters_go_to_a_queue_of_another_node(cluster: Cluster) -> None:
     here.publish(1, "q", b"1", b"2")
     cluster.clock.jump(1.0)
     assert (ready(here, "q"), ready(here, "dead")) == (0, 2)
+
+
+def test_a_run_that_is_too_long_for_one_mail_goes_message_by_message(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.broker.channel.node_publish.MAIL_BYTES", 1_000)
+    cluster["a"].session().ask(1, durable("q"))
+    here = confirming(cluster["b"].session())
+    runs = sent_runs(cluster, "b")
+    here.publish(1, "q", *[bytes([n]) * 400 for n in range(4)], expiration="60000")
+    assert [len(run.messages) for run in runs] == [1, 1, 1, 1]
+    assert here.take() == [m.BasicAck(number) for number in range(1, 5)]
+    here.send(1, m.BasicConsume("q", "t", no_ack=True))
+    assert here.bodies() == [bytes([n]) * 400 for n in range(4)]
+
+
+def test_publishers_wait_for_a_link_that_does_not_take_what_is_sent(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leveret.broker.queue.homes.LAGGING_BYTES", 10_000)
+    there, here = cluster["a"].session(), cluster["b"].session()
+    there.ask(1, durable("q"))
+    cluster.network.bytes_per_s = 200_000
+    cluster.settle_s = 0.0
+    here.publish(1, "q", bytes(300_000))
+    assert not here.wire.is_reading
+    cluster.settle_s = 3.0
+    cluster.settle()
+    assert here.wire.is_reading
+    assert ready(here, "q") == 1
+
+
+def test_a_name_is_used_again_while_its_many_bindings_are_being_dropped(cluster: Cluster) -> None:
+    there, here = cluster["a"].session(), confirming(cluster["b"].session())
+    there.ask(1, m.QueueDeclare("q"))
+    keys = [f"k{number}" for number in range(1_500)]
+    there.send(1, *[m.QueueBind("q", "amq.direct", key, nowait=True) for key in keys])
+    cluster.settle()
+    assert len(cluster["b"].node.vhosts["/"].topology.bindings()) == 1_500
+    there.send(1, m.QueueDelete("q"), m.QueueDeclare("q"), m.QueueBind("q", "amq.direct", "k"))
+    assert len(there.take()) == 3
+    cluster.settle()
+    assert [each.key for each in cluster["b"].node.vhosts["/"].topology.bindings()] == [b"k"]
+    here.publish(1, "k", b"1", exchange="amq.direct")
+    assert here.take() == [m.BasicAck(1, False)]
+    assert ready(there, "q") == 1
