@@ -8,6 +8,8 @@ mail               from -> to             when
 =================  =====================  ========================================================================
 NodePublish        channel -> delegate    a run was routed to queues of the delegate's node: one mail, however many
 Forward            channel -> delegate    a call of one of its queues, behind all that the channel has published there
+NodeReplies        channel -> delegate    replies for a reply consumer (direct reply-to) of that node
+FindReplyConsumer  channel -> delegate    a call: is there such a consumer?
 DeliverFromNode    amqqueue -> channel    what a ``Deliver`` becomes when it arrives
 DeliveryRoom       channel -> amqqueue    deliveries have been written: the window of ``RemoteGate`` is open again
 PlacesWanted       amqqueue -> channel    a queue has messages, and no place of the channel's shared prefetch
@@ -81,6 +83,19 @@ class NodePublish(Struct, eq=False):
     is_awaited: bool = False
     by_queue: bool = False
     numbered: Sequence[Numbered | None] | None = None
+
+
+class NodeReplies(Struct, eq=False):
+    """Messages for the reply consumer of that key on the delegate's node; dropped if it is gone, or too slow."""
+
+    key: bytes
+    messages: list[Message]
+
+
+class FindReplyConsumer(Struct):
+    """Answered whether there is a reply consumer with this key on the delegate's node."""
+
+    key: bytes
 
 
 class DeliverFromNode(mail.Deliver, eq=False):
@@ -266,6 +281,11 @@ def _register_all() -> None:
     """Register the forms; of most mails they are their fields."""
     register(BlindOrigin, lambda origin: [bytes(origin), list(blind_keys_of(origin))], _blind)
     register(NodePublish, _node_publish_parts, _node_publish)
+    register(
+        NodeReplies,
+        lambda replies: [replies.key, *run_parts(replies.messages)],
+        lambda parts: NodeReplies(parts[0], run_of(*parts[1:])),
+    )
     register(mail.Deliver, _deliver_parts, _deliver)
     register(mail.Consume, _consume_parts, _consume)
     register(Forward, lambda call: [call.to, call.request], lambda parts: Forward(*parts))
@@ -331,6 +351,7 @@ _AS_FIELDS: Final[tuple[type[Struct], ...]] = (
     mail.Resume,
     mail.Stat,
     DeliveryRoom,
+    FindReplyConsumer,
     Places,
     PlacesUnused,
     PlacesWanted,

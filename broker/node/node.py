@@ -133,6 +133,7 @@ class Node:
             lambda: self.resources.memory_limit_bytes,
             lambda: self.cluster_name,
         )
+        self.connections.reply_consumers.homes = self.homes
         admission = Admission(self.vhosts)
         self.sockets = Sockets(runtime, self.connections, admission)
         self.admin_turn = asyncio.Lock()

@@ -221,7 +221,7 @@ class QueueDirectory(GenServer):
         vhost = self._node.vhosts.get(vhost_name)
         for entry in vhost.topology.queues.values() if vhost is not None else ():
             if isinstance(entry, RemoteEntry) and entry.home is home:
-                entry.ref = None
+                entry.forget_incarnation()
 
     def _changed(self, entry: RemoteEntry, ref: Ref | None, state: str) -> None:
         """Note what has become of a queue elsewhere; tell the channels with consumers."""

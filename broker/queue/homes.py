@@ -120,6 +120,8 @@ class RemoteEntry(QueueEntry):
 
     is_remote: ClassVar[bool] = True
 
+    _ref: Ref | None
+
     def __init__(
         self,
         vhost_name: str,
@@ -132,7 +134,7 @@ class RemoteEntry(QueueEntry):
         on_deleted: Callable[[QueueEntry], None],
     ) -> None:
         self.home = home
-        self._ref: Ref | None = None
+        self._ref = None
         owner = Ref(home.name, 0, DEAD_CELL) if is_exclusive else None  # no connection of this node
         super().__init__(vhost_name, name, durable, auto_delete, owner, arguments, on_deleted)
         self._ref = home.refs.get((vhost_name, name))
@@ -194,6 +196,12 @@ class RemoteEntry(QueueEntry):
     def when_running(self, callback: Callable[[QueueEntry], None]) -> None:
         self.home.note_waiting(self)
         super().when_running(callback)
+
+    def forget_incarnation(self) -> None:
+        """Its node tells anew which queues run: what was known of this one counts no more."""
+        self._ref = None
+        if self._ended != "deleted":
+            self._ended = None
 
     def stopped_there(self) -> list[Ref]:
         """Note that its vhost has been stopped; return the watchers to tell."""

@@ -71,6 +71,9 @@ class ReplyAddresses(Protocol):
     def is_address(self, key: bytes) -> bool:
         """Return whether a message with this key to the default exchange is a reply."""
 
+    def has(self, key: bytes) -> bool:
+        """Return whether there is a consumer with this key on this node."""
+
     def deliver(self, key: bytes, messages: list[Message]) -> None:
         """Send messages to the consumer with this key; drop them if it is gone, or reads too slowly."""
 

@@ -5,7 +5,8 @@ delegate gives it to the store, as a channel does for queues of its own node, an
 the remote channel as publisher: confirms and credit go to the channel without it.
 
 Calls come by this way too, so that they find what their channel has published before; the queue answers the channel
-itself. The delegate also declares queues that a locator has sent to its node (``queue_declare.py``).
+itself. So do replies to a consumer of its node (direct reply-to). The delegate also declares queues that a locator has
+sent to its node (``queue_declare.py``).
 
 While the store's disk does not follow, the delegate holds what it is sent, and what a channel asks behind it. The
 queues grant no credit for it, so the channels stop, and nothing more is held than they have credit for.
@@ -24,7 +25,7 @@ from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.calls import Forward
 from leveret.amqp.errors import ProtocolError, SoftError
 from leveret.broker.mail import Publish
-from leveret.broker.mail_between_nodes import NodePublish
+from leveret.broker.mail_between_nodes import FindReplyConsumer, NodePublish, NodeReplies
 from leveret.broker.queue.store_writes import write_for
 from leveret.broker.script import Script
 from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
@@ -64,6 +65,10 @@ class Delegate(GenServer):
             else:
                 self._publish(message)
             return None
+        if kind is NodeReplies:
+            if self._vhost.reply_addresses is not None:
+                self._vhost.reply_addresses.deliver(message.key, message.messages)
+            return None
         if kind is Forward:
             if self._holds_from and sender in self._holds_from:
                 self._held.append((sender, message))
@@ -73,7 +78,10 @@ class Delegate(GenServer):
         return super().handle_mail(message, sender)
 
     def handle_call(self, request: Any, frm: From | None) -> Any:
-        """Declare a queue."""
+        """Declare a queue, or look for a reply consumer."""
+        if type(request) is FindReplyConsumer:
+            addresses = self._vhost.reply_addresses
+            return addresses is not None and addresses.has(request.key)
         if type(request) is not DeclareThere or frm is None:
             return super().handle_call(request, frm)
         answer = partial(self.runtime.reply, frm)

@@ -69,10 +69,10 @@ class SocketBroker:
         self.links = LinkedNode(runtime, SECRET)
         settings = BrokerSettings()
         self.node = Node(runtime, settings, self.rows, self.data_dir, links=self.links)
-        listening = socket.create_server(("127.0.0.1", self.port))
-        listening.setblocking(False)
-        self.port = listening.getsockname()[1]
-        self.node.sockets.listening = [Listening(listening)]
+        self.listening = socket.create_server(("127.0.0.1", self.port))
+        self.listening.setblocking(False)
+        self.port = self.listening.getsockname()[1]
+        self.node.sockets.listening = [Listening(self.listening)]
         await bootstrap.load(self.node)
         self.rows.node = self.node
         self.root: Ref = runtime.spawn(BrokerSup, self.node, label="leveret")
@@ -85,6 +85,13 @@ class SocketBroker:
         await self.runtime.join(self.root)
         await self.links.close()
         await self.runtime.shutdown()
+        uses = [vhost.store.in_use for vhost in self.node.vhosts.values()]
+        await asyncio.wait_for(asyncio.gather(*[each for each in uses if each]), LINKED_S)
+        self.node.sockets.close_servers()
+        for transport in list(self.node.sockets.accepted.values()):
+            transport.abort()
+        self.listening.close()
+        await asyncio.sleep(0)
 
     @property
     def url(self) -> str:

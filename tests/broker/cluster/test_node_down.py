@@ -278,3 +278,21 @@ def test_a_queue_that_was_declared_again_elsewhere_ends_where_it_was(cluster: Cl
     there.publish(1, "brief", b"1")
     assert here.ask(1, m.QueueDeclare("brief", passive=True)).message_count == 1
     assert there.ask(2, m.QueueDeclare("brief", passive=True)).message_count == 1
+
+
+def test_a_client_waits_for_a_queue_whose_node_is_back_and_recovers(cluster: Cluster) -> None:
+    here = cluster["b"].session()
+    cluster["a"].queues["q"].stopped()
+    cluster.settle()
+    entry = cluster["b"].queues["q"]
+    assert entry.state == "stopped"
+    lose(cluster)
+    assert entry.state == "down"
+    ref, cluster["a"].queues["q"].ref = cluster["a"].queues["q"].ref, None
+    cluster["a"].queues["q"].supervised(cluster["a"].queues["q"].supervisor)
+    find_again(cluster)
+    here.send(1, m.BasicGet("q"))
+    assert here.take() == []
+    cluster["a"].queues["q"].up(ref)
+    cluster.settle()
+    assert here.take()[1:] == [b"kept"]

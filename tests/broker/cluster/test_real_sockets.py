@@ -8,11 +8,21 @@ from pathlib import Path
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractIncomingMessage
-from aio_pika.exceptions import ChannelNotFoundEntity
 
+from conformance.raw import Connection
+from leveret.broker.mail import Info
 from rigs.socket_cluster import is_up, start_cluster
 
 COUNT = 500
+
+
+def refusal(port: int) -> tuple[int, str]:
+    """Declare a queue that cannot be; return code and text."""
+    connection = Connection(("127.0.0.1", port))
+    connection.open()
+    closed = connection.channel().call("queue.declare", queue="q", durable=True)
+    connection.drop()
+    return closed.reply_code, closed.reply_text
 
 
 @pytest.mark.asyncio
@@ -33,9 +43,14 @@ async def test_messages_cross_the_link_and_outlive_the_node_of_their_queue(tmp_p
     publishes = [channel.default_exchange.publish(message(number), "q") for number in range(COUNT)]
     await asyncio.gather(*publishes)
 
+    entry = here.node.vhosts["/"].topology.queues["q"]
+    assert entry.ref is not None
+    figures = await here.runtime.call(entry.ref, Info())
+    assert figures["messages"] == COUNT
+
     await there.stop()
-    with pytest.raises(ChannelNotFoundEntity, match="home node 'a' of durable queue 'q' in vhost"):
-        await (await connection.channel()).declare_queue("q", durable=True)
+    text = "NOT_FOUND - home node 'a' of durable queue 'q' in vhost '/' is down or inaccessible"
+    assert await asyncio.to_thread(refusal, here.port) == (404, text)
 
     await there.start()
     there.links.dial(here.link_address)
@@ -53,6 +68,31 @@ async def test_messages_cross_the_link_and_outlive_the_node_of_their_queue(tmp_p
     await queue.consume(take)
     await asyncio.wait_for(all_seen.wait(), 60)
     assert seen == [message(number).body for number in range(COUNT)]
+    await connection.close()
+    for broker in brokers.values():
+        await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_a_delegate_holds_what_comes_while_the_disk_does_not_follow(tmp_path: Path) -> None:
+    brokers = await start_cluster(tmp_path)
+    connection = await aio_pika.connect(brokers["a"].url)
+    await (await connection.channel()).declare_queue("q", durable=True)
+    await connection.close()
+    store = brokers["a"].node.vhosts["/"].store.msg_store
+    assert store is not None
+    store.backpressure.is_on = True  # until the next flush
+    connection = await aio_pika.connect(brokers["b"].url)
+    channel = await connection.channel(publisher_confirms=True)
+    messages = [
+        aio_pika.Message(b"%d" % number, delivery_mode=aio_pika.DeliveryMode.PERSISTENT)
+        for number in range(COUNT)
+    ]
+    publishes = [channel.default_exchange.publish(each, "q") for each in messages]
+    *_, queue = await asyncio.gather(*publishes, channel.declare_queue("q", passive=True))
+    assert queue.declaration_result.message_count == COUNT
+    assert not store.backpressure.is_on
+    assert [(await queue.get()).body for _ in range(COUNT)] == [each.body for each in messages]
     await connection.close()
     for broker in brokers.values():
         await broker.stop()
