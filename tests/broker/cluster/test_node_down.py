@@ -296,3 +296,13 @@ def test_a_client_waits_for_a_queue_whose_node_is_back_and_recovers(cluster: Clu
     cluster["a"].queues["q"].up(ref)
     cluster.settle()
     assert here.take()[1:] == [b"kept"]
+
+
+def test_messages_for_a_queue_that_is_not_known_to_run_are_refused(cluster: Cluster) -> None:
+    here = cluster["b"].session()
+    here.ask(1, m.ConfirmSelect())
+    entry = cluster["b"].queues["q"]
+    entry.forget_incarnation()
+    assert entry.state == "starting"
+    here.publish(1, "q", b"1")
+    assert here.take() == [m.BasicNack(1, False, True)]
