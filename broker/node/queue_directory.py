@@ -21,6 +21,7 @@ from leveret.actors.links.node import NodeDown, NodeUp
 from leveret.actors.links.sendable import message
 from leveret.actors.links.server import WhereIs
 from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import Down
 from leveret.broker.queue.homes import RemoteEntry
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.core.log.loggers import logger
@@ -133,6 +134,10 @@ class QueueDirectory(GenServer):
     def handle_info(self, message: Any) -> None:
         if type(message) is _Search:
             self._search(str(message))
+        elif type(message) is Down:  # it is told all again when it is back, or by a new link
+            for name in [name for name, ref in self._others.items() if ref is message.ref]:
+                del self._others[name]
+                self._search(name)
 
     # This node's queues.
 
@@ -173,6 +178,7 @@ class QueueDirectory(GenServer):
             self.start_timer(_SEARCH_S, _Search(name))
             return
         self._others[name] = directory
+        self.monitor(directory)
         for vhost in self._node.vhosts.values():
             own = [each for each in vhost.topology.queues.values() if not each.is_remote]
             for announcement in self._announcements(vhost, own, is_first=True):

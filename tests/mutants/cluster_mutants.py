@@ -24,7 +24,7 @@ MUTANTS = {
     "a lost node stays up": Mutant(
         _HOMES,
         "        self.is_up = False\n        self.delegates.clear()",
-        "        self.delegates",
+        "        self.delegates.clear()",
     ),
     "consumers do not hear that a node is lost": Mutant(
         _DIRECTORY,

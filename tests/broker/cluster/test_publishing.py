@@ -213,3 +213,59 @@ def test_a_name_is_used_again_while_its_many_bindings_are_being_dropped(cluster:
     here.publish(1, "k", b"1", exchange="amq.direct")
     assert here.take() == [m.BasicAck(1, False)]
     assert ready(there, "q") == 1
+
+
+def numbers(seq: int, epoch: int = 0) -> dict[str, Any]:
+    headers = {"x-producer-id": ("S", b"p"), "x-producer-seq": ("l", seq)}
+    return {"headers": {**headers, "x-producer-epoch": ("l", epoch)}}
+
+
+def test_duplicates_of_a_producer_are_dropped_by_queues_of_other_nodes(cluster: Cluster) -> None:
+    there, here = cluster["a"].session(), confirming(cluster["b"].session())
+    there.ask(1, m.ExchangeDeclare("x", "fanout", durable=True))
+    for name in ("q1", "q2"):
+        there.ask(1, durable(name))
+        there.ask(1, m.QueueBind(name, "x"))
+    here.publish(1, "", b"1", exchange="x", **numbers(1))
+    here.publish(1, "", b"1", exchange="x", **numbers(1))
+    here.publish(1, "", b"2", exchange="x", **numbers(2))
+    assert here.take() == [m.BasicAck(number) for number in (1, 2, 3)]
+    assert (ready(there, "q1"), ready(there, "q2")) == (2, 2)
+    there.publish(1, "q1", b"3", **numbers(1, epoch=1))
+    here.publish(1, "q1", b"4", **numbers(3))
+    closed = here.take()[-1]
+    assert (closed.reply_code, "lower than 1" in closed.reply_text) == (406, True)
+
+
+def test_messages_with_blind_copies_reach_queues_of_other_nodes(cluster: Cluster) -> None:
+    there, here = cluster["a"].session(), cluster["b"].session()
+    for name in ("q1", "q2", "q3"):
+        there.ask(1, durable(name))
+    copies = {"CC": ("A", [("S", b"q2")]), "BCC": ("A", [("S", b"q3")])}
+    here.publish(1, "q1", b"1", headers=copies)
+    assert [ready(there, name) for name in ("q1", "q2", "q3")] == [1, 1, 1]
+
+
+def test_delayed_messages_wait_on_the_node_of_their_exchange_and_go_on_from_there(
+    cluster: Cluster,
+) -> None:
+    there, here = cluster["a"].session(), cluster["b"].session()
+    kind = {"x-delayed-type": ("S", b"direct")}
+    there.ask(1, m.ExchangeDeclare("later", "x-delayed-message", durable=True, arguments=kind))
+    here.ask(1, durable("q"))
+    here.ask(1, m.QueueBind("q", "later", "k"))
+    here.publish(1, "k", b"1", exchange="later", headers={"x-delay": ("l", 5_000)})
+    cluster.clock.jump(3.0)
+    assert ready(here, "q") == 0
+    cluster.clock.jump(3.0)
+    assert ready(here, "q") == 1
+
+
+def test_a_vhost_with_local_queues_alone_looks_for_no_others(cluster: Cluster) -> None:
+    here = cluster["b"].session()
+    here.ask(1, durable("own"))
+    assert cluster["b"].node.vhosts["/"].remote_queues == 0
+    cluster["a"].session().ask(1, durable("q"))
+    assert cluster["b"].node.vhosts["/"].remote_queues == 1
+    here.ask(1, m.QueueDelete("q"))
+    assert cluster["b"].node.vhosts["/"].remote_queues == 0

@@ -11,6 +11,7 @@ from aio_pika.abc import AbstractIncomingMessage
 
 from conformance.raw import Connection
 from leveret.broker.mail import Info
+from leveret.broker.node.queue_directory import QUEUE_DIRECTORY
 from rigs.socket_cluster import is_up, start_cluster
 
 COUNT = 500
@@ -94,5 +95,27 @@ async def test_a_delegate_holds_what_comes_while_the_disk_does_not_follow(tmp_pa
     assert not store.backpressure.is_on
     assert [(await queue.get()).body for _ in range(COUNT)] == [each.body for each in messages]
     await connection.close()
+    for broker in brokers.values():
+        await broker.stop()
+
+
+@pytest.mark.asyncio
+async def test_directories_that_are_restarted_tell_each_other_all_again(tmp_path: Path) -> None:
+    brokers = await start_cluster(tmp_path)
+    runtime = brokers["a"].runtime
+    first = runtime.whereis(QUEUE_DIRECTORY)
+    assert first is not None
+    runtime.exit(first, "kill")
+    connections = {name: await aio_pika.connect(broker.url) for name, broker in brokers.items()}
+    channels = {name: await connection.channel() for name, connection in connections.items()}
+    for name, other in (("a", "b"), ("b", "a")):
+        queue = await channels[name].declare_queue(f"of {name}", durable=True)
+        seen = await channels[other].declare_queue(f"of {name}", durable=True)
+        assert seen.declaration_result.message_count == 0
+        await channels[other].default_exchange.publish(aio_pika.Message(b"1"), f"of {name}")
+        assert (await queue.get()).body == b"1"
+    assert runtime.whereis(QUEUE_DIRECTORY) is not first
+    for connection in connections.values():
+        await connection.close()
     for broker in brokers.values():
         await broker.stop()
