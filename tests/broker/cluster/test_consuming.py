@@ -267,7 +267,9 @@ def test_an_auto_delete_queue_that_crashes_waits_for_consumers_of_other_nodes(
     cluster: Cluster, there: Client, here: Client
 ) -> None:
     there.ask(1, m.QueueDeclare("auto", auto_delete=True))
+    there.ask(1, m.BasicConsume("auto", "t"))
     here.ask(1, m.BasicConsume("auto", "t"))
+    there.ask(1, m.BasicCancel("t"))
     cluster["a"].runtime.exit(cluster["a"].queues["auto"].ref, "kill")
     cluster.settle()
     there.publish(1, "auto", b"1")
@@ -275,3 +277,17 @@ def test_an_auto_delete_queue_that_crashes_waits_for_consumers_of_other_nodes(
     here.hang_up()
     assert "auto" not in cluster["a"].queues
     assert "auto" not in cluster["b"].queues
+
+
+def test_places_of_a_shared_prefetch_that_a_queue_cannot_use_go_to_others(
+    there: Client, here: Client
+) -> None:
+    there.ask(1, durable("other"))
+    here.ask(1, m.BasicQos(prefetch_count=3, global_=True))
+    here.ask(1, m.BasicConsume("q", "t"))
+    here.ask(1, m.BasicConsume("other", "o"))
+    there.publish(1, "q", b"1")
+    there.publish(1, "other", b"2", b"3", b"4")
+    assert [body for _, _, body in deliveries(here)] == [b"1", b"2", b"3"]
+    here.send(1, m.BasicAck(1))
+    assert [body for _, _, body in deliveries(here)] == [b"4"]
