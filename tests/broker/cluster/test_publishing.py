@@ -8,7 +8,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.broker.mail_between_nodes import NodePublish
-from rigs.broker_rig import Client, durable
+from rigs.broker_rig import Client, durable, stored
 from rigs.cluster_rig import Cluster
 
 
@@ -210,6 +210,8 @@ def test_a_name_is_used_again_while_its_many_bindings_are_being_dropped(cluster:
     assert len(there.take()) == 3
     cluster.settle()
     assert [each.key for each in cluster["b"].node.vhosts["/"].topology.bindings()] == [b"k"]
+    for name in "ab":
+        assert {"queue q", "amq.direct->q"} <= stored(cluster[name].store)
     here.publish(1, "k", b"1", exchange="amq.direct")
     assert here.take() == [m.BasicAck(1, False)]
     assert ready(there, "q") == 1
