@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime import links
-from leveret.actors.runtime.calls import From, Reply, ReplyMonitor, Request
+from leveret.actors.runtime.calls import Forward, From, Reply, ReplyMonitor, Request
 from leveret.actors.runtime.ref import TIMER, Ref
 from leveret.actors.runtime.signals import NOREPLY, TIMEOUT, CallFailed, Down, Exit
 from leveret.actors.runtime.timers import Timer
@@ -59,9 +59,18 @@ class GenServer(OtpActor):
     # Calling.
 
     def call(
-        self, to: Ref, request: Any, then: Callable[[Any], object], timeout_s: float | None = 5.0
+        self,
+        to: Ref,
+        request: Any,
+        then: Callable[[Any], object],
+        timeout_s: float | None = 5.0,
+        via: Ref | None = None,
     ) -> None:
-        """Ask another actor; ``then`` gets the reply or a ``CallFailed``, in a turn of this one."""
+        """Ask another actor; ``then`` gets the reply or a ``CallFailed``, in a turn of this one.
+
+        The request is sent to ``via``, if given, as a ``Forward``. That actor must live as long as ``to``: only the
+        end of ``to`` ends the call.
+        """
         if self._calls is None:
             self._calls = {}
         self._call_count = tag = self._call_count + 1
@@ -73,7 +82,10 @@ class GenServer(OtpActor):
         self._calls[tag] = (then, monitor, timer)
         links.watch(monitor)
         if to.is_alive:
-            self.runtime.send(to, Request(From(self.ref, tag), request), self.ref)
+            mail: object = Request(From(self.ref, tag), request)
+            if via is not None:
+                to, mail = via, Forward(to, mail)
+            self.runtime.send(to, mail, self.ref)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Sort a mail."""

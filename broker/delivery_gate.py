@@ -140,6 +140,9 @@ class ChannelLimiter:
             self.waiting = set()
         self.waiting.add(queue)
 
+    def resumed(self) -> None:
+        """A queue that waited has been sent ``Resume``. Here ``take_waiting`` has forgotten it already."""
+
     def take_waiting(self, count_max: int) -> list[Ref]:
         """Return the queues to resume and forget them.
 

@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 
 class Ask(Struct, eq=False):
-    """Wait for the reply of ``to``; ``timeout_s`` None waits for as long as it lives."""
+    """Wait for the reply of ``to``; ``timeout_s`` None waits for as long as it lives.
+
+    The request goes by way of ``via``, if given, so that it stays behind what was sent there.
+    """
 
     to: Ref
     request: object
     timeout_s: float | None = None
+    via: Ref | None = None
 
 
 class Until(Struct, eq=False):
@@ -97,7 +101,7 @@ class Script:
 
     def _begin(self, effect: Ask | Until) -> None:
         if isinstance(effect, Ask):
-            self._owner.call(effect.to, effect.request, self.resume, effect.timeout_s)
+            self._owner.call(effect.to, effect.request, self.resume, effect.timeout_s, effect.via)
         else:
             effect.register(self._resume_from_outside)
 

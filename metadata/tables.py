@@ -135,6 +135,8 @@ class QueueRow(Row):
     Attributes:
         queue_no: its number in the message store, never used twice (``next_queue_no``).
         user: that declared it.
+        node: the node of a cluster that it lives on; "" outside of a cluster.
+        exclusive: it belongs to a connection of that node.
     """
 
     TABLE: ClassVar[int] = 6
@@ -147,6 +149,8 @@ class QueueRow(Row):
     arguments: Table = field(default_factory=dict)
     queue_no: int = 0
     user: str = ""
+    node: str = ""
+    exclusive: bool = False
 
 
 class BindingRow(Row, dict=True):

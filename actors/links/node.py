@@ -226,6 +226,11 @@ class Node:
         """
         return self.runtime.routes.ref(node, number)
 
+    def unsent_bytes(self, name: str) -> int:
+        """Return the bytes that wait in this node for another, 0 when it is not linked."""
+        peer = self._peers.get(name)
+        return 0 if peer is None else peer.connection.unsent_bytes
+
     def server_of(self, name: str) -> Ref:
         """Return the address of a node's server; it is dead if there is no link with the node."""
         if name == self.name:

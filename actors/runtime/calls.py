@@ -46,6 +46,14 @@ class Request:
 
 
 @dataclass(slots=True, eq=False)
+class Forward:
+    """A call on its way: the actor that gets it hands the request on to ``to``, which answers the caller."""
+
+    to: Ref
+    request: Any
+
+
+@dataclass(slots=True, eq=False)
 class Reply:
     """The answer to a call of an actor, as mail."""
 

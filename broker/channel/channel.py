@@ -56,6 +56,7 @@ from leveret.broker.mail import (
     QueueDeleted,
     Resume,
 )
+from leveret.broker.mail_between_nodes import DeliverFromNode, PlacesUnused, PlacesWanted
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.outside import Question
@@ -411,6 +412,7 @@ class Channel(GenServer):
         self.publisher.reply_consumer_goes_on(mail.channel)
         if mail.channel is self.ref:
             self._wait_no_longer()
+            self.deliveries.gate_opens()
 
     def _wait_no_longer(self) -> None:
         callback, self._when_writable = self._when_writable, None
@@ -428,6 +430,16 @@ class Channel(GenServer):
         self.deliveries.deliver(mail)
         if mail.waiting_bytes:
             self.deliveries.gate.delivery_written(mail.waiting_bytes)
+
+    def on_deliver_from_node(self, mail: DeliverFromNode) -> None:
+        self.deliveries.deliver(mail)
+        self.deliveries.from_nodes().delivered(mail)
+
+    def on_places_wanted(self, mail: PlacesWanted) -> None:
+        self.deliveries.from_nodes().places_wanted(mail.queue)
+
+    def on_places_unused(self, mail: PlacesUnused) -> None:
+        self.deliveries.from_nodes().places_unused(mail.queue, mail.count)
 
     def on_reply(self, mail: Reply) -> None:
         self.deliveries.reply(mail)
@@ -486,6 +498,7 @@ class Channel(GenServer):
     def _queue_down(self, queue: Ref, deleted: bool) -> None:
         self.unwatch(queue)
         self.publisher.queue_gone(queue, deleted)
+        self.deliveries.queue_gone(queue)
 
     def unwatch(self, target: Ref) -> None:
         monitor = self._watched.pop(target, None)
@@ -642,6 +655,9 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     _GoOn: Channel.on_go_on,
     _NextTurn: Channel.on_next_turn,
     Deliver: Channel.on_deliver,
+    DeliverFromNode: Channel.on_deliver_from_node,
+    PlacesWanted: Channel.on_places_wanted,
+    PlacesUnused: Channel.on_places_unused,
     Reply: Channel.on_reply,
     Confirm: Channel.on_confirm,
     ProducerFenced: Channel.on_producer_fenced,

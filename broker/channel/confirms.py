@@ -12,6 +12,7 @@ Sans-IO: the channel feeds it and sends what ``take_answers`` gives.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +21,12 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
+from leveret.amqp.spec import FRAME_END
 
 _FEW: Final = 16  # runs, waiting and settled, that need no tidying up
 _SETTLED_MAX: Final = 64
+# basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
+_ANSWER: Final = struct.Struct(">BHIHHQBB")
 
 Answer: TypeAlias = tuple[bool, int, bool]
 """basic.ack (or nack, when the first is False), delivery tag, multiple."""
@@ -183,6 +187,17 @@ class Confirms:
         for owed in self._owed.values():
             if start in owed:
                 owed.add(at)
+
+
+def answer_frames(channel: int, answers: list[Answer]) -> bytes:
+    """Return the frames of answers on a channel."""
+    frames = [
+        _ANSWER.pack(1, channel, 13, 60, 80, tag, multiple, FRAME_END)
+        if is_ack
+        else _ANSWER.pack(1, channel, 13, 60, 120, tag, multiple | 2, FRAME_END)
+        for is_ack, tag, multiple in answers
+    ]
+    return frames[0] if len(frames) == 1 else b"".join(frames)
 
 
 def _worded(ranges: list[tuple[int, int]], cutoff: int) -> Iterator[tuple[int, bool]]:

@@ -18,6 +18,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp.kernel import deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
+from leveret.broker.channel.remote_deliveries import RemoteDeliveries
 from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Source, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
@@ -81,6 +82,7 @@ class Deliveries:
     __slots__ = (
         "_by_queue",
         "_channel",
+        "_from_nodes",
         "_number",
         "_rest",
         "_resumes_later",
@@ -101,6 +103,7 @@ class Deliveries:
         self._source: Source | None = None  # of the latest basic.get
         self._rest: tuple[type[Ack | Requeue | Reject], int] | None = None  # kind, last tag
         self._resumes_later = False
+        self._from_nodes: RemoteDeliveries | None = None  # made for the first such delivery
         self.subscriptions: dict[bytes, Subscription] = {}
         self._by_queue: dict[QueueEntry, small_set.SmallSet] = {}
         self.unacked = Unacked()
@@ -193,6 +196,24 @@ class Deliveries:
         )
         if large is not None:
             session.writer.write_body(self._number, session.frame_max, large)
+
+    def from_nodes(self) -> RemoteDeliveries:
+        """Return what is owed to queues of other nodes."""
+        if self._from_nodes is None:
+            self._from_nodes = RemoteDeliveries(
+                self._channel, self.gate, self.limiter, self._resume
+            )
+        return self._from_nodes
+
+    def gate_opens(self) -> None:
+        """The connection takes more."""
+        if self._from_nodes is not None:
+            self._from_nodes.gate_opens()
+
+    def queue_gone(self, queue: Ref) -> None:
+        """An incarnation of a queue has ended."""
+        if self._from_nodes is not None:
+            self._from_nodes.queue_gone(queue)
 
     def reply(self, mail: Reply) -> None:
         """Write replies out. As in RabbitMQ, they have the delivery tag that the next other delivery gets too."""
@@ -398,7 +419,11 @@ class Deliveries:
         limiter = self.limiter
         if limit and not limiter.limit:
             limiter.in_flight = self.unacked.count_of_consumers()
+        is_another = limiter.limit != limit
         limiter.limit = limit
+        remote = [each.ref for each in self._by_queue if each.is_remote] if is_another else []
+        if remote:
+            self.from_nodes().limit_changed(ref for ref in remote if ref is not None)
         self._session.read_control.limit_coalescing(limit)
         self._resume()
 

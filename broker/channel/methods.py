@@ -29,10 +29,12 @@ from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
+from leveret.broker.mail_between_nodes import FindReplyConsumer
 from leveret.broker.queue.arguments import check_consumer_arguments
 from leveret.broker.queue.calls import ask_queue
-from leveret.broker.script import Steps, Until
+from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
+from leveret.broker.vhost.queue_declare import declare_queue
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
@@ -199,11 +201,11 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     is_reply_name = method.queue.startswith(REPLY_TO)
     method.queue = strip_crlf(method.queue)
     if is_reply_name:
-        return _declare_reply_consumer(channel, method)
+        return (yield from _declare_reply_consumer(channel, method))
     if method.passive:
         entry = session.vhost.find_queue(method.queue, session.reader)
     else:
-        entry = yield from session.vhost.declare_queue(session, method)
+        entry = yield from declare_queue(session.vhost, session, method)
     channel.last_queue = entry.name
     ready, consumers = 0, 0
     if not method.nowait:
@@ -211,12 +213,14 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     return None if method.nowait else methods.QueueDeclareOk(entry.name, ready, consumers)
 
 
-def _declare_reply_consumer(
-    channel: Channel, method: methods.QueueDeclare
-) -> methods.QueueDeclareOk | None:
-    """Tell whether replies to a key have a consumer; the bare name is always there."""
+def _declare_reply_consumer(channel: Channel, method: methods.QueueDeclare) -> Steps:
+    """Tell whether replies to a key have a consumer, on whatever node; the bare name is always there."""
     session, name = channel.session, method.queue
-    if name != REPLY_TO and session.reply_consumers.find(_wire(name)) is None:
+    is_there = name == REPLY_TO or session.reply_consumers.has(_wire(name))
+    delegate = None if is_there else session.reply_consumers.delegate_of(_wire(name))
+    if delegate is not None:
+        is_there = (yield Ask(delegate, FindReplyConsumer(_wire(name)))) is True
+    if not is_there:
         raise NotFound(f"no queue '{name}' in vhost '{session.vhost.name}'")
     channel.last_queue = name
     return None if method.nowait else methods.QueueDeclareOk(name, 0, 1)

@@ -11,12 +11,15 @@ run, and the publisher what it has begun of the first message of that rest.
 
 Credit is counted per channel and queue: a channel may be ahead of a queue by
 ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``; beyond that the connection stops reading until the queue grants
-more, or is gone. A message store that the disk does not follow stops it as well, until it has caught up.
+more, or is gone. A message store that the disk does not follow stops it as well, until it has caught up, and so does
+a link that does not take what is sent to queues of another node.
+
+Queues of other nodes get a run as one mail per node, whose delegate (``vhost/delegate.py``) hands it on; a vhost that
+has none costs one test per run.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -27,16 +30,18 @@ from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT
 from leveret.amqp.producer_headers import EPOCH, ID, SEQ, producer_of
-from leveret.amqp.spec import FRAME_END
-from leveret.broker.channel.confirms import Confirms
+from leveret.broker.channel.confirms import Confirms, answer_frames
 from leveret.broker.channel.fan_out import FanOut
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
+from leveret.broker.channel.node_publish import NodePublisher
 from leveret.broker.channel.producers import Predecessors
 from leveret.broker.channel.replies import Replies
 from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply_key_of
 from leveret.broker.channel.routes import Route
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
+from leveret.broker.mail_between_nodes import NodePublish
+from leveret.broker.queue.registry import are_down, some_refuse
 from leveret.broker.queue.store_writes import write_for
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message, exchange_and_key, origin_of
@@ -50,14 +55,10 @@ if TYPE_CHECKING:
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.channel.uncommitted import Batch
     from leveret.broker.mail import Numbered
+    from leveret.broker.queue.homes import LinkBackpressure
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure
-
-# basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
-_ANSWER = struct.Struct(">BHIHHQBB")
-# basic.return: reply-code 312, reply-text NO_ROUTE; exchange and routing key follow.
-_RETURN_NO_ROUTE = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 
 # Work, in units of about 0.1 us; a copy (one message for one queue) is one unit.
 METHOD_WORK: Final = 100
@@ -66,7 +67,9 @@ _MAIL_WORK: Final = 10
 _ACCOUNT_WORK: Final = 50  # of a queue that was not published to of late
 _EXAMINE_WORK: Final = 100  # and the bytes of the header
 _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
-_NOT_THERE: Final = ("starting", "deleted")
+_NODE_MAIL_BYTES: Final = (
+    64 * 1024 * 1024
+)  # of a run for another node; a longer one goes message by message
 
 # Target queues, persistent, expiration in ms, reply keys in CC and BCC.
 _Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None, Sequence[bytes]]"
@@ -130,6 +133,7 @@ class Publisher:
         "_backpressure",
         "_channel",
         "_credits",
+        "_elsewhere",
         "_examined",
         "_lagging",
         "_number",
@@ -153,7 +157,9 @@ class Publisher:
         self._number = channel.number
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
-        self._backpressure: Backpressure | None = None  # of a store that is waited for
+        self._elsewhere: NodePublisher | None = None  # made for the first run that goes elsewhere
+        # Of a store, or of the link with another node, that is waited for.
+        self._backpressure: Backpressure | LinkBackpressure | None = None
         # Of the first message of the rest of a run, if its route was not complete.
         self._route: Route | None = None
         self._examined: _Examined | None = None
@@ -175,8 +181,7 @@ class Publisher:
     def publish(self, method: bytes, mode: int, messages: list[Message]) -> list[Message] | None:
         """Publish a run of messages, or as much of it as this turn has time for.
 
-        Returns:
-            The rest of the run; None when all of it was published.
+        Returns the rest of the run; None when all of it was published.
 
         Raises:
             SoftError: 403, 404 or 406; the messages before the offender have been published.
@@ -400,18 +405,17 @@ class Publisher:
         sent: Sequence[Sent | None] | None = None,
     ) -> list[Ref]:
         """Store messages and send them to all of these queues that are there; return which."""
-        if not persistent and self._session.vhost.persisting_queues:
-            persisting = [entry for entry in queues if entry.persists_all]
-            if persisting:
-                others = [entry for entry in queues if not entry.persists_all]
-                batch = (size_bytes, head_bytes, expirations, first, sent)
-                kept = self._reach(persisting, messages, True, *batch)
-                return kept + self._reach(others, messages, False, *batch) if others else kept
+        vhost = self._session.vhost
+        if vhost.remote_queues or (vhost.persisting_queues and not persistent):
+            batch = (size_bytes, head_bytes, expirations, first, sent)
+            parts = self._reach_parts(vhost, queues, messages, persistent, *batch)
+            if parts is not None:
+                return parts
         count = len(messages)
         first_msg_no = 0
-        if persistent and (store := self._session.vhost.store.msg_store) is not None:
+        if persistent and (store := vhost.store.msg_store) is not None:
             first_msg_no = write_for(store, queues, messages, self.confirms is not None, size_bytes)
-            if store.backpressure.is_on and self._backpressure is None:
+            if store.backpressure.is_on:
                 self._wait_for(store.backpressure)
         size_bytes += head_bytes
         publisher = (self._ref, count, size_bytes, first)
@@ -428,17 +432,70 @@ class Publisher:
             reached.append(ref)
             credit = credits_.get(ref)
             if credit is None:
-                self._channel.watch(ref)
-                credit = credits_[ref] = CreditSender()
-                self.work_left -= _ACCOUNT_WORK
+                credit = self._open_account(ref)
             if credit.spend(count, size_bytes):
-                self._lagging += 1
-                self._session.read_control.block(Block.CREDIT)
+                self._lags()
             msg_no = first_msg_no if entry.queue_no else 0
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
             mail.numbered = None if numbered is None else numbered[entry]
             send(ref, mail)
         return reached
+
+    def _spend(self, queue: Ref, count: int, size_bytes: int) -> None:
+        credit = self._credits.get(queue)
+        if credit is None:
+            credit = self._open_account(queue)
+        if credit.spend(count, size_bytes):
+            self._lags()
+
+    def _open_account(self, queue: Ref) -> CreditSender:
+        self._channel.watch(queue)
+        credit = self._credits[queue] = CreditSender()
+        self.work_left -= _ACCOUNT_WORK
+        return credit
+
+    def _lags(self) -> None:
+        """A queue has not taken in as much as this channel may be ahead of it."""
+        self._lagging += 1
+        self._session.read_control.block(Block.CREDIT)
+
+    def _reach_parts(
+        self,
+        vhost: VHost,
+        queues: Sequence[QueueEntry],
+        messages: list[Message],
+        persistent: bool,
+        size_bytes: int,
+        head_bytes: int,
+        expirations: list[int | None] | None,
+        first: int,
+        sent: Sequence[Sent | None] | None,
+    ) -> list[Ref] | None:
+        """Do as ``_reach`` for queues that are not alike; return None, having done nothing, if they are.
+
+        They are alike if all are on this node, and those that keep all messages on the disk are not among others.
+        """
+        rest = (size_bytes, head_bytes, expirations, first, sent)
+        if vhost.remote_queues:
+            here = [entry for entry in queues if not entry.is_remote]
+            if len(here) < len(queues):
+                run = NodePublish(
+                    self._ref, [], messages, persistent, size_bytes + head_bytes, first
+                )
+                run.expiration_ms = None if expirations is None else expirations[0]
+                run.head_bytes, run.is_awaited = head_bytes, self.confirms is not None
+                there = [entry for entry in queues if entry.is_remote]
+                numbered = None if sent is None else self._numbered(there, sent)
+                if self._elsewhere is None:
+                    self._elsewhere = NodePublisher(self._channel, self._spend, self._wait_for)
+                reached = self._elsewhere.reach(there, run, numbered)
+                return reached + self._reach(here, messages, persistent, *rest) if here else reached
+        persisting = [] if persistent else [entry for entry in queues if entry.persists_all]
+        if not persisting or len(persisting) == len(queues):
+            return self._reach(queues, messages, True, *rest) if persisting else None
+        others = [entry for entry in queues if not entry.persists_all]
+        kept = self._reach(persisting, messages, True, *rest)
+        return kept + self._reach(others, messages, False, *rest)
 
     def _numbered(
         self, queues: Sequence[QueueEntry], sent: Sequence[Sent | None]
@@ -447,7 +504,7 @@ class Publisher:
         if self._predecessors is None:
             self._predecessors = Predecessors()
         asks = self.confirms is not None  # a transaction has confirms as well
-        there = [entry for entry in queues if entry.ref is not None or _is_refused([entry])]
+        there = [entry for entry in queues if entry.ref is not None or entry.is_refusing]
         return {entry: self._predecessors.numbered(entry, sent, asks) for entry in there}
 
     def _fan_out(self, fan_out: FanOut) -> None:
@@ -475,7 +532,7 @@ class Publisher:
             fan_out.sent_by,
         )
         fan_out.has_reached |= bool(reached)
-        fan_out.is_refused |= len(reached) < len(queues) and _is_refused(queues)
+        fan_out.is_refused |= len(reached) < len(queues) and some_refuse(queues)
         if self.confirms is not None:
             self.confirms.wait_also(self._ref, reached)
         if fan_out.is_complete:
@@ -484,12 +541,14 @@ class Publisher:
 
     def _sent_all(self, fan_out: FanOut) -> None:
         if fan_out.route.mandatory and not (fan_out.has_reached or fan_out.is_refused):
-            self._return(fan_out.messages)
+            self._session.write_returns(self._number, fan_out.messages)
         if self.confirms is not None:
             self.confirms.gone(self._ref, ok=not fan_out.is_refused)
 
-    def _wait_for(self, backpressure: Backpressure) -> None:
-        """Read no more until the store has caught up."""
+    def _wait_for(self, backpressure: Backpressure | LinkBackpressure) -> None:
+        """Read no more until the store, or the link, has caught up; one of them at a time."""
+        if self._backpressure is not None:
+            return
         self._backpressure = backpressure
         self._session.read_control.block(Block.BACK_PRESSURE)
         backpressure.wait(self._store_follows)
@@ -531,7 +590,9 @@ class Publisher:
         A queue that is being declared does not count: no client has been told that it is there. A queue
         that could not be started cannot promise anything, so the messages are refused.
         """
-        if _is_refused(queues):
+        if some_refuse(queues):
+            if route.mandatory and are_down(queues):
+                self._session.write_returns(self._number, messages)
             if self.confirms is not None:
                 self.confirms.settle_now(first, len(messages), ok=False)
         elif not reached:
@@ -545,14 +606,9 @@ class Publisher:
         if reply_key is not None:
             self.replies.send(reply_key, messages)
         if route.mandatory:
-            self._return(messages)
+            self._session.write_returns(self._number, messages)
         if self.confirms is not None:
             self.confirms.settle_now(first, len(messages))
-
-    def _return(self, messages: list[Message]) -> None:
-        write_content, number = self._session.write_content, self._number
-        for origin, head, body in messages:
-            write_content(number, _RETURN_NO_ROUTE + origin, head, body)
 
     def oversize(self, method: bytes, size_bytes: int) -> None:
         """Refuse, with PreconditionFailed, a body that was announced too large."""
@@ -603,14 +659,7 @@ class Publisher:
         if answers and self.transaction is not None:
             self.transaction.answered(answers)
         elif answers:
-            number = self._number
-            frames = [
-                _ANSWER.pack(1, number, 13, 60, 80, tag, multiple, FRAME_END)
-                if is_ack
-                else _ANSWER.pack(1, number, 13, 60, 120, tag, multiple | 2, FRAME_END)
-                for is_ack, tag, multiple in answers
-            ]
-            self._session.writer.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            self._session.writer.write(answer_frames(self._number, answers))
 
     @property
     def awaits_confirms(self) -> bool:
@@ -648,9 +697,4 @@ class Publisher:
             self._store_follows()
         self.replies.close()
         self.confirms = self.transaction = self.collector = None
-        self._route = self._examined = self.fan_out = None
-
-
-def _is_refused(queues: Sequence[QueueEntry]) -> bool:
-    """Return whether one of the queues could not be started."""
-    return any(entry.ref is None and entry.state not in _NOT_THERE for entry in queues)
+        self._route = self._examined = self.fan_out = self._elsewhere = None

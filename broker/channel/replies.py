@@ -46,6 +46,7 @@ class Replies:
         """Send messages to the reply consumer with this key, if there is one."""
         consumer = self._session.reply_consumers.find(key)
         if consumer is None:
+            self._session.reply_consumers.send_elsewhere(key, messages)
             return
         is_full = consumer.is_full
         if is_full and consumer.is_stalled:

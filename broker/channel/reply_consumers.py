@@ -6,6 +6,9 @@ Direct reply-to sends replies from channel to channel, without a queue. A client
 reply-to. Any client that knows the key may publish to it on the default exchange, from any vhost, as in RabbitMQ. A
 dead letter reaches the consumer if this key is its routing key. Nothing is stored: replies for a consumer that is gone
 are dropped.
+
+In a cluster the key ends with a checksum of its node's name. Replies that are published on another node go to a
+delegate there, which drops what the consumer has no room for: its publisher does not wait.
 """
 
 from __future__ import annotations
@@ -13,15 +16,18 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 from msgspec import Struct
 
+from leveret.broker.mail_between_nodes import NodeReplies
 from leveret.core.limits import UNSENT_BYTES_MAX
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.delivery_gate import DeliveryGate
+    from leveret.broker.queue.homes import Homes
     from leveret.broker.vhost.vhost import Client
     from leveret.core.message import Message
 
@@ -62,10 +68,15 @@ class ReplyConsumer(Struct, eq=False, weakref=True):
 
 
 class ReplyConsumers:
-    """The reply consumers of a node by their keys, for as long as their channels keep them."""
+    """The reply consumers of a node by their keys, for as long as their channels keep them.
+
+    Attributes:
+        homes: the other nodes of the cluster; None outside of one.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.homes: Homes | None = None
         self._by_key: WeakValueDictionary[bytes, ReplyConsumer] = WeakValueDictionary()
 
     def new(
@@ -73,6 +84,8 @@ class ReplyConsumers:
     ) -> ReplyConsumer:
         """Return a consumer with a key that nobody can guess."""
         key = _KEY_START + secrets.token_urlsafe(_TOKEN_BYTES).encode()
+        if self.homes is not None:
+            key += _node_mark(self.homes.own)
         self._by_key[key] = consumer = ReplyConsumer(tag, key, channel, gate, client, writer)
         return consumer
 
@@ -86,14 +99,32 @@ class ReplyConsumers:
     def remove(self, consumer: ReplyConsumer) -> None:
         self._by_key.pop(consumer.key, None)
 
+    def delegate_of(self, key: bytes) -> Ref | None:
+        """Return a delegate of the other node that a key belongs to; None: it is of this node, or that one is down."""
+        for home in self.homes.by_name.values() if self.homes is not None else ():
+            if home.is_up and key.endswith(_node_mark(home.name)):
+                return next(iter(home.delegates.values()), None)
+        return None
+
+    def send_elsewhere(self, key: bytes, messages: list[Message]) -> None:
+        """Send messages to a consumer that is not on this node; drop them if its node is not there."""
+        delegate = self.delegate_of(key)
+        if delegate is not None:
+            self._runtime.send(delegate, NodeReplies(key, messages))
+
     # For queues whose dead letters are replies (``queue.registry.ReplyAddresses``).
+
+    def has(self, key: bytes) -> bool:
+        return self.find(key) is not None
 
     def is_address(self, key: bytes) -> bool:
         return is_reply_key(key)
 
     def deliver(self, key: bytes, messages: list[Message]) -> None:
         consumer = self.find(key)
-        if consumer is not None and not consumer.is_full:
+        if consumer is None:
+            self.send_elsewhere(key, messages)
+        elif not consumer.is_full:
             self.send(consumer, messages)
 
     def send(self, consumer: ReplyConsumer, messages: list[Message]) -> None:
@@ -117,6 +148,11 @@ class Reply(Struct, eq=False):
         """The channel is busy, so the replies wait in its mailbox."""
         self.waiting_bytes = sum([len(head) + len(body) for _, head, body in self.messages])
         self.consumer.gate.delivery_waits(self.waiting_bytes)
+
+
+def _node_mark(name: str) -> bytes:
+    """Return the end of the keys of a node."""
+    return b".%08x" % crc32(name.encode())
 
 
 def is_reply_key(routing_key: bytes) -> bool:

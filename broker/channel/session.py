@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -51,6 +52,8 @@ class Block(StrEnum):
     QUESTION = auto()
 
 
+# basic.return: reply-code 312, reply-text NO_ROUTE; exchange and routing key follow.
+_RETURN_NO_ROUTE: Final = struct.pack(">HHHB", 60, 50, 312, 8) + b"NO_ROUTE"
 # The kind of a run of the reader's own, behind all that a client has sent before connection.close.
 END_OF_RUNS: Final = -1
 # The kind of a run of publishes that an interceptor has refused: ``(REFUSED, channel, ProtocolError)``.
@@ -118,6 +121,11 @@ class Session(Client, eq=False):
         else:
             self.writer.write(content(channel, method, self.frame_max, head, b""))
             self.writer.write_body(channel, self.frame_max, body)
+
+    def write_returns(self, channel: int, messages: list[Message]) -> None:
+        """Return messages that no queue gets."""
+        for origin, head, body in messages:
+            self.write_content(channel, _RETURN_NO_ROUTE + origin, head, body)
 
 
 class ChannelActor(Protocol):

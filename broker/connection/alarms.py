@@ -13,6 +13,7 @@ looks of the memory watch than there is room for: it says how much may be read b
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.log.loggers import logger
@@ -40,12 +41,17 @@ class Alarms:
     """The alarms of a node, and the connections that are blocked.
 
     Attributes:
-        raised: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
+        own: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
+        raised: the same with those of the other nodes of the cluster: an alarm on any node blocks all publishers.
+        on_change: called when ``own`` has changed, to tell the other nodes.
         times: how often an alarm was raised.
     """
 
     def __init__(self, runtime: Runtime) -> None:
+        self.own: tuple[str, ...] = ()
         self.raised: tuple[str, ...] = ()
+        self.on_change: Callable[[], None] | None = None
+        self._elsewhere: dict[str, tuple[str, ...]] = {}  # by node
         self.times = 0
         self._runtime = runtime
         self._blocked: dict[Ref, None] = {}  # in the order in which they were
@@ -64,19 +70,34 @@ class Alarms:
 
     @property
     def has_disk(self) -> bool:
-        return DISK in self.raised
+        return DISK in self.own
 
     def set(self, what: str, is_raised: bool, figures: str) -> None:
         """Raise or clear an alarm; do nothing if that does not change it."""
-        if (what in self.raised) == is_raised:
+        if (what in self.own) == is_raised:
             return
         if is_raised:
             self.times += 1
-            self.raised = tuple(sorted((*self.raised, what)))
+            self.own = tuple(sorted((*self.own, what)))
             log.warning("alarm raised, publishers are blocked resource=%s %s", what, figures)
         else:
-            self.raised = tuple(each for each in self.raised if each != what)
+            self.own = tuple(each for each in self.own if each != what)
             log.warning("alarm cleared resource=%s %s", what, figures)
+        if self.on_change is not None:
+            self.on_change()
+        self._add_up()
+
+    def set_elsewhere(self, node: str, alarms: tuple[str, ...]) -> None:
+        """Note the alarms of another node; of one that is not linked there are none."""
+        before = self._elsewhere.pop(node, ())
+        if alarms:
+            self._elsewhere[node] = alarms
+        if alarms != before:
+            log.warning("alarms of another node node=%s resources=%s", node, ",".join(alarms))
+            self._add_up()
+
+    def _add_up(self) -> None:
+        self.raised = tuple(sorted({*self.own, *chain(*self._elsewhere.values())}))
         if not self.raised:
             blocked, self._blocked = self._blocked, {}
             for reader in blocked:

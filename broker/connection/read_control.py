@@ -6,7 +6,7 @@ The socket is read unless something blocks it (``Block`` in ``channel/session.py
 blocked by     because                                        until
 =============  =============================================  ===========================================
 CREDIT         a channel is as far ahead of a queue as it may  the queue grants more, or is gone
-BACK_PRESSURE  the disk does not follow a message store        the store has caught up
+BACK_PRESSURE  a disk, or a link to a node, does not follow   the store, or the link, has caught up
 HELD_RUNS      a channel holds runs behind a waiting method    the channel has handled them
 LONG_READ      a read holds too many runs for one turn         the reader has handled them
 UNSENT         the client sends and does not read the replies  it has read them

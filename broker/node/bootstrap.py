@@ -16,7 +16,6 @@ from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.vhost_keeper import STAYS_DOWN, vhost_serves, vhost_starts
 from leveret.broker.queue.factory import new_queue_no
 from leveret.broker.queue.queue_settings import settings_of
-from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Ask, Script, Steps, Until
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange
@@ -74,7 +73,7 @@ async def _number_queues(node: Node, contents: Contents) -> None:
     """Give those durable queues a number in the message store that were declared without."""
     rows: list[Row] = []
     for row in contents.queues:
-        if row.durable and not row.queue_no:
+        if row.durable and not row.queue_no and node.is_own(row):
             row.queue_no = new_queue_no(node.metadata.store, settings_of(row.arguments))
             rows.append(row)
     if rows:
@@ -106,25 +105,17 @@ def fill(node: Node, contents: Contents) -> None:
     for exchange in contents.exchanges:
         vhost = vhosts.get(exchange.vhost)
         if vhost is not None and exchange.name not in vhost.topology.exchanges:
-            vhost.add_exchange(_stored_exchange(exchange))
+            vhost.add_exchange(stored_exchange(exchange))
     for queue in contents.queues:
         vhost = vhosts.get(queue.vhost)
-        if vhost is not None:
-            vhost.register(
-                QueueEntry(
-                    queue.vhost,
-                    queue.name,
-                    durable=True,
-                    auto_delete=queue.auto_delete,
-                    arguments=queue.arguments,
-                    on_deleted=vhost.queue_deleted,
-                    queue_no=queue.queue_no,
-                )
-            )
+        if not queue.durable and node.is_own(queue):
+            node.metadata.delete_later([queue])  # it ended with an earlier life of this node
+        elif vhost is not None:
+            vhost.register_row(queue)
     _bind_all(node, contents.bindings)
 
 
-def _stored_exchange(row: ExchangeRow) -> Exchange:
+def stored_exchange(row: ExchangeRow) -> Exchange:
     """Return the exchange of a row; one whose type is gone, or refuses the arguments now, leads nowhere."""
     make = functools.partial(
         Exchange, row.name, row.type, True, row.auto_delete, row.internal, row.arguments
@@ -251,6 +242,8 @@ class QueueStarter(GenServer):
         vhost = self._vhost
         yield Until(vhost.store.when_open)
         for entry in list(vhost.topology.queues.values()):
+            if entry.is_remote:
+                continue
             if not vhost.is_up:
                 return  # this actor is about to be restarted
             with suppress(InternalError):  # logged; the others can be recovered

@@ -17,6 +17,7 @@ from leveret.broker.node.openings import Openings
 from leveret.broker.node.outages import Outages
 from leveret.broker.node.own_messages import OwnMessages
 from leveret.broker.node.resources import Resources
+from leveret.broker.queue.homes import Homes
 from leveret.broker.vhost.access import Access
 from leveret.broker.vhost.metadata_writer import MetadataWriter
 from leveret.broker.vhost.settings_rows import SettingsRows
@@ -28,10 +29,12 @@ from leveret.core.machine import Machine
 from leveret.msg_store.format.ballast import Ballast, reserve
 
 if TYPE_CHECKING:
+    from leveret.actors.links.node import Node as LinkedNode
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.reader import Reader
     from leveret.core.settings import BrokerSettings
     from leveret.metadata.interface import Metadata
+    from leveret.metadata.tables import QueueRow
 
 VHOSTS: Final = "vhosts"
 VHOST_KEEPER: Final = "vhost_keeper"
@@ -76,8 +79,10 @@ class Node:
         data_dir: where messages are stored; None = nowhere.
         gil_yielding: tracks the jobs of threads.
         access: with users of outside back ends; None: of the broker's own only.
+        links: with the other nodes of the cluster; None outside of one.
 
     Attributes:
+        homes: the other nodes of the cluster; None outside of one.
         ballast: reserved disk space, released when the disk is full.
         reserve: the same, for starts and for acks.
         epochs: numbers of starts, for message stores.
@@ -98,9 +103,12 @@ class Node:
         machine: Machine | None = None,
         gil_yielding: GilYielding = NEVER,
         access: Access | None = None,
+        links: LinkedNode | None = None,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
+        self.links = links
+        self.homes = None if links is None else Homes(links.name, runtime.clock, links)
         self.data_dir = data_dir
         self.files = files or Files()
         self.reserve = reserve(self.files, data_dir or Path())
@@ -125,6 +133,7 @@ class Node:
             lambda: self.resources.memory_limit_bytes,
             lambda: self.cluster_name,
         )
+        self.connections.reply_consumers.homes = self.homes
         admission = Admission(self.vhosts)
         self.sockets = Sockets(runtime, self.connections, admission)
         self.admin_turn = asyncio.Lock()
@@ -140,13 +149,19 @@ class Node:
 
         Its store is not opened before the messages of a deleted vhost of the same name are removed.
         """
-        vhost = VHost(name, self.runtime, self.access, self.metadata, self.resources.memory)
+        vhost = VHost(
+            name, self.runtime, self.access, self.metadata, self.resources.memory, self.homes
+        )
         vhost.default_queue_type = default_queue_type
         settings = self.settings
         vhost.producer_limits = settings.producers_max, int(settings.producer_expiry_s * 1000)
         vhost.reply_addresses = self.connections.reply_consumers
         vhost.store.in_use = self.removals.get(name)
         return vhost
+
+    def is_own(self, row: QueueRow) -> bool:
+        """Whether the queue of a row lives on this node."""
+        return self.homes is None or row.node in ("", self.homes.own)
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """Take other settings; those of limits and of new connections have an effect."""

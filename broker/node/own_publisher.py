@@ -17,7 +17,9 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.properties import examine
 from leveret.broker.mail import CreditGrant, OwnMessage, Publish
+from leveret.broker.mail_between_nodes import NodePublish
 from leveret.broker.node.own_messages import GO_ON
+from leveret.broker.queue.homes import running_by_home
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.log.loggers import logger
 from leveret.core.message import origin_of
@@ -135,17 +137,26 @@ class OwnPublisher(GenServer):
         _, head, body = message
         size_bytes = len(head) + len(body)
         publisher = (self.ref, 1, size_bytes, 0)
+        for home, entries in running_by_home(queues).items():
+            refs = [each.ref for each in entries if each.ref and self._spend(each.ref, size_bytes)]
+            run = NodePublish(self.ref, [ref.num for ref in refs], [message], False, size_bytes, 0)
+            run.head_bytes = len(head)
+            self.runtime.send(home.delegates[entries[0].vhost_name], run, self.ref)
         for entry in queues:
             ref = entry.ref
-            if ref is None:
+            if ref is None or entry.is_remote or not self._spend(ref, size_bytes):
                 continue
-            credit = self._credit(ref)
-            if credit.is_blocked:
-                self._left_out += 1
-                continue
-            credit.spend(1, size_bytes)
             mail = Publish([message], False, [publisher], head_bytes=len(head))
             self.runtime.send(ref, mail)
+
+    def _spend(self, queue: Ref, size_bytes: int) -> bool:
+        """Spend credit for a message; return whether there was some. Else the queue is left out."""
+        credit = self._credit(queue)
+        if credit.is_blocked:
+            self._left_out += 1
+            return False
+        credit.spend(1, size_bytes)
+        return True
 
     def _credit(self, queue: Ref) -> CreditSender:
         account = self._credits.get(queue)

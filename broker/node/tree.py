@@ -10,13 +10,15 @@
     │ ├ memory_watch         transient                memory alarm; how much queues keep in RAM
     │ ├ disk_watch           transient                disk alarm
     │ ├ vhost_keeper         transient                starts vhosts again that the disk took down
-    │ └ own_publisher        transient                publishes copies for the firehose, and the log
+    │ ├ own_publisher        transient                publishes copies for the firehose, and the log
+    │ └ queue_directory      permanent                tells other nodes of queues, in a cluster
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost goes down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
     │   │ ├ msg_store          permanent                the vhost's messages on disk
-    │   │ └ queues           simple_one_for_one 10/10 transient
-    │   │   └ queue:NAME     one_for_all 5/10         temporary; see broker/queue/supervisor.py
+    │   │ ├ queues           simple_one_for_one 10/10 transient
+    │   │ │ └ queue:NAME     one_for_all 5/10         temporary; see broker/queue/supervisor.py
+    │   │ └ delegate         permanent                publishes of other nodes, in a cluster
     │   └ recovery           permanent                starts the queues when the store is open
     ├ vhost_starter          temporary                starts the vhosts, then ends
     └ listeners              one_for_all 10/10
@@ -49,9 +51,11 @@ from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.own_publisher import OwnPublisher
+from leveret.broker.node.queue_directory import QueueDirectory
 from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.node.vhost_keeper import VhostKeeper, vhost_ended
 from leveret.broker.queue.supervisor import QueueSup
+from leveret.broker.vhost.delegate import Delegate
 from leveret.broker.vhost.metadata_server import MetadataServer
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
@@ -92,10 +96,13 @@ class MetadataSup(Supervisor):
 
 
 class InfraSup(Supervisor):
-    """Keeps maintenance, the watches of the node, the keeper of its vhosts, and the publisher of its own messages."""
+    """Keeps maintenance, the watches of the node, the keeper of its vhosts, and the publisher of its own messages.
+
+    In a cluster it keeps the directory of queues, too.
+    """
 
     def init(self, node: Node) -> SupervisorSpec:
-        children = (
+        children: tuple[ChildSpec, ...] = (
             ChildSpec("maintenance", Maintenance, (node,), restart=_MEASURES_ANEW),
             ChildSpec(
                 "memory_watch",
@@ -107,6 +114,8 @@ class InfraSup(Supervisor):
             ChildSpec("vhost_keeper", VhostKeeper, (node,), restart=_MEASURES_ANEW),
             ChildSpec("own_publisher", OwnPublisher, (node,), restart=_MEASURES_ANEW),
         )
+        if node.links is not None:
+            children = (*children, ChildSpec("queue_directory", QueueDirectory, (node,)))
         return SupervisorSpec("one_for_one", 10, 10.0, children)
 
 
@@ -187,10 +196,15 @@ class QueuesAndStoresSup(_OfVhost):
     def init(self, node: Node, vhost: VHost) -> SupervisorSpec:
         """Start the store, then the queues' supervisor; they stop in the opposite order."""
         self._vhost = vhost
-        children = (
+        children: tuple[ChildSpec, ...] = (
             ChildSpec("msg_store", StoreServer, (node, vhost), shutdown=STOP_S),
             ChildSpec("queues", QueuesSup, (vhost,), restart="transient", type="supervisor"),
         )
+        if vhost.local_queues is not None:
+            children = (
+                *children,
+                ChildSpec("delegate", Delegate, (vhost,)),
+            )
         return SupervisorSpec("one_for_all", 0, 1.0, children)
 
 

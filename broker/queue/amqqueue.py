@@ -29,19 +29,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
-from leveret.actors.runtime.calls import Request
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail
+from leveret.broker.mail_between_nodes import DeliveryRoom, Places, PlacesUnused, is_remote
 from leveret.broker.queue import mailbox
 from leveret.broker.queue.arguments import locked
+from leveret.broker.queue.consumers import remote_channels
 from leveret.broker.queue.consumers.allotments import batch_limit, within_limit
 from leveret.broker.queue.consumers.consumer import ChannelRecord
 from leveret.broker.queue.consumers.consumers import Consumers, refuses
-from leveret.broker.queue.consumers.dispatch import Dispatch
+from leveret.broker.queue.consumers.dispatch import Dispatch, fetch_one
 from leveret.broker.queue.dead_letters.dead_letters import DeadLetters, has_dead_letter_exchange
 from leveret.broker.queue.dead_letters.letter_rules import DeathRules
 from leveret.broker.queue.deletion_notices import DeletionNotices
@@ -103,7 +105,7 @@ class AmqQueue(GenServer):
             self.monitor(entry.exclusive)
         self._apply_settings()
         watchers = entry.up(self.ref)
-        for channel in watchers:
+        for channel in filterfalse(is_remote, watchers):  # directories tell the others
             self.post(channel, QueueUp(entry))
         if entry.auto_delete and entry.was_consumed:
             self._returning = ReturningChannels(watchers, self.monitor, self.demonitor)
@@ -135,12 +137,7 @@ class AmqQueue(GenServer):
 
     def prioritise(self, message: Any) -> int:
         """Return RabbitMQ's priorities, except for ``Requeue``."""
-        kind = type(message)
-        if kind is Request:
-            return mailbox.INFO_LEVEL if type(message.payload) is mail.Info else 0
-        if kind is Down:
-            return mailbox.OWNER_LEVEL if message.ref is self._entry.exclusive else 0
-        return mailbox.LEVELS.get(kind, 0)
+        return mailbox.level_of(message, self._entry.exclusive)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Handle the mails in ``CASTS``; a GenServer handles the others."""
@@ -177,8 +174,7 @@ class AmqQueue(GenServer):
             self._unused_timer.used()
 
     def _maybe_expire(self, _: mailbox.MaybeExpire) -> None:
-        timer = self._unused_timer
-        if timer is not None and timer.fired(has_consumers=bool(self._consumer_count())):
+        if self._unused_timer and self._unused_timer.fired(bool(self._consumer_count())):
             self._delete()
 
     # Publishing.
@@ -360,6 +356,13 @@ class AmqQueue(GenServer):
         if self._consumers is not None and self._consumers.resume(resume.channel):
             self._go_on()
 
+    def _given(self, given: DeliveryRoom | Places) -> None:
+        """A channel of another node takes more; places of its prefetch that are not used now go back."""
+        remote_channels.give(self._consumers, given)
+        self._resume(mail.Resume(given.channel))
+        if unused := remote_channels.unused_places(self._consumers, given):
+            self.post(given.channel, PlacesUnused(self.ref, unused))
+
     def _keep_limits(self, overflow: Overflow, before_delivery: bool = False) -> None:
         """Drop or dead-letter messages from the head that are too many and that no consumer takes."""
         is_above, consumers = False, self._consumers
@@ -502,6 +505,8 @@ class AmqQueue(GenServer):
         self._channel_record(consume.channel)
         assert self._consumers is not None
         self._consumers.add(consume)
+        if is_remote(consume.channel):
+            remote_channels.attach(consume, entry, self.ref, self.post)
         if self._ready:
             self._continue()  # not now: the answer comes before the first delivery
         return None
@@ -510,6 +515,8 @@ class AmqQueue(GenServer):
         consumers = self._consumers
         if consumers is None or not consumers.remove(cancel.channel, cancel.tag):
             return
+        if is_remote(cancel.channel) and not consumers.channels[cancel.channel].consumers:
+            self._entry.unwatch(cancel.channel)
         if consumers.channels[cancel.channel].is_idle():
             self._drop_channel(cancel.channel)
         self._consumers_left()
@@ -573,12 +580,10 @@ class AmqQueue(GenServer):
         self._touch()
         if self._expiry.may_expire and not self._drop_expired():
             return NOREPLY
-        fetched = self._backing.fetch(1, 1, not get.no_ack)
-        while not fetched.messages:
+        fetched = fetch_one(self._backing, not get.no_ack)
+        if not fetched.messages:
             self._ready = self._backing.len()
-            if fetched.pending or not self._ready:
-                return NOREPLY if fetched.pending else None
-            fetched = self._backing.fetch(1, 1, not get.no_ack)  # the one before was damaged
+            return NOREPLY if fetched.pending else None
         self._ready -= 1
         seq = None
         if not get.no_ack:
@@ -659,6 +664,8 @@ class AmqQueue(GenServer):
         mail.Reject: _reject,
         mail.Requeue: _requeue,
         mail.Resume: _resume,
+        DeliveryRoom: _given,
+        Places: _given,
         mailbox.Continue: _continued,
         FetchReady: _fetch_ready,
         Confirmed: _became_safe,

@@ -40,13 +40,15 @@ _IDLE_KEYS: Final = frozenset({
 WITHOUT_EFFECT: Final = _IDLE_KEYS | {f"x-{key}" for key in _IDLE_KEYS}
 """Keys of policies and arguments of queues that are checked, stored and shown, and not carried out so far."""
 
+_OF_CLUSTERS: Final = frozenset({"queue-master-locator", "x-queue-master-locator"})
 _INTEGERS: Final = frozenset("bBsuIilL")
 _SERVER_NAMED: Final = "amq.gen-"
 
 
-def without_effect(names: Iterable[str]) -> str:
+def without_effect(names: Iterable[str], is_clustered: bool = False) -> str:
     """Return those of some keys or arguments that have no effect so far, with commas; mostly empty."""
-    return ", ".join(sorted(WITHOUT_EFFECT.intersection(names)))
+    idle = WITHOUT_EFFECT.intersection(names)
+    return ", ".join(sorted(idle - _OF_CLUSTERS if is_clustered else idle))
 
 
 Check: TypeAlias = Callable[["Field", "Table"], str | None]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import SoftError
+from leveret.broker.queue.registry import GONE
 from leveret.broker.script import Ask, Steps, Until
 
 if TYPE_CHECKING:
     from leveret.broker.queue.registry import QueueEntry
-
-GONE: Final = ("crashed", "stopped", "deleted")
 
 
 def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
     """Call a queue (``broker/mail.py``) until an incarnation of it answers; return the answer.
 
     Raises:
-        NotFound: the queue is deleted, or has crashed for good.
+        NotFound: the queue is deleted, has crashed for good, or lives on a node that is down.
         SoftError: the queue's answer; it is returned where ``raises`` is False.
     """
     while True:
@@ -28,7 +27,7 @@ def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
             yield Until(entry.when_running)
             continue
         assert entry.ref is not None
-        answer = yield Ask(entry.ref, request)
+        answer = yield Ask(entry.ref, request, via=entry.delegate)
         if isinstance(answer, CallFailed):
             continue
         if raises and isinstance(answer, SoftError):

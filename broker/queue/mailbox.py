@@ -6,10 +6,15 @@ queue that is still there.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from leveret.actors.runtime.calls import Request
+from leveret.actors.runtime.signals import Down
 from leveret.broker import mail
 from leveret.queue_backing.api import Confirmed, FetchReady
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
 
 
 class Continue:
@@ -68,6 +73,18 @@ LEVELS: Final[dict[type, int]] = {
 }
 INFO_LEVEL: Final = 9
 OWNER_LEVEL: Final = 8  # the end of the connection that owns an exclusive queue
+
+
+def level_of(message: Any, owner: Ref | None) -> int:
+    """Return the level of a mail to a queue; ``owner`` is the connection that owns it, None = shared."""
+    kind = type(message)
+    if kind is Request:
+        return INFO_LEVEL if type(message.payload) is mail.Info else 0
+    if kind is Down:
+        return OWNER_LEVEL if message.ref is owner else 0
+    return LEVELS.get(kind, 0)
+
+
 SEE_ALL_MESSAGES: Final = frozenset({mail.Get, mail.Stat, mail.Purge, mail.Delete, mail.Info})
 """Calls that wait while messages are being requeued."""
 ANSWERS_OF_A_DELETED: Final[dict[type, Any]] = {

@@ -5,7 +5,8 @@ amqqueue announces itself with ``up`` and tells the channels that ``watch``, tho
 they subscribe again.
 
 States: ``starting`` until the first ``up``; ``running``; ``crashed`` when its supervisor gave up;
-``stopped`` when its vhost was stopped; ``deleted``. A dead supervisor alone means ``crashed``, so that
+``stopped`` when its vhost was stopped; ``down`` when it lives on a node that is not there (``homes.py``);
+``deleted``. A dead supervisor alone means ``crashed``, so that
 a kill is never unnoticed. Between a crash and the restart, which the supervisor does at once, the state
 is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
 """
@@ -13,7 +14,7 @@ is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -24,13 +25,17 @@ from leveret.msg_store.format.record import route_no
 from leveret.routing.delayed import exchange_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.queue_settings import AppliedPolicies, Arguments
     from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore
     from leveret.routing.topology import Topology
 
-State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "deleted"]
+State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "down", "deleted"]
+GONE: Final = ("crashed", "stopped", "down", "deleted")
+_NOT_THERE: Final = ("starting", "deleted")
 
 
 class QueueUp(Struct, eq=False):
@@ -65,6 +70,9 @@ class ReplyAddresses(Protocol):
 
     def is_address(self, key: bytes) -> bool:
         """Return whether a message with this key to the default exchange is a reply."""
+
+    def has(self, key: bytes) -> bool:
+        """Return whether there is a consumer with this key on this node."""
 
     def deliver(self, key: bytes, messages: list[Message]) -> None:
         """Send messages to the consumer with this key; drop them if it is gone, or reads too slowly."""
@@ -104,9 +112,12 @@ class QueueEntry:
         was_consumed: whether it has ever had a consumer since the node was started.
         vhost: its vhost; None until it is registered there.
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
+        on_change: called when it is up, has crashed, was stopped or deleted; None: no other node needs to know.
     """
 
-    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "is_archived", "name", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
+    is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
+
+    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "is_archived", "name", "on_change", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
         "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
@@ -131,6 +142,7 @@ class QueueEntry:
         self.persists_all = self.settings.is_quorum or self.delayed_exchange is not None
         self.is_archived = False
         self.on_deleted = on_deleted
+        self.on_change: Callable[[QueueEntry], None] | None = None
         self.vhost: Surroundings | None = None
         self.number(queue_no)
         self.transient_no = 0
@@ -153,6 +165,11 @@ class QueueEntry:
     def arguments(self) -> Arguments:
         """The arguments as declared, decoded now."""
         return unpack(self._packed_arguments)
+
+    @property
+    def delegate(self) -> Ref | None:
+        """The actor that calls of the queue go by; None: they go to the queue itself."""
+        return None
 
     @property
     def delayed_exchange(self) -> str | None:
@@ -180,6 +197,11 @@ class QueueEntry:
     def is_running(self) -> bool:
         return self.ref is not None and self.ref.is_alive and self._ended is None
 
+    @property
+    def is_refusing(self) -> bool:
+        """Whether messages to it are refused: it could not be started. One that is being declared is not there."""
+        return self.ref is None and self.state not in _NOT_THERE
+
     def missing(self) -> NotFound:
         """Return the error for an operation on a queue that does not run."""
         state = self.state
@@ -201,6 +223,7 @@ class QueueEntry:
         """Note a new amqqueue; return the watchers to tell."""
         self.ref = ref
         self._call_waiters()
+        self._changed()
         return list(self._watchers or ())
 
     def deleted(self) -> None:
@@ -213,12 +236,14 @@ class QueueEntry:
         if on_deleted is not None:
             on_deleted(self)
         self._call_waiters()
+        self._changed()
 
     def stopped(self) -> None:
         """Note that its vhost has been stopped; the vhost may start it again."""
         if self._ended is None:
             self._ended = "stopped"
         self._call_waiters()
+        self._changed()
 
     def crashed(self) -> list[Ref]:
         """Note that it will not be started again; return the watchers to tell."""
@@ -226,6 +251,7 @@ class QueueEntry:
             return []
         self._ended = "crashed"
         self._call_waiters()
+        self._changed()
         watchers, self._watchers = self._watchers, None
         return list(watchers or ())
 
@@ -249,14 +275,28 @@ class QueueEntry:
 
         The callback looks at ``state``.
         """
-        if self.is_running or self.state in ("crashed", "stopped", "deleted"):
+        if self.is_running or self.state in GONE:
             callback(self)
             return
         if self._waiters is None:
             self._waiters = []
         self._waiters.append(callback)
 
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change(self)
+
     def _call_waiters(self) -> None:
         waiters, self._waiters = self._waiters, None
         for callback in waiters or ():
             callback(self)
+
+
+def some_refuse(queues: Sequence[QueueEntry]) -> bool:
+    """Return whether one of the queues cannot take messages that it has been promised (``is_refusing``)."""
+    return any(entry.is_refusing for entry in queues)
+
+
+def are_down(queues: Sequence[QueueEntry]) -> bool:
+    """Return whether all of the queues live on nodes that are down."""
+    return all(entry.state == "down" for entry in queues)

@@ -42,21 +42,27 @@ class Deletions:
         self._metadata = metadata
         self._topology = topology
         self._rows = rows
-        self._under_way: deque[tuple[object, Removal]] = deque()
+        self._under_way: deque[tuple[object, Removal, bool]] = deque()
         self._waiting: list[tuple[Callable[[], bool], Callable[[Any], None]]] = []
 
-    def begin(self, target: object, removal: Removal) -> list[Row]:
-        """Take the first step; return the rows to delete now. ``target`` is the queue entry or exchange."""
+    def begin(self, target: object, removal: Removal, is_own: bool = True) -> list[Row]:
+        """Take the first step; return the rows to delete now.
+
+        Args:
+            target: the queue entry or exchange.
+            removal: of the topology.
+            is_own: this node deletes the rows; else another does.
+        """
         rows = self._rows(self._topology.step(removal, BINDINGS_PER_TURN))
         if not removal.is_done:
-            self._under_way.append((target, removal))
+            self._under_way.append((target, removal, is_own))
             if len(self._under_way) == 1:
                 self._runtime.after_drain(self._step)
         return rows
 
     def ended(self, target: object) -> Steps:
         """Wait until all is dropped that went with this queue or exchange."""
-        removal = next((own for each, own in self._under_way if each is target), None)
+        removal = next((own for each, own, _ in self._under_way if each is target), None)
         if removal is not None:
             yield from self._until(lambda: removal.is_done)
 
@@ -67,21 +73,28 @@ class Deletions:
 
     def all_ended(self) -> Steps:
         """Wait for the deletions that are under way now."""
-        for target, _ in list(self._under_way):
+        for target, *_ in list(self._under_way):
             yield from self.ended(target)
+
+    def finish(self, kind: str, name: str) -> None:
+        """Drop now all bindings of deleted queues or exchanges of this name: another node uses it again already."""
+        while self._topology.is_leaving(kind, name):
+            self._step()
 
     def _until(self, is_over: Callable[[], bool]) -> Steps:
         while not is_over():
             yield Until(lambda resume: self._waiting.append((is_over, resume)))
 
     def _step(self) -> None:
-        target, removal = self._under_way.popleft()
+        if not self._under_way:
+            return  # ``finish`` has done it
+        target, removal, is_own = self._under_way.popleft()
         rows = self._rows(self._topology.step(removal, BINDINGS_PER_TURN))
         if not removal.is_done:
-            self._under_way.append((target, removal))
+            self._under_way.append((target, removal, is_own))
         if self._under_way:
             self._runtime.after_drain(self._step)
-        if rows:
+        if rows and is_own:
             self._metadata.delete_later(rows)
         self._tell_waiting()
 

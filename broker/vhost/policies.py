@@ -191,7 +191,7 @@ async def apply_to_all(
     topology.touch()
     async for entry in sliced(list(topology.queues.values())):
         await _paced(policies, entry.name, entry.settings.queue_type)
-        if apply_to_queue(policies, entry) and entry.ref is not None:
+        if apply_to_queue(policies, entry) and entry.ref is not None and not entry.is_remote:
             runtime.send(entry.ref, PolicyChanged())
 
 

@@ -10,18 +10,16 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.signals import CallFailed
+from leveret.actors.runtime.signals import SHUTDOWN, CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
 from leveret.broker.mail import Delete, ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
-from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
-from leveret.broker.queue.calls import GONE, ask_queue
+from leveret.broker.queue.calls import ask_queue
 from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import (
     backing_of,
@@ -30,12 +28,11 @@ from leveret.broker.queue.factory import (
     number_transient,
     queue_nos_of,
 )
-from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.queue.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
-from leveret.broker.vhost.outside import granted
+from leveret.broker.vhost.local_queues import LocalQueues
 from leveret.broker.vhost.policies import (
     EXCHANGES,
     Kind,
@@ -43,10 +40,10 @@ from leveret.broker.vhost.policies import (
     apply_to_exchange,
     apply_to_queue,
 )
+from leveret.broker.vhost.rows import binding_row, entry_of, exchange_row, queue_row
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
 from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
-from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
@@ -58,8 +55,9 @@ from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete, QueueDeclare
+    from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete
     from leveret.amqp.tables import Table
+    from leveret.broker.queue.homes import Homes
     from leveret.broker.queue.registry import ReplyAddresses
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.firehose import Firehose
@@ -102,6 +100,9 @@ class VHost:
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         firehose: gets copies of all messages; None while it is off.
         reply_addresses: where dead letters go that are replies; None: there are no clients.
+        homes: the other nodes of the cluster; None outside of one.
+        local_queues: what other nodes need of its queues on this node; None outside of a cluster.
+        remote_queues: how many live on other nodes; publishers to a vhost without one need not look for them.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class VHost:
         access: Access,
         metadata: MetadataWriter,
         memory: MemoryMonitor,
+        homes: Homes | None = None,
     ) -> None:
         self.name = name
         self.access = access
@@ -131,7 +133,12 @@ class VHost:
         self.is_closing = False
         self.firehose: Firehose | None = None
         self.reply_addresses: ReplyAddresses | None = None
+        self.homes = homes
+        self.local_queues = None if homes is None else LocalQueues(homes.changed)
+        self.remote_queues = 0
+        self._lost_queue: QueueEntry | None = None  # while it is ended
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
+        self._awaited: dict[str, list[Callable[[Any], None]]] = {}  # by the name of the queue
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
@@ -203,7 +210,7 @@ class VHost:
         exchange_rules.refuse_default(name)
         self.access.check_exchange(user, self.name, name, "configure")
         if name not in self.topology.exchanges:
-            yield from self._find_policies(name, EXCHANGES)
+            yield from self.find_policies(name, EXCHANGES)
         yield from self.deletions.name_free(EXCHANGE, name)
         if method.type == DELAYED:
             yield from self.deletions.name_free(QUEUE, queue_of(name))
@@ -229,7 +236,7 @@ class VHost:
             except (InternalError, GeneratorExit):
                 self._take_back(exchange)
                 raise
-        if not exchange.durable:
+        if not self._is_written(exchange.durable):
             return
         try:
             yield from self.commit([self._exchange_row(exchange)], [])
@@ -256,7 +263,7 @@ class VHost:
         entry = self.topology.queues.get(name)
         if entry is None:
             entry = QueueEntry(self.name, name, durable=True, on_deleted=self.queue_deleted)
-            self._number(entry)
+            self.number(entry)
             yield from self.add_queue(entry, user.name)
         elif entry.state == "starting":
             yield Until(entry.when_running)
@@ -286,7 +293,7 @@ class VHost:
                 raise PreconditionFailed(f"exchange '{name}' in vhost '{self.name}' in use")
         yield from self._remove(exchange, self.topology.remove_exchange(name))
 
-    def _find_policies(self, name: str, kind: Kind) -> Steps:
+    def find_policies(self, name: str, kind: Kind) -> Steps:
         """Look up the policies of a new name in slices, before it is entered at once."""
         for _ in self.policies.search(name, kind):
             yield Until(lambda resume: self._runtime.clock.call_later(0.0, resume))
@@ -306,7 +313,7 @@ class VHost:
             there = self.topology.binding(source, kind, destination, key, arguments)
             assert there is not None
             yield from self._wait_for(self._binding_row(there))
-        elif new.is_durable:
+        elif self._is_written(new.is_durable):
             row = self._binding_row(new, dict(sorted(arguments.items())))
             try:
                 yield from self.commit([row], [])
@@ -322,7 +329,7 @@ class VHost:
         self._check_binding(client, source, kind, destination, key, must_exist=False)
         bound = self.topology.binding(source, kind, destination, key, arguments)
         if bound is not None and kind == QUEUE:
-            self.find_queue(destination, client.reader)
+            self._not_down(self.find_queue(destination, client.reader))
         removal = self.topology.unbind(source, kind, destination, key, arguments)
         yield from self._remove(bound, removal)
 
@@ -345,63 +352,16 @@ class VHost:
         if exchange.type == "topic":
             access.check_topic(user, self.name, source, key, "read")
         if kind == QUEUE and must_exist:
-            self.find_queue(destination, client.reader)
+            self._not_down(self.find_queue(destination, client.reader))
+
+    def _not_down(self, entry: QueueEntry) -> None:
+        """Raise NotFound for a queue of a node that is not there."""
+        if entry.state == "down":
+            raise entry.missing()
 
     # -- queues --------------------------------------------------------------------------------
 
-    def declare_queue(self, client: Client, method: QueueDeclare) -> Steps:
-        """Declare a queue, or check that it is there as declared; return its entry."""
-        user = client.user
-        owner = client.reader if method.exclusive else None
-        durable = method.durable and not method.exclusive
-        name = exchange_rules.new_queue_name(method.queue)
-        if self.default_queue_type and QUEUE_TYPE not in method.arguments:
-            self._set_default_type(method)
-        check = self.access.check_queue
-        yield from granted(partial(check, user, self.name, name, "configure"))
-        if name not in self.topology.queues:
-            yield from self._find_policies(name, type_of(method.arguments).name)
-        yield from self.deletions.name_free(QUEUE, name)
-        current = self.topology.queues.get(name)
-        if current is not None:
-            queue_arguments.check_equivalent(
-                current, durable, method.auto_delete, owner, method.arguments
-            )
-            is_starting = current.state == "starting"
-            if is_starting:
-                yield Until(current.when_running)
-                if current.state == "deleted":  # its declaration was taken back
-                    return (yield from self.declare_queue(client, method))
-            return current
-        yield from granted(partial(self._check_new_queue, user, name, method))
-        entry = QueueEntry(
-            self.name,
-            name,
-            durable=durable,
-            auto_delete=method.auto_delete,
-            exclusive=owner,
-            arguments=method.arguments,
-            on_deleted=self.queue_deleted,
-        )
-        if durable:
-            self._number(entry)
-        yield from self.add_queue(entry, user.name)
-        if entry.settings.is_quorum:
-            log.info("quorum queue has one replica queue=%s vhost=%s", name, self.name)
-        if idle := queue_arguments.without_effect(method.arguments):
-            log.warning(
-                "queue arguments are without effect so far queue=%s vhost=%s user=%s name=%s"
-                " arguments=%s",
-                name,
-                self.name,
-                user.name,
-                client.name,
-                idle,
-                extra={SOURCE: client.source},
-            )
-        return entry
-
-    def _number(self, entry: QueueEntry) -> None:
+    def number(self, entry: QueueEntry) -> None:
         """Give a new durable queue its number in the store; InternalError: the metadata store failed."""
         try:
             entry.number(new_queue_no(self._metadata.store, entry.settings))
@@ -409,34 +369,6 @@ class VHost:
             name = entry.name
             log.error("queue not declared queue=%s vhost=%s error=%s", name, self.name, error)
             raise InternalError() from error
-
-    def _set_default_type(self, method: QueueDeclare) -> None:
-        """Put the default type among the arguments, as ``rabbit_amqqueue:augment_declare_args``."""
-        is_plain = method.durable and not method.exclusive and not method.auto_delete
-        if self.default_queue_type == CLASSIC or is_plain:
-            kind = ("S", self.default_queue_type.encode())
-            method.arguments = {**method.arguments, QUEUE_TYPE: kind}
-
-    def _check_new_queue(self, user: User, name: str, method: QueueDeclare) -> None:
-        limit = self.limits.get("max-queues", -1)
-        if 0 <= limit <= len(self.topology.queues):
-            raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}'"
-                f" ({limit}) is reached"
-            )
-        what = f"queue '{name}' in vhost '{self.name}'"
-        dead_letter = exchange_named(method.arguments, DEAD_LETTER_EXCHANGE, what)
-        if dead_letter is not None:
-            self.access.check_queue(user, self.name, name, "read")
-            self.access.check_exchange(user, self.name, dead_letter, "write")
-        queue_arguments.check(
-            method.arguments,
-            self.name,
-            name,
-            durable=method.durable,
-            exclusive=method.exclusive,
-            auto_delete=method.auto_delete,
-        )
 
     def add_queue(self, entry: QueueEntry, user_name: str) -> Steps:
         """Register a new queue, keep its row when it is durable, and start its actors.
@@ -449,7 +381,7 @@ class VHost:
         if not self.is_up:
             raise InternalError()
         self.register(entry)
-        if entry.durable:
+        if self._is_written(entry.durable):
             try:
                 yield from self.commit([self._queue_row(entry, user_name)], [])
             except (InternalError, GeneratorExit):
@@ -469,8 +401,26 @@ class VHost:
         self.quorum_queues += entry.settings.is_quorum
         self.persisting_queues += entry.persists_all
         self._lead_delays(entry, entry)
-        if entry.exclusive is not None:
+        self.remote_queues += entry.is_remote
+        if self.homes is not None:
+            self.homes.count(entry, 1)
+        for resume in self._awaited.pop(entry.name, ()):
+            resume(None)
+        if self.local_queues is not None and not entry.is_remote:
+            entry.on_change = self.local_queues.changed
+        if entry.exclusive is not None and not entry.is_remote:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
+
+    def when_registered(self, name: str, resume: Callable[[Any], None]) -> None:
+        """Call back once there is a queue of that name, at once if there is."""
+        if name in self.topology.queues:
+            resume(None)
+        else:
+            self._awaited.setdefault(name, []).append(resume)
+
+    def register_row(self, row: QueueRow) -> None:
+        """Make the queue of a row known, on whatever node it lives."""
+        self.register(entry_of(row, self.homes, self.queue_deleted))
 
     def _lead_delays(self, entry: QueueEntry, queue: QueueEntry | None) -> None:
         """Have the exchange of a delay queue, if it is there, send delayed messages to it; None: to none."""
@@ -520,7 +470,13 @@ class VHost:
     def remove_queue(
         self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False
     ) -> Steps:
-        """Delete a queue, whoever asks; return the number of ready messages it had."""
+        """Delete a queue, whoever asks; return the number of ready messages it had.
+
+        Raises:
+            NotFound: it lives on another node, and does not run.
+        """
+        if entry.is_remote and entry.state in ("down", "crashed", "stopped"):
+            raise entry.missing()
         if entry.state in GONE:
             forget_messages(entry, self.store.msg_store)
             entry.deleted()
@@ -529,9 +485,13 @@ class VHost:
             try:
                 count = yield from ask_queue(entry, Delete(if_unused, if_empty))
             except NotFound:
+                if entry.state == "down":
+                    raise
                 count = 0  # it went while it was asked
+        if entry.is_remote:
+            entry.deleted()  # what its node tells of that may come later
         yield from self.deletions.ended(entry)
-        if entry.durable:
+        if entry.durable and not entry.is_remote:
             row = self._queue_row(entry)
             if self._metadata.pending.is_owed(row):
                 yield from self.commit([], [row])
@@ -555,18 +515,38 @@ class VHost:
         self.quorum_queues -= entry.settings.is_quorum
         self.persisting_queues -= entry.persists_all
         self._lead_delays(entry, None)
+        self.remote_queues -= entry.is_remote
+        if self.homes is not None:
+            self.homes.count(entry, -1)
         if entry.exclusive is not None:
             owned = self._exclusive.get(entry.exclusive)
             if owned is not None:
                 owned.discard(entry)
                 if not owned:
                     del self._exclusive[entry.exclusive]
-        deletes = self.deletions.begin(entry, removal)
-        if entry.durable:
+        is_own = not entry.is_remote and self._lost_queue is not entry
+        deletes = self.deletions.begin(entry, removal, is_own)
+        if not is_own:
+            return
+        if self._is_written(entry.durable):
             deletes.append(self._queue_row(entry))
+        if entry.durable:
             self._note_messages_left(entry)
         if deletes:
             self._metadata.delete_later(deletes)
+
+    def lose_queue(self, entry: QueueEntry) -> list[Ref]:
+        """End a queue whose name another node has taken; return the channels of its consumers, to be told.
+
+        It was not durable, and the nodes had lost each other, so that it counted as deleted there.
+        """
+        watchers = entry.crashed()
+        self._lost_queue = entry
+        entry.deleted()
+        self._lost_queue = None
+        if entry.supervisor is not None:
+            self._runtime.exit(entry.supervisor, SHUTDOWN)
+        return watchers
 
     def _note_messages_left(self, entry: QueueEntry) -> None:
         """Note a queue that has more messages than go with the next flush, so that a crash keeps none of them."""
@@ -589,6 +569,10 @@ class VHost:
         if puts or deletes:
             yield from self._metadata.commit(puts, deletes)
 
+    def _is_written(self, is_durable: bool) -> bool:
+        """Whether an object has a row: in a cluster all have one, for the other nodes."""
+        return is_durable or self.homes is not None
+
     def _wait_for(self, row: Row) -> Steps:
         """Wait for a row that another client has put and that may not be on disk yet."""
         if self._metadata.pending.is_being_put(row):
@@ -604,12 +588,12 @@ class VHost:
         rows: list[Row] = [
             BindingKey(self.name, each.source, *each.identity)
             for each in removed.bindings
-            if each.is_durable
+            if self._is_written(each.is_durable)
         ]
-        rows += [self._exchange_row(each) for each in removed.exchanges if each.durable]
+        rows += [self._exchange_row(e) for e in removed.exchanges if self._is_written(e.durable)]
         for exchange in removed.exchanges:
             entry = self.topology.queues.get(queue_of(exchange.name))
-            if entry is not None and entry.ref is not None:
+            if entry is not None and entry.ref is not None and not entry.is_remote:
                 self._runtime.send(entry.ref, ExchangeDeleted())
         return rows
 
@@ -627,30 +611,13 @@ class VHost:
         self._metadata.delete_later(doomed)
 
     def _exchange_row(self, exchange: Exchange) -> ExchangeRow:
-        return ExchangeRow(
-            self.name,
-            exchange.name,
-            exchange.type,
-            exchange.durable,
-            exchange.auto_delete,
-            exchange.internal,
-            exchange.arguments,
-        )
+        return exchange_row(self.name, exchange)
 
     def _queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
-        no, arguments = entry.queue_no, entry.arguments
-        return QueueRow(self.name, entry.name, True, entry.auto_delete, arguments, no, user_name)
+        return queue_row(entry, user_name, self.homes)
 
     def _binding_row(self, binding: Binding, arguments: Table | None = None) -> BindingRow:
-        """Return the row of a binding; its arguments need not be decoded if they are given, sorted by name."""
-        return BindingRow(
-            self.name,
-            binding.source,
-            binding.kind,
-            binding.destination,
-            binding.key,
-            binding.arguments if arguments is None else arguments,
-        )
+        return binding_row(self.name, binding, arguments)
 
 
 def _refuse_condition(entry: QueueEntry, flag: str, is_set: bool) -> None:

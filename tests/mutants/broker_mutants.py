@@ -241,7 +241,9 @@ DELAYS = {
         _VHOST, "is_anothers or entry.delayed_exchange is not None", "is_anothers"
     ),
     "nobody tells the queue that its exchange is gone": Mutant(
-        _VHOST, "if entry is not None and entry.ref is not None:", "if False:"
+        _VHOST,
+        "if entry is not None and entry.ref is not None and not entry.is_remote:",
+        "if False:",
     ),
     "an exchange that comes back does not find its queue": Mutant(
         _VHOST,
@@ -311,20 +313,22 @@ DEFINITIONS = {
     ),
     "a queue's row goes with the last of its bindings": Mutant(
         _VHOST,
-        "        if entry.durable:\n            deletes.append(self._queue_row(entry))",
+        "        if self._is_written(entry.durable):\n            deletes.append(self._queue_row(entry))",
         "        if entry.durable and not self.topology.is_leaving(QUEUE, entry.name):\n"
         "            deletes.append(self._queue_row(entry))",
     ),
     "a queue takes a name whose bindings are not dropped": Mutant(
-        _VHOST, "yield from self.deletions.name_free(QUEUE, name)", "yield from ()"
+        "broker/vhost/queue_declare.py",
+        "    yield from vhost.deletions.name_free(QUEUE, name)\n    yield from _look",
+        "    yield from _look",
     ),
     "an exchange takes a name whose bindings are not dropped": Mutant(
         _VHOST, "yield from self.deletions.name_free(EXCHANGE, name)", "yield from ()"
     ),
     "the answer does not wait for the last bindings": Mutant(
         _VHOST,
-        "        yield from self.deletions.ended(entry)\n        if entry.durable:",
-        "        if entry.durable:",
+        "        yield from self.deletions.ended(entry)\n        if entry.durable and",
+        "        if entry.durable and",
     ),
     "rows of dropped bindings stay": Mutant(
         _DELETIONS,

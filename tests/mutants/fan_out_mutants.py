@@ -32,7 +32,9 @@ MUTANTS = {
         _PUBLISH, "self.confirms.gone(self._ref, ok=not fan_out.is_refused)", "pass"
     ),
     "a refusal is forgotten": Mutant(_PUBLISH, "ok=not fan_out.is_refused", "ok=True"),
-    "what goes nowhere is not returned": Mutant(_PUBLISH, "self._return(fan_out.messages)", "pass"),
+    "what goes nowhere is not returned": Mutant(
+        _PUBLISH, "self._session.write_returns(self._number, fan_out.messages)", "pass"
+    ),
     "all that was sent is returned": Mutant(
         _PUBLISH, "fan_out.has_reached |= bool(reached)", "pass"
     ),

@@ -36,14 +36,12 @@ MUTANTS = {
         "firehose is not None",
     ),
     "a slow queue gets copies beyond its credit": Mutant(
-        _PUBLISHER, "            if credit.is_blocked:", "            if False:"
+        _PUBLISHER, "        if credit.is_blocked:", "        if False:"
     ),
     "credit is never granted": Mutant(
         _PUBLISHER, "        credit.grant(mail.messages, mail.size_bytes)\n", ""
     ),
-    "what is left out is not counted": Mutant(
-        _PUBLISHER, "                self._left_out += 1\n", ""
-    ),
+    "what is left out is not counted": Mutant(_PUBLISHER, "            self._left_out += 1\n", ""),
     "a new publisher is not woken": Mutant(
         "node/own_messages.py",
         "        self._is_awake = False\n        self.wake()\n",
@@ -87,9 +85,9 @@ MUTANTS = {
         "channel/channel.py", "            self._held.appendleft(run)\n", ""
     ),
     "a server-named queue asks for ever": Mutant(
-        "vhost/vhost.py",
-        'yield from granted(partial(check, user, self.name, name, "configure"))',
-        'check(user, self.name, name, "configure")',
+        "vhost/queue_declare.py",
+        'yield from granted(partial(check, user, vhost.name, name, "configure"))',
+        'check(user, vhost.name, name, "configure")',
     ),
     "the handshake goes on without the answer": Mutant(
         "connection/reader.py", "            self._unanswered = run\n", ""

@@ -9,6 +9,7 @@ import pytest
 from mutants import (
     archive_mutants,
     broker_mutants,
+    cluster_mutants,
     collector_mutants,
     end_mutants,
     etcd_mutants,
@@ -243,6 +244,20 @@ PARTS = {
         suite("broker", "vhost/deletions", "vhost/vhost_starts", "node/bootstrap")
         + suite("metadata", "store"),
         Mutant("broker/vhost/deletions.py", "_under_way: deque", "_under_way: deque"),
+    ),
+    "cluster": Faults(
+        "broker",
+        cluster_mutants.MUTANTS,
+        suite(
+            "broker/cluster",
+            "publishing",
+            "consuming",
+            "node_down",
+            "locators",
+            "replies",
+            "mail_between_nodes",
+        ),
+        Mutant("queue/homes.py", "LAGGING_BYTES: Final", "LAGGING_BYTES: Final"),
     ),
     "plug-ins": Faults(
         "broker",

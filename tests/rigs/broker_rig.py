@@ -281,7 +281,12 @@ class Rig:
         first = bootstrap.first_rows(self.node.settings)
         self.store.write([*first, *rows], [], lambda _: None)
         bootstrap.fill(self.node, self.store.load())
+        self.start_tree()
+
+    def start_tree(self, *first: ChildSpec) -> None:
+        """Start the actors."""
         children = (
+            *first,
             ChildSpec("metadata", MetadataSup, (self.node,), type="supervisor"),
             ChildSpec("vhosts", VhostsSup, (self.node,), type="supervisor"),
             ChildSpec("vhost_starter", VhostStarter, (self.node,), restart="temporary"),

@@ -94,10 +94,16 @@ class Consumers:
         return record is not None and tag in record.consumers
 
     def add(self, spec: Consume) -> Consumer:
-        """Add a consumer at the end of its ring, or to those that wait."""
-        consumer = Consumer(spec)
+        """Add a consumer at the end of its ring, or to those that wait.
+
+        The consumers of a channel share its gate and limiter, also where it is on another node.
+        """
         consumers = self.channel(spec.channel).consumers
         assert spec.tag not in consumers, "a channel uses each tag once"
+        for other in consumers.values():
+            spec.gate, spec.limiter = other.gate, other.spec.limiter
+            break
+        consumer = Consumer(spec)
         consumers[spec.tag] = consumer
         self.count += 1
         self.no_ack_count += spec.no_ack
@@ -269,7 +275,9 @@ class Consumers:
         record.waits_for_resume = False
         if not record.blocked:
             return False
-        gate = next(iter(record.blocked)).gate
+        first = next(iter(record.blocked))
+        first.spec.limiter.resumed()
+        gate = first.gate
         if not gate.is_open:
             gate.wait_again(self._queue)
             return False

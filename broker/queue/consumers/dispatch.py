@@ -146,3 +146,11 @@ class Dispatch:
             if done:
                 self._backing.ack(done)
         return fetched
+
+
+def fetch_one(backing: BackingProxy, ack_required: bool) -> Fetched:
+    """Fetch the head; messages before it that turn out to be damaged are dropped."""
+    fetched = backing.fetch(1, 1, ack_required)
+    while not fetched.messages and not fetched.pending and backing.len():
+        fetched = backing.fetch(1, 1, ack_required)
+    return fetched

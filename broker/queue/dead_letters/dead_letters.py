@@ -34,6 +34,7 @@ from msgspec import Struct
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.properties import examine
 from leveret.broker.mail import Confirm, Publish, QueueDeleted
+from leveret.broker.mail_between_nodes import NodePublish
 from leveret.broker.queue.dead_letters.death_headers import (
     REJECTED,
     DeadLetter,
@@ -41,6 +42,7 @@ from leveret.broker.queue.dead_letters.death_headers import (
     queues_of,
 )
 from leveret.broker.queue.dead_letters.letters_in_flight import LetterBatch, LettersInFlight
+from leveret.broker.queue.homes import running_by_home
 from leveret.broker.queue.mailbox import RetryLetters, SendLetters
 from leveret.broker.queue.store_writes import write_for
 from leveret.core.entry import MESSAGE, SEQ, SIZE
@@ -455,6 +457,11 @@ class DeadLetters:
                 running.append(target)
             elif target.state != "deleted":
                 self._retry_later(batch, target)
+        source = self._source
+        publisher = (source.ref, len(batch.messages), batch.size_bytes, batch.first)
+        if any(target.is_remote for target in running):
+            self._send_elsewhere(batch, running)
+            running = [target for target in running if not target.is_remote]
         store, msg_no = self._store(), 0
         kept = running
         if not batch.persistent:
@@ -462,14 +469,8 @@ class DeadLetters:
         if kept and store is not None:
             body_bytes = batch.size_bytes - batch.head_bytes
             msg_no = write_for(store, kept, batch.messages, True, body_bytes)
-        source = self._source
-        publisher = (source.ref, len(batch.messages), batch.size_bytes, batch.first)
         for target in running:
-            ref = target.ref
-            assert ref is not None
-            if ref not in self._monitors:
-                self._monitors[ref] = source.monitor(ref)
-            batch.owes(target, ref)
+            ref = self._owes(batch, target)
             persistent = batch.persistent or target.persists_all
             own_no = msg_no if persistent and target.queue_no else 0
             letters = Publish(
@@ -482,6 +483,32 @@ class DeadLetters:
                 by_queue=True,
             )
             source.runtime.send(ref, letters)
+
+    def _owes(self, batch: LetterBatch, target: QueueEntry) -> Ref:
+        """Note that a target owes an answer; return its amqqueue."""
+        ref = target.ref
+        assert ref is not None
+        if ref not in self._monitors:
+            self._monitors[ref] = self._source.monitor(ref)
+        batch.owes(target, ref)
+        return ref
+
+    def _send_elsewhere(self, batch: LetterBatch, running: Sequence[QueueEntry]) -> None:
+        """Send a batch to its targets on other nodes, to the delegate of each node once."""
+        source = self._source
+        for home, targets in running_by_home(running).items():
+            letters = NodePublish(
+                source.ref,
+                [self._owes(batch, target).num for target in targets],
+                batch.messages,
+                batch.persistent,
+                batch.size_bytes,
+                batch.first,
+                head_bytes=batch.head_bytes,
+                is_awaited=True,
+                by_queue=True,
+            )
+            source.runtime.send(home.delegates[self._entry.vhost_name], letters, source.ref)
 
     # Answers.
 

@@ -1,0 +1,359 @@
+"""Mails between channels and queues of different nodes: how they travel, and those that exist only there.
+
+Channels and queues of two nodes send each other the mails of ``mail.py``, over the link (``actors/links``). What the
+two share as Python objects on one node has another form here:
+
+=================  =====================  ========================================================================
+mail               from -> to             when
+=================  =====================  ========================================================================
+NodePublish        channel -> delegate    a run was routed to queues of the delegate's node: one mail, however many
+Forward            channel -> delegate    a call of one of its queues, behind all that the channel has published there
+NodeReplies        channel -> delegate    replies for a reply consumer (direct reply-to) of that node
+FindReplyConsumer  channel -> delegate    a call: is there such a consumer?
+DeliverFromNode    amqqueue -> channel    what a ``Deliver`` becomes when it arrives
+DeliveryRoom       channel -> amqqueue    deliveries have been written: the window of ``RemoteGate`` is open again
+PlacesWanted       amqqueue -> channel    a queue has messages, and no place of the channel's shared prefetch
+Places             channel -> amqqueue    it gets some, or the limit is another
+PlacesUnused       amqqueue -> channel    it could not use them all
+=================  =====================  ========================================================================
+
+A run of messages is never taken apart: it travels as four lists (origins, sizes of heads, sizes of bodies, and one of
+pieces: the bytes of heads and bodies, which the link writes as they lie). Origins and heads that all messages share
+are sent once, and are one object again on the other side. Numbers that follow each other are sent as the first and
+their count.
+
+Every node of a cluster imports this module before it links; a class that is not registered here cannot be sent.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise, repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from leveret.actors.links.sendable import Pieces, register
+from leveret.actors.runtime.calls import Forward
+from leveret.actors.runtime.remote import RemoteRef
+from leveret.amqp.errors import (
+    AccessRefused,
+    NotFound,
+    PreconditionFailed,
+    ResourceLocked,
+    SoftError,
+)
+from leveret.broker import mail
+from leveret.broker.remote_gate import RemoteGate, RemoteLimiter
+from leveret.core.message import BlindOrigin, Message, blind_keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.actors.runtime.ref import Ref
+    from leveret.broker.mail import Numbered
+
+_SMALL_BODY_BYTES: Final = 4096  # bodies up to this mean size are cut from one copy of them all
+
+
+class NodePublish(Struct, eq=False):
+    """A run of messages for queues of one node.
+
+    Attributes:
+        channel: the publisher; a channel, or a queue that dead-letters.
+        queues: the numbers of the amqqueues on their node.
+        messages: in publish order.
+        persistent: delivery-mode 2, the same for the whole run.
+        size_bytes: of heads and bodies as credit counts them (``Publish.publishers``).
+        first_seqno: the confirm number of the first message; 0 = no confirm.
+        expiration_ms: of every message; None = none.
+        head_bytes: as in ``Publish``.
+        is_awaited: a confirm, or the end of a transaction, is waited for.
+        by_queue: as in ``Publish``.
+        numbered: as in ``Publish``; then there is one queue.
+    """
+
+    channel: Ref
+    queues: list[int]
+    messages: list[Message]
+    persistent: bool
+    size_bytes: int
+    first_seqno: int
+    expiration_ms: int | None = None
+    head_bytes: int = 0
+    is_awaited: bool = False
+    by_queue: bool = False
+    numbered: Sequence[Numbered | None] | None = None
+
+
+class NodeReplies(Struct, eq=False):
+    """Messages for the reply consumer of that key on the delegate's node; dropped if it is gone, or too slow."""
+
+    key: bytes
+    messages: list[Message]
+
+
+class FindReplyConsumer(Struct):
+    """Answered whether there is a reply consumer with this key on the delegate's node."""
+
+    key: bytes
+
+
+class DeliverFromNode(mail.Deliver, eq=False):
+    """A delivery from a queue of another node; ``waiting_bytes`` go back to the queue when it has been written."""
+
+
+class DeliveryRoom(Struct, eq=False):
+    """Deliveries to the channel, of so many bytes, have been written."""
+
+    channel: Ref
+    size_bytes: int
+
+
+class PlacesWanted(Struct, eq=False):
+    """The queue has messages for the channel, and no place of the shared prefetch."""
+
+    queue: Ref
+
+
+class Places(Struct, eq=False):
+    """So many messages may be delivered under the shared prefetch, which is ``limit`` now, 0 = none."""
+
+    channel: Ref
+    count: int
+    limit: int
+
+
+class PlacesUnused(Struct, eq=False):
+    """So many of the places have not been used."""
+
+    queue: Ref
+    count: int
+
+
+def is_remote(ref: Ref) -> bool:
+    """Whether an actor runs on another node."""
+    return isinstance(ref, RemoteRef)
+
+
+# Runs of messages.
+
+
+def run_parts(messages: list[Message]) -> list[Any]:
+    """Return a run as values that travel."""
+    count = len(messages)
+    origins = [message[0] for message in messages]
+    heads = [message[1] for message in messages]
+    bodies = [message[2] for message in messages]
+    if count > 1:
+        if origins.count(origins[0]) == count:
+            del origins[1:]
+        if heads.count(heads[0]) == count:
+            del heads[1:]
+    pieces = Pieces(heads + bodies)
+    return [origins, list(map(len, heads)), list(map(len, bodies)), pieces]
+
+
+def run_of(
+    origins: list[bytes], head_sizes: list[int], body_sizes: list[int], pieces: memoryview
+) -> list[Message]:
+    """Return the run of such values.
+
+    Raises:
+        ValueError: they do not fit together.
+    """
+    count = len(body_sizes)
+    source: Any = pieces
+    if len(pieces) <= _SMALL_BODY_BYTES * count:
+        source = bytes(pieces)
+    edges = list(accumulate([*head_sizes, *body_sizes], initial=0))
+    if edges[-1] != len(pieces):
+        raise ValueError(f"a run of {edges[-1]} bytes in {len(pieces)}")
+    cut = [bytes(source[start:end]) for start, end in pairwise(edges)]
+    heads = cut[: len(head_sizes)]
+    shared_origin = len(origins) == 1 and count > 1
+    shared_head = len(heads) == 1 and count > 1
+    return list(
+        zip(
+            repeat(origins[0], count) if shared_origin else origins,
+            repeat(heads[0], count) if shared_head else heads,
+            cut[len(head_sizes) :],
+            strict=True,
+        )
+    )
+
+
+def run_bytes(head_sizes: list[int], body_sizes: list[int]) -> int:
+    """Return the bytes of heads and bodies, a shared head counted once for each message."""
+    count = len(body_sizes) if len(head_sizes) == 1 else 1
+    return sum(head_sizes) * count + sum(body_sizes)
+
+
+# Numbers.
+
+
+def numbers_parts(numbers: list[int]) -> list[int]:
+    """Return numbers as one list; of ascending ones without a gap, as ``[first, -count]``."""
+    count = len(numbers)
+    if count > 1 and numbers == list(range(numbers[0], numbers[0] + count)):
+        return [numbers[0], -count]
+    return numbers
+
+
+def numbers_of(parts: list[int]) -> list[int]:
+    """Return the numbers of such a list."""
+    if len(parts) == 2 and parts[1] < 0:
+        return list(range(parts[0], parts[0] - parts[1]))
+    return parts
+
+
+# Forms.
+
+
+def _node_publish_parts(publish: NodePublish) -> list[Any]:
+    numbered = publish.numbered
+    return [
+        publish.channel,
+        publish.queues,
+        publish.persistent,
+        publish.size_bytes,
+        publish.first_seqno,
+        publish.expiration_ms,
+        publish.head_bytes,
+        publish.is_awaited,
+        publish.by_queue,
+        None if numbered is None else [each and list(each) for each in numbered],
+        *run_parts(publish.messages),
+    ]
+
+
+def _node_publish(parts: list[Any]) -> NodePublish:
+    channel, queues, *fields = parts[:9]
+    publish = NodePublish(channel, queues, run_of(*parts[10:]), *fields)
+    if parts[9] is not None:
+        publish.numbered = [each and tuple(each) for each in parts[9]]
+    return publish
+
+
+def _deliver_parts(delivery: mail.Deliver) -> list[Any]:
+    seqs = delivery.seqs
+    return [
+        delivery.queue,
+        delivery.consumer,
+        None if seqs is None else numbers_parts(seqs),
+        delivery.redelivered,
+        *run_parts(delivery.messages),
+    ]
+
+
+def _deliver(parts: list[Any]) -> DeliverFromNode:
+    queue, consumer, seqs, redelivered, *run = parts
+    _, head_sizes, body_sizes, _ = run
+    return DeliverFromNode(
+        queue,
+        consumer,
+        run_of(*run),
+        None if seqs is None else numbers_of(seqs),
+        redelivered,
+        run_bytes(head_sizes, body_sizes),
+    )
+
+
+def _consume_parts(consume: mail.Consume) -> list[Any]:
+    return [
+        consume.channel,
+        consume.owner,
+        consume.tag,
+        consume.no_ack,
+        consume.exclusive,
+        consume.priority,
+        consume.prefetch,
+        consume.limiter.limit,
+    ]
+
+
+def _consume(parts: list[Any]) -> mail.Consume:
+    channel, owner, tag, no_ack, exclusive, priority, prefetch, limit = parts
+    stand_ins = RemoteLimiter(limit), RemoteGate()
+    return mail.Consume(channel, owner, tag, no_ack, exclusive, priority, prefetch, *stand_ins)
+
+
+def _register_all() -> None:
+    """Register the forms; of most mails they are their fields."""
+    register(BlindOrigin, lambda origin: [bytes(origin), list(blind_keys_of(origin))], _blind)
+    register(NodePublish, _node_publish_parts, _node_publish)
+    register(
+        NodeReplies,
+        lambda replies: [replies.key, *run_parts(replies.messages)],
+        lambda parts: NodeReplies(parts[0], run_of(*parts[1:])),
+    )
+    register(mail.Deliver, _deliver_parts, _deliver)
+    register(mail.Consume, _consume_parts, _consume)
+    register(Forward, lambda call: [call.to, call.request], lambda parts: Forward(*parts))
+    register(
+        mail.Confirm,
+        lambda confirm: [confirm.queue, [n for each in confirm.ranges for n in each], confirm.ok],
+        lambda parts: mail.Confirm(
+            parts[0], list(zip(parts[1][::2], parts[1][1::2], strict=True)), parts[2]
+        ),
+    )
+    for settlement in (mail.Ack, mail.Requeue, mail.Reject):
+        _register_settlement(settlement)
+    for kind in _AS_FIELDS:
+        _register_fields(kind)
+    for error in (AccessRefused, NotFound, ResourceLocked, PreconditionFailed):
+        _register_error(error)
+
+
+def _blind(parts: list[Any]) -> BlindOrigin:
+    origin = BlindOrigin(parts[0])
+    origin.blind_keys = tuple(parts[1])
+    return origin
+
+
+def _register_settlement(kind: type[mail.Ack | mail.Requeue | mail.Reject]) -> None:
+    register(
+        kind,
+        lambda settled: [settled.channel, settled.consumer, numbers_parts(settled.seqs)],
+        lambda parts: kind(parts[0], parts[1], numbers_of(parts[2])),
+    )
+
+
+def _register_fields(kind: type[Struct]) -> None:
+    names = kind.__struct_fields__
+    register(
+        kind,
+        lambda value: [getattr(value, name) for name in names],
+        lambda parts: kind(*parts),
+    )
+
+
+def _register_error(kind: type[SoftError]) -> None:
+    register(
+        kind,
+        lambda error: [error.explanation, error.method],
+        lambda parts: kind(*parts),
+    )
+
+
+_AS_FIELDS: Final[tuple[type[Struct], ...]] = (
+    mail.Cancel,
+    mail.ConsumersGone,
+    mail.CreditGrant,
+    mail.Delete,
+    mail.ForgetProducer,
+    mail.Get,
+    mail.Info,
+    mail.Leave,
+    mail.ListProducers,
+    mail.ProducerFenced,
+    mail.Purge,
+    mail.QueueDeleted,
+    mail.Resume,
+    mail.Stat,
+    DeliveryRoom,
+    FindReplyConsumer,
+    Places,
+    PlacesUnused,
+    PlacesWanted,
+)
+_register_all()

@@ -1,0 +1,249 @@
+"""The queue directory: tells the other nodes which queues run on this one, and hears the same from theirs.
+
+Rows of the metadata say that a queue is there and on which node; the directory says where its actor is. Each node has
+one. When a link is made, each tells the other the delegates and queues of all its vhosts, in slices, then ``AllTold``;
+from then on what changes, once per drain of the run queue. The order is kept by the link: one directory is the only
+sender. Nothing is stored, since a new incarnation of either node begins anew.
+
+A link that breaks is one event (``NodeDown``), which comes behind all that the node has said: its queues are down at
+once, channels with consumers there cancel them, and its alarms count no more. Publishes that it has not confirmed are
+nacked by the channels themselves, whose monitors end with the link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.actors.gen_server import GenServer
+from leveret.actors.links.node import NodeDown, NodeUp
+from leveret.actors.links.sendable import message
+from leveret.actors.links.server import WhereIs
+from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.signals import Down
+from leveret.broker.queue.homes import RemoteEntry
+from leveret.broker.queue.registry import QueueFailed, QueueUp
+from leveret.core.log.loggers import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.actors.links.node import Node as LinkedNode
+    from leveret.broker.node.node import Node
+    from leveret.broker.queue.homes import Home
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.vhost.vhost import VHost
+
+log = logger(__name__)
+
+QUEUE_DIRECTORY: Final = "queue_directory"
+QUEUES_AT_ONCE: Final = 1_000
+_SEARCH_S: Final = 0.2  # between questions for the directory of a node that has just started
+
+
+@message
+@dataclass(slots=True)
+class Announcement:
+    """Queues of a vhost on a node.
+
+    Attributes:
+        node: that tells.
+        delegate: of the vhost; None: the vhost does not run there.
+        queues: name, amqqueue and state of each; the amqqueue is None unless it runs.
+        is_first: what was told before of this vhost counts no more.
+    """
+
+    node: str
+    vhost: str
+    delegate: Ref | None
+    queues: list[list[Any]]
+    is_first: bool = False
+
+
+@message
+@dataclass(slots=True)
+class AllTold:
+    """The node has told all; ``alarms`` are those raised there."""
+
+    node: str
+    alarms: list[str]
+
+
+@message
+@dataclass(slots=True)
+class AlarmsTold:
+    """Other alarms than before are raised on the node."""
+
+    node: str
+    alarms: list[str]
+
+
+class _Look:
+    """To itself: something has changed on this node."""
+
+
+class _Search(str):
+    """Timer: ask a node for its directory again."""
+
+    __slots__ = ()
+
+
+_LOOK: Final = _Look()
+
+
+class QueueDirectory(GenServer):
+    """The directory of one node, which is linked with others."""
+
+    def init(self, node: Node) -> None:
+        """Begin; tell all to the nodes that are linked already."""
+        assert node.links is not None, "a directory needs links"
+        assert node.homes is not None
+        self._node = node
+        self._links: LinkedNode = node.links
+        self._homes = node.homes
+        self._others: dict[str, Ref] = {}  # directories
+        self._is_due = False
+        self._delegates: dict[str, Ref | None] = {}  # as told last
+        self._alarms = node.resources.alarms.own
+        self.runtime.register(QUEUE_DIRECTORY, self.ref)
+        self._links.watch_nodes(self.ref)
+        self._homes.on_change = self._note
+        node.resources.alarms.on_change = self._note
+        for name in self._links.nodes:
+            self._search(name)
+
+    def handle_cast(self, message: Any) -> None:
+        kind = type(message)
+        if kind is _Look:
+            self._tell_changes()
+        elif kind is Announcement:
+            self._announced(message)
+        elif kind is AllTold or kind is AlarmsTold:
+            self._node.resources.alarms.set_elsewhere(message.node, tuple(message.alarms))
+            if kind is AllTold:
+                self._homes.home(message.node).is_up = True
+                log.info("queues of a node are known node=%s", message.node)
+        elif kind is NodeUp:
+            self._search(message.name)
+        elif kind is NodeDown:
+            self._node_down(message.name)
+        else:
+            super().handle_cast(message)
+
+    def handle_info(self, message: Any) -> None:
+        if type(message) is _Search:
+            self._search(str(message))
+        elif type(message) is Down:  # it is told all again when it is back, or by a new link
+            for name in [name for name, ref in self._others.items() if ref is message.ref]:
+                del self._others[name]
+                self._search(name)
+
+    # This node's queues.
+
+    def _note(self) -> None:
+        """Something has changed; whoever calls this may be in the middle of it."""
+        if not self._is_due and self.ref.is_alive:
+            self._is_due = True
+            self.runtime.send(self.ref, _LOOK)
+
+    def _tell_changes(self) -> None:
+        self._is_due = False
+        for vhost in self._node.vhosts.values():
+            queues = vhost.local_queues
+            assert queues is not None
+            changed = queues.take_changed()
+            delegate = queues.delegate
+            if not changed and self._delegates.get(vhost.name) is delegate:
+                continue
+            self._delegates[vhost.name] = delegate
+            for announcement in self._announcements(vhost, changed):
+                for other in self._others.values():
+                    self.runtime.send(other, announcement, self.ref)
+        alarms = self._node.resources.alarms.own
+        if alarms != self._alarms:
+            self._alarms = alarms
+            for other in self._others.values():
+                told = AlarmsTold(self._homes.own, list(alarms))
+                self.runtime.send(other, told, self.ref)
+
+    def _search(self, name: str) -> None:
+        """Find the directory of a node, to tell it all."""
+        if name in self._links.nodes:
+            found = partial(self._found, name)
+            self.call(self._links.server_of(name), WhereIs(QUEUE_DIRECTORY), found)
+
+    def _found(self, name: str, directory: Any) -> None:
+        if not isinstance(directory, Ref):
+            self.start_timer(_SEARCH_S, _Search(name))
+            return
+        self._others[name] = directory
+        self.monitor(directory)
+        for vhost in self._node.vhosts.values():
+            own = [each for each in vhost.topology.queues.values() if not each.is_remote]
+            for announcement in self._announcements(vhost, own, is_first=True):
+                self.runtime.send(directory, announcement, self.ref)
+        told = AllTold(self._homes.own, list(self._node.resources.alarms.own))
+        self.runtime.send(directory, told, self.ref)
+
+    def _announcements(
+        self, vhost: VHost, entries: Iterable[QueueEntry], is_first: bool = False
+    ) -> list[Announcement]:
+        assert vhost.local_queues is not None
+        delegate = vhost.local_queues.delegate
+        told = [
+            [each.name, each.ref if each.state == "running" else None, each.state]
+            for each in entries
+        ]
+        starts = range(0, len(told) or 1, QUEUES_AT_ONCE)
+        slices = [told[start : start + QUEUES_AT_ONCE] for start in starts]
+        own = self._homes.own
+        return [
+            Announcement(own, vhost.name, delegate, some, is_first and not number)
+            for number, some in enumerate(slices)
+        ]
+
+    # Other nodes' queues.
+
+    def _announced(self, told: Announcement) -> None:
+        home = self._homes.home(told.node)
+        if told.is_first:
+            self._forget(home, told.vhost)
+        if told.delegate is not None:
+            home.delegates[told.vhost] = told.delegate
+        vhost = self._node.vhosts.get(told.vhost)
+        for name, ref, state in told.queues:
+            key = told.vhost, name
+            if ref is None:
+                home.refs.pop(key, None)
+            else:
+                home.refs[key] = ref
+            entry = vhost.topology.queues.get(name) if vhost is not None else None
+            if isinstance(entry, RemoteEntry) and entry.home is home:
+                self._changed(entry, ref, state)
+
+    def _forget(self, home: Home, vhost_name: str) -> None:
+        home.refs = {key: ref for key, ref in home.refs.items() if key[0] != vhost_name}
+        vhost = self._node.vhosts.get(vhost_name)
+        for entry in vhost.topology.queues.values() if vhost is not None else ():
+            if isinstance(entry, RemoteEntry) and entry.home is home:
+                entry.forget_incarnation()
+
+    def _changed(self, entry: RemoteEntry, ref: Ref | None, state: str) -> None:
+        """Note what has become of a queue elsewhere; tell the channels with consumers."""
+        if ref is not None:
+            for channel in entry.up(ref):
+                self.runtime.send(channel, QueueUp(entry))
+        elif state == "deleted":
+            entry.deleted()
+        elif state in ("crashed", "stopped"):
+            watchers = entry.crashed() if state == "crashed" else entry.stopped_there()
+            for channel in watchers:
+                self.runtime.send(channel, QueueFailed(entry))
+
+    def _node_down(self, name: str) -> None:
+        self._others.pop(name, None)
+        home = self._homes.home(name)
+        for channel, entry in home.down():
+            self.runtime.send(channel, QueueFailed(entry))
+        self._node.resources.alarms.set_elsewhere(name, ())

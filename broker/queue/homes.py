@@ -1,0 +1,269 @@
+"""Homes: the other nodes of a cluster, and the registry entries of the queues that live there.
+
+A queue has one *home*, the node that its actors run on. Every node has an entry for it, so routes and bindings hold
+entries whatever the node. The entry of a queue elsewhere is a ``RemoteEntry``: its ``ref`` is the address of the
+amqqueue over the link, as the home's directory has told it (``node/queue_directory.py``).
+
+When the link with a home breaks, its queues are *down* at once, in one step for all of them: ``Home.is_up`` is what
+their state is read from. Only entries that channels wait for or consume from are visited. A durable queue that is down
+answers 404 with RabbitMQ's text, a message to it is refused; one that is not durable counts as deleted, as in RabbitMQ,
+and its name may be declared again. Both are there again when the link is, unless their rows have gone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+
+from leveret.actors.runtime.cell import DEAD_CELL
+from leveret.actors.runtime.ref import Ref
+from leveret.amqp.errors import NotFound
+from leveret.broker.queue.registry import QueueEntry, State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from leveret.broker.queue.queue_settings import Arguments
+    from leveret.core.clock import Clock
+
+LAGGING_BYTES: Final = (
+    16 * 1024 * 1024
+)  # that wait for a node: channels that publish to it are not read
+_LOOK_S: Final = 0.01
+
+
+class Links(Protocol):
+    """The links of this node (``actors.links.node.Node``)."""
+
+    def unsent_bytes(self, name: str) -> int:
+        """Return the bytes that wait for a node, 0 when it is not linked."""
+
+
+class LinkBackpressure:
+    """Back pressure of the link with a node, as ``msg_store.wal.backpressure`` is of a disk."""
+
+    def __init__(self, clock: Clock, name: str, links: Links) -> None:
+        self._clock = clock
+        self._name = name
+        self._links = links
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_on(self) -> bool:
+        """Whether so much waits for the node that nothing should be added."""
+        return self._links.unsent_bytes(self._name) > LAGGING_BYTES
+
+    def wait(self, callback: Callable[[], None]) -> None:
+        """Call back once the link has caught up, or is broken."""
+        self._waiting.append(callback)
+        if len(self._waiting) == 1:
+            self._clock.call_later(_LOOK_S, self._look)
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Do not call back."""
+        if callback in self._waiting:
+            self._waiting.remove(callback)
+
+    def _look(self) -> None:
+        if self.is_on:
+            self._clock.call_later(_LOOK_S, self._look)
+            return
+        waiting, self._waiting = self._waiting, []
+        for callback in waiting:
+            callback()
+
+
+class Home:
+    """Another node of the cluster.
+
+    Attributes:
+        name: of the node.
+        is_up: it is linked, and its directory has told which queues run there.
+        delegates: the delegate of each vhost that runs there.
+        refs: the amqqueues that run there, by vhost and queue; also of queues whose rows have not come yet.
+        backpressure: of the link.
+    """
+
+    def __init__(self, name: str, backpressure: LinkBackpressure) -> None:
+        self.name = name
+        self.is_up = False
+        self.delegates: dict[str, Ref] = {}
+        self.refs: dict[tuple[str, str], Ref] = {}
+        self.backpressure = backpressure
+        self._waited_for: dict[RemoteEntry, None] = {}
+
+    def note_waiting(self, entry: RemoteEntry) -> None:
+        """Note that somebody must hear when the node is lost, because of this entry."""
+        self._waited_for[entry] = None
+
+    def forget_waiting(self, entry: RemoteEntry) -> None:
+        """The entry is deleted."""
+        self._waited_for.pop(entry, None)
+
+    def down(self) -> list[tuple[Ref, RemoteEntry]]:
+        """Note that the node is lost; return the channels to tell that a queue of theirs is down."""
+        self.is_up = False
+        self.delegates.clear()
+        self.refs.clear()
+        entries, self._waited_for = self._waited_for, {}
+        return [(channel, entry) for entry in entries for channel in entry.home_lost()]
+
+
+class RemoteEntry(QueueEntry):
+    """A queue that lives on another node.
+
+    Attributes:
+        home: that node.
+    """
+
+    __slots__ = ("_ref", "home")
+
+    is_remote: ClassVar[bool] = True
+
+    _ref: Ref | None
+
+    def __init__(
+        self,
+        vhost_name: str,
+        name: str,
+        home: Home,
+        durable: bool,
+        auto_delete: bool,
+        is_exclusive: bool,
+        arguments: Arguments,
+        on_deleted: Callable[[QueueEntry], None],
+    ) -> None:
+        self.home = home
+        self._ref = None
+        owner = Ref(home.name, 0, DEAD_CELL) if is_exclusive else None  # no connection of this node
+        super().__init__(vhost_name, name, durable, auto_delete, owner, arguments, on_deleted)
+        self._ref = home.refs.get((vhost_name, name))
+
+    @property
+    def ref(self) -> Ref | None:
+        """The amqqueue over the link; None unless it runs, as far as its node has told."""
+        ref = self._ref
+        is_there = ref is not None and ref.is_alive and self.home.is_up
+        return ref if is_there and self.delegate is not None else None
+
+    @ref.setter
+    def ref(self, ref: Ref | None) -> None:
+        self._ref = ref
+
+    @property
+    def delegate(self) -> Ref | None:
+        return self.home.delegates.get(self.vhost_name)
+
+    @property
+    def state(self) -> State:
+        if not self.home.is_up and self._ended != "deleted":
+            return "down" if self.durable else "deleted"
+        if self._ended is not None:
+            return self._ended
+        return "starting" if self._ref is None else "running"
+
+    @property
+    def is_running(self) -> bool:
+        return self.ref is not None and self._ended is None
+
+    @property
+    def is_refusing(self) -> bool:
+        """As of other queues; besides, clients may have been told of one that is not known to run yet."""
+        return self.ref is None and self.state != "deleted"
+
+    def missing(self) -> NotFound:
+        """Return the error for an operation on a queue that does not run."""
+        if self.state == "down":
+            return NotFound(
+                f"home node '{self.home.name}' of durable {self} is down or inaccessible"
+            )
+        return super().missing()
+
+    def up(self, ref: Ref) -> list[Ref]:
+        """Note a new amqqueue; return the watchers to tell."""
+        if self._ended != "deleted":
+            self._ended = None
+        return super().up(ref)
+
+    def deleted(self) -> None:
+        self.home.forget_waiting(self)
+        super().deleted()
+
+    def watch(self, channel: Ref) -> None:
+        super().watch(channel)
+        self.home.note_waiting(self)
+
+    def when_running(self, callback: Callable[[QueueEntry], None]) -> None:
+        self.home.note_waiting(self)
+        super().when_running(callback)
+
+    def forget_incarnation(self) -> None:
+        """Its node tells anew which queues run: what was known of this one counts no more."""
+        self._ref = None
+        if self._ended != "deleted":
+            self._ended = None
+
+    def stopped_there(self) -> list[Ref]:
+        """Note that its vhost has been stopped; return the watchers to tell."""
+        self.stopped()
+        return self.home_lost()
+
+    def home_lost(self) -> list[Ref]:
+        """Let those who wait look at the state; return the watchers to tell, who must watch again if they stay."""
+        self._call_waiters()
+        watchers, self._watchers = self._watchers, None
+        return list(watchers or ())
+
+
+def running_by_home(entries: Iterable[QueueEntry]) -> dict[Home, list[RemoteEntry]]:
+    """Return those of the queues that run on other nodes, by node."""
+    found: dict[Home, list[RemoteEntry]] = {}
+    for entry in entries:
+        if isinstance(entry, RemoteEntry) and entry.is_running:
+            found.setdefault(entry.home, []).append(entry)
+    return found
+
+
+class Homes:
+    """The nodes of a cluster, as one of them knows them.
+
+    Args:
+        own: the name of this node.
+        clock: for back pressure.
+        links: of this node.
+
+    Attributes:
+        by_name: the other nodes.
+        default_locator: chooses the node of a new queue where neither argument nor policy does.
+        on_change: called when a queue or delegate of this node has changed; the directory sets it.
+    """
+
+    def __init__(self, own: str, clock: Clock, links: Links) -> None:
+        self.own = own
+        self._clock = clock
+        self._links = links
+        self.by_name: dict[str, Home] = {}
+        self.on_change: Callable[[], None] | None = None
+        self.default_locator = "client-local"
+        self._queues: Counter[str] = Counter()
+
+    def count(self, entry: QueueEntry, change: int) -> None:
+        """Count a queue that has come or gone, at its node."""
+        self._queues[entry.home.name if isinstance(entry, RemoteEntry) else self.own] += change
+
+    def queues_of(self, name: str) -> int:
+        """Return how many queues live on a node."""
+        return self._queues[name]
+
+    def changed(self) -> None:
+        """Something has changed that the other nodes have not been told."""
+        if self.on_change is not None:
+            self.on_change()
+
+    def home(self, name: str) -> Home:
+        """Return another node; it is down until its directory has told what runs there."""
+        home = self.by_name.get(name)
+        if home is None:
+            backpressure = LinkBackpressure(self._clock, name, self._links)
+            home = self.by_name[name] = Home(name, backpressure)
+        return home

@@ -1,0 +1,259 @@
+"""queue.declare: checks in RabbitMQ's order, the choice of the node in a cluster, and the new queue.
+
+A queue lives on the node that its *locator* chooses, among the nodes that run its vhost (RabbitMQ's
+``rabbit_queue_master_location_misc``): the argument ``x-queue-master-locator``, else the policy's
+``queue-master-locator``, else the default of the cluster.
+
+=============  =======================================================================
+client-local   the node of the connection; also the node of every exclusive queue
+min-masters    the node with the fewest queues; the first by name of several
+random         any
+=============  =======================================================================
+
+The delegate of that node declares it (``DeclareThere``), writes its row and starts it. The script here goes on when the
+row has come to this node as well, so that the client can use the queue at once.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from leveret.actors.links.sendable import register
+from leveret.actors.runtime.signals import CallFailed
+from leveret.amqp.errors import InternalError, PreconditionFailed, SoftError
+from leveret.amqp.tables import pack, unpack
+from leveret.broker.queue import arguments as queue_arguments
+from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
+from leveret.broker.queue.equivalence import exchange_named
+from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
+from leveret.broker.queue.registry import GONE, QueueEntry
+from leveret.broker.script import Ask, Steps, Until
+from leveret.broker.vhost import exchange_rules
+from leveret.broker.vhost.outside import granted
+from leveret.core.log.floods import SOURCE
+from leveret.core.log.loggers import logger
+from leveret.routing.bindings import QUEUE
+
+if TYPE_CHECKING:
+    from leveret.amqp.methods import QueueDeclare
+    from leveret.amqp.tables import Table
+    from leveret.broker.queue.homes import Home, Homes
+    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.vhost import Client, VHost
+
+log = logger(__name__)
+
+CLIENT_LOCAL: Final = "client-local"
+MIN_MASTERS: Final = "min-masters"
+RANDOM: Final = "random"
+LOCATOR: Final = "queue-master-locator"
+
+
+class DeclareThere(Struct):
+    """A call to a delegate: declare a queue on its node, unless there is one of that name.
+
+    Answered None when the queue runs, or is there; else with a ``SoftError``, or False after an error of the node.
+    """
+
+    name: str
+    durable: bool
+    auto_delete: bool
+    arguments: bytes
+    user: str
+
+
+register(
+    DeclareThere,
+    lambda asked: [getattr(asked, name) for name in DeclareThere.__struct_fields__],
+    lambda parts: DeclareThere(*parts),
+)
+
+
+def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
+    """Declare a queue, or check that it is there as declared; return its entry."""
+    user = client.user
+    name = exchange_rules.new_queue_name(method.queue)
+    if vhost.default_queue_type and QUEUE_TYPE not in method.arguments:
+        _set_default_type(vhost, method)
+    check = vhost.access.check_queue
+    yield from granted(partial(check, user, vhost.name, name, "configure"))
+    if name not in vhost.topology.queues:
+        yield from vhost.find_policies(name, type_of(method.arguments).name)
+    yield from vhost.deletions.name_free(QUEUE, name)
+    yield from _look_elsewhere(vhost, name)
+    current = vhost.topology.queues.get(name)
+    if current is not None:
+        return (yield from _there_already(vhost, client, method, current))
+    yield from granted(partial(_check_new_queue, vhost, user, name, method))
+    durable = method.durable and not method.exclusive
+    home = None if method.exclusive else _chosen_home(vhost, name, method.arguments)
+    if home is not None:
+        yield from _declare_there(vhost, home, name, durable, method, user)
+        return (yield from declare_queue(vhost, client, method))
+    entry = QueueEntry(
+        vhost.name,
+        name,
+        durable=durable,
+        auto_delete=method.auto_delete,
+        exclusive=client.reader if method.exclusive else None,
+        arguments=method.arguments,
+        on_deleted=vhost.queue_deleted,
+    )
+    if durable:
+        vhost.number(entry)
+    yield from vhost.add_queue(entry, user.name)
+    if entry.settings.is_quorum:
+        log.info("quorum queue has one replica queue=%s vhost=%s", name, vhost.name)
+    _warn(vhost, client, name, method.arguments)
+    return entry
+
+
+def declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
+    """Declare a queue that a client of another node wants here; all has been checked there."""
+    yield from vhost.deletions.name_free(QUEUE, asked.name)
+    if asked.name in vhost.topology.queues:
+        return
+    entry = QueueEntry(
+        vhost.name,
+        asked.name,
+        durable=asked.durable,
+        auto_delete=asked.auto_delete,
+        arguments=unpack(asked.arguments),
+        on_deleted=vhost.queue_deleted,
+    )
+    if asked.durable:
+        vhost.number(entry)
+    yield from vhost.add_queue(entry, asked.user)
+
+
+def _there_already(
+    vhost: VHost, client: Client, method: QueueDeclare, current: QueueEntry
+) -> Steps:
+    """Check that a queue is there as declared; wait until it runs."""
+    durable = method.durable and not method.exclusive
+    owner = client.reader if method.exclusive else None
+    queue_arguments.check_equivalent(current, durable, method.auto_delete, owner, method.arguments)
+    is_starting = current.state == "starting"
+    if is_starting:
+        yield Until(current.when_running)
+        if current.state == "deleted":  # its declaration was taken back
+            return (yield from declare_queue(vhost, client, method))
+    return current
+
+
+def _look_elsewhere(vhost: VHost, name: str) -> Steps:
+    """Forget a queue of another node that has ended with it.
+
+    Raises:
+        NotFound: there is a queue of this name on another node, and it does not run.
+    """
+    entry = vhost.topology.queues.get(name)
+    if entry is None or not entry.is_remote or entry.state not in GONE:
+        return
+    if entry.state != "deleted":
+        raise entry.missing()
+    entry.deleted()
+    yield from vhost.deletions.name_free(QUEUE, name)
+
+
+def _set_default_type(vhost: VHost, method: QueueDeclare) -> None:
+    """Put the default type among the arguments, as ``rabbit_amqqueue:augment_declare_args``."""
+    is_plain = method.durable and not method.exclusive and not method.auto_delete
+    if vhost.default_queue_type == CLASSIC or is_plain:
+        kind = ("S", vhost.default_queue_type.encode())
+        method.arguments = {**method.arguments, QUEUE_TYPE: kind}
+
+
+def _check_new_queue(vhost: VHost, user: User, name: str, method: QueueDeclare) -> None:
+    limit = vhost.limits.get("max-queues", -1)
+    if 0 <= limit <= len(vhost.topology.queues):
+        raise PreconditionFailed(
+            f"cannot declare queue '{name}': queue limit in vhost '{vhost.name}'"
+            f" ({limit}) is reached"
+        )
+    what = f"queue '{name}' in vhost '{vhost.name}'"
+    dead_letter = exchange_named(method.arguments, DEAD_LETTER_EXCHANGE, what)
+    if dead_letter is not None:
+        vhost.access.check_queue(user, vhost.name, name, "read")
+        vhost.access.check_exchange(user, vhost.name, dead_letter, "write")
+    queue_arguments.check(
+        method.arguments,
+        vhost.name,
+        name,
+        durable=method.durable,
+        exclusive=method.exclusive,
+        auto_delete=method.auto_delete,
+    )
+
+
+def _warn(vhost: VHost, client: Client, name: str, arguments: Table) -> None:
+    idle = queue_arguments.without_effect(arguments, vhost.homes is not None)
+    if idle:
+        log.warning(
+            "queue arguments are without effect so far queue=%s vhost=%s user=%s name=%s"
+            " arguments=%s",
+            name,
+            vhost.name,
+            client.user.name,
+            client.name,
+            idle,
+            extra={SOURCE: client.source},
+        )
+
+
+# The choice of the node.
+
+
+def _chosen_home(vhost: VHost, name: str, arguments: Table) -> Home | None:
+    """Return the other node that a new queue goes to; None: it stays on this one."""
+    homes = vhost.homes
+    if homes is None:
+        return None
+    given = arguments.get(f"x-{LOCATOR}")
+    if given is not None:
+        locator = given[1].decode()
+    else:
+        policy = vhost.policies.of_queue(name, type_of(arguments).name).definition
+        locator = policy.get(LOCATOR, homes.default_locator)
+    return _located(locator, homes, vhost.name)
+
+
+def _located(locator: str, homes: Homes, vhost_name: str) -> Home | None:
+    """Return the node that a locator chooses, among those that run the vhost; None: this one."""
+    if locator == CLIENT_LOCAL:
+        return None
+    others = {
+        home.name: home
+        for home in homes.by_name.values()
+        if home.is_up and vhost_name in home.delegates
+    }
+    names = sorted([homes.own, *others])
+    if locator == MIN_MASTERS:
+        return others.get(min(names, key=homes.queues_of))
+    return others.get(random.choice(names))  # no secret
+
+
+def _declare_there(
+    vhost: VHost, home: Home, name: str, durable: bool, method: QueueDeclare, user: User
+) -> Steps:
+    """Have a queue declared on another node, and wait until it is known here.
+
+    Raises:
+        InternalError: the node could not.
+    """
+    arguments = pack(method.arguments)
+    asked = DeclareThere(name, durable, method.auto_delete, arguments, user.name)
+    answer = yield Ask(home.delegates[vhost.name], asked)
+    if isinstance(answer, SoftError):
+        raise answer
+    if answer is not None:
+        if not isinstance(answer, CallFailed):
+            log.error("queue not declared queue=%s vhost=%s node=%s", name, vhost.name, home.name)
+            raise InternalError()
+        return  # the node is lost; another is chosen
+    if name not in vhost.topology.queues:
+        yield Until(partial(vhost.when_registered, name))

@@ -1,0 +1,78 @@
+"""Rows of a vhost's objects, and the registry entry of a stored queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.queue.homes import RemoteEntry
+from leveret.broker.queue.registry import QueueEntry
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leveret.amqp.tables import Table
+    from leveret.broker.queue.homes import Homes
+    from leveret.routing.bindings import Binding
+    from leveret.routing.exchange import Exchange
+
+
+def exchange_row(vhost_name: str, exchange: Exchange) -> ExchangeRow:
+    """Return the row of an exchange."""
+    return ExchangeRow(
+        vhost_name,
+        exchange.name,
+        exchange.type,
+        exchange.durable,
+        exchange.auto_delete,
+        exchange.internal,
+        exchange.arguments,
+    )
+
+
+def binding_row(vhost_name: str, binding: Binding, arguments: Table | None = None) -> BindingRow:
+    """Return the row of a binding; its arguments need not be decoded if they are given, sorted by name."""
+    return BindingRow(
+        vhost_name,
+        binding.source,
+        binding.kind,
+        binding.destination,
+        binding.key,
+        binding.arguments if arguments is None else arguments,
+    )
+
+
+def queue_row(entry: QueueEntry, user_name: str, homes: Homes | None) -> QueueRow:
+    """Return the row of a queue of this node; in a cluster it names the node."""
+    no, arguments = entry.queue_no, entry.arguments
+    row = QueueRow(entry.vhost_name, entry.name, True, entry.auto_delete, arguments, no, user_name)
+    if homes is not None:
+        row.durable, row.exclusive = entry.durable, entry.exclusive is not None
+        row.node = homes.own
+    return row
+
+
+def entry_of(
+    row: QueueRow, homes: Homes | None, on_deleted: Callable[[QueueEntry], None]
+) -> QueueEntry:
+    """Return a new registry entry for the queue of a row, on whatever node it lives."""
+    if homes is None or row.node in ("", homes.own):
+        return QueueEntry(
+            row.vhost,
+            row.name,
+            durable=True,
+            auto_delete=row.auto_delete,
+            arguments=row.arguments,
+            on_deleted=on_deleted,
+            queue_no=row.queue_no,
+        )
+    return RemoteEntry(
+        row.vhost,
+        row.name,
+        homes.home(row.node),
+        row.durable,
+        row.auto_delete,
+        row.exclusive,
+        row.arguments,
+        on_deleted,
+    )
