@@ -46,6 +46,18 @@ register(
 )  # it may be on its way to a third process
 
 
+class _Body:
+    """Long bytes in their place among the parts of a value.
+
+    They become a body when msgpack comes to them: bodies are in the order in which they are read.
+    """
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Buffer) -> None:
+        self.content = content
+
+
 class Peer(Protocol):
     """How the ends of a link name actors and calls to each other."""
 
@@ -109,12 +121,14 @@ class Codec:
         kind = type(value)
         if kind is Pieces:
             return self._pieces(value)
+        if kind is _Body:
+            return self._as_body(value.content)
         code, parts = self._parts(kind, value)
         if kind is not Ref and kind is not RemoteRef:
             least = self._body_bytes_min
             for at, part in enumerate(parts):
                 if type(part) in _BYTES and len(part) >= least:
-                    parts[at] = self._as_body(part)
+                    parts[at] = _Body(part)
         return msgpack.ExtType(code, self._pack(parts))
 
     def _parts(self, kind: type, value: Any) -> tuple[int, list[Any]]:
