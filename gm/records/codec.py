@@ -47,8 +47,9 @@ def unpack(packed: bytes, revision: int) -> Group:
     except RecordError:
         raise
     except (ValueError, TypeError, msgpack.UnpackException) as error:
+        why = "it is not msgpack" if isinstance(error, msgpack.UnpackException) else str(error)
         raise RecordError(
-            f"record of {len(packed)} bytes at revision {revision} is no group: {error!r}; delete it, or restore it"
+            f"record of {len(packed)} bytes at revision {revision} is no group: {why}; delete it, or restore it"
         ) from error
 
 

@@ -15,9 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pytest
+
+from rigs.waiting import wait_until
 
 PROGRAM = shutil.which("etcd") or "/usr/bin/etcd"
 READY_S = 60.0  # for a machine with much else to do
@@ -192,5 +194,11 @@ def three_servers(folder: Path) -> Iterator[list[Etcd]]:
 
 
 def _is_follower(server: Etcd) -> bool:
-    status = json.loads(server.post("/v3/maintenance/status", "{}"))
+    status: dict[str, Any] = {}
+
+    def knows_leader() -> bool:
+        status.update(json.loads(server.post("/v3/maintenance/status", "{}")))
+        return "leader" in status
+
+    wait_until(knows_leader, "no leader was elected", READY_S)
     return bool(status["leader"] != status["header"]["member_id"])

@@ -101,6 +101,7 @@ def test_a_damaged_record_exits_1_names_the_key_and_hides_no_other(
 
     assert code == 1
     assert f"/{name}/gm/a: record of 1 bytes" in err
+    assert "it is not msgpack; delete it, or restore it" in err
     assert out.startswith("b: ")
 
 
