@@ -43,8 +43,10 @@ def act(cluster: Cluster, histories: Histories, random: Random) -> None:
         histories.delete(node, random.choice(QUEUES))
     else:
         row = some_row(random)
-        puts, deletes = ([row], []) if random.random() < 0.6 else ([], [row])
-        node.session.write(puts, deletes, lambda error: _answered(cluster, node, row, error))
+        if random.random() < 0.6:
+            node.session.write([row], [], lambda error: _answered(cluster, node, row, error))
+        else:
+            node.session.write([], [row], lambda _: None)
 
 
 def _answered(cluster: Cluster, node: Node, row: Row, error: object) -> None:
