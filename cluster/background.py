@@ -73,6 +73,11 @@ class Background:
             error = failure
         on_events(error)
 
+    def cancel(self) -> None:
+        """End all requests and watches; nobody is told of them any more."""
+        for task in self._tasks:
+            task.cancel()
+
     async def settle(self) -> None:
         """Wait until every request has been answered; close the client first to have that soon."""
         while self._tasks:

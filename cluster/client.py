@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from typing import TYPE_CHECKING, Final, Self
 
 import aiohttp
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 CONNECTIONS_MAX: Final = 16  # per client; further requests wait for one, as for a connection
 PAGE_ROWS: Final = 200
 SCANS_MAX: Final = 3
+LARGE_BYTES: Final = 512 * 1024  # of a body; aiohttp warns of bytes above 1 MiB
 
 
 class EtcdClient:
@@ -56,6 +58,7 @@ class EtcdClient:
         self._tls = settings.tls()
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
+        self._watches: set[aiohttp.ClientResponse] = set()
         self._token = ""
         self._login_lock = asyncio.Lock()
 
@@ -182,9 +185,13 @@ class EtcdClient:
                     if answer.status != 200:
                         content = await self._content(answer, endpoint)
                         raise gateway.failure(answer.status, content, endpoint)
-                    async for line in _lines(answer, endpoint):
-                        if events := gateway_txns.watch_events(line, endpoint):
-                            yield events
+                    self._watches.add(answer)
+                    try:
+                        async for line in _lines(answer, endpoint):
+                            if events := gateway_txns.watch_events(line, endpoint):
+                                yield events
+                    finally:
+                        self._watches.discard(answer)
             raise UnavailableError(f"{endpoint} has ended a watch")
         except gateway.OldTokenError as error:
             if token:
@@ -200,8 +207,10 @@ class EtcdClient:
             raise
 
     async def close(self) -> None:
-        """Close the connections; requests under way fail."""
+        """Close the connections; requests and watches under way fail."""
         self._is_closed = True
+        for answer in self._watches:  # closing its connection would not wake who reads it
+            answer.content.set_exception(aiohttp.ClientConnectionError("the client is closed"))
         if self._session is not None:
             await self._session.close()
 
@@ -283,7 +292,7 @@ class EtcdClient:
         """
         with _failures(endpoint):
             async with self._open().post(
-                endpoint + path, data=body, headers=_headers(token), allow_redirects=False
+                endpoint + path, data=_sent(body), headers=_headers(token), allow_redirects=False
             ) as answer:
                 content = await self._content(answer, endpoint)
         if answer.status != 200:
@@ -317,6 +326,11 @@ class EtcdClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def _sent(body: bytes) -> bytes | BytesIO:
+    """Return a body as aiohttp takes it: large ones in pieces, so that the event loop is not held up."""
+    return BytesIO(body) if len(body) > LARGE_BYTES else body
 
 
 def _headers(token: str) -> dict[str, str]:

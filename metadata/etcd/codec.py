@@ -6,21 +6,21 @@
     PREFIX/metadata/counters/boot_epoch                          the last number that a start of a node has taken
     PREFIX/metadata/counters/queue_no                            the end of the last block of numbers that was taken
     PREFIX/metadata/nodes/NODE                                   uuid, seq, applied, has_left; on the node's lease
-    PREFIX/metadata/rows/TABLE/NAME/...                          a row: incarnation, incarnations of its parents, fields
-    PREFIX/metadata/rows/bindings/VHOST/KIND/DESTINATION/DIGEST  a binding; DIGEST is blake2b-160 of all its names
-    PREFIX/metadata/rows/deleted_queues/NODE/NUMBER              of one node, for its message store
+    PREFIX/metadata/rows/TABLE/NAME/...                          incarnation, incarnations of its parents, fields
+    PREFIX/metadata/rows/bindings/VHOST/KIND/DESTINATION/DIGEST  the same; DIGEST is blake2b-160 of all its names
+    PREFIX/metadata/rows/deleted_queues/NODE/NUMBER              the same; of one node, for its message store
 
 Names are percent-encoded in UTF-8, so that ``/`` separates them. Values are ``crc32:u32 msgpack``, as in LMDB
 (``leveret.metadata.environment``).
 
-A row has *parents*: a queue its vhost, a binding its exchange and its queue. A row that others may have as a parent gets
-an *incarnation* when it is created, a number that is never used again; a row keeps those of its parents as they were when
-it was written. It is *live* as long as its parents are live and have these incarnations. So a deletion of one key deletes
-all that hangs on it, in the same revision and for every node alike, also what another node adds at that moment; the keys
-that are left are garbage, never read as rows again.
+A row has *parents*: a queue its vhost, a binding its exchange and its queue. A row that others may have as a parent
+gets an *incarnation* when it is created, a number that is never used again; a row keeps those of its parents as they
+were when it was written. It is *live* as long as its parents are live and have these incarnations. So a deletion of
+one key deletes all that hangs on it, in the same revision and for every node alike, also what another node adds at
+that moment; the keys that are left are garbage, never read as rows again.
 
-Turned down: deleting the keys of all bindings with their queue. A transaction has at most 128 operations, and a binding
-that another node adds meanwhile would be left, to be found again by the next queue of that name.
+Turned down: deleting the keys of all bindings with their queue. A transaction has at most 128 operations, and a
+binding that another node adds meanwhile would be left, to be found again by the next queue of that name.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Which nodes serve clients, and up to which revision each has applied the rows.
 
-A node has a key on its lease, in which it says how far it is (``NodeState.applied``). It *serves* only as long as its last
-transaction that found the key in place was sent less than ``valid_s`` ago. So a node whose key is gone, by whatever cause,
-serves nobody ``valid_s`` later: it *fades*.
+A node has a key on its lease, in which it says how far it is (``NodeState.applied``). It *serves* only as long as its
+last transaction that found the key in place was sent less than ``valid_s`` ago. So a node whose key is gone, by
+whatever cause, serves nobody ``valid_s`` later: it *fades*.
 
-A writer is answered when its revision is *settled*: every node that is there, or fades, has applied it. Then a client finds
-it on any node. A node that has not applied it after ``suspect_s`` is taken for dead: its key is deleted. So a node that
-hangs holds up writers for ``suspect_s + valid_s``, once. It may well be alive: then it finds its key gone, and joins again.
+A writer is answered when its revision is *settled*: every node that is there, or fades, has applied it. Then a client
+finds it on any node. A node that has not applied it after ``suspect_s`` is taken for dead: its key is deleted. So a
+node that hangs holds up writers for ``suspect_s + valid_s``, once. It may well be alive: then it finds its key gone,
+and joins again.
 
 A node that has just loaded cannot know which nodes were taken for dead before. So nothing is settled for it before
 ``valid_s`` is over.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from leveret.cluster.gateway_txns import size_bytes
 from leveret.cluster.key_values import Delete, Put
 from leveret.core.errors import StoreError
 from leveret.metadata.etcd.codec import PARENTS, Entry, Keys, packed_entry
-from leveret.metadata.etcd.writes import BYTES_MAX, WRITES_MAX, Change, OnMade, Write, Writes
+from leveret.metadata.etcd.writes import WRITES_MAX, Change, OnMade, Write, Writes, in_parts
 from leveret.metadata.interface import ConflictError
 from leveret.metadata.tables import BindingRow, QueueRow, Row
 
@@ -37,8 +36,8 @@ class RowWrites:
         """Have rows put and deleted.
 
         More than ``WRITES_MAX`` keys, or more bytes than one transaction has, are made in parts, parents before their
-        children; the first part that fails ends the write. Of so many deletions, those of rows that hang on other deleted
-        ones are left to the collector of garbage.
+        children; the first part that fails ends the write. Of so many deletions, those of rows that hang on other
+        deleted ones are left to the collector of garbage.
 
         Args:
             puts: rows to write.
@@ -57,7 +56,8 @@ class RowWrites:
         garbage, put_changes = self._puts(putting, deleting, lease)
         for change in garbage:
             self._writes.add(Write([change], now_s, _ignored))
-        self._add_parts(_parts(changes + put_changes), now_s, then)
+        parts = in_parts(changes + put_changes, _written) or [[]]
+        self._add_parts(parts, now_s, then)
 
     def _deletes(self, keys: list[str]) -> list[Change]:
         found = {key: entry for key in keys if (entry := self._writes.entry(key)) is not None}
@@ -126,17 +126,8 @@ class RowWrites:
             self._writes.add(before)
 
 
-def _parts(changes: list[Change]) -> list[list[Change]]:
-    """Return changes in parts that fit into a transaction; at least one."""
-    parts: list[list[Change]] = [[]]
-    size = 0
-    for change in changes:
-        size += size_bytes(change.write)
-        if parts[-1] and (len(parts[-1]) == WRITES_MAX or size > BYTES_MAX):
-            parts.append([])
-            size = size_bytes(change.write)
-        parts[-1].append(change)
-    return parts
+def _written(change: Change) -> Put | Delete:
+    return change.write
 
 
 def _table(row: Row) -> int:

@@ -4,13 +4,13 @@
 
     load all keys at revision R -> watch from R+1 -> lease -> put the own key at J -> applied J: the node serves
 
-Everything is asked without waiting. ``is_live`` says whether the node may serve clients; while it may not, clients must
-not see its rows.
+Everything is asked without waiting. ``is_live`` says whether the node may serve clients; while it may not, clients
+must not see its rows.
 
-When nothing is to be written, a transaction that only reads is made every ``renew_s``: it finds the node's key in place, so
-the node may serve for ``valid_s`` more (``nodes``). A node whose key is gone was taken for dead, or has not kept its
-lease. It answers all writes with an error, ends its lease, so that its exclusive queues are gone for all, and joins again.
-Its rows stay as they are, and go on being followed.
+When nothing is to be written, a transaction that only reads is made every ``renew_s``: it finds the node's key in
+place, so the node may serve for ``valid_s`` more (``nodes``). A node whose key is gone was taken for dead, or has not
+kept its lease. It answers all writes with an error, ends its lease, so that its exclusive queues are gone for all, and
+joins again. Its rows stay as they are, and go on being followed.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ class SessionSettings:
         renew_s: how often the node finds its key in place, at least.
         valid_s: how long it serves clients after that.
         suspect_s: how long another node may take to apply a revision that is waited for.
-        lease_s: after which the node's exclusive queues are gone for all, if it has ended without a word; whole seconds.
+        lease_s: after which the node's exclusive queues are gone for all, if it has ended without a word; whole
+            seconds.
         retry_s: until what has failed is tried again.
         write_timeout_s: after which a write that etcd has not taken is answered with an error.
     """

@@ -1,8 +1,8 @@
-"""The transactions of one node, one after the other, each under the condition that the node's key is as the last one left it.
+"""The transactions of one node, one after the other, each on the node's key as the last one has left it.
 
-The node's key has the number of the last transaction that wrote it (``seq``). So after a lost answer a *barrier*, which
-writes that key only, tells whether the transaction was made: if the barrier is made, it was not, and never will be, for
-the revision that it expects is gone. If the barrier fails, the number in the key says which one was the last.
+The node's key has the number of the last transaction that wrote it (``seq``). So after a lost answer a *barrier*,
+which writes that key only, tells whether the transaction was made: if the barrier is made, it was not, and never will
+be, for the revision that it expects is gone. If the barrier fails, the number in the key says which one was the last.
 
 A transaction that finds the key gone, or with another lease, finds that this node was taken for dead.
 """

@@ -6,13 +6,13 @@ the writer looks again, when this node has applied what was in the way. A write 
 way: then it expects the revision that this one will get, and shares its fate.
 
 One transaction of a node is on its way at a time. What waits goes into the next one, as far as it fits, so a burst of
-writes costs few round trips, and the order of one node's writes is that of its calls. If a transaction fails, the writes
-in conflict are taken out, and the others are tried again.
+writes costs few round trips, and the order of one node's writes is that of its calls. If a transaction fails, the
+writes in conflict are taken out, and the others are tried again.
 
-Every transaction also expects the revision of the node's own key, and writes that key with the next number (``seq``). So
-a transaction that was not answered, and arrives late, has no effect once a later one was made; and after a lost answer
-a *barrier*, a transaction of the own key only, finds out by the number whether it was made. A node whose key was deleted
-makes no more changes.
+Every transaction also expects the revision of the node's own key, and writes that key with the next number (``seq``).
+So a transaction that was not answered, and arrives late, has no effect once a later one was made; and after a lost
+answer a *barrier*, a transaction of the own key only, finds out by the number whether it was made. A node whose key
+was deleted makes no more changes.
 
 This file decides what is sent and what the answers mean; ``session`` sends.
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from leveret.cluster.gateway_txns import OPERATIONS_MAX, TXN_BYTES_MAX, size_bytes
 from leveret.cluster.key_values import Delete, Expect, Put
@@ -36,6 +36,7 @@ WRITES_MAX: Final = OPERATIONS_MAX - 2  # of one transaction, beside the own key
 BYTES_MAX: Final = TXN_BYTES_MAX - 4096  # the rest is for the own key
 
 
+_T = TypeVar("_T")
 OnMade: TypeAlias = Callable[[StoreError | None, int], None]
 
 
@@ -266,7 +267,7 @@ class Writes:
         return outcomes
 
     def _gone(self, write: Write) -> ConflictError | None:
-        """Return an error if a row that was put is not live, because a row on which it hangs was deleted at the same time.
+        """Return an error if a row was put that is not live, as a row on which it hangs was deleted at the same time.
 
         The row itself may be gone when this is asked: after it was made, another node has deleted it.
         """
@@ -298,6 +299,20 @@ class Writes:
             if latest is not None and latest[0] is write:
                 del self._latest[change.write.key]
         write.expects.clear()  # else each write would keep all before it
+
+
+def in_parts(changes: Sequence[_T], write: Callable[[_T], Put | Delete]) -> list[list[_T]]:
+    """Return changes in parts that fit into one transaction each, in their order."""
+    parts: list[list[_T]] = []
+    size = 0
+    for change in changes:
+        more = size_bytes(write(change))
+        size += more
+        if not parts or len(parts[-1]) == WRITES_MAX or size > BYTES_MAX:
+            parts.append([])
+            size = more
+        parts[-1].append(change)
+    return parts
 
 
 def _conflict_error(key: str) -> ConflictError:

@@ -20,11 +20,11 @@ from leveret.core.printable import printable
 from leveret.gm.records.codec import RecordError, unpack
 from leveret.gm.records.etcd_store import keys
 from leveret.gm.records.group import GmError
+from leveret.server.cli.etcd_arguments import MISSING, settings
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
 
 EX_DAMAGED: Final = 1
-MISSING: Final = "aiohttp is missing: pip install 'leveret[cluster]'"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     except GmError as error:
         raise ConfigError(str(error)) from error
     try:
-        rows = asyncio.run(_scan(_settings(options), beginning))
+        rows = asyncio.run(_scan(settings(options), beginning))
     except LoginRefusedError as error:
         return _fail(os.EX_DATAERR, str(error))
     except GatewayError as error:
@@ -44,31 +44,12 @@ def run(options: argparse.Namespace) -> int:
     return _show(options, {row.key.removeprefix(beginning): row for row in rows})
 
 
-def _settings(options: argparse.Namespace) -> EtcdSettings:
-    password = ""
-    if options.password_file is not None:
-        try:
-            password = options.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{options.password_file} cannot be read: {error}") from error
-    return EtcdSettings(
-        tuple(endpoint.strip() for endpoint in options.endpoints.split(",")),
-        options.user,
-        password,
-        options.ca,
-        options.cert,
-        options.key,
-        options.timeout,
-        options.timeout,
-    )
-
-
-async def _scan(settings: EtcdSettings, prefix: str) -> list[Row]:
+async def _scan(where: EtcdSettings, prefix: str) -> list[Row]:
     try:
         from leveret.cluster.client import EtcdClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigError(MISSING) from error
-    async with EtcdClient(settings) as client:
+    async with EtcdClient(where) as client:
         return await client.scan(prefix)
 
 

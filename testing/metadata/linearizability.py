@@ -60,7 +60,7 @@ def is_linearizable(operations: Sequence[Operation], first: int | None = None) -
 
 
 def _that_count(operations: Sequence[Operation]) -> list[Operation]:
-    """Leave out declarations without an answer whose identity nobody has seen: without them all is explained as well."""
+    """Leave out declarations without an answer whose identity nobody has seen: all can be explained without them."""
     answers = {each.answer for each in operations if each.answered_at is not None}
     return [
         each

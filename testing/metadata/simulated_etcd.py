@@ -1,7 +1,7 @@
-"""An etcd in virtual time: requests and answers take time and get lost, watches lag and break, leases end, history is compacted.
+"""An etcd in virtual time: answers are late or lost, watches lag and break, leases end, history is compacted.
 
-``SimulatedEtcd`` has the keys, their history and the leases. Each node asks it through a ``SimulatedClient`` of its own,
-which has the faults. What a fault means for a transaction:
+``SimulatedEtcd`` has the keys, their history and the leases. Each node asks it through a ``SimulatedClient`` of its
+own, which has the faults. What a fault means for a transaction:
 
 * it never reaches etcd, or etcd is cut off: ``UnavailableError``, without effect;
 * its answer is lost: ``UnknownOutcomeError``; it was made, or never is, or arrives up to ``late_s`` later.

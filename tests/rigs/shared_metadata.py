@@ -39,7 +39,13 @@ class Node:
     """
 
     def __init__(
-        self, name: str, store: WatchedStore, clock: Clock, seed: int, settings: SessionSettings
+        self,
+        name: str,
+        store: WatchedStore,
+        clock: Clock,
+        seed: int,
+        settings: SessionSettings,
+        uuid: str = "",
     ) -> None:
         self.name = name
         self.told: dict[str, str] = {}
@@ -47,7 +53,8 @@ class Node:
         self.lives: list[bool] = []
         self.busy: set[str] = set()  # queues with a write on its way
         self.clock = clock
-        self.session = Session(store, clock, name, f"uuid-{name}", self, settings, Random(seed))
+        uuid = uuid or f"uuid-{name}"
+        self.session = Session(store, clock, name, uuid, self, settings, Random(seed))
         self.session.start()
 
     def changed(self, changed: Changed) -> None:
