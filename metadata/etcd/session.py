@@ -10,7 +10,7 @@ must not see its rows.
 When nothing is to be written, a transaction that only reads is made every ``renew_s``: it finds the node's key in
 place, so the node may serve for ``valid_s`` more (``nodes``). A node whose key is gone was taken for dead, or has not
 kept its lease. It answers all writes with an error, ends its lease, so that its exclusive queues are gone for all, and
-joins again. Its rows stay as they are, and go on being followed.
+joins again. Its rows stay as they are until it has loaded all again.
 """
 
 from __future__ import annotations
@@ -113,11 +113,13 @@ class Session:
         self._rows = RowWrites(self.keys, self._writes, random or SystemRandom())
         self._transactor = Transactor(store, clock, self.keys, uuid, self._writes, self)
         self._numbers: dict[str, Stored] = {}  # counters and the format
+        self._taking: dict[str, int] = {}  # the last numbers that this node has asked for
         self._lease = self._joined_at = 0  # of the node's key, and the revision that made it
-        self._is_loaded = self._is_joining = False
+        self._is_loaded = self._is_joining = self._has_joined = False
         self._changed_at = 0  # the last revision with a change of rows
         self._renewed_s = self._renew_at_s = 0.0
         self._was_live = self._expires = self._is_collecting = False
+        self._gone_back = ""  # why this etcd is of no use any more
         self._ending: Callable[[], None] | None = None
         self._has_ended = False
 
@@ -173,15 +175,14 @@ class Session:
 
         if not self._transactor.lease:
             why = self.trouble or "it has just begun"
-            self._later(
-                then, StoreError(f"metadata not written: this node is in no cluster: {why}")
-            )
+            error = StoreError(f"metadata not written: this node is in no cluster: {why}")
+            self._clock.call_later(0.0, then, error)
             return
         now_s, lease = self._clock.monotonic_s(), self._transactor.lease
         try:
             self._rows.add(puts, deletes, lease, now_s, made)
         except StoreError as error:
-            self._later(then, error)
+            self._clock.call_later(0.0, then, error)
             return
         self._go_on()
 
@@ -197,10 +198,13 @@ class Session:
         """Take the next ``count`` numbers of a counter; tell the last of them when it is durable."""
         stored = self._numbers.get(key)
         try:
-            last = count + (0 if stored is None else unpacked_number(key, stored.value))
+            taken = 0 if stored is None else unpacked_number(key, stored.value)
         except StoreError as error:
             self._clock.call_later(0.0, then, error)
             return
+        if self._writes.is_busy(key):  # this node is taking some already
+            taken = self._taking[key]
+        last = self._taking[key] = taken + count
 
         def made(error: StoreError | None, _: int) -> None:
             if isinstance(error, ConflictError):  # another node has taken them
@@ -218,6 +222,10 @@ class Session:
         return self.replica.applied
 
     def loaded(self, scan: Scan) -> None:
+        if scan.revision < self.replica.applied:
+            self.went_back(scan.revision)
+        if self._gone_back:
+            raise StoreError(self._gone_back)
         found = {each.key: each for each in scan.rows}
         check_format(self.keys, found)
         nodes = {key: _seen(row) for key, row in found.items() if self.keys.is_node(key)}
@@ -303,6 +311,7 @@ class Session:
         log.warning("node was taken for dead by others, it joins again node=%s", self.keys.own)
         lease, unknown = self._transactor.lease, self._transactor.left()
         self.trouble = "it was taken for dead by others"
+        self._is_loaded = False
         self._look_live()
         for write in unknown:
             self._writes.refused(write)
@@ -313,7 +322,21 @@ class Session:
         if self._ending is not None:
             self._revoke(lease, self._end)
         else:
-            self._revoke(lease, self._join)
+            self._revoke(lease, self._following.load)  # it joins when it is loaded
+
+    def went_back(self, revision: int) -> None:
+        if not self._gone_back:
+            self._gone_back = (
+                f"etcd has revision {revision}, this node has seen {self.replica.applied}: it was restored from a "
+                "backup, or is another etcd; restart all nodes"
+            )
+            self._reload()
+
+    def _reload(self) -> None:
+        """Serve nobody until all rows are loaded again."""
+        self._is_loaded = False
+        self._look_live()
+        self._following.load()
 
     def not_answered(self, why: str) -> None:
         self._complain(why)
@@ -401,7 +424,9 @@ class Session:
         if self.keys.format not in self._numbers:
             format_ = Put(self.keys.format, packed_number(FORMAT))
             self._write_keys([format_], _ignored, {self.keys.format: 0})
-        if len(answer.rows) == 1:  # no other node was there: what is not durable has ended
+        is_first_of_all = not self._has_joined and len(answer.rows) == 1
+        self._has_joined = True
+        if is_first_of_all:  # no other node was there: what is not durable has ended
             for key, entry in list(self.replica.live.items()):
                 if isinstance(entry.row, ExchangeRow) and not entry.row.durable:
                     self._write_keys([Delete(key)], _ignored)
@@ -523,9 +548,8 @@ class Session:
             log.warning("metadata in etcd, tried again: node=%s reason=%s", self.keys.own, why)
 
     def _later(self, call: Callable[..., None], *args: object) -> None:
-        """Call after a while, or at once with an outcome."""
-        delay_s = 0.0 if args and isinstance(args[0], StoreError) else self._settings.retry_s
-        self._clock.call_later(delay_s, call, *args)
+        """Try again after a while."""
+        self._clock.call_later(self._settings.retry_s, call, *args)
 
 
 def _seen(stored: Stored) -> Seen:

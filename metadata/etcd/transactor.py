@@ -41,6 +41,9 @@ class Owner(Protocol):
     def decided(self) -> None:
         """Writes have been made, or have met a conflict."""
 
+    def went_back(self, revision: int) -> None:
+        """Etcd has a lower revision than the node had applied before it asked."""
+
     def not_answered(self, why: str) -> None:
         """A transaction was not answered; ``send`` is to be called again, a little later."""
 
@@ -144,6 +147,8 @@ class Transactor:
 
         def answered(answer: TxnAnswer | ClusterError) -> None:
             self._is_asking = False
+            if isinstance(answer, TxnAnswer) and answer.revision < applied:
+                self._owner.went_back(answer.revision)
             if term != self._terms:
                 self._orphaned(group, answer)
             elif isinstance(answer, ClusterError):

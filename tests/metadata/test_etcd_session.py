@@ -223,19 +223,28 @@ def test_a_node_whose_watch_was_compacted_away_loads_again_and_never_goes_back()
     assert two.revisions == sorted(set(two.revisions))
 
 
-def test_an_etcd_that_was_restored_from_a_backup_is_refused_until_a_restart() -> None:
-    cluster = Cluster(1, 1)
-    (node,) = cluster.nodes.values()
-    assert cluster.write(node, [queue("q")]) is None
-    cluster.etcd.revision, cluster.etcd.rows, cluster.etcd.history = 1, {}, [[]]
-    cluster.etcd.compacted = 0
-    cluster.clients["n0"].faults.broken = 1.0
-    cluster.etcd.put("/leveret/metadata/other", b"")
-    cluster.clients["n0"].faults.broken = 0.0
+@pytest.mark.parametrize("has_own_key", [True, False])
+def test_an_etcd_that_was_restored_from_a_backup_is_refused_until_a_restart(
+    has_own_key: bool,
+) -> None:
+    cluster = Cluster(1, 2)
+    one, two = both(cluster)
+    etcd = cluster.etcd
+    cluster.clock.jump(10.0)
+    kept = etcd.revision if has_own_key else 2
+    backup = dict(etcd.rows) if has_own_key else {}
+    for number in range(3):
+        assert cluster.write(two, [queue(f"q{number}", number)]) is None
+    etcd.revision, etcd.rows, etcd.history = kept, backup, etcd.history[:kept]
     cluster.clock.jump(20.0)
 
-    assert not node.session.is_live
-    assert node.queue("q") is not None, "what a client has seen does not go back"
+    for node in (one, two):
+        assert not node.session.is_live
+        assert "restored from a backup" in node.session.trouble
+        assert node.queue("q2") is not None, "what a client has seen does not go back"
+    cluster.start("n0")
+    cluster.start("n1")
+    cluster.until_live()
 
 
 def test_a_node_of_the_same_name_with_another_data_directory_is_refused() -> None:
@@ -355,7 +364,7 @@ def test_a_write_whose_answer_is_lost_is_made_once_or_not_at_all(seed: int) -> N
         ({"renew_s": 0.0}, "renew_s is 0.0"),
         ({"suspect_s": float("inf")}, "suspect_s is inf"),
         ({"valid_s": 0.9}, "at least twice renew_s"),
-        ({"lease_s": 1}, "not be below valid_s"),
+        ({"lease_s": 1}, "not below valid_s"),
         ({"lease_s": 3.5}, "whole seconds"),
     ],
 )
