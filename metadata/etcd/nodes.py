@@ -64,10 +64,10 @@ class Nodes:
         self._waiting: list[tuple[int, int, float, Callable[[], None]]] = []
         self._numbers = count()
 
-    def load(self, found: Mapping[str, Seen], now_s: float) -> None:
-        """Take the nodes as they are at a revision in place of those before."""
+    def load(self, found: Mapping[str, Seen], now_s: float, *, is_first: bool = False) -> None:
+        """Take the nodes as they are at a revision in place of those before; ``is_first``: there never was any."""
         self.there = dict(found)
-        self._fading = [_Fading(0, now_s + self._valid_s)]
+        self._fading = [] if is_first else [_Fading(0, now_s + self._valid_s)]
 
     def put(self, key: str, seen: Seen) -> None:
         """Note that a node has written its key."""

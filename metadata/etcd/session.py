@@ -227,11 +227,12 @@ class Session:
         if self._gone_back:
             raise StoreError(self._gone_back)
         found = {each.key: each for each in scan.rows}
-        check_format(self.keys, found)
+        is_new = not check_format(self.keys, found)
         nodes = {key: _seen(row) for key, row in found.items() if self.keys.is_node(key)}
         changed = self.replica.load(scan.rows, scan.revision)
         self._numbers = {key: row for key, row in found.items() if self._is_number(key)}
-        self.nodes.load(nodes, self._clock.monotonic_s())
+        is_first = is_new and not nodes
+        self.nodes.load(nodes, self._clock.monotonic_s(), is_first=is_first)
         self._is_loaded = True
         self._tell(changed)
         if self._transactor.revision and self.keys.own not in nodes:

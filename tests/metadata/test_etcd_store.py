@@ -32,7 +32,7 @@ Open = Callable[[str], Awaitable[EtcdMetadata]]
 @pytest.fixture
 async def opened(etcd: Etcd, name: str) -> AsyncIterator[Open]:
     """Opens nodes of one cluster; slow machines do not take them for dead."""
-    settings = SessionSettings(f"/{name}", valid_s=30.0, suspect_s=25.0, lease_s=40, renew_s=0.2)
+    settings = SessionSettings(f"/{name}", valid_s=8.0, suspect_s=60.0, lease_s=60)
     stores: list[EtcdMetadata] = []
 
     async def opened(node: str) -> EtcdMetadata:
