@@ -476,8 +476,9 @@ class Session:
         now_s = self._clock.monotonic_s()
         self._clock.call_later(self._settings.renew_s, self._tick)
         timeout_s = self._settings.write_timeout_s
-        for write in self._writes.give_up(now_s - timeout_s):
-            text = f"metadata not written: etcd has not taken it for {timeout_s} s"
+        is_stuck = self._renewed_s < now_s - timeout_s  # else writes before this one are being made
+        for write in self._writes.give_up(now_s - timeout_s) if is_stuck else ():
+            text = f"metadata not written: etcd has taken nothing for {timeout_s} s"
             write.then(StoreError(f"{text}: {self.trouble}" if self.trouble else text), 0)
         if self._transactor.revision:
             self._store.keep_alive(self._transactor.lease, _not_needed)

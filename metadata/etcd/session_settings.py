@@ -20,7 +20,7 @@ class SessionSettings:
         lease_s: after which the node's exclusive queues are gone for all, if it has ended without a word; whole
             seconds.
         retry_s: until what has failed is tried again.
-        write_timeout_s: after which a write that etcd has not taken is answered with an error.
+        write_timeout_s: after which writes are answered with an error, if etcd has taken none for so long.
     """
 
     prefix: str = PREFIX

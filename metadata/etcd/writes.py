@@ -9,12 +9,7 @@ One transaction of a node is on its way at a time. What waits goes into the next
 writes costs few round trips, and the order of one node's writes is that of its calls. If a transaction fails, the
 writes in conflict are taken out, and the others are tried again.
 
-Every transaction also expects the revision of the node's own key, and writes that key with the next number (``seq``).
-So a transaction that was not answered, and arrives late, has no effect once a later one was made; and after a lost
-answer a *barrier*, a transaction of the own key only, finds out by the number whether it was made. A node whose key
-was deleted makes no more changes.
-
-This file decides what is sent and what the answers mean; ``session`` sends.
+This file decides what the next transaction has, and what its answer means for the writes; ``transactor`` sends it.
 """
 
 from __future__ import annotations
@@ -120,9 +115,7 @@ class Writes:
         self._latest: dict[str, tuple[Write, Change]] = {}
         self._made: deque[Write] = deque()  # in etcd, not applied here yet
         self._conflicts: list[_Conflict] = []
-        self._singly = (
-            0  # so many transactions have one write each, to find the one that is refused
-        )
+        self._singly = 0  # so many transactions have one write each, to find out which is refused
 
     # What a writer sees.
 
