@@ -132,7 +132,7 @@ class Session:
             self._transactor.revision > 0
             and self._joined_at <= self.replica.applied
             and self._is_loaded
-            and self._clock.monotonic_s() < self._renewed_s + self._settings.valid_s
+            and self._clock.monotonic_s() < self._valid_to_s()
             and self._ending is None
             and not self._has_ended
         )

@@ -151,6 +151,18 @@ def test_values_that_cannot_be_stored_are_refused_alone() -> None:
     assert answers[1:] == [None]
 
 
+def test_a_node_serves_only_when_it_has_applied_its_own_key() -> None:
+    cluster = Cluster(1, 1)
+    late = cluster.start("n1")
+    cluster.clients["n1"].faults.is_silent = True
+    cluster.clock.jump(0.5)
+    assert late.session.keys.own in cluster.etcd.rows
+    assert not late.session.is_live, "others have written since it loaded, perhaps"
+
+    cluster.clients["n1"].faults.is_silent = False
+    cluster.until_live()
+
+
 # Nodes that end.
 
 

@@ -46,7 +46,9 @@ MUTANTS = {
     "a swap that was refused is taken for done": gateway(
         "    if answer.succeeded:", "    if True:"
     ),
-    "the next page begins with the last row": gateway('key_bytes(after) + b"\\0"', "key_bytes(after)"),
+    "the next page begins with the last row": gateway(
+        'key_bytes(after) + b"\\0"', "key_bytes(after)"
+    ),
     "a scan goes on behind the prefix": gateway(
         '"range_end": prefix_end(key_bytes(prefix))', '"range_end": b"\\0"'
     ),

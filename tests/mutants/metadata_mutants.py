@@ -42,8 +42,9 @@ MUTANTS = {
         "        if not late:\n", "        if True:\n"
     ),
     "a node that has left is waited for": nodes("not seen.state.has_left and key", "key"),
-    "a node serves without having found its key": session(
-        "            and self._clock.monotonic_s() < self._renewed_s + self._settings.valid_s\n", ""
+    "a node serves long after it has found its key": session(
+        "        return self._renewed_s + self._settings.valid_s\n",
+        "        return self._renewed_s + 1000.0\n",
     ),
     "a node serves before it has applied its key": session(
         "            and self._joined_at <= self.replica.applied\n", ""
