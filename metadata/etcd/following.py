@@ -114,7 +114,11 @@ class Following:
     def _look(self, revision: int, step: int) -> None:
         self._is_looking = False
         if step == self._steps and self._follower.applied < revision:
-            self._break(f"the watch has not told of revision {revision}")
+            log.warning(
+                "watch of etcd has not told of a revision, it is begun again revision=%d", revision
+            )
+            self._broken += 1
+            self._next_watch()()
 
     def _next_step(self) -> int:
         self._steps += 1
@@ -145,8 +149,10 @@ class Following:
 
     def _break(self, why: str) -> None:
         self._broken += 1
-        again = self.load if self._broken >= WATCHES_MAX else self._follow
-        self._try_again(again, why)
+        self._try_again(self._next_watch(), why)
+
+    def _next_watch(self) -> Callable[[], None]:
+        return self.load if self._broken >= WATCHES_MAX else self._follow
 
     def _try_again(self, again: Callable[[], None], why: str, *, is_stale: bool = False) -> None:
         step = self._next_step()

@@ -107,7 +107,7 @@ class Session:
         self._listener = listener
         self._settings = settings
         self._following = Following(
-            store, clock, self.keys.all, settings.retry_s, settings.suspect_s, self
+            store, clock, self.keys.all, settings.retry_s, settings.suspect_s / 4, self
         )
         self._writes = Writes(self.keys, self.replica)
         self._rows = RowWrites(self.keys, self._writes, random or SystemRandom())
