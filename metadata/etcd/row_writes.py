@@ -53,10 +53,8 @@ class RowWrites:
         putting = {self._keys.row(row): row for row in sorted(puts, key=_table)}
         deleting = {self._keys.row(row): None for row in deletes}
         changes = self._deletes([key for key in deleting if key not in putting])
-        garbage, put_changes = self._puts(putting, deleting, lease)
-        for change in garbage:
-            self._writes.add(Write([change], now_s, _ignored))
-        parts = in_parts(changes + put_changes, _written) or [[]]
+        changes += self._puts(putting, deleting, lease)
+        parts = in_parts(changes, _written) or [[]]
         self._add_parts(parts, now_s, then)
 
     def _deletes(self, keys: list[str]) -> list[Change]:
@@ -69,16 +67,11 @@ class RowWrites:
             }
         return [Change(Delete(key)) for key in found]
 
-    def _puts(
-        self, rows: dict[str, Row], deleting: dict[str, None], lease: int
-    ) -> tuple[list[Change], list[Change]]:
-        """Return deletions of garbage under the same keys, and the puts."""
+    def _puts(self, rows: dict[str, Row], deleting: dict[str, None], lease: int) -> list[Change]:
         made: dict[str, Entry] = {}
-        garbage, changes = [], []
+        changes = []
         for key, row in rows.items():
             entry = self._writes.entry(key)
-            if entry is None and self._writes.is_there(key):
-                garbage.append(Change(Delete(key)))
             incarnation = self._incarnation(row, entry)
             parents, binding_lease = [], 0
             for parent in self._keys.parents(row):
@@ -101,7 +94,7 @@ class RowWrites:
             made[key] = Entry(row, incarnation, tuple(parents), 0, own_lease)
             value = packed_entry(row, incarnation, made[key].parents)
             changes.append(Change(Put(key, value, own_lease), made[key]))
-        return garbage, changes
+        return changes
 
     def _incarnation(self, row: Row, entry: Entry | None) -> int:
         if not isinstance(row, PARENTS):
@@ -132,7 +125,3 @@ def _written(change: Change) -> Put | Delete:
 
 def _table(row: Row) -> int:
     return row.TABLE
-
-
-def _ignored(error: StoreError | None, revision: int) -> None:
-    """The outcome does not matter: the write behind it has the same."""

@@ -131,13 +131,6 @@ class Writes:
                 return None
         return entry
 
-    def is_there(self, key: str) -> bool:
-        """Return whether there will be such a key, be its row live or not."""
-        latest = self._latest.get(key)
-        if latest is not None:
-            return isinstance(latest[1].write, Put)
-        return key in self._replica.entries
-
     def add(self, write: Write, revisions: dict[str, int] | None = None) -> None:
         """Take a write in.
 

@@ -139,6 +139,49 @@ def test_a_binding_that_crosses_the_deletion_of_its_queue_is_a_conflict() -> Non
     assert not any("bindings" in key for key in cluster.etcd.rows)
 
 
+def test_a_conflict_is_answered_when_its_node_has_what_was_in_the_way() -> None:
+    cluster = Cluster(1, 2)
+    one, two = both(cluster)
+    cluster.clients["n1"].faults.is_silent = True
+    one.session.write([queue("q", 1)], [], lambda _: None)
+    cluster.clock.jump(0.05)
+    assert two.queue("q") is None
+    cluster.clients["n1"].faults.is_silent = False
+    seen: list[object] = []
+    two.session.write([queue("q", 2)], [], lambda error: seen.extend((error, two.queue("q"))))
+    cluster.clock.jump(5.0)
+
+    assert isinstance(seen[0], ConflictError)
+    assert seen[1] == queue("q", 1)
+
+
+def test_a_vhost_made_again_has_nothing_of_the_former_one() -> None:
+    cluster = Cluster(1, 1)
+    (node,) = cluster.nodes.values()
+    row, binding = QueueRow("v", "q"), BindingRow("v", "amq.topic", "queue", "q")
+    assert cluster.write(node, [VhostRow("v"), row, binding]) is None
+    answers: list[object] = []
+    node.session.write([], [VhostRow("v")], answers.append)
+    node.session.write([VhostRow("v")], [], answers.append)
+    node.session.write([row], [], answers.append)
+    cluster.clock.jump(5.0)
+
+    assert answers == [None] * 3
+    assert node.row(row) == row
+    assert node.row(binding) is None
+
+
+def test_numbers_that_are_asked_for_at_once_differ() -> None:
+    cluster = Cluster(1, 1)
+    (node,) = cluster.nodes.values()
+    taken: list[int | StoreError] = []
+    for _ in range(3):
+        node.session.take_numbers(node.session.keys.queue_no, 100, taken.append)
+    cluster.clock.jump(1.0)
+
+    assert taken == [100, 200, 300]
+
+
 def test_values_that_cannot_be_stored_are_refused_alone() -> None:
     cluster = Cluster(1, 1)
     (node,) = cluster.nodes.values()

@@ -78,8 +78,8 @@ MUTANTS = {
         "            if unpacked_node(own).seq == seq:", "            if True:"
     ),
     "an etcd that went back is not noticed": transactor("answer.revision < applied:", "False:"),
-    "a write is made over what another node has written": writes(
-        "            Expect(change.write.key, expected.now())\n", "            \n"
+    "a write is made over what another node has written": transactor(
+        "self.revision), *self._writes.expects(group)]", "self.revision)]"
     ),
     "a conflict is answered before it can be seen": writes(
         "            return replica.applied >= conflict.found\n", "            return True\n"
@@ -120,9 +120,6 @@ MUTANTS = {
     ),
     "a binding of such a queue has none": Mutant(
         "row_writes.py", "own_lease = binding_lease", "own_lease = 0"
-    ),
-    "a row is put over garbage of its name": Mutant(
-        "row_writes.py", "if entry is None and self._writes.is_there(key):", "if False:"
     ),
     "names are not encoded": Mutant(
         "codec.py", 'return quote_from_bytes(_bytes(str(name)), safe="")', "return str(name)"
