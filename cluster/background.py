@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leveret.cluster.errors import ClusterError
-from leveret.cluster.key_values import OnRow, OnSwap
+from leveret.cluster.errors import ClusterError, UnavailableError
+from leveret.cluster.key_values import (
+    OnAlive,
+    OnEvents,
+    OnLease,
+    OnRow,
+    OnScan,
+    OnSwap,
+    OnTxn,
+    Txn,
+)
 
 if TYPE_CHECKING:
     from leveret.cluster.client import EtcdClient
@@ -16,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Background:
-    """``KeyValues`` on a client. Each request is a task.
+    """``KeyValues`` and ``WatchedStore`` on a client. Each request, and each watch, is a task.
 
     Args:
         client: asked; it may have other users.
@@ -31,6 +41,42 @@ class Background:
 
     def swap(self, key: str, value: bytes | None, revision: int, then: OnSwap) -> None:
         self._start(self._client.swap(key, value, revision), then)
+
+    def scan(self, prefix: str, then: OnScan) -> None:
+        self._start(self._client.scan_at(prefix), then)
+
+    def transact(self, txn: Txn, then: OnTxn) -> None:
+        self._start(self._client.transact(txn), then)
+
+    def grant(self, ttl_s: int, then: OnLease) -> None:
+        self._start(self._client.grant(ttl_s), then)
+
+    def keep_alive(self, lease: int, then: OnAlive) -> None:
+        self._start(self._client.keep_alive(lease), then)
+
+    def revoke(self, lease: int, then: OnAlive) -> None:
+        self._start(self._client.revoke(lease), then)
+
+    def watch(self, prefix: str, revision: int, on_events: OnEvents) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(self._watch(prefix, revision, on_events))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _watch(self, prefix: str, revision: int, on_events: OnEvents) -> None:
+        error: ClusterError = UnavailableError("the watch has ended")
+        try:
+            async with aclosing(self._client.watch(prefix, revision)) as told:
+                async for events in told:
+                    on_events(events)
+        except ClusterError as failure:
+            error = failure
+        on_events(error)
+
+    def cancel(self) -> None:
+        """End all requests and watches; nobody is told of them any more."""
+        for task in self._tasks:
+            task.cancel()
 
     async def settle(self) -> None:
         """Wait until every request has been answered; close the client first to have that soon."""

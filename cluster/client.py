@@ -12,28 +12,34 @@ at most both times the number of endpoints, and three times that if it has to lo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from typing import TYPE_CHECKING, Final, Self
 
 import aiohttp
 
-from leveret.cluster import gateway
+from leveret.cluster import gateway, gateway_txns
 from leveret.cluster.errors import (
     CompactedError,
+    LeaseGoneError,
     LoginRefusedError,
     TooLargeError,
     UnavailableError,
     UnknownOutcomeError,
 )
+from leveret.cluster.key_values import Row, Scan
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from leveret.cluster.key_values import Row, Swap
+    from leveret.cluster.key_values import Event, Swap, Txn, TxnAnswer
     from leveret.cluster.settings import EtcdSettings
 
 CONNECTIONS_MAX: Final = 16  # per client; further requests wait for one, as for a connection
 PAGE_ROWS: Final = 200
 SCANS_MAX: Final = 3
+LARGE_BYTES: Final = 512 * 1024  # of a body; aiohttp warns of bytes above 1 MiB
 
 
 class EtcdClient:
@@ -52,6 +58,7 @@ class EtcdClient:
         self._tls = settings.tls()
         self._session: aiohttp.ClientSession | None = None
         self._is_closed = False
+        self._watches: set[aiohttp.ClientResponse] = set()
         self._token = ""
         self._login_lock = asyncio.Lock()
 
@@ -74,7 +81,11 @@ class EtcdClient:
         return gateway.swap_answer(key, value, await self._ask(gateway.TXN, body, is_write=True))
 
     async def scan(self, prefix: str) -> list[Row]:
-        """Return all keys with a prefix in order, as they were at one time.
+        """Return all keys with a prefix in order, as they were at one time; errors as ``scan_at``."""
+        return (await self.scan_at(prefix)).rows
+
+    async def scan_at(self, prefix: str) -> Scan:
+        """Return all keys with a prefix in order, and the revision of the store at which they were so.
 
         Raises:
             CompactedError: the store was compacted meanwhile, again and again.
@@ -87,7 +98,7 @@ class EtcdClient:
                 continue
         return await self._scan(prefix)
 
-    async def _scan(self, prefix: str) -> list[Row]:
+    async def _scan(self, prefix: str) -> Scan:
         found: list[Row] = []
         revision, limit, is_more = 0, PAGE_ROWS, True
         while is_more:
@@ -103,11 +114,103 @@ class EtcdClient:
             rows, is_more, newest = gateway.scan_answer(answer)
             revision = revision or newest
             found += rows
-        return found
+        return Scan(found, revision)
+
+    async def transact(self, txn: Txn) -> TxnAnswer:
+        """Make a transaction.
+
+        Raises:
+            UnknownOutcomeError: it may take effect, now or later.
+            LeaseGoneError: a lease of its puts does not exist.
+            ClusterError: any other: it has had no effect.
+        """
+        body = gateway_txns.txn_request(txn)
+        is_write = bool(txn.writes)
+        answer = await self._ask(gateway.TXN, body, is_write=is_write)
+        return gateway_txns.txn_answer(txn, answer)
+
+    async def grant(self, ttl_s: int) -> int:
+        """Return the number of a new lease, which ends ``ttl_s`` after it was kept alive last.
+
+        Raises:
+            UnknownOutcomeError: perhaps there is one, that nobody keeps alive.
+            ClusterError: there is none.
+        """
+        body = gateway_txns.grant_request(ttl_s)
+        answer = await self._ask(gateway_txns.GRANT, body, is_write=True)
+        return gateway_txns.grant_answer(answer)
+
+    async def keep_alive(self, lease: int) -> bool:
+        """Have a lease last its full time again; return False if it has ended.
+
+        Raises:
+            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``.
+        """
+        body = gateway_txns.lease_request(lease)
+        return gateway_txns.keep_alive_answer(await self._ask(gateway_txns.KEEP_ALIVE, body))
+
+    async def revoke(self, lease: int) -> bool:
+        """End a lease, and its keys; return False if it has ended before.
+
+        Raises:
+            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``: it is sent again.
+        """
+        try:
+            await self._ask(gateway_txns.REVOKE, gateway_txns.lease_request(lease))
+        except LeaseGoneError:
+            return False
+        return True
+
+    async def watch(self, prefix: str, revision: int) -> AsyncGenerator[list[Event], None]:
+        """Yield the writes to keys with a prefix, from a revision on, in order, until the connection ends.
+
+        The writes of one revision are in one list. It ends by an error only; the caller begins again behind the last
+        revision that it has seen, at another server if there is one.
+
+        Raises:
+            CompactedError: the store does not keep that revision any more.
+            ClusterError: the connection has ended, or cannot be made.
+        """
+        token = await self._login("") if self._settings.user and not self._token else self._token
+        endpoint, body = self._endpoints[0], gateway_txns.watch_request(prefix, revision)
+        try:
+            with _failures(endpoint):
+                async with self._open().post(
+                    endpoint + gateway_txns.WATCH,
+                    data=body,
+                    headers=_headers(token),
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(connect=self._settings.connect_timeout_s),
+                ) as answer:
+                    if answer.status != 200:
+                        content = await self._content(answer, endpoint)
+                        raise gateway.failure(answer.status, content, endpoint)
+                    self._watches.add(answer)
+                    try:
+                        async for line in _lines(answer, endpoint):
+                            if events := gateway_txns.watch_events(line, endpoint):
+                                yield events
+                    finally:
+                        self._watches.discard(answer)
+            raise UnavailableError(f"{endpoint} has ended a watch")
+        except gateway.OldTokenError as error:
+            if token:
+                await self._login(token)
+            raise UnavailableError(f"{error}; the login is made again") from error
+        except CompactedError:
+            raise
+        except gateway.NoAnswerError as error:
+            self._put_last(endpoint)
+            raise UnavailableError(str(error)) from error
+        except UnavailableError:
+            self._put_last(endpoint)
+            raise
 
     async def close(self) -> None:
-        """Close the connections; requests under way fail."""
+        """Close the connections; requests and watches under way fail."""
         self._is_closed = True
+        for answer in self._watches:  # closing its connection would not wake who reads it
+            answer.content.set_exception(aiohttp.ClientConnectionError("the client is closed"))
         if self._session is not None:
             await self._session.close()
 
@@ -187,20 +290,11 @@ class EtcdClient:
             NoAnswerError: perhaps it has.
             ClusterError: the server refuses it.
         """
-        headers = {"Content-Type": "application/json"}
-        if token:
-            headers["Authorization"] = token
-        try:
+        with _failures(endpoint):
             async with self._open().post(
-                endpoint + path, data=body, headers=headers, allow_redirects=False
+                endpoint + path, data=_sent(body), headers=_headers(token), allow_redirects=False
             ) as answer:
                 content = await self._content(answer, endpoint)
-        except aiohttp.ClientSSLError as error:
-            raise UnavailableError(f"TLS with {endpoint}: {error}; see the certificates") from error
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise UnavailableError(f"{endpoint} cannot be reached: {_text(error)}") from error
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise gateway.NoAnswerError(f"{endpoint} has not answered: {_text(error)}") from error
         if answer.status != 200:
             raise gateway.failure(answer.status, content, endpoint)
         return content
@@ -232,6 +326,43 @@ class EtcdClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def _sent(body: bytes) -> bytes | BytesIO:
+    """Return a body as aiohttp takes it: large ones in pieces, so that the event loop is not held up."""
+    return BytesIO(body) if len(body) > LARGE_BYTES else body
+
+
+def _headers(token: str) -> dict[str, str]:
+    headers = {"Content-Type": "application/json"}
+    return headers | {"Authorization": token} if token else headers
+
+
+@contextmanager
+def _failures(endpoint: str) -> Iterator[None]:
+    """Raise the failures of a connection as ``UnavailableError`` or ``NoAnswerError``."""
+    try:
+        yield
+    except aiohttp.ClientSSLError as error:
+        raise UnavailableError(f"TLS with {endpoint}: {error}; see the certificates") from error
+    except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        raise UnavailableError(f"{endpoint} cannot be reached: {_text(error)}") from error
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise gateway.NoAnswerError(f"{endpoint} has not answered: {_text(error)}") from error
+
+
+async def _lines(answer: aiohttp.ClientResponse, endpoint: str) -> AsyncIterator[bytes]:
+    """Yield the lines of an answer as they come."""
+    rest = bytearray()
+    async for piece in answer.content.iter_any():
+        start = len(rest)
+        rest += piece
+        while (end := rest.find(b"\n", start)) >= 0:
+            yield bytes(rest[:end])
+            del rest[: end + 1]
+            start = 0
+        if len(rest) > gateway.ANSWER_BYTES_MAX:
+            raise TooLargeError(f"news of {endpoint} is above {gateway.ANSWER_BYTES_MAX} bytes")
 
 
 def _text(error: BaseException) -> str:

@@ -7,6 +7,7 @@
     ├── UnknownOutcomeError   it was sent and not answered: perhaps it has taken effect, perhaps it will
     ├── LoginRefusedError     user or password are wrong, or the user may not do it
     ├── CompactedError        the revision asked for is not kept any more
+    ├── LeaseGoneError        the lease has ended, or never was
     ├── TooLargeError         the request, or its answer, is above a limit
     └── GatewayError          the answer is none of etcd's, or says that the request is wrong
 """
@@ -34,6 +35,10 @@ class LoginRefusedError(ClusterError):
 
 class CompactedError(ClusterError):
     """The revision asked for is not kept any more."""
+
+
+class LeaseGoneError(ClusterError):
+    """The lease has ended, or never was. The request has had no effect."""
 
 
 class TooLargeError(ClusterError):

@@ -14,6 +14,7 @@ from leveret.cluster.errors import (
     ClusterError,
     CompactedError,
     GatewayError,
+    LeaseGoneError,
     LoginRefusedError,
     TooLargeError,
     UnavailableError,
@@ -48,6 +49,8 @@ _KINDS: Final[tuple[tuple[int | None, str, type[ClusterError], str], ...]] = (
     (7, "", LoginRefusedError, "; grant the user's role read and write of the prefix"),
     (8, "", UnavailableError, "; compact and defragment it, or raise its quota"),
     (11, "compacted", CompactedError, ""),
+    (5, "requested lease not found", LeaseGoneError, ""),
+    (3, "too many operations", TooLargeError, "; raise its --max-txn-ops to 128"),
     (None, "too large", TooLargeError, "; raise its --max-request-bytes"),
 )
 _UNKNOWN_OUTCOMES: Final = frozenset(
@@ -55,28 +58,35 @@ _UNKNOWN_OUTCOMES: Final = frozenset(
 )  # codes after which a write may be made
 
 
-class _Header(msgspec.Struct):
+class Header(msgspec.Struct):
+    """The part of all answers."""
+
     revision: int = 0
 
 
-class _KeyValue(msgspec.Struct):
+class KeyValue(msgspec.Struct):
+    """A key as etcd answers it."""
+
     key: bytes
     mod_revision: int
     value: bytes = b""
+    lease: int = 0
 
 
-class _Range(msgspec.Struct):
-    header: _Header
-    kvs: list[_KeyValue] = []
+class Range(msgspec.Struct):
+    """The answer to a read."""
+
+    header: Header
+    kvs: list[KeyValue] = []
     more: bool = False
 
 
 class _InTxn(msgspec.Struct):
-    response_range: _Range | None = None
+    response_range: Range | None = None
 
 
 class _Txn(msgspec.Struct):
-    header: _Header
+    header: Header
     succeeded: bool = False
     responses: list[_InTxn] = []
 
@@ -91,7 +101,7 @@ class _Failure(msgspec.Struct):
     error: str = ""
 
 
-_ranges: Final = msgspec.json.Decoder(_Range, strict=False)
+_ranges: Final = msgspec.json.Decoder(Range, strict=False)
 _txns: Final = msgspec.json.Decoder(_Txn, strict=False)
 _logins: Final = msgspec.json.Decoder(_Login, strict=False)
 _failures: Final = msgspec.json.Decoder(_Failure, strict=False)
@@ -103,7 +113,7 @@ _encode: Final = msgspec.json.encode
 
 def read_request(key: str) -> bytes:
     """Return the body of a linearizable read of one key."""
-    return _encode({"key": _key(key)})
+    return _encode({"key": key_bytes(key)})
 
 
 def scan_request(prefix: str, after: str | None, limit: int, revision: int) -> bytes:
@@ -115,8 +125,13 @@ def scan_request(prefix: str, after: str | None, limit: int, revision: int) -> b
         limit: of the number of rows.
         revision: of the whole store that is read; 0: the newest.
     """
-    first = _key(prefix) if after is None else _key(after) + b"\0"
-    wanted = {"key": first, "range_end": _end(_key(prefix)), "limit": limit, "revision": revision}
+    first = key_bytes(prefix) if after is None else key_bytes(after) + b"\0"
+    wanted = {
+        "key": first,
+        "range_end": prefix_end(key_bytes(prefix)),
+        "limit": limit,
+        "revision": revision,
+    }
     return _encode(wanted)
 
 
@@ -126,7 +141,7 @@ def swap_request(key: str, value: bytes | None, revision: int) -> bytes:
     Raises:
         TooLargeError: key or value are above the limits.
     """
-    name = _key(key)
+    name = key_bytes(key)
     if value is not None and len(value) > VALUE_BYTES_MAX:
         raise TooLargeError(f"value of {len(value)} bytes for {key!r}, limit {VALUE_BYTES_MAX}")
     if value is None:
@@ -148,31 +163,31 @@ def login_request(user: str, password: str) -> bytes:
 
 def read_answer(body: bytes) -> Row | None:
     """Return the row that was asked for."""
-    rows = _rows(_decoded(_ranges, body).kvs)
+    rows = rows_of(decoded(_ranges, body).kvs)
     return rows[0] if rows else None
 
 
 def scan_answer(body: bytes) -> tuple[list[Row], bool, int]:
     """Return the rows, whether there are more, and the revision of the store."""
-    answer = _decoded(_ranges, body)
-    return _rows(answer.kvs), answer.more, answer.header.revision
+    answer = decoded(_ranges, body)
+    return rows_of(answer.kvs), answer.more, answer.header.revision
 
 
 def swap_answer(key: str, value: bytes | None, body: bytes) -> Swap:
     """Return the outcome of a compare-and-swap."""
-    answer = _decoded(_txns, body)
+    answer = decoded(_txns, body)
     if answer.succeeded:
         return Swap(True, None if value is None else Row(key, value, answer.header.revision))
     found = [each.response_range for each in answer.responses]
     if len(found) != 1 or found[0] is None:
         raise GatewayError(f"etcd has not said what is under {key!r}: {body[:200]!r}")
-    rows = _rows(found[0].kvs)
+    rows = rows_of(found[0].kvs)
     return Swap(False, rows[0] if rows else None)
 
 
 def login_answer(body: bytes) -> str:
     """Return the token."""
-    token: str = _decoded(_logins, body).token
+    token: str = decoded(_logins, body).token
     return token
 
 
@@ -204,21 +219,25 @@ def _foreign_failure(status: int, body: bytes, endpoint: str) -> ClusterError:
     )
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
+    """Return an answer decoded; GatewayError: it is none of etcd's."""
     try:
         return decoder.decode(body)
     except ValueError as error:
         raise GatewayError(f"etcd's answer cannot be read: {error}: {body[:200]!r}") from error
 
 
-def _rows(found: list[_KeyValue]) -> list[Row]:
-    return [
-        Row(each.key.decode("utf-8", "surrogateescape"), each.value, each.mod_revision)
-        for each in found
-    ]
+def rows_of(found: list[KeyValue]) -> list[Row]:
+    """Return keys and values as rows."""
+    return [Row(key_text(each.key), each.value, each.mod_revision, each.lease) for each in found]
 
 
-def _key(key: str) -> bytes:
+def key_text(key: bytes) -> str:
+    """Return a key as text."""
+    return key.decode("utf-8", "surrogateescape")
+
+
+def key_bytes(key: str) -> bytes:
     """Return a key as bytes.
 
     Raises:
@@ -233,7 +252,7 @@ def _key(key: str) -> bytes:
     return name
 
 
-def _end(prefix: bytes) -> bytes:
+def prefix_end(prefix: bytes) -> bytes:
     """Return the first key behind all that have the prefix."""
     head = prefix.rstrip(b"\xff")
     return head[:-1] + bytes([head[-1] + 1]) if head else b"\0"

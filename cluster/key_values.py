@@ -1,8 +1,12 @@
-"""What the shared store holds: values by key, each with the revision of its last write."""
+"""What the shared store holds: values by key, each with the revision of its last write.
+
+``KeyValues`` is the store for who changes one key at a time, ``WatchedStore`` for who follows all keys with a prefix
+and changes several at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from leveret.cluster.errors import ClusterError
@@ -15,11 +19,13 @@ class Row(NamedTuple):
         key: its name.
         value: the bytes.
         revision: of its last write; revisions count all writes to the store, so they increase for every key.
+        lease: with whose end the key is deleted; 0: it stays.
     """
 
     key: str
     value: bytes
     revision: int
+    lease: int = 0
 
 
 class Swap(NamedTuple):
@@ -46,3 +52,121 @@ class KeyValues(Protocol):
 
     def swap(self, key: str, value: bytes | None, revision: int, then: OnSwap) -> None:
         """Answer the outcome of a compare-and-swap, or why it has none."""
+
+
+class Scan(NamedTuple):
+    """The keys with a prefix, in order, as they were at one revision of the store."""
+
+    rows: list[Row]
+    revision: int
+
+
+class Event(NamedTuple):
+    """A write to a key, as a watch tells of it.
+
+    Attributes:
+        key: what was written.
+        value: the bytes; None: the key was deleted.
+        revision: of the write; writes of one transaction have the same.
+        lease: of the key; 0: none.
+    """
+
+    key: str
+    value: bytes | None
+    revision: int
+    lease: int = 0
+
+
+class Expect(NamedTuple):
+    """A precondition: the key's last write has this revision; 0: there is no such key."""
+
+    key: str
+    revision: int
+
+
+class Put(NamedTuple):
+    """Write a value, to be deleted with the end of a lease if that is not 0."""
+
+    key: str
+    value: bytes
+    lease: int = 0
+
+
+class Delete(NamedTuple):
+    """Delete a key; a missing one is fine."""
+
+    key: str
+
+
+class Txn(NamedTuple):
+    """A transaction: all its writes, if all its preconditions hold; otherwise none.
+
+    Attributes:
+        expects: the preconditions.
+        writes: at most one for each key.
+        read: a prefix whose keys are read in any case, behind the writes.
+    """
+
+    expects: Sequence[Expect]
+    writes: Sequence[Put | Delete]
+    read: str
+
+
+class TxnAnswer(NamedTuple):
+    """The outcome of a transaction.
+
+    Attributes:
+        is_done: whether the preconditions held.
+        revision: of the store, after it.
+        rows: what was read.
+        found: if it was not done, the revision of the last write of each expected key, 0 without one.
+    """
+
+    is_done: bool
+    revision: int
+    rows: list[Row]
+    found: dict[str, int]
+
+
+OnScan: TypeAlias = Callable[[Scan | ClusterError], None]
+OnTxn: TypeAlias = Callable[[TxnAnswer | ClusterError], None]
+OnLease: TypeAlias = Callable[[int | ClusterError], None]
+OnAlive: TypeAlias = Callable[[bool | ClusterError], None]
+OnEvents: TypeAlias = Callable[[Sequence[Event] | ClusterError], None]
+
+
+class Watch(Protocol):
+    """A watch that goes on."""
+
+    def cancel(self) -> object:
+        """End it: nothing is told any more. A second call does nothing."""
+
+
+class WatchedStore(Protocol):
+    """The store, asked without waiting. ``then`` is called exactly once, on the event loop's thread, never at once."""
+
+    def scan(self, prefix: str, then: OnScan) -> None:
+        """Answer all keys with a prefix."""
+
+    def transact(self, txn: Txn, then: OnTxn) -> None:
+        """Answer the outcome of a transaction.
+
+        ``UnknownOutcomeError``: it may take effect, now or later; any other error: it has had no effect.
+        ``LeaseGoneError``: a lease of its puts does not exist.
+        """
+
+    def grant(self, ttl_s: int, then: OnLease) -> None:
+        """Answer the number of a new lease, which ends so long after it was kept alive last."""
+
+    def keep_alive(self, lease: int, then: OnAlive) -> None:
+        """Answer whether the lease goes on."""
+
+    def revoke(self, lease: int, then: OnAlive) -> None:
+        """End a lease, and its keys; answer whether there was one."""
+
+    def watch(self, prefix: str, revision: int, on_events: OnEvents) -> Watch:
+        """Tell of all writes to keys with a prefix, from a revision on and in their order.
+
+        The events of one revision are told in one call. An error is told last; then the watch has ended.
+        ``CompactedError``: the store does not keep that revision any more.
+        """

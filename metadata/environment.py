@@ -269,6 +269,11 @@ def check_format(environment: Any, directory: Path) -> None:
         )
 
 
+def counters(environment: Any, directory: Path) -> tuple[int, int]:
+    """Return the last boot epoch, and the last queue number that may be in use."""
+    return _own(environment, directory, BOOT_KEY), _own(environment, directory, QUEUE_KEY)
+
+
 def rows_of(environment: Any, directory: Path) -> list[tuple[int, bytes]]:
     """Return the table number and the stored bytes of all rows."""
     try:

@@ -1,6 +1,6 @@
 """The interface of metadata stores.
 
-``MetadataStore`` (LMDB, one node) and ``MemoryStore`` implement it.
+``MetadataStore`` (LMDB, one node), ``MemoryStore`` and ``EtcdMetadata`` (the nodes of a cluster) implement it.
 All calls but ``copy_to`` are made by one thread. ``write`` returns at once; its outcome comes through
 the ``deliver`` callable that the store was opened with (``loop.call_soon_threadsafe``), in the order of
 the writes.
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 Deliver: TypeAlias = Callable[[Callable[[], None]], object]
 Then: TypeAlias = Callable[[StoreError | None], None]
+
+
+class ConflictError(StoreError):
+    """Another node has changed a row since the writer saw it; nothing was written. The writer looks again.
+
+    Only stores that several nodes share answer with it.
+    """
 
 
 class Metadata(Protocol):

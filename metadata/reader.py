@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lmdb
 
-from leveret.metadata.environment import DATA, at_rest, check_format, rows_of, sync
+from leveret.metadata.environment import DATA, at_rest, check_format, counters, rows_of, sync
 from leveret.metadata.store import row_of
 from leveret.metadata.tables import Contents
 
@@ -23,6 +23,13 @@ def read_contents(directory: Path) -> Contents:
         for table, value in rows_of(environment, directory):
             contents.add(row_of(table, value))
     return contents
+
+
+def read_counters(directory: Path) -> tuple[int, int]:
+    """Return the last boot epoch, and the last queue number that may be in use; StoreError as ``read_contents``."""
+    with at_rest(directory) as environment:
+        check_format(environment, directory)
+        return counters(environment, directory)
 
 
 def copy_metadata(directory: Path, target: Path) -> None:

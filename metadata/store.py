@@ -100,9 +100,9 @@ class MetadataStore:
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         """As ``Metadata.write``; StoreError: the store is closed, or its thread has died."""
         if len(puts) + len(deletes) > ENCODED_HERE:
-            self._enqueue(lambda: _changes(puts, deletes), then)
+            self._enqueue(lambda: row_changes(puts, deletes), then)
             return
-        changes = _changes(puts, deletes)
+        changes = row_changes(puts, deletes)
         self._enqueue(lambda: changes, then)
 
     def next_boot_epoch(self) -> int:
@@ -223,7 +223,8 @@ class MetadataStore:
                 self._deliver(self._tell)
 
 
-def _changes(puts: Sequence[Row], deletes: Sequence[Row]) -> list[Change]:
+def row_changes(puts: Sequence[Row], deletes: Sequence[Row]) -> list[Change]:
+    """Return the changes of an environment that put and delete rows."""
     changes: list[Change] = [(_key(row), None) for row in deletes]
     return changes + [(_key(row), packed(row.to_fields())) for row in puts]
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-TIMEOUT_S: Final = 5.0
+from leveret.server.cli import etcd_arguments
 
 
 def add_parser(commands: Any) -> None:
@@ -19,32 +18,7 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="delete the records of the named groups, and show them; members that still run end",
     )
-    parser.add_argument(
-        "--endpoints",
-        required=True,
-        metavar="URLS",
-        help="http://HOST:PORT or https://HOST:PORT, separated by commas",
-    )
-    parser.add_argument(
-        "--prefix", default="/leveret", metavar="PREFIX", help="of the keys (/leveret)"
-    )
-    parser.add_argument("--user", default="", metavar="NAME", help="to log in to etcd as")
-    parser.add_argument(
-        "--password-file", type=Path, metavar="FILE", help="with the user's password"
-    )
-    parser.add_argument(
-        "--ca", type=Path, metavar="FILE", help="authorities of etcd (the system's)"
-    )
-    parser.add_argument("--cert", type=Path, metavar="FILE", help="certificate to show to etcd")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="its key")
-    parser.add_argument(
-        "-t",
-        "--timeout",
-        type=float,
-        metavar="S",
-        default=TIMEOUT_S,
-        help="wait at most for each endpoint (5)",
-    )
+    etcd_arguments.add_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per group")
     parser.set_defaults(run=_run)
 

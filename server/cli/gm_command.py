@@ -21,11 +21,11 @@ from leveret.core.printable import printable
 from leveret.gm.records.codec import RecordError, unpack
 from leveret.gm.records.etcd_store import keys
 from leveret.gm.records.group import GmError
+from leveret.server.cli.etcd_arguments import MISSING, settings
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
 
 EX_DAMAGED: Final = 1
-MISSING: Final = "aiohttp is missing: pip install 'leveret[cluster]'"
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         )
     forgotten = {beginning + name for name in options.name} if options.forget else set()
     try:
-        rows, changed = asyncio.run(_look(_settings(options), beginning, forgotten))
+        rows, changed = asyncio.run(_look(settings(options), beginning, forgotten))
     except LoginRefusedError as error:
         return _fail(os.EX_DATAERR, str(error))
     except GatewayError as error:
@@ -55,34 +55,15 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-def _settings(options: argparse.Namespace) -> EtcdSettings:
-    password = ""
-    if options.password_file is not None:
-        try:
-            password = options.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{options.password_file} cannot be read: {error}") from error
-    return EtcdSettings(
-        tuple(endpoint.strip() for endpoint in options.endpoints.split(",")),
-        options.user,
-        password,
-        options.ca,
-        options.cert,
-        options.key,
-        options.timeout,
-        options.timeout,
-    )
-
-
 async def _look(
-    settings: EtcdSettings, prefix: str, forgotten: set[str]
+    where: EtcdSettings, prefix: str, forgotten: set[str]
 ) -> tuple[list[Row], list[str]]:
     """Return the records, with those that were deleted as they were, and the keys of those that could not be."""
     try:
         from leveret.cluster.client import EtcdClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigError(MISSING) from error
-    async with EtcdClient(settings) as client:
+    async with EtcdClient(where) as client:
         rows = await client.scan(prefix)
         wanted = [row for row in rows if row.key in forgotten]
         swaps = [(row.key, await client.swap(row.key, None, row.revision)) for row in wanted]

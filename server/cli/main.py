@@ -1,4 +1,4 @@
-"""The command ``leveret``: serve, status, tree, ctl, store, snapshot, gm, perf, and the jobs over stored messages.
+"""The command ``leveret``: serve, status, tree, ctl, store, snapshot, gm, metadata, perf, jobs over stored messages.
 
 Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker (by some verbs 64, 67, 69 or 70, as by
 rabbitmqctl), 69 no broker, a port in use, or a health check that failed, 70 the broker failed, 71 no thread, descriptor
@@ -20,6 +20,7 @@ from leveret.core.printable import printable
 from leveret.server import control_client as control
 from leveret.server.cli import ctl, jobs
 from leveret.server.cli import gm_arguments as gm
+from leveret.server.cli import metadata_arguments as metadata
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.config.config import FORMS, LOG_LEVELS, parse_address
@@ -96,6 +97,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
     snapshot.add_parser(commands)
     store_tool.add_parser(commands)
     gm.add_parser(commands)
+    metadata.add_parser(commands)
     jobs.add_parsers(commands)
     commands.add_parser("perf", help="load generator in the shape of PerfTest", add_help=False)
     return top

@@ -46,9 +46,11 @@ MUTANTS = {
     "a swap that was refused is taken for done": gateway(
         "    if answer.succeeded:", "    if True:"
     ),
-    "the next page begins with the last row": gateway('_key(after) + b"\\0"', "_key(after)"),
+    "the next page begins with the last row": gateway(
+        'key_bytes(after) + b"\\0"', "key_bytes(after)"
+    ),
     "a scan goes on behind the prefix": gateway(
-        '"range_end": _end(_key(prefix))', '"range_end": b"\\0"'
+        '"range_end": prefix_end(key_bytes(prefix))', '"range_end": b"\\0"'
     ),
     "a server's failure is taken for certain": gateway("{1, 2, 4, 10, 13, 14, 15}", "()"),
     "a conflict is taken for the record": store(

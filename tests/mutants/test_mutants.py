@@ -16,6 +16,7 @@ from mutants import (
     fan_out_mutants,
     gm_mutants,
     link_mutants,
+    metadata_mutants,
     plugin_mutants,
     producer_mutants,
     routing_mutants,
@@ -155,6 +156,12 @@ PARTS = {
         etcd_mutants.MUTANTS,
         suite("gm", "records", "member", "stores", "actor") + suite("cluster", "gateway", "client"),
         Mutant("cluster/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
+    ),
+    "metadata in etcd": Faults(
+        "metadata/etcd",
+        metadata_mutants.MUTANTS,
+        suite("metadata", "etcd_codec", "etcd_replica", "etcd_session", "etcd_model"),
+        Mutant("session.py", "GARBAGE_MAX: Final", "GARBAGE_MAX: Final"),
     ),
     "links": Faults(
         "actors",

@@ -1,0 +1,165 @@
+"""Loading all keys with a prefix, and following them.
+
+All keys are read at one revision, and a watch tells of every write behind it. A watch that breaks is begun again
+behind the last revision that was taken. Where etcd has compacted that away, or breaks the watch again and again (it
+cannot send more than 4 MiB in one piece over its gateway), all is loaded again. What fails is tried again, for as long
+as it takes.
+
+A watch that has fallen silent is found out from outside: ``met`` is told revisions that other requests have found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from leveret.cluster.errors import ClusterError, CompactedError
+from leveret.cluster.key_values import Event, Scan
+from leveret.core.errors import StoreError
+from leveret.core.log.loggers import logger
+
+if TYPE_CHECKING:
+    from leveret.cluster.key_values import Watch, WatchedStore
+    from leveret.core.clock import TimerLoop
+
+log = logger(__name__)
+
+WATCHES_MAX: Final = 3  # that break without news, before all is loaded again
+
+
+class Follower(Protocol):
+    """Who is told of the keys."""
+
+    @property
+    def applied(self) -> int:
+        """The revision up to which the follower has taken all writes."""
+
+    def loaded(self, scan: Scan) -> None:
+        """Take all keys as they are at a revision; StoreError: they are of no use."""
+
+    def told(self, events: Sequence[Event]) -> None:
+        """Take writes, some of which may have been taken; StoreError: they are of no use."""
+
+    def in_trouble(self, why: str, is_stale: bool) -> None:
+        """Hear that it does not go on for now; ``is_stale``: the keys that were taken are of no use any more."""
+
+
+class Following:
+    """Loads and follows the keys with a prefix.
+
+    Args:
+        store: etcd.
+        clock: for trying again.
+        prefix: of the keys.
+        retry_s: until what has failed is tried again.
+        lag_s: how long the watch may take to tell of a revision.
+        follower: told of the keys.
+    """
+
+    def __init__(
+        self,
+        store: WatchedStore,
+        clock: TimerLoop,
+        prefix: str,
+        retry_s: float,
+        lag_s: float,
+        follower: Follower,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._prefix = prefix
+        self._retry_s = retry_s
+        self._lag_s = lag_s
+        self._follower = follower
+        self._watch: Watch | None = None
+        self._steps = 0  # what an earlier step is answered does not count
+        self._broken = 0  # watches, since there was news
+        self._is_looking = False
+
+    @property
+    def is_following(self) -> bool:
+        """Whether there is a watch."""
+        return self._watch is not None
+
+    def load(self) -> None:
+        """Load all keys, now, and follow them."""
+        step = self._next_step()
+
+        def scanned(scan: Scan | ClusterError) -> None:
+            if step != self._steps:
+                return
+            if isinstance(scan, ClusterError):
+                self._try_again(self.load, str(scan))
+                return
+            try:
+                self._follower.loaded(scan)
+            except StoreError as error:
+                self._try_again(self.load, str(error), is_stale=True)
+                return
+            self._broken = 0
+            self._follow()
+
+        self._store.scan(self._prefix, scanned)
+
+    def end(self) -> None:
+        """End; nothing is told any more."""
+        self._next_step()
+
+    def met(self, revision: int) -> None:
+        """Hear of a revision of a key: if the watch does not tell of it soon, it is of no use."""
+        if revision > self._follower.applied and self.is_following and not self._is_looking:
+            self._is_looking = True
+            self._clock.call_later(self._lag_s, self._look, revision, self._steps)
+
+    def _look(self, revision: int, step: int) -> None:
+        self._is_looking = False
+        if step == self._steps and self._follower.applied < revision:
+            log.warning(
+                "watch of etcd has not told of a revision, it is begun again revision=%d", revision
+            )
+            self._broken += 1
+            self._next_watch()()
+
+    def _next_step(self) -> int:
+        self._steps += 1
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
+        return self._steps
+
+    def _follow(self) -> None:
+        step = self._next_step()
+
+        def told(events: Sequence[Event] | ClusterError) -> None:
+            if step != self._steps:
+                return
+            if isinstance(events, CompactedError):
+                log.warning("all metadata is loaded again: %s", events)
+                self.load()
+            elif isinstance(events, ClusterError):
+                self._break(f"the watch has ended: {events}")
+            else:
+                self._broken = 0
+                try:
+                    self._follower.told(events)
+                except StoreError as error:
+                    self._try_again(self.load, str(error), is_stale=True)
+
+        self._watch = self._store.watch(self._prefix, self._follower.applied + 1, told)
+
+    def _break(self, why: str) -> None:
+        self._broken += 1
+        self._try_again(self._next_watch(), why)
+
+    def _next_watch(self) -> Callable[[], None]:
+        return self.load if self._broken >= WATCHES_MAX else self._follow
+
+    def _try_again(self, again: Callable[[], None], why: str, *, is_stale: bool = False) -> None:
+        step = self._next_step()
+        self._follower.in_trouble(why, is_stale)
+
+        def go_on() -> None:
+            if step == self._steps:
+                again()
+
+        self._clock.call_later(self._retry_s, go_on)

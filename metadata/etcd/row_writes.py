@@ -1,0 +1,127 @@
+"""From rows to writes of keys: incarnations, parents, leases, and large writes in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from leveret.cluster.key_values import Delete, Put
+from leveret.core.errors import StoreError
+from leveret.metadata.etcd.codec import PARENTS, Entry, Keys, packed_entry
+from leveret.metadata.etcd.writes import WRITES_MAX, Change, OnMade, Write, Writes, in_parts
+from leveret.metadata.interface import ConflictError
+from leveret.metadata.tables import BindingRow, QueueRow, Row
+
+_INCARNATION_BITS: Final = 63
+
+
+class RowWrites:
+    """Makes writes of rows.
+
+    Args:
+        keys: of the rows.
+        writes: where they go.
+        random: for incarnations.
+    """
+
+    def __init__(self, keys: Keys, writes: Writes, random: Random) -> None:
+        self._keys = keys
+        self._writes = writes
+        self._random = random
+
+    def add(
+        self, puts: Sequence[Row], deletes: Sequence[Row], lease: int, now_s: float, then: OnMade
+    ) -> None:
+        """Have rows put and deleted.
+
+        More than ``WRITES_MAX`` keys, or more bytes than one transaction has, are made in parts, parents before their
+        children; the first part that fails ends the write. Of so many deletions, those of rows that hang on other
+        deleted ones are left to the collector of garbage.
+
+        Args:
+            puts: rows to write.
+            deletes: rows to delete before; those that are not there are ignored.
+            lease: of this node.
+            now_s: the time.
+            then: told None and the revision when all is made and applied here, or the first error.
+
+        Raises:
+            ConflictError: a row's parent is not there.
+            StoreError: a row is too large, or has a value that cannot be stored. Nothing is written.
+        """
+        putting = {self._keys.row(row): row for row in sorted(puts, key=_table)}
+        deleting = {self._keys.row(row): None for row in deletes}
+        changes = self._deletes([key for key in deleting if key not in putting])
+        changes += self._puts(putting, deleting, lease)
+        parts = in_parts(changes, _written) or [[]]
+        self._add_parts(parts, now_s, then)
+
+    def _deletes(self, keys: list[str]) -> list[Change]:
+        found = {key: entry for key in keys if (entry := self._writes.entry(key)) is not None}
+        if len(found) > WRITES_MAX:
+            found = {
+                key: entry
+                for key, entry in found.items()
+                if not any(parent in found for parent, _ in entry.parents)
+            }
+        return [Change(Delete(key)) for key in found]
+
+    def _puts(self, rows: dict[str, Row], deleting: dict[str, None], lease: int) -> list[Change]:
+        made: dict[str, Entry] = {}
+        changes = []
+        for key, row in rows.items():
+            entry = self._writes.entry(key)
+            incarnation = self._incarnation(row, entry)
+            parents, binding_lease = [], 0
+            for parent in self._keys.parents(row):
+                found = made.get(parent)
+                if found is None and (parent in rows or parent not in deleting):
+                    found = self._writes.entry(parent)
+                if found is None:
+                    name = parent.removeprefix(self._keys.rows)
+                    raise ConflictError(f"{name} is not there, and {key} hangs on it; look again")
+                parents.append((parent, found.incarnation))
+                if isinstance(row, BindingRow) and isinstance(found.row, QueueRow):
+                    binding_lease = found.lease
+            own_lease = 0
+            if entry is not None:
+                own_lease = entry.lease
+            elif isinstance(row, QueueRow) and not row.durable:
+                own_lease = lease
+            elif isinstance(row, BindingRow) and row.kind == "queue":
+                own_lease = binding_lease
+            made[key] = Entry(row, incarnation, tuple(parents), 0, own_lease)
+            value = packed_entry(row, incarnation, made[key].parents)
+            changes.append(Change(Put(key, value, own_lease), made[key]))
+        return changes
+
+    def _incarnation(self, row: Row, entry: Entry | None) -> int:
+        if not isinstance(row, PARENTS):
+            return 0
+        return (
+            entry.incarnation if entry is not None else self._random.getrandbits(_INCARNATION_BITS)
+        )
+
+    def _add_parts(self, parts: list[list[Change]], now_s: float, then: OnMade) -> None:
+        left, is_over = len(parts), False
+
+        def made(error: StoreError | None, revision: int) -> None:
+            nonlocal left, is_over
+            left -= 1
+            if not is_over and (error is not None or not left):
+                is_over = True
+                then(error, revision)
+
+        before: Write | None = None
+        for part in parts:
+            before = Write(part, now_s, made, before)
+            self._writes.add(before)
+
+
+def _written(change: Change) -> Put | Delete:
+    return change.write
+
+
+def _table(row: Row) -> int:
+    return row.TABLE

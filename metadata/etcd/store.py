@@ -1,0 +1,233 @@
+"""``Metadata`` in etcd, on an event loop: what a broker of a cluster writes to.
+
+It is opened when it has loaded all rows, and the node may serve clients. From then on it tells its ``listener`` of
+every change of rows, by this node or another, before the outcome of the write that made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import copy
+from typing import TYPE_CHECKING, Final, Self
+
+from leveret.cluster.background import Background
+from leveret.cluster.client import EtcdClient
+from leveret.core.clock import SystemClock
+from leveret.core.errors import StoreError
+from leveret.metadata.etcd.session import DEFAULTS, Session
+from leveret.metadata.etcd.transfer import durable_rows, write_directory
+from leveret.metadata.tables import Contents
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.cluster.settings import EtcdSettings
+    from leveret.metadata.etcd.replica import Changed
+    from leveret.metadata.etcd.session import Listener
+    from leveret.metadata.etcd.session_settings import SessionSettings
+    from leveret.metadata.interface import Then
+    from leveret.metadata.tables import Row
+
+QUEUE_NOS: Final = 32_768  # taken at a time, of 2**32; a start takes as many
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 5.0
+
+
+class EtcdMetadata:
+    """The metadata of a cluster, as one of its nodes has it.
+
+    ``open`` makes it; all calls but ``copy_to`` are made on its event loop.
+
+    Args:
+        client: etcd.
+        node: the node's name, one of its own in the cluster.
+        uuid: of its data directory.
+        settings: how it takes part.
+
+    Attributes:
+        listener: told of changes and of whether the node may serve; None: nobody.
+    """
+
+    def __init__(
+        self, client: EtcdClient, node: str, uuid: str, settings: SessionSettings = DEFAULTS
+    ) -> None:
+        self.listener: Listener | None = None
+        self._client = client
+        self._background = Background(client)
+        clock = SystemClock(asyncio.get_running_loop())
+        self._session = Session(self._background, clock, node, uuid, self, settings)
+        self._live = asyncio.Event()
+        self._boot_epoch = 0
+        self._has_told_epoch = False
+        self._queue_no = self._queue_nos_end = self._next_end = 0
+        self._is_reserving = False
+
+    @classmethod
+    async def open(
+        cls,
+        etcd: EtcdSettings,
+        node: str,
+        uuid: str,
+        settings: SessionSettings = DEFAULTS,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> Self:
+        """Join the cluster; return when the node has all rows, and may serve clients.
+
+        Raises:
+            ConfigError: a setting cannot work.
+            StoreError: it has not come so far in ``timeout_s``; the text says why.
+        """
+        made = cls(EtcdClient(etcd), node, uuid, settings)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await made._begin()
+        except TimeoutError as error:
+            why = made._session.trouble or "it is slow"
+            await made._end()
+            raise StoreError(
+                f"the node has not joined its cluster in {timeout_s} s: {why}"
+            ) from error
+        except BaseException:
+            await made._end()
+            raise
+        return made
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the node may serve clients now; asked anew before each turn that serves some."""
+        return self._session.is_live
+
+    @property
+    def trouble(self) -> str:
+        """What keeps the node from serving clients; "": nothing."""
+        return self._session.trouble
+
+    def sync(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when all nodes have applied what this one has applied, perhaps at once.
+
+        Who answers a client from rows that it did not write itself waits for this first.
+        """
+        self._session.sync(then)
+
+    # ``Metadata``.
+
+    def load(self) -> Contents:
+        """Return all rows, as they are now."""
+        contents = Contents()
+        for entry in list(self._session.replica.live.values()):
+            contents.add(copy(entry.row))
+        return contents
+
+    def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
+        """As ``Metadata.write``, made only if no other node has changed the rows since this one saw them.
+
+        The outcome comes when all nodes have applied the write; ``ConflictError``: another was faster. More than 126
+        rows, or 1 MiB, are several transactions: the first that fails ends the write, those before have been made.
+
+        Raises:
+            StoreError: the store is closed.
+        """
+        self._session.write(puts, deletes, then)
+
+    def next_boot_epoch(self) -> int:
+        """Return the number that was taken for this start; no other start of any node has it.
+
+        Raises:
+            StoreError: it was asked for before.
+        """
+        if self._has_told_epoch:
+            raise StoreError("a start has one boot epoch, and it was asked for already")
+        self._has_told_epoch = True
+        return self._boot_epoch
+
+    def next_queue_no(self) -> int:
+        """Return a number that no queue of any node has ever had.
+
+        Raises:
+            StoreError: all numbers that were taken are used, and etcd has not given more yet.
+        """
+        left = self._queue_nos_end - self._queue_no
+        if left <= QUEUE_NOS // 2 and not self._next_end and not self._is_reserving:
+            self._is_reserving = True
+            self._session.take_numbers(self._session.keys.queue_no, QUEUE_NOS, self._reserved)
+        if not left:
+            if not self._next_end:
+                why = self.trouble or "many queues are declared at once; try again"
+                raise StoreError(f"there is no number for a queue: {why}")
+            self._queue_no = self._next_end - QUEUE_NOS
+            self._queue_nos_end, self._next_end = self._next_end, 0
+        self._queue_no += 1
+        return self._queue_no
+
+    def copy_to(self, directory: Path) -> None:
+        """Write the rows that outlive the nodes into a new directory, as metadata of a single node. On any thread.
+
+        Raises:
+            StoreError: the write failed.
+        """
+        if directory.exists():
+            raise StoreError(f"metadata cannot be copied: {directory} exists")
+        rows = durable_rows(self._session.replica)
+        write_directory(directory, rows, self._boot_epoch, self._queue_nos_end)
+
+    def close(self) -> None:
+        """End at once; other nodes take this one for dead after a while. ``leave`` ends in order."""
+        self._session.abort()
+        self._background.cancel()
+
+    async def leave(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Make the writes that wait, tell the other nodes that this one serves nobody any more, and end.
+
+        After ``timeout_s`` it ends without that.
+        """
+        ended = asyncio.Event()
+        self._session.stop(ended.set)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await ended.wait()
+        await self._end()
+
+    # ``Listener``.
+
+    def changed(self, changed: Changed) -> None:
+        if self.listener is not None:
+            self.listener.changed(changed)
+
+    def live(self, is_live: bool) -> None:
+        if is_live:
+            self._live.set()
+        if self.listener is not None:
+            self.listener.live(is_live)
+
+    async def _begin(self) -> None:
+        self._session.start()
+        await self._live.wait()
+        keys = self._session.keys
+        self._boot_epoch = await self._numbers(keys.boot_epoch, 1)
+        self._queue_nos_end = await self._numbers(keys.queue_no, QUEUE_NOS)
+        self._queue_no = self._queue_nos_end - QUEUE_NOS
+
+    async def _numbers(self, key: str, count: int) -> int:
+        taken: asyncio.Future[int | StoreError] = asyncio.get_running_loop().create_future()
+
+        def told(last: int | StoreError) -> None:
+            if not taken.done():
+                taken.set_result(last)
+
+        self._session.take_numbers(key, count, told)
+        last = await taken
+        if isinstance(last, StoreError):
+            raise last
+        return last
+
+    def _reserved(self, last: int | StoreError) -> None:
+        self._is_reserving = False
+        if not isinstance(last, StoreError):  # else the call that finds no number left says so
+            self._next_end = last
+
+    async def _end(self) -> None:
+        self.close()
+        await self._client.close()
+        await self._background.settle()
