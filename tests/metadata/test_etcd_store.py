@@ -119,9 +119,9 @@ async def test_a_node_that_leaves_takes_its_own_queues_along(opened: Open) -> No
 async def test_a_node_without_etcd_says_why_it_does_not_start() -> None:
     where = EtcdSettings(("http://127.0.0.1:1",))
     with pytest.raises(
-        StoreError, match=r"has not joined its cluster in 1\.0 s: etcd is not avail"
+        StoreError, match=r"has not joined its cluster in 5\.0 s: etcd is not avail"
     ):
-        await EtcdMetadata.open(where, "n", "uuid", timeout_s=1.0)
+        await EtcdMetadata.open(where, "n", "uuid", timeout_s=5.0)
 
 
 async def test_rows_are_told_before_the_outcome_of_their_write(opened: Open) -> None:
