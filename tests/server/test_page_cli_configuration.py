@@ -107,5 +107,5 @@ def test_the_page_of_the_log_knows_the_lines_about_clients() -> None:
 
     events = {event for file in sources for event in re.findall(calls, (broker / file).read_text())}
 
-    assert len(events) == 10
+    assert len(events) == 11
     assert {event for event in events if f"`{event}`" not in page} == set()
