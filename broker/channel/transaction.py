@@ -203,8 +203,6 @@ class Transaction:
         for at in range(0, len(tags), SETTLED_MAX):
             some = [tag for tag in tags[at : at + SETTLED_MAX] if not self._is_settled(tag)]
             yield deliveries.unacked.take(some)[0]
-        deliveries.unacked.compact()
-        yield []  # in a turn of its own
 
     @property
     def ack_count(self) -> int:

@@ -18,9 +18,11 @@ from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import PreconditionFailed
+from leveret.core.segmented_dict import SEGMENT_KEYS, grown
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
+    from leveret.core.segmented_dict import Numbered
 
 SETTLED_MAX: Final = 2_000  # in a turn, with multiple
 _FREED: Final = 50_000  # per turn
@@ -53,7 +55,7 @@ class Unacked:
 
     def __init__(self) -> None:
         self.next_tag = 1
-        self._records: dict[int, tuple[Source, int]] = {}
+        self._records: Numbered[tuple[Source, int]] = {}
         self._lowest = 1  # no record has a smaller tag
 
     def __len__(self) -> int:
@@ -65,15 +67,6 @@ class Unacked:
     def tags(self) -> list[int]:
         """Return all tags, ascending; a million take some milliseconds."""
         return list(self._records)
-
-    def compact(self) -> None:
-        """Give back the room of deliveries that were settled, which a dict keeps and takes along when it grows.
-
-        The dict stays the old one: the next collection would walk through a new one, 30 ms for half a million.
-        """
-        left = dict(self._records)
-        self._records.clear()
-        self._records.update(left)
 
     def free_later(self, clock: Clock) -> None:
         """Have very many records freed a slice a turn, after the end of their channel: a million take 50 ms."""
@@ -91,13 +84,16 @@ class Unacked:
     def add(self, source: Source, seqs: list[int]) -> int:
         """Remember deliveries of one source; return the tag of the first."""
         first = self.next_tag
+        records = self._records
+        if type(records) is not dict or len(records) > SEGMENT_KEYS:
+            records = self._records = grown(records)
         if len(seqs) == 1:
             self.next_tag = first + 1
-            self._records[first] = (source, seqs[0])
+            records[first] = (source, seqs[0])
             return first
         self.next_tag = first + len(seqs)
-        records = zip(repeat(source), seqs, strict=False)
-        self._records.update(zip(range(first, self.next_tag), records, strict=True))
+        pairs = zip(repeat(source), seqs, strict=False)
+        records.update(zip(range(first, self.next_tag), pairs, strict=True))
         return first
 
     def take(self, tags: list[int]) -> tuple[Settled, int]:
@@ -167,7 +163,7 @@ def unknown_tag(tag: int, method: int | None = None) -> PreconditionFailed:
     return PreconditionFailed(f"unknown delivery tag {tag}", method)
 
 
-def _free(clock: Clock, records: dict[int, tuple[Source, int]]) -> None:
+def _free(clock: Clock, records: Numbered[tuple[Source, int]]) -> None:
     for _ in range(min(len(records), _FREED)):
         records.popitem()
     if records:

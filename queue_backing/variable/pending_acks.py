@@ -8,17 +8,19 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.entry import PERSISTENT, SIZE, seq_of
+from leveret.core.segmented_dict import SEGMENT_KEYS, SegmentedDict, grown
 from leveret.msg_store.format.kernel import bytes_of
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
+    from leveret.core.segmented_dict import Numbered
 
 NOBODY: Final[dict[int, Entry]] = {}  # shared by queues that have none; always empty
 SORT_MAX: Final = 20_000  # unacked messages that are sorted in one turn
 
 
 class PendingAcks:
-    """Two dicts by seq, made on first use.
+    """Two dicts by seq, made on first use; a ``SegmentedDict`` where very many are in RAM.
 
     Attributes:
         in_ram: messages with their content in RAM; RabbitMQ's RAM pending acks.
@@ -31,7 +33,8 @@ class PendingAcks:
     __slots__ = ("in_ram", "is_sorted", "last_seq", "on_disk", "size_bytes")
 
     def __init__(self) -> None:
-        self.in_ram = self.on_disk = NOBODY
+        self.in_ram: Numbered[Entry] = NOBODY
+        self.on_disk = NOBODY
         self.size_bytes = 0
         self.is_sorted = True
         self.last_seq = -1
@@ -61,7 +64,7 @@ class PendingAcks:
         """Add entries with content, at least one; ``seqs`` are their seqs, ascending."""
         in_ram = self.in_ram
         if not in_ram:
-            if in_ram is NOBODY:
+            if in_ram is NOBODY or type(in_ram) is SegmentedDict:
                 in_ram = self.in_ram = {}
             self.is_sorted = True
         elif seqs[0] < self.last_seq:
@@ -69,11 +72,13 @@ class PendingAcks:
         self.last_seq = seqs[-1]
         in_ram.update(zip(seqs, entries, strict=False))
         self.size_bytes += size_bytes
+        if len(in_ram) > SEGMENT_KEYS:
+            self.in_ram = grown(in_ram)
 
     def add_one(self, seq: int, entry: Entry, size_bytes: int) -> None:
         in_ram = self.in_ram
         if not in_ram:
-            if in_ram is NOBODY:
+            if in_ram is NOBODY or type(in_ram) is SegmentedDict:
                 in_ram = self.in_ram = {}
             self.is_sorted = True
         elif seq < self.last_seq:
@@ -81,6 +86,8 @@ class PendingAcks:
         self.last_seq = seq
         in_ram[seq] = entry
         self.size_bytes += size_bytes
+        if len(in_ram) > SEGMENT_KEYS:
+            self.in_ram = grown(in_ram)
 
     def add_on_disk(self, entries: list[Entry], size_bytes: int) -> None:
         if self.on_disk is NOBODY:
@@ -122,5 +129,5 @@ class PendingAcks:
         self.in_ram.update(zip(map(seq_of, back), back, strict=True))
 
     def clear(self) -> None:
-        self.in_ram = self.on_disk = NOBODY
+        self.in_ram, self.on_disk = NOBODY, NOBODY
         self.size_bytes = 0

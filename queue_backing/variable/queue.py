@@ -51,6 +51,7 @@ from leveret.core.entry import (
     with_messages,
 )
 from leveret.core.message import LOST
+from leveret.core.segmented_dict import SEGMENT_KEYS, grown
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
 from leveret.queue_backing.variable import fold as folds
@@ -282,11 +283,14 @@ class VariableQueue:
         if len(messages) == 1 and is_simple and size_bytes is not None:
             # What a queue with a waiting consumer mostly does.
             self.next_seq = self.next_deliver = first + 1
-            if pending.in_ram is NOBODY:
-                pending.in_ram = {}
+            in_ram = pending.in_ram
+            if in_ram is NOBODY:
+                in_ram = pending.in_ram = {}
+            elif type(in_ram) is not dict or len(in_ram) > SEGMENT_KEYS:
+                in_ram = pending.in_ram = grown(in_ram)
             expiry = expiries[0] if expiries else 0
             entry = (first, messages[0], expiry, persistent, first_msg_no, size_bytes, False, False)
-            pending.in_ram[first] = entry
+            in_ram[first] = entry
             pending.size_bytes += size_bytes
             if self.can_page:
                 pending.last_seq = first

@@ -9,6 +9,7 @@ them any more.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.entry import CONTENT_ON_DISK, INDEX_ON_DISK, MESSAGE, SIZE
@@ -16,6 +17,7 @@ from leveret.core.message import BODY
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
+    from leveret.core.segmented_dict import Numbered
     from leveret.queue_backing.index.api import QueueIndex
 
 FREED_PER_TURN: Final = 10_000  # entries freed in one go, some milliseconds
@@ -27,7 +29,7 @@ NOTHING_ON_DISK: Final = "nothing"  # ack nothing: nothing is on disk, or the qu
 CONTENTS: Final = "contents"  # ack contents without a row; the rows were acked as ranges
 _PARTS_OF_A_MESSAGE: Final = 3  # an entry has more
 
-Container: TypeAlias = "deque[Entry] | dict[int, Entry] | list[Entry]"
+Container: TypeAlias = "deque[Entry] | Numbered[Entry] | list[Entry]"
 
 
 class Release:
@@ -66,7 +68,7 @@ class Release:
         gone: list[Entry] = []
         size_bytes = 0
         while entries and len(gone) < FREED_PER_TURN and size_bytes < FREED_BYTES_PER_TURN:
-            entry = entries.popitem()[1] if isinstance(entries, dict) else entries.pop()
+            entry = entries.popitem()[1] if isinstance(entries, MutableMapping) else entries.pop()
             gone.append(entry)
             size_bytes += _bytes_in_ram(entry)
         if what == NOTHING_ON_DISK:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from leveret.amqp.errors import PreconditionFailed
 from leveret.broker.channel import unacked as module
 from leveret.broker.channel.unacked import Settled, Source, Unacked
+from leveret.core.segmented_dict import SEGMENT_KEYS
+from rigs.segments import segmented_from
 
 A = Source("queue a", b"ctag")
 B = Source("queue b", None)
@@ -104,9 +106,9 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.integers(1, 5))
-def test_it_agrees_with_a_dict(steps: list, limit: int) -> None:  # type: ignore[type-arg]
-    with pytest.MonkeyPatch.context() as patch:
+@given(STEPS, st.integers(1, 5), st.sampled_from([2, SEGMENT_KEYS]))
+def test_it_agrees_with_a_dict(steps: list, limit: int, plain_max: int) -> None:  # type: ignore[type-arg]
+    with pytest.MonkeyPatch.context() as patch, segmented_from(plain_max, module):
         patch.setattr(module, "SETTLED_MAX", limit)
         patch.setattr(module, "_SPARSE", 3)
         agrees_with_a_dict(steps, limit)
