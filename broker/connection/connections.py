@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from leveret.amqp.errors import InternalError, NotAllowed
+from leveret.amqp.errors import ConnectionForced, InternalError, NotAllowed
 from leveret.broker.channel.reply_consumers import ReplyConsumers
 from leveret.broker.channel.uncommitted import OpenTransactions
 from leveret.broker.connection.read_control import ReadingTurns
@@ -69,6 +69,7 @@ class Connections(Generic[ReaderT]):
         turns: the order in which paused connections are read again.
         interceptors: of messages, for the channels of connections that are opened; None: there are none.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
+        refusal: why no client is served for now; "": they are.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Connections(Generic[ReaderT]):
         self.readers: dict[Ref, ReaderT] = {}
         self.interceptors: Intercepting | None = None
         self.is_stopping = False
+        self.refusal = ""
 
     def __len__(self) -> int:
         return len(self.readers)
@@ -149,7 +151,10 @@ class Connections(Generic[ReaderT]):
         Raises:
             NotAllowed: it is missing, the user has no permission there, or a limit is reached.
             InternalError: it is down.
+            ConnectionForced: the node serves nobody for now.
         """
+        if self.refusal:
+            raise ConnectionForced(self.refusal)
         vhost = self._vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")

@@ -22,6 +22,7 @@ from leveret.broker.vhost.policies import apply_to_exchange
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.metadata import passwords
+from leveret.metadata.interface import ConflictError
 from leveret.metadata.tables import ExchangeRow, PermissionRow, UserRow, VhostRow
 from leveret.routing.exchange import Exchange
 from leveret.supervisors.requests import StartChild
@@ -46,15 +47,23 @@ async def load(node: Node, with_defaults: bool = True) -> None:
         StoreError: the store cannot be read or written.
     """
     node.epochs.begin()
-    contents = node.metadata.store.load()
+    store = node.metadata.store
+    contents = store.load()
     if not contents and with_defaults:
-        rows = first_rows(node.settings)
-        await node.metadata.write(rows)
-        for row in rows:
-            contents.add(row)
+        await _write_first(node, first_rows(node.settings))
+        contents = store.load()
     await _number_queues(node, contents)
     await _add_log_exchange(node, contents)
-    fill(node, contents)
+    fill(node, contents if node.homes is None else store.load())
+
+
+async def _write_first(node: Node, rows: list[Row]) -> None:
+    """Write rows, unless another node of a new cluster has been faster."""
+    try:
+        await node.metadata.write(rows)
+    except ConflictError:
+        if not node.metadata.store.load():
+            raise
 
 
 async def _add_log_exchange(node: Node, contents: Contents) -> None:
@@ -65,7 +74,7 @@ async def _add_log_exchange(node: Node, contents: Contents) -> None:
     if is_wanted and all(
         (each.vhost, each.name) != (row.vhost, row.name) for each in contents.exchanges
     ):
-        await node.metadata.write([row])
+        await _write_first(node, [row])
         contents.add(row)
 
 
@@ -118,7 +127,7 @@ def fill(node: Node, contents: Contents) -> None:
 def stored_exchange(row: ExchangeRow) -> Exchange:
     """Return the exchange of a row; one whose type is gone, or refuses the arguments now, leads nowhere."""
     make = functools.partial(
-        Exchange, row.name, row.type, True, row.auto_delete, row.internal, row.arguments
+        Exchange, row.name, row.type, row.durable, row.auto_delete, row.internal, row.arguments
     )
     reason = f"exchange type '{row.type}' not found"
     try:

@@ -159,6 +159,12 @@ class Node:
         vhost.store.in_use = self.removals.get(name)
         return vhost
 
+    def stop_firehose(self, vhost: VHost) -> None:
+        """Turn the firehose of a vhost off, if it is on."""
+        if vhost.firehose is not None:
+            self.own_messages.remove(vhost.firehose)
+            vhost.firehose = None
+
     def is_own(self, row: QueueRow) -> bool:
         """Whether the queue of a row lives on this node."""
         return self.homes is None or row.node in ("", self.homes.own)

@@ -1,8 +1,12 @@
-"""Changes of exchanges, queues and bindings that other nodes of the cluster have made, applied to this node's vhosts.
+"""Changes of rows that other nodes of the cluster have made, applied to this node.
 
-The metadata store tells every node of the rows that were written, in the order in which they were. A change that is
-there already is this node's own, and nothing is done. Nothing is written here: the node that has made a change has
-written all its rows.
+The metadata store tells every node of the rows that were written, in the order in which they were, or after a gap of
+the difference. This node's own changes are in its memory already, before they were written; only a vhost may be used
+by other nodes before the operator's command has gone on, and is made at once. Nothing is written here: the node that
+has made a change has written all its rows.
+
+Two nodes may make an exchange or a queue of one name at the same moment. The store refuses one of the rows; what its
+node has made gives way here to the other's, before its client's script looks again.
 """
 
 from __future__ import annotations
@@ -12,51 +16,68 @@ from typing import TYPE_CHECKING
 from leveret.amqp.errors import SoftError
 from leveret.amqp.tables import unpack
 from leveret.broker.node.bootstrap import stored_exchange
+from leveret.broker.node.other_settings import delete_setting, put_setting, put_vhost
 from leveret.broker.queue.homes import RemoteEntry
 from leveret.broker.queue.registry import QueueFailed
 from leveret.core.log.loggers import logger
-from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow
+from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.broker.node.node import Node
+    from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.tables import Row
 
 log = logger(__name__)
 
 
-def apply_changes(node: Node, puts: Sequence[Row], deletes: Sequence[Row]) -> None:
-    """Apply one write of another node: its deletes, then its puts. Rows of other kinds are ignored."""
+def apply_changes(
+    node: Node, puts: Sequence[Row], deletes: Sequence[Row], is_own: bool = False
+) -> None:
+    """Apply one write: its deletes, then its puts; ``is_own``: this node has made it."""
+    if is_own:
+        for row in puts:
+            if isinstance(row, VhostRow):
+                put_vhost(node, row)
+        return
     for row in deletes:
         if isinstance(row, ExchangeRow | QueueRow | BindingRow | BindingKey):
             vhost = node.vhosts.get(row.vhost)
             if vhost is not None:
-                _delete(vhost, row)
+                _delete(node, vhost, row)
+        else:
+            delete_setting(node, row)
     for row in puts:
         if isinstance(row, ExchangeRow | QueueRow | BindingRow):
             vhost = node.vhosts.get(row.vhost)
             if vhost is not None:
                 _put(node, vhost, row)
+        else:
+            put_setting(node, row)
 
 
 def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> None:
     topology = vhost.topology
     if isinstance(row, ExchangeRow):
-        if row.name not in topology.exchanges:
+        exchange = topology.exchanges.get(row.name)
+        if exchange is not None and node.metadata.pending.is_being_put(row):
+            vhost.deletions.begin(exchange, topology.remove_exchange(row.name), is_own=False)
+            exchange = None
+        if exchange is None:
             vhost.deletions.finish(EXCHANGE, row.name)
             vhost.add_exchange(stored_exchange(row))
     elif isinstance(row, QueueRow):
+        if node.is_own(row):
+            return  # it runs, or its deletion is on its way
         there = topology.queues.get(row.name)
         if isinstance(there, RemoteEntry) and there.home.name != row.node:
             there.deleted()
             there = None
-        elif there is not None and not there.is_remote and not node.is_own(row):
-            log.warning("queue lost to another node queue=%s vhost=%s", row.name, row.vhost)
-            for channel in vhost.lose_queue(there):
-                node.runtime.send(channel, QueueFailed(there))
+        elif there is not None and not there.is_remote:
+            _lose(node, vhost, there)
             there = None
         if there is None:
             vhost.deletions.finish(QUEUE, row.name)
@@ -71,7 +92,22 @@ def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> 
             )  # fmt: skip
 
 
-def _delete(vhost: VHost, row: ExchangeRow | QueueRow | BindingRow | BindingKey) -> None:
+def _lose(node: Node, vhost: VHost, entry: QueueEntry) -> None:
+    """End a queue of this node whose row is gone, or another node's."""
+    if entry.is_running:
+        log.warning("queue lost to another node queue=%s vhost=%s", entry.name, vhost.name)
+    for channel in vhost.lose_queue(entry):
+        node.runtime.send(channel, QueueFailed(entry))
+
+
+def _is_row_of(node: Node, row: QueueRow, entry: QueueEntry) -> bool:
+    """Return whether a row is that of a queue of this node; transient ones have none with their number."""
+    return node.is_own(row) and row.queue_no in (0, entry.queue_no)
+
+
+def _delete(
+    node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow | BindingKey
+) -> None:
     topology = vhost.topology
     if isinstance(row, ExchangeRow):
         exchange = topology.exchanges.get(row.name)
@@ -81,6 +117,8 @@ def _delete(vhost: VHost, row: ExchangeRow | QueueRow | BindingRow | BindingKey)
         entry = topology.queues.get(row.name)
         if isinstance(entry, RemoteEntry) and entry.home.name == row.node:
             entry.deleted()
+        elif entry is not None and not entry.is_remote and _is_row_of(node, row, entry):
+            _lose(node, vhost, entry)  # with the lease, when others took this node for dead
     else:
         packed = row.arguments
         arguments = unpack(packed) if isinstance(packed, bytes) else packed

@@ -143,7 +143,7 @@ class QueueDirectory(GenServer):
 
     def _note(self) -> None:
         """Something has changed; whoever calls this may be in the middle of it."""
-        if not self._is_due and self.ref.is_alive:
+        if self.ref.is_alive and not self._is_due:
             self._is_due = True
             self.runtime.send(self.ref, _LOOK)
 

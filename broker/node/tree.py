@@ -11,6 +11,7 @@
     │ ├ disk_watch           transient                disk alarm
     │ ├ vhost_keeper         transient                starts vhosts again that the disk took down
     │ ├ own_publisher        transient                publishes copies for the firehose, and the log
+    │ ├ settings_keeper      permanent                applies other nodes' policies and vhosts, in a cluster
     │ └ queue_directory      permanent                tells other nodes of queues, in a cluster
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost goes down
@@ -50,6 +51,7 @@ from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
+from leveret.broker.node.other_settings import SettingsKeeper
 from leveret.broker.node.own_publisher import OwnPublisher
 from leveret.broker.node.queue_directory import QueueDirectory
 from leveret.broker.node.store_server import STOP_S, StoreServer
@@ -98,7 +100,7 @@ class MetadataSup(Supervisor):
 class InfraSup(Supervisor):
     """Keeps maintenance, the watches of the node, the keeper of its vhosts, and the publisher of its own messages.
 
-    In a cluster it keeps the directory of queues, too.
+    In a cluster it keeps the directory of queues, and the keeper of settings, too.
     """
 
     def init(self, node: Node) -> SupervisorSpec:
@@ -115,7 +117,11 @@ class InfraSup(Supervisor):
             ChildSpec("own_publisher", OwnPublisher, (node,), restart=_MEASURES_ANEW),
         )
         if node.links is not None:
-            children = (*children, ChildSpec("queue_directory", QueueDirectory, (node,)))
+            children = (
+                *children,
+                ChildSpec("settings_keeper", SettingsKeeper, (node,)),
+                ChildSpec("queue_directory", QueueDirectory, (node,)),
+            )
         return SupervisorSpec("one_for_one", 10, 10.0, children)
 
 

@@ -238,6 +238,12 @@ class QueueEntry:
         self._call_waiters()
         self._changed()
 
+    def lost(self) -> list[Ref]:
+        """Note that the name is another node's now; return the watchers to tell."""
+        watchers, self._watchers = self._watchers, None
+        self.deleted()
+        return list(watchers or ())
+
     def stopped(self) -> None:
         """Note that its vhost has been stopped; the vhost may start it again."""
         if self._ended is None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Delete, MetadataWriter, Write
 from leveret.core.log.loggers import logger
+from leveret.metadata.interface import ConflictError
 
 if TYPE_CHECKING:
     from leveret.core.errors import StoreError
@@ -69,6 +70,8 @@ class MetadataServer(GenServer):
         def done(error: StoreError | None) -> None:
             if error is None:
                 pending.deleted(rows)
+            elif isinstance(error, ConflictError):  # another node has changed one of them meanwhile
+                runtime.run_as(ref, lambda: self._delete(rows))
             else:
                 log.error(
                     "metadata not deleted, it is tried again in %d s rows=%d error=%s",

@@ -7,7 +7,7 @@ Both note the rows on their way in ``pending``, so that neither brings back a ro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from leveret.broker.vhost.pending_writes import PendingWrites
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
+from leveret.metadata.interface import ConflictError
 from leveret.metadata.tables import DeletedQueueRow
 
 if TYPE_CHECKING:
@@ -30,7 +31,20 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 METADATA_SERVER: Final = "metadata_store"
+LOOKS_MAX: Final = 20  # of one operation, while other nodes are faster again and again
 _RETRY_S: Final = 0.02
+
+
+class OvertakenError(InternalError):
+    """Another node of the cluster has changed a row since this one looked at it: nothing was written."""
+
+
+def looking_again(look: Callable[[], Steps]) -> Steps:
+    """Run the script that ``look`` makes; again, at most ``LOOKS_MAX`` times, while other nodes overtake it."""
+    for _ in range(LOOKS_MAX - 1):
+        with suppress(OvertakenError):
+            return (yield from look())
+    return (yield from look())
 
 
 class Write(Struct, eq=False):
@@ -66,6 +80,7 @@ class MetadataWriter:
 
         Raises:
             InternalError: the disk refused them. The deletes are owed all the same.
+            OvertakenError: another node has changed one of the rows to put; it is known here already.
         """
         pending = self.pending
         pending.delete(deletes)
@@ -90,7 +105,10 @@ class MetadataWriter:
                 answer = yield Ask(server, write)
                 if answer is None:
                     return
-                if not isinstance(answer, CallFailed):
+                if isinstance(answer, ConflictError):
+                    if puts:
+                        raise OvertakenError()
+                elif not isinstance(answer, CallFailed):
                     log.error("metadata not written, its client is refused error=%s", answer)
                     raise InternalError()
             yield Until(lambda resume: clock.call_later(_RETRY_S, resume))

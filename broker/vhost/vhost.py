@@ -33,6 +33,7 @@ from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.local_queues import LocalQueues
+from leveret.broker.vhost.metadata_writer import OvertakenError, looking_again
 from leveret.broker.vhost.policies import (
     EXCHANGES,
     Kind,
@@ -201,6 +202,9 @@ class VHost:
 
     def declare_exchange(self, user: User, method: ExchangeDeclare) -> Steps:
         """Declare an exchange, or check that it is there as declared."""
+        return looking_again(lambda: self._declare_exchange(user, method))
+
+    def _declare_exchange(self, user: User, method: ExchangeDeclare) -> Steps:
         name = method.exchange
         if method.passive:
             exchange_rules.refuse_default(name)
@@ -240,15 +244,17 @@ class VHost:
             return
         try:
             yield from self.commit([self._exchange_row(exchange)], [])
-        except InternalError:
-            self._take_back(exchange)
+        except InternalError as error:
+            self._take_back(exchange, deletes_rows=not isinstance(error, OvertakenError))
             raise
 
-    def _take_back(self, exchange: Exchange) -> None:
-        """Forget an exchange that could not be declared."""
+    def _take_back(self, exchange: Exchange, *, deletes_rows: bool = True) -> None:
+        """Forget an exchange that could not be declared; a row of its name may be another node's."""
         if self.topology.exchanges.get(exchange.name) is exchange:
             removal = self.topology.remove_exchange(exchange.name)
-            self._metadata.delete_later(self.deletions.begin(exchange, removal))
+            rows = self.deletions.begin(exchange, removal, deletes_rows)
+            if deletes_rows:
+                self._metadata.delete_later(rows)
 
     def add_exchange(self, exchange: Exchange) -> None:
         """Take an exchange in; a delay queue that is left of an earlier one with its name becomes its own."""
@@ -304,6 +310,12 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
+        ends = source, kind, destination, key, arguments
+        return looking_again(lambda: self._bind(client, *ends))
+
+    def _bind(
+        self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
+    ) -> Steps:
         self._check_binding(client, source, kind, destination, key, must_exist=True)
         while kind == QUEUE and (entry := self.topology.queues[destination]).state == "starting":
             yield Until(entry.when_running)
@@ -317,8 +329,8 @@ class VHost:
             row = self._binding_row(new, dict(sorted(arguments.items())))
             try:
                 yield from self.commit([row], [])
-            except InternalError:
-                if self.topology.take_back(new):
+            except InternalError as error:
+                if self.topology.take_back(new) and not isinstance(error, OvertakenError):
                     self._metadata.delete_later([row])
                 raise
 
@@ -377,6 +389,7 @@ class VHost:
 
         Raises:
             InternalError: the vhost is down, or the store failed.
+            OvertakenError: another node has declared a queue of this name meanwhile.
         """
         if not self.is_up:
             raise InternalError()
@@ -536,13 +549,13 @@ class VHost:
             self._metadata.delete_later(deletes)
 
     def lose_queue(self, entry: QueueEntry) -> list[Ref]:
-        """End a queue whose name another node has taken; return the channels of its consumers, to be told.
+        """End a queue whose row is gone, or another node's; return the channels of its consumers, to be told.
 
-        It was not durable, and the nodes had lost each other, so that it counted as deleted there.
+        It was not durable, and the nodes had lost each other, so that it counted as deleted there; or another node
+        was faster to declare it.
         """
-        watchers = entry.crashed()
         self._lost_queue = entry
-        entry.deleted()
+        watchers = entry.lost()
         self._lost_queue = None
         if entry.supervisor is not None:
             self._runtime.exit(entry.supervisor, SHUTDOWN)

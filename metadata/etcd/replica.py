@@ -25,11 +25,13 @@ class Changed(NamedTuple):
         deletes: rows that were live, parents before their children.
         puts: rows that are new, or have other fields, parents before their children. A row that was deleted and made
             again is in both.
+        is_own: this node has made the change, with one transaction.
     """
 
     revision: int
     deletes: list[Row]
     puts: list[Row]
+    is_own: bool = False
 
 
 class Replica:

@@ -41,7 +41,8 @@ class RowWrites:
 
         Args:
             puts: rows to write.
-            deletes: rows to delete before; those that are not there are ignored.
+            deletes: rows to delete before; those that are not there are ignored, and so is the row of a queue in
+                whose place another one has been declared.
             lease: of this node.
             now_s: the time.
             then: told None and the revision when all is made and applied here, or the first error.
@@ -51,14 +52,19 @@ class RowWrites:
             StoreError: a row is too large, or has a value that cannot be stored. Nothing is written.
         """
         putting = {self._keys.row(row): row for row in sorted(puts, key=_table)}
-        deleting = {self._keys.row(row): None for row in deletes}
-        changes = self._deletes([key for key in deleting if key not in putting])
+        deleting = {self._keys.row(row): row for row in deletes}
+        changes = self._deletes({k: row for k, row in deleting.items() if k not in putting})
         changes += self._puts(putting, deleting, lease)
         parts = in_parts(changes, _written) or [[]]
         self._add_parts(parts, now_s, then)
 
-    def _deletes(self, keys: list[str]) -> list[Change]:
-        found = {key: entry for key in keys if (entry := self._writes.entry(key)) is not None}
+    def _deletes(self, rows: dict[str, Row]) -> list[Change]:
+        found = {
+            key: entry
+            for key, row in rows.items()
+            if (entry := self._writes.entry(key)) is not None
+            and not _is_another_queue(row, entry.row)
+        }
         if len(found) > WRITES_MAX:
             found = {
                 key: entry
@@ -67,11 +73,13 @@ class RowWrites:
             }
         return [Change(Delete(key)) for key in found]
 
-    def _puts(self, rows: dict[str, Row], deleting: dict[str, None], lease: int) -> list[Change]:
+    def _puts(self, rows: dict[str, Row], deleting: dict[str, Row], lease: int) -> list[Change]:
         made: dict[str, Entry] = {}
         changes = []
         for key, row in rows.items():
             entry = self._writes.entry(key)
+            if entry is not None and _is_another_queue(row, entry.row):
+                entry = None  # its bindings end with it, and it has its own lease
             incarnation = self._incarnation(row, entry)
             parents, binding_lease = [], 0
             for parent in self._keys.parents(row):
@@ -117,6 +125,17 @@ class RowWrites:
         for part in parts:
             before = Write(part, now_s, made, before)
             self._writes.add(before)
+
+
+def _is_another_queue(row: Row, there: Row) -> bool:
+    """Return whether two rows of one key are different queues: of two nodes, or with two numbers.
+
+    A row without node (outside of clusters, or of whatever queue has the name) or number is that of any.
+    """
+    if not isinstance(row, QueueRow) or not isinstance(there, QueueRow):
+        return False
+    ours, theirs = (row.node, row.queue_no), (there.node, there.queue_no)
+    return any(one and other and one != other for one, other in zip(ours, theirs, strict=True))
 
 
 def _written(change: Change) -> Put | Delete:

@@ -262,6 +262,9 @@ class Session:
         changed = self.replica.apply(events, revision)
         for key, seen in nodes.items():
             self.nodes.put(key, seen)
+        lease = self._transactor.lease
+        if any(each.key == self.keys.own and each.lease == lease != 0 for each in events):
+            changed = changed._replace(is_own=True)  # each transaction puts the key of its node
         has_lost = False
         for each in events:
             if self._is_number(each.key):

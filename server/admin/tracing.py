@@ -11,7 +11,6 @@ from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.broker.vhost.vhost import VHost
 
 
 class TracingAdmin:
@@ -25,7 +24,7 @@ class TracingAdmin:
         if not 0.0 < rate <= 1.0:
             raise RefusedError(f"rate is {rate:g}; allowed: above 0, at most 1")
         node, found = self._node, vhost_named(self._node, vhost)
-        stop(node, found)
+        node.stop_firehose(found)
         name = str(node.settings.cluster_name)
         found.firehose = Firehose(vhost, name, node.own_messages.wake, rate)
         node.own_messages.add(found.firehose)
@@ -33,12 +32,5 @@ class TracingAdmin:
 
     async def trace_off(self, vhost: str) -> None:
         """Copy no more messages of a vhost; what waits to be copied is forgotten."""
-        stop(self._node, vhost_named(self._node, vhost))
+        self._node.stop_firehose(vhost_named(self._node, vhost))
         audit("tracing stopped vhost=%s by=%s", vhost)
-
-
-def stop(node: Node, vhost: VHost) -> None:
-    """Turn the firehose of a vhost off, if it is on."""
-    if vhost.firehose is not None:
-        node.own_messages.remove(vhost.firehose)
-        vhost.firehose = None

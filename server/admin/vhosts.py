@@ -17,7 +17,7 @@ from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
-from leveret.server.admin import rows, tracing
+from leveret.server.admin import rows
 from leveret.server.admin.lookups import vhost_named
 from leveret.server.admin.queue_figures import queue_rows
 from leveret.server.audit_log import audit
@@ -57,7 +57,9 @@ class VhostAdmin:
             row = VhostRow(name, description, list(tags), default_queue_type)
             await node.metadata.write([row])
             node.settings_rows.put(row)
-            vhost = node.vhosts[name] = node.new_vhost(name, default_queue_type)
+            if name not in node.vhosts:  # in a cluster it is made when its row is there
+                node.vhosts[name] = node.new_vhost(name, default_queue_type)
+            vhost = node.vhosts[name]
             await _begin_to_start(node, name)
         try:
             await bootstrap.vhost_started(vhost)
@@ -117,7 +119,7 @@ class VhostAdmin:
             vhost.is_closing = False
             raise
         del node.vhosts[name]
-        tracing.stop(node, vhost)
+        node.stop_firehose(vhost)
         node.outages.forget(name)
         node.access.remove(settings)
         node.settings_rows.remove([VhostRow(name), *settings])

@@ -15,6 +15,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.node.other_changes import apply_changes
+from leveret.broker.node.other_settings import SettingsKeeper
 from leveret.broker.node.queue_directory import QueueDirectory
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.interface import Then
@@ -70,8 +71,9 @@ class Member(broker_rig.Rig):
         self.node = Node(self.runtime, BrokerSettings(**settings), self.store, links=self.links)
         self.node.epochs.begin()
         bootstrap.fill(self.node, self.store.load())
+        cluster.filled(self)
         directory = ChildSpec("queue_directory", QueueDirectory, (self.node,))
-        self.start_tree(directory)
+        self.start_tree(ChildSpec("keeper", SettingsKeeper, (self.node,)), directory)
         now(self.links.listen(name))
 
     def settle(self) -> None:
@@ -100,14 +102,21 @@ class Cluster:
         self.network = SimulatedNetwork(self.clock, Random(seed), delay_s=0.001)
         self.queue_no = 0
         self.settings = settings
-        self.stores = {name: SharedRows(self, name) for name in names}
+        self.stores = self.make_stores(names, bootstrap.first_rows(BrokerSettings(**settings)))
         self.members: dict[str, Member] = {}
-        first = bootstrap.first_rows(BrokerSettings(**settings))
-        for store in self.stores.values():
-            MemoryStore.write(store, first, [], lambda _: None)
         for name in names:
             self.start(name)
         self.clock.jump(1.0)
+
+    def make_stores(self, names: str, first: list[Row]) -> dict[str, Any]:
+        """Return the metadata of each node, with the first rows."""
+        stores = {name: SharedRows(self, name) for name in names}
+        for store in stores.values():
+            MemoryStore.write(store, first, [], lambda _: None)
+        return stores
+
+    def filled(self, member: Member) -> None:
+        """A node has the rows that were loaded."""
 
     def start(self, name: str) -> Member:
         member = self.members[name] = Member(self, name, **self.settings)

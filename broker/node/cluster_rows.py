@@ -1,0 +1,72 @@
+"""What the metadata of a cluster tells its node: rows that have changed, and whether the node may serve.
+
+Between the moment at which rows are loaded and that at which the node has its vhosts, changes are kept back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from leveret.broker.node.other_changes import apply_changes
+from leveret.core.log.loggers import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leveret.broker.node.node import Node
+    from leveret.metadata.tables import Row
+
+
+log = logger(__name__)
+
+LOST_CLUSTER: Final = (
+    "this node has lost its cluster's store, and serves clients again when it is back"
+)
+
+
+class Changed(Protocol):
+    """A change of rows (``metadata.etcd.replica.Changed``)."""
+
+    @property
+    def deletes(self) -> Sequence[Row]: ...
+
+    @property
+    def puts(self) -> Sequence[Row]: ...
+
+    @property
+    def is_own(self) -> bool: ...
+
+
+class ClusterRows:
+    """Applies the rows of a cluster to one node; the ``listener`` of its metadata.
+
+    Args:
+        node: the node; it has no rows before ``begin``.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._kept: list[Changed] | None = []
+
+    def begin(self) -> None:
+        """Apply what was kept back, and all that comes from now on: the node has the rows that were loaded."""
+        kept, self._kept = self._kept, None
+        for changed in kept or ():
+            self.changed(changed)
+
+    def changed(self, changed: Changed) -> None:
+        """Apply a change of rows, by this node or another."""
+        if self._kept is not None:
+            self._kept.append(changed)
+        else:
+            apply_changes(self._node, changed.puts, changed.deletes, changed.is_own)
+
+    def live(self, is_live: bool) -> None:
+        """Serve clients, or close all connections at once and refuse new ones."""
+        connections = self._node.connections
+        connections.refusal = "" if is_live else LOST_CLUSTER
+        if not is_live:
+            closed = connections.close_where(lambda _: True, LOST_CLUSTER)
+            log.error("clients are not served, the node has lost its cluster closed=%d", closed)
+        else:
+            log.info("clients are served again")
