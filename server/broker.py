@@ -39,12 +39,13 @@ from leveret.metadata.store import MetadataStore
 from leveret.server import plugins
 from leveret.server.config.config import AMQPS, UNIX, Address, Config
 from leveret.server.definitions.file import read_definitions
-from leveret.server.errors import RefusedError
+from leveret.server.errors import CLUSTER_MISSING, RefusedError
 from leveret.server.process import Bound, DataDirectory, OwnProcess, bind
 from leveret.supervisors.spec import ChildSpec
 
 if TYPE_CHECKING:
     from leveret.metadata.interface import Metadata
+    from leveret.server.cluster import ClusterMember
     from leveret.server.control import ControlServer
 
 log = logger(__name__)
@@ -75,6 +76,7 @@ class Broker:
         node: the broker's inside, for tests and extensions.
         runtime: the actor runtime of its actors.
         process: this process, for operators; None: it is a service's, which the broker belongs to.
+        cluster: this node's part in its cluster; None: it is a single node.
     """
 
     addresses: list[Address]
@@ -97,6 +99,7 @@ class Broker:
         self._control: ControlServer | None = None
         self._root: Ref | None = None
         self._ended: asyncio.Future[object] | None = None
+        self.cluster: ClusterMember | None = None
 
     @property
     def url(self) -> str:
@@ -121,7 +124,7 @@ class Broker:
         return {name: each.reason for name, each in self.node.outages.by_vhost.items()}
 
     async def wait_serving(self) -> None:
-        """Wait until every vhost serves."""
+        """Wait until every vhost serves, and in a cluster the queues of the other nodes are known."""
         outages = self.node.outages
         while outages.by_vhost:
             over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -131,6 +134,8 @@ class Broker:
                 await over
             finally:
                 outages.on_over.remove(tell)
+        if self.cluster is not None:
+            await self.cluster.linked(self.node)
 
     def change_limits(self, limits: dict[str, Any]) -> None:
         """Change limits of the running broker, by fields of ``BrokerSettings``; other settings have no effect."""
@@ -161,6 +166,7 @@ class Broker:
         definitions = self._read_definitions()
         if self.config.data_dir is not None:
             self._directory = DataDirectory(self.config.data_dir)
+            self._directory.check_cluster(self.config.cluster, self.config.cluster_node)
             from leveret.server.snapshots.directory import clean_up  # noqa: PLC0415 - not without a folder
 
             clean_up(Files(), self._directory.path)
@@ -168,24 +174,27 @@ class Broker:
         self._bound = bind(self.config.listen)
         self.addresses = [each.address for each in self._bound]
         self._gil_yielding = GilYielding(loop)
-        self._store = self._open_store(loop)
-        self.runtime = Runtime(self._clock, loop)
+        self.runtime = Runtime(self._clock, loop, self.config.cluster_node or "leveret")
+        self._store = await self._open_store(loop)
         data_dir = self._directory.path if self._directory is not None else None
         self.node = Node(
             self.runtime,
-            replace(
-                self.config, cluster_name=self.config.cluster_name or f"leveret@{self.node_id}"
-            ),
+            replace(self.config, cluster_name=self._cluster_name()),
             self._store,
             data_dir,
             self._files,
             gil_yielding=self._gil_yielding,
             access=plugins.load_access(self.config, self.runtime.clock),
+            links=self.cluster.links if self.cluster is not None else None,
         )
         self.credentials = credentials
         self.node.sockets.listening = [self._listening(each) for each in self._bound]
         self.node.connections.interceptors = plugins.load_interceptors(self.config.interceptors)
+        rows = self.cluster.serve(self.node) if self.cluster is not None else None
         await self._load(definitions)
+        if rows is not None and self.cluster is not None:
+            rows.begin()
+            rows.live(self.cluster.metadata.is_live)
         await self._start_tree(loop)
         if self._directory is not None:
             await self._open_control(self._directory)
@@ -211,11 +220,22 @@ class Broker:
         """
         return self.credentials is None or self.credentials.reload()
 
-    def _open_store(self, loop: asyncio.AbstractEventLoop) -> Metadata:
+    def _cluster_name(self) -> str:
+        config = self.config
+        return config.cluster_name or config.cluster or f"leveret@{self.node_id}"
+
+    async def _open_store(self, loop: asyncio.AbstractEventLoop) -> Metadata:
         if self._directory is None:
             self.node_id = uuid.uuid4()
             return MemoryStore(loop.call_soon)
         self.node_id = self._directory.node_id
+        if self.config.cluster:
+            try:
+                from leveret.server.cluster import ClusterMember  # noqa: PLC0415 - an extra
+            except ModuleNotFoundError as error:
+                raise ConfigError(CLUSTER_MISSING) from error
+            self.cluster = await ClusterMember.join(self.config, self.runtime, self.node_id)
+            return self.cluster.metadata
         folder = self._directory.path / "metadata"
         return MetadataStore(folder, loop.call_soon_threadsafe, gil_yielding=self._gil_yielding)
 
@@ -307,12 +327,14 @@ class Broker:
         finally:
             for each in self._bound:
                 each.close()
+            if self.cluster is not None:
+                await self.cluster.leave()
             if self._store is not None:
                 self._store.close()
             self._gil_yielding.close()
             if self._directory is not None:
                 self._directory.close()
-            self._control = self._root = self._store = self._directory = None
+            self._control = self._root = self._store = self._directory = self.cluster = None
             self._bound = []
             FLOODS.close()
 

@@ -13,6 +13,8 @@ EX_NO_USER: Final = os.EX_NOUSER
 EX_UNAVAILABLE: Final = os.EX_UNAVAILABLE
 EX_SOFTWARE: Final = os.EX_SOFTWARE
 
+CLUSTER_MISSING: Final = "aiohttp is missing: pip install 'leveret[cluster]'"
+
 
 class RefusedError(LeveretError):
     """A request of the operator is refused; the text is for the operator.

@@ -5,6 +5,7 @@
     data/              0700
         lock           held with flock while a broker runs; its content is the owner's process id
         node           the node's UUID, created once; nothing else identifies a node
+        cluster        the names of its cluster and node; missing: it is a single node's
         control.sock   0600, see control.py
         metadata/      see leveret.metadata
 
@@ -32,6 +33,8 @@ from leveret.server.config.config import DEFAULT_LISTEN, UNIX, Address
 
 LOCK: Final = "lock"
 NODE: Final = "node"
+CLUSTER: Final = "cluster"
+METADATA: Final = "metadata"
 MANIFEST: Final = "MANIFEST.json"  # of a snapshot, which looks like a data directory
 
 
@@ -91,6 +94,41 @@ class DataDirectory:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def check_cluster(self, cluster: str = "", node: str = "") -> None:
+        """Note the names of cluster and node in a new directory, or compare them; both empty: a single node.
+
+        Raises:
+            DataDirectoryError: it is another node's, or one of a cluster or a single node, and was not to be.
+        """
+        path = self.path / CLUSTER
+        wanted = f"{cluster} {node}".strip()
+        try:
+            there = path.read_text("ascii").strip() if path.exists() else ""
+            if there == wanted and (there or not cluster):
+                return
+            if there:
+                raise DataDirectoryError(
+                    f"{self.path} is that of node {there.rpartition(' ')[2]} of cluster {there.partition(' ')[0]}: "
+                    "start it as such, or make it a single node's with leveret metadata from-etcd"
+                )
+            if (self.path / METADATA).exists():
+                raise DataDirectoryError(
+                    f"{self.path} is a single node's: move its metadata with leveret metadata to-etcd --prefix "
+                    f"/leveret/{cluster} --node {node}, then move {self.path / METADATA} away"
+                )
+            self._write(path, wanted)
+        except OSError as error:
+            raise self._unusable(error) from error
+        except UnicodeDecodeError as error:
+            raise DataDirectoryError(f"{path} does not hold the names of a node") from error
+
+    def leave_cluster(self) -> None:
+        """Note that the directory is a single node's; DataDirectoryError: it cannot be written."""
+        try:
+            (self.path / CLUSTER).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unusable(error) from error
+
     def _refuse_snapshot(self) -> None:
         if (self.path / MANIFEST).exists():
             raise DataDirectoryError(
@@ -126,17 +164,20 @@ class DataDirectory:
         path = self.path / NODE
         try:
             if not path.exists():
-                draft = path.with_suffix(".new")
-                with draft.open("w", encoding="ascii") as file:
-                    file.write(f"{uuid.uuid4()}\n")
-                    file.flush()
-                    os.fsync(file.fileno())  # the next start fails on a file without its content
-                draft.replace(path)
+                self._write(path, str(uuid.uuid4()))
             return stored_node_id(self.path)
         except OSError as error:
             raise self._unusable(error) from error
         except ValueError as error:
             raise DataDirectoryError(f"{path} does not hold a node's UUID") from error
+
+    def _write(self, path: Path, line: str) -> None:
+        draft = path.with_suffix(".new")
+        with draft.open("w", encoding="ascii") as file:
+            file.write(f"{line}\n")
+            file.flush()
+            os.fsync(file.fileno())  # the next start fails on a file without its content
+        draft.replace(path)
 
     def _unusable(self, error: OSError) -> DataDirectoryError:
         reason = (error.strerror or str(error)).lower()

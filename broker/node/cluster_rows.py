@@ -64,6 +64,8 @@ class ClusterRows:
     def live(self, is_live: bool) -> None:
         """Serve clients, or close all connections at once and refuse new ones."""
         connections = self._node.connections
+        if is_live == (not connections.refusal):
+            return
         connections.refusal = "" if is_live else LOST_CLUSTER
         if not is_live:
             closed = connections.close_where(lambda _: True, LOST_CLUSTER)

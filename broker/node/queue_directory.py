@@ -5,6 +5,9 @@ one. When a link is made, each tells the other the delegates and queues of all i
 from then on what changes, once per drain of the run queue. The order is kept by the link: one directory is the only
 sender. Nothing is stored, since a new incarnation of either node begins anew.
 
+A client may be told that a queue is there and publish to it on another node a moment later. So its declaration waits
+until the other directories have heard of it (``Homes.when_told``); one call for all that wait.
+
 A link that breaks is one event (``NodeDown``), which comes behind all that the node has said: its queues are down at
 once, channels with consumers there cancel them, and its alarms count no more. Publishes that it has not confirmed are
 nacked by the channels themselves, whose monitors end with the link.
@@ -16,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.gen_server import GenServer
+from leveret.actors.gen_server import From, GenServer
 from leveret.actors.links.node import NodeDown, NodeUp
 from leveret.actors.links.sendable import message
 from leveret.actors.links.server import WhereIs
@@ -79,6 +82,14 @@ class AlarmsTold:
     alarms: list[str]
 
 
+@message
+@dataclass(slots=True)
+class HaveHeard:
+    """A call: answered True when all that the node has told before is known."""
+
+    node: str
+
+
 class _Look:
     """To itself: something has changed on this node."""
 
@@ -112,6 +123,14 @@ class QueueDirectory(GenServer):
         node.resources.alarms.on_change = self._note
         for name in self._links.nodes:
             self._search(name)
+        self._is_asking = False
+        if self._homes.to_tell:  # the directory before this one has left them
+            self._note()
+
+    def handle_call(self, request: Any, frm: From | None) -> object:
+        if type(request) is HaveHeard:
+            return True
+        return super().handle_call(request, frm)
 
     def handle_cast(self, message: Any) -> None:
         kind = type(message)
@@ -166,6 +185,31 @@ class QueueDirectory(GenServer):
             for other in self._others.values():
                 told = AlarmsTold(self._homes.own, list(alarms))
                 self.runtime.send(other, told, self.ref)
+        self._ask_heard()
+
+    def _ask_heard(self) -> None:
+        """Have those called who wait until the others have heard of what was told up to now."""
+        waiting = list(self._homes.to_tell)
+        if not waiting or self._is_asking:
+            return
+        left = len(self._others)
+        self._is_asking = left > 0
+
+        def heard(_: object = None) -> None:  # or the other is lost
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                self._is_asking = False
+                self._homes.to_tell = self._homes.to_tell[len(waiting) :]
+                for resume in waiting:
+                    resume(None)
+                if self._homes.to_tell:
+                    self._note()  # what they wait for may not have been told yet
+
+        for other in list(self._others.values()):
+            self.call(other, HaveHeard(self._homes.own), heard, None)
+        if not left:
+            heard()
 
     def _search(self, name: str) -> None:
         """Find the directory of a node, to tell it all."""

@@ -405,6 +405,8 @@ class VHost:
         except InternalError:
             entry.deleted()
             raise
+        if self.homes is not None:  # who is told that it is there may publish to it on any node
+            yield Until(self.homes.when_told)
 
     def register(self, entry: QueueEntry) -> None:
         """Make a queue known by its name; from now on its policies are up to date."""

@@ -5,7 +5,7 @@
     PREFIX/metadata/format                                       1; written last by who fills an empty prefix
     PREFIX/metadata/counters/boot_epoch                          the last number that a start of a node has taken
     PREFIX/metadata/counters/queue_no                            the end of the last block of numbers that was taken
-    PREFIX/metadata/nodes/NODE                                   uuid, seq, applied, has_left; on the node's lease
+    PREFIX/metadata/nodes/NODE                                   uuid, seq, applied, has_left, address; on its lease
     PREFIX/metadata/rows/TABLE/NAME/...                          incarnation, incarnations of its parents, fields
     PREFIX/metadata/rows/bindings/VHOST/KIND/DESTINATION/DIGEST  the same; DIGEST is blake2b-160 of all its names
     PREFIX/metadata/rows/deleted_queues/NODE/NUMBER              the same; of one node, for its message store
@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_from_bytes, unquote
 
 import msgpack
 
@@ -103,12 +103,14 @@ class NodeState(NamedTuple):
         seq: the number of its last transaction.
         applied: the revision up to which its clients see all rows.
         has_left: it has ended in order, and serves nobody any more.
+        address: where other nodes dial it; "": nowhere.
     """
 
     uuid: str
     seq: int
     applied: int
     has_left: bool = False
+    address: str = ""
 
 
 class Keys:
@@ -147,6 +149,10 @@ class Keys:
 
     def node(self, name: str) -> str:
         return self.nodes + _quoted(name)
+
+    def node_name(self, key: str) -> str:
+        """Return the name of the node with this key."""
+        return unquote(key.removeprefix(self.nodes), "utf-8", "surrogateescape")
 
     def row(self, row: Row) -> str:
         """Return the key of a row; of a row to delete only the key fields count.

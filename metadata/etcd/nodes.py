@@ -53,6 +53,7 @@ class Nodes:
 
     Attributes:
         there: the nodes by key, this one included.
+        on_change: called when a node has come or gone, or has another address.
     """
 
     def __init__(self, own: str, suspect_s: float, valid_s: float) -> None:
@@ -63,21 +64,32 @@ class Nodes:
         self._fading: list[_Fading] = []
         self._waiting: list[tuple[int, int, float, Callable[[], None]]] = []
         self._numbers = count()
+        self.on_change: Callable[[], None] = _nobody
 
     def load(self, found: Mapping[str, Seen], now_s: float, *, is_first: bool = False) -> None:
         """Take the nodes as they are at a revision in place of those before; ``is_first``: there never was any."""
         self.there = dict(found)
         self._fading = [] if is_first else [_Fading(0, now_s + self._valid_s)]
+        self.on_change()
 
     def put(self, key: str, seen: Seen) -> None:
         """Note that a node has written its key."""
+        before = self.there.get(key)
         self.there[key] = seen
+        if before is None or _place(before) != _place(seen):
+            self.on_change()
 
     def deleted(self, key: str, now_s: float) -> None:
         """Note that a node's key is gone."""
         seen = self.there.pop(key, None)
         if seen is not None and not seen.state.has_left and key != self._own:
             self._fading.append(_Fading(seen.state.applied, now_s + self._valid_s))
+        if seen is not None:
+            self.on_change()
+
+    def addresses(self) -> dict[str, str]:
+        """Return where the other nodes that serve clients are dialled, by key."""
+        return {key: seen.state.address for key, seen in self._others() if seen.state.address}
 
     @property
     def has_others(self) -> bool:
@@ -132,3 +144,11 @@ class Nodes:
             for key, seen in self.there.items()
             if key != self._own and not seen.state.has_left
         ]
+
+
+def _place(seen: Seen) -> tuple[str, bool]:
+    return seen.state.address, seen.state.has_left
+
+
+def _nobody() -> None:
+    """Nobody wants to know of nodes."""

@@ -76,12 +76,14 @@ class Session:
         listener: told of changes.
         settings: how it takes part.
         random: for incarnations; None: the system's.
+        address: where other nodes dial this one.
 
     Attributes:
         keys: where everything is.
         replica: the rows.
         nodes: which nodes are there.
         trouble: what keeps the node from serving, or its writes from being made; "": nothing.
+        taken: that the name is another node's; "": it is not.
 
     Raises:
         ConfigError: prefix or name are not usable.
@@ -96,11 +98,12 @@ class Session:
         listener: Listener,
         settings: SessionSettings = DEFAULTS,
         random: Random | None = None,
+        address: str = "",
     ) -> None:
         self.keys = Keys(settings.prefix, node)
         self.replica = Replica(self.keys)
         self.nodes = Nodes(self.keys.own, settings.suspect_s, settings.valid_s)
-        self.trouble = ""
+        self.trouble = self.taken = ""
         self._store = store
         self._clock = clock
         self._uuid = uuid
@@ -111,7 +114,7 @@ class Session:
         )
         self._writes = Writes(self.keys, self.replica)
         self._rows = RowWrites(self.keys, self._writes, random or SystemRandom())
-        self._transactor = Transactor(store, clock, self.keys, uuid, self._writes, self)
+        self._transactor = Transactor(store, clock, self.keys, uuid, self._writes, self, address)
         self._numbers: dict[str, Stored] = {}  # counters and the format
         self._taking: dict[str, int] = {}  # the last numbers that this node has asked for
         self._lease = self._joined_at = 0  # of the node's key, and the revision that made it
@@ -423,6 +426,7 @@ class Session:
     def _joined(self, revision: int, applied: int, sent_s: float, answer: TxnAnswer) -> None:
         log.info("node has joined node=%s revision=%d", self.keys.own, revision)
         self._is_joining = False
+        self.taken = ""
         self._joined_at = revision
         self._transactor.joined(revision, self._lease, applied)
         if self.keys.format not in self._numbers:
@@ -444,9 +448,8 @@ class Session:
             self._join_again(str(error))
             return
         if uuid != self._uuid:
-            self._join_again(
-                f"{there.key} is another node, of the data directory {uuid}: give each node a name of its own"
-            )
+            self.taken = f"{there.key} is another node, of the data directory {uuid}: give each node a name of its own"
+            self._join_again(self.taken)
             return
         expect = Expect(there.key, there.revision)
 

@@ -7,6 +7,7 @@ every change of rows, by this node or another, before the outcome of the write t
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from leveret.cluster.background import Background
 from leveret.cluster.client import EtcdClient
 from leveret.core.clock import SystemClock
-from leveret.core.errors import StoreError
+from leveret.core.errors import ConfigError, StoreError
 from leveret.metadata.etcd.session import DEFAULTS, Session
 from leveret.metadata.etcd.transfer import durable_rows, write_directory
 from leveret.metadata.tables import Contents
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from leveret.metadata.interface import Then
     from leveret.metadata.tables import Row
 
+EPOCHS: Final = 8  # taken at a time, of 2**23
 QUEUE_NOS: Final = 32_768  # taken at a time, of 2**32; a start takes as many
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 5.0
@@ -45,24 +47,33 @@ class EtcdMetadata:
         node: the node's name, one of its own in the cluster.
         uuid: of its data directory.
         settings: how it takes part.
+        address: where other nodes dial it; "": nowhere.
 
     Attributes:
         listener: told of changes and of whether the node may serve; None: nobody.
     """
 
     def __init__(
-        self, client: EtcdClient, node: str, uuid: str, settings: SessionSettings = DEFAULTS
+        self,
+        client: EtcdClient,
+        node: str,
+        uuid: str,
+        settings: SessionSettings = DEFAULTS,
+        address: str = "",
     ) -> None:
         self.listener: Listener | None = None
         self._client = client
         self._background = Background(client)
         clock = SystemClock(asyncio.get_running_loop())
-        self._session = Session(self._background, clock, node, uuid, self, settings)
+        self._session = Session(
+            self._background, clock, node, uuid, self, settings, address=address
+        )
+        self._lease_s = settings.lease_s
         self._live = asyncio.Event()
-        self._boot_epoch = 0
-        self._has_told_epoch = False
+        self._epochs: deque[int] = deque()
+        self._last_epoch = 0
         self._queue_no = self._queue_nos_end = self._next_end = 0
-        self._is_reserving = False
+        self._is_reserving = self._takes_epochs = False
 
     @classmethod
     async def open(
@@ -72,14 +83,15 @@ class EtcdMetadata:
         uuid: str,
         settings: SessionSettings = DEFAULTS,
         timeout_s: float = START_TIMEOUT_S,
+        address: str = "",
     ) -> Self:
         """Join the cluster; return when the node has all rows, and may serve clients.
 
         Raises:
-            ConfigError: a setting cannot work.
+            ConfigError: a setting cannot work, or the name is another node's, for longer than its lease.
             StoreError: it has not come so far in ``timeout_s``; the text says why.
         """
-        made = cls(EtcdClient(etcd), node, uuid, settings)
+        made = cls(EtcdClient(etcd), node, uuid, settings, address)
         try:
             async with asyncio.timeout(timeout_s):
                 await made._begin()
@@ -103,6 +115,17 @@ class EtcdMetadata:
     def trouble(self) -> str:
         """What keeps the node from serving clients; "": nothing."""
         return self._session.trouble
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where the other nodes that serve clients are dialled, by name."""
+        session = self._session
+        found = session.nodes.addresses()
+        return {session.keys.node_name(key): address for key, address in found.items()}
+
+    def watch_nodes(self, on_change: Callable[[], None]) -> None:
+        """Have ``on_change`` called when ``addresses`` may have changed."""
+        self._session.nodes.on_change = on_change
 
     def sync(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all nodes have applied what this one has applied, perhaps at once.
@@ -132,15 +155,17 @@ class EtcdMetadata:
         self._session.write(puts, deletes, then)
 
     def next_boot_epoch(self) -> int:
-        """Return the number that was taken for this start; no other start of any node has it.
+        """Return a number higher than those before; no other start of any node has it.
 
         Raises:
-            StoreError: it was asked for before.
+            StoreError: all that were taken are used, and etcd has not given more yet.
         """
-        if self._has_told_epoch:
-            raise StoreError("a start has one boot epoch, and it was asked for already")
-        self._has_told_epoch = True
-        return self._boot_epoch
+        if len(self._epochs) <= EPOCHS // 2 and not self._takes_epochs:
+            self._takes_epochs = True
+            self._session.take_numbers(self._session.keys.boot_epoch, EPOCHS, self._epochs_taken)
+        if not self._epochs:
+            raise StoreError(f"there is no boot epoch: {self.trouble or 'try again'}")
+        return self._epochs.popleft()
 
     def next_queue_no(self) -> int:
         """Return a number that no queue of any node has ever had.
@@ -170,7 +195,7 @@ class EtcdMetadata:
         if directory.exists():
             raise StoreError(f"metadata cannot be copied: {directory} exists")
         rows = durable_rows(self._session.replica)
-        write_directory(directory, rows, self._boot_epoch, self._queue_nos_end)
+        write_directory(directory, rows, self._last_epoch, self._queue_nos_end)
 
     def close(self) -> None:
         """End at once; other nodes take this one for dead after a while. ``leave`` ends in order."""
@@ -203,9 +228,15 @@ class EtcdMetadata:
 
     async def _begin(self) -> None:
         self._session.start()
-        await self._live.wait()
+        try:
+            async with asyncio.timeout(2 * self._lease_s):
+                await self._live.wait()
+        except TimeoutError:
+            if self._session.taken:
+                raise ConfigError(self._session.taken) from None
+            await self._live.wait()
         keys = self._session.keys
-        self._boot_epoch = await self._numbers(keys.boot_epoch, 1)
+        self._epochs_taken(await self._numbers(keys.boot_epoch, EPOCHS))
         self._queue_nos_end = await self._numbers(keys.queue_no, QUEUE_NOS)
         self._queue_no = self._queue_nos_end - QUEUE_NOS
 
@@ -226,6 +257,12 @@ class EtcdMetadata:
         self._is_reserving = False
         if not isinstance(last, StoreError):  # else the call that finds no number left says so
             self._next_end = last
+
+    def _epochs_taken(self, last: int | StoreError) -> None:
+        self._takes_epochs = False
+        if not isinstance(last, StoreError):  # else the call that finds none left says so
+            self._epochs.extend(range(last - EPOCHS + 1, last + 1))
+            self._last_epoch = last
 
     async def _end(self) -> None:
         self.close()

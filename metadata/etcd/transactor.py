@@ -58,6 +58,7 @@ class Transactor:
         uuid: of its data directory.
         writes: what is to be sent.
         owner: told of them.
+        address: where other nodes dial this one.
 
     Attributes:
         revision: of the node's key; 0: it has none.
@@ -74,11 +75,13 @@ class Transactor:
         uuid: str,
         writes: Writes,
         owner: Owner,
+        address: str = "",
     ) -> None:
         self._store = store
         self._clock = clock
         self._keys = keys
         self._uuid = uuid
+        self._address = address
         self._writes = writes
         self._owner = owner
         self.revision = self.lease = self.told_applied = 0
@@ -110,7 +113,7 @@ class Transactor:
 
     def own_value(self, applied: int, has_left: bool = False) -> bytes:
         """Return the value of the node's key for the next transaction."""
-        return packed_node(NodeState(self._uuid, self._seq, applied, has_left))
+        return packed_node(NodeState(self._uuid, self._seq, applied, has_left, self._address))
 
     def send(self, applied: int, *, is_put: bool, is_due: bool) -> None:
         """Send the next transaction, if none is on its way.

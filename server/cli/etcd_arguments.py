@@ -8,9 +8,10 @@ from typing import Final
 
 from leveret.cluster.settings import EtcdSettings
 from leveret.core.errors import ConfigError
+from leveret.server.errors import CLUSTER_MISSING
 
 TIMEOUT_S: Final = 5.0
-MISSING: Final = "aiohttp is missing: pip install 'leveret[cluster]'"
+MISSING: Final = CLUSTER_MISSING
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,7 @@ from leveret.server.cli import metadata_arguments as metadata
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.config.config import FORMS, LOG_LEVELS, parse_address
+from leveret.server.config.keys import one_or_more
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
@@ -113,6 +114,19 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--log-level", metavar="LEVEL", choices=LOG_LEVELS, help=", ".join(LOG_LEVELS)
     )
+    cluster = serve.add_argument_group("cluster", "several nodes as one broker (docs/cluster.md)")
+    cluster.add_argument("--cluster", metavar="NAME", help="be a node of this cluster")
+    cluster.add_argument("--etcd", metavar="URLS", help="servers of etcd, separated by commas")
+    cluster.add_argument("--node", metavar="NAME", help="of this node, one of its own")
+    cluster.add_argument(
+        "--cluster-listen", metavar="HOST:PORT", help="where other nodes connect to this one"
+    )
+    cluster.add_argument(
+        "--cluster-advertise", metavar="HOST:PORT", help="what they are told, where it differs"
+    )
+    cluster.add_argument(
+        "--cluster-secret-file", type=Path, metavar="FILE", help="(LEVERET_CLUSTER_SECRET)"
+    )
     serve.set_defaults(run=_serve)
 
 
@@ -144,6 +158,15 @@ _DEFAULTS: Final = {
 }
 
 
+_CLUSTER_FIELDS: Final = {
+    "cluster": "cluster",
+    "node": "cluster_node",
+    "cluster_listen": "cluster_listen",
+    "cluster_advertise": "cluster_advertise",
+    "cluster_secret_file": "cluster_secret_file",
+}
+
+
 def _serve(options: argparse.Namespace) -> int:
     from leveret.server.cli import serve  # noqa: PLC0415 - the broker is not needed to ask one
 
@@ -154,6 +177,11 @@ def _serve(options: argparse.Namespace) -> int:
         given["data_dir"] = options.data
     if options.log_level is not None:
         given["log_level"] = options.log_level
+    if options.etcd is not None:
+        given["cluster_etcd"] = one_or_more(options.etcd)
+    for option, field in _CLUSTER_FIELDS.items():
+        if getattr(options, option) is not None:
+            given[field] = getattr(options, option)
     return serve.run(options.config, given)
 
 

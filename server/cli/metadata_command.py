@@ -26,7 +26,7 @@ from leveret.metadata.etcd.transfer import (
     read_etcd,
 )
 from leveret.metadata.reader import copy_metadata, read_contents, read_counters
-from leveret.metadata.tables import Row
+from leveret.metadata.tables import QueueRow, Row
 from leveret.server.cli.etcd_arguments import MISSING, settings
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
@@ -101,7 +101,10 @@ async def _to_etcd(options: argparse.Namespace, keys: Keys, client: EtcdClient) 
         raise DataDirectoryError(f"{options.data} has no metadata: no broker has run there")
     with DataDirectory(options.data) as directory:
         folder = directory.path / METADATA
-        moved = Metadata(read_contents(folder), *read_counters(folder))
+        contents = read_contents(folder)
+        for queue in contents.queues:
+            queue.node = options.node  # where their messages are
+        moved = Metadata(contents, *read_counters(folder))
         left_out = await move_into_etcd(client, keys, moved)
     for row in left_out:
         show(f"left out, what it hangs on is missing: {_named(row)}", file=sys.stderr)
@@ -126,7 +129,15 @@ async def _from_etcd(options: argparse.Namespace, keys: Keys, client: EtcdClient
                     f"{old} exists: move it away, it has the metadata of an earlier --replace"
                 )
             copy_metadata(folder, old)
+        empty = 0
+        for entry in held.replica.live.values():
+            if isinstance(entry.row, QueueRow):
+                empty += entry.row.node not in ("", options.node)
+                entry.row.node = ""
         count = move_into_directory(folder, held)
+        directory.leave_cluster()
+    if empty:
+        show(f"{empty} queues of other nodes are empty here: messages stay there", file=sys.stderr)
     show(f"{count} rows under {keys.all} are in {options.data}, and were read again")
     return 0
 

@@ -3,8 +3,8 @@
 Only this command sets up logging, signals and the interpreter's settings; an embedding service does so itself.
 SIGTERM and SIGINT stop the broker; a second signal ends the process at once. SIGHUP: see ``reload``.
 
-One line on standard output says that every vhost serves (``ready``). Where some are down, a line before it names
-each of them and why (``degraded``), and ``ready`` follows when all serve.
+One line on standard output says that every vhost serves, and that the other nodes of a cluster are linked (``ready``).
+Where some are down, a line before it names each of them and why (``degraded``), and ``ready`` follows when all serve.
 """
 
 from __future__ import annotations
@@ -147,9 +147,10 @@ async def _tell_ready(broker: Broker, config: Config) -> None:
         _say(f"leveret {version} degraded: {address} vhost={value(vhost)} reason={value(reason)}")
     await broker.wait_serving()
     loop = name_of(asyncio.get_running_loop())
-    _say(
-        f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME} loop={loop}"
-    )
+    line = f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME} loop={loop}"
+    if config.cluster:
+        line += f" cluster={config.cluster} node={config.cluster_node}"
+    _say(line)
 
 
 def _say(line: str) -> None:

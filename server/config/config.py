@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.cluster.settings import EtcdSettings
 from leveret.core import limits
 from leveret.core.errors import ConfigError
 from leveret.core.settings import BrokerSettings
@@ -32,6 +34,13 @@ LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 INTERNAL: Final = "internal"  # the back end that is the broker's own users
 LINK_SEPARATOR: Final = "/"
 HTTP_METHODS: Final = ("get", "post")
+CLUSTER_NAME: Final = re.compile("[A-Za-z0-9_-]{1,64}")
+CLUSTER_FIELDS: Final = (
+    "cluster_etcd", "cluster_node", "cluster_listen", "cluster_advertise", "cluster_secret_file",
+    "cluster_etcd_user", "cluster_etcd_password", "cluster_etcd_ca_file", "cluster_etcd_cert_file",
+    "cluster_etcd_key_file",
+)  # fmt: skip
+ANY_HOST: Final = ("0.0.0.0", "[::]", "*")
 MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
 
@@ -163,6 +172,17 @@ class Config(BrokerSettings):
         proxy_protocol: connections to TCP and TLS listeners begin with a header of the PROXY protocol.
         unsupported_queues: what becomes of that file's queues of types that do not exist here, one of
             ``leveret.metadata.definitions.UNSUPPORTED_QUEUES``.
+        cluster: the name of the cluster that the node is one of; "": none, and the settings below have no effect.
+        cluster_etcd: URLs of the servers of etcd.
+        cluster_node: the name of this node, one of its own.
+        cluster_listen: ``HOST:PORT`` where other nodes connect to this one; port 0 takes a free port.
+        cluster_advertise: ``HOST:PORT`` that they are told; "": ``cluster_listen``.
+        cluster_secret_file: with the secret that all nodes share; None: ``LEVERET_CLUSTER_SECRET`` has it.
+        cluster_etcd_user: of etcd's own users; "": no login.
+        cluster_etcd_password: its password.
+        cluster_etcd_ca_file: authorities for the certificates of etcd; None: the system's.
+        cluster_etcd_cert_file: certificate to show to etcd.
+        cluster_etcd_key_file: its key.
     """
 
     listen: tuple[Address, ...] = DEFAULT_LISTEN
@@ -184,6 +204,17 @@ class Config(BrokerSettings):
     load_definitions: Path | None = None
     proxy_protocol: bool = False
     unsupported_queues: str = REFUSE
+    cluster: str = ""
+    cluster_etcd: tuple[str, ...] = ()
+    cluster_node: str = ""
+    cluster_listen: str = ""
+    cluster_advertise: str = ""
+    cluster_secret_file: Path | None = None
+    cluster_etcd_user: str = ""
+    cluster_etcd_password: str = dataclass_field(default="", repr=False)
+    cluster_etcd_ca_file: Path | None = None
+    cluster_etcd_cert_file: Path | None = None
+    cluster_etcd_key_file: Path | None = None
 
     def __post_init__(self) -> None:
         folder: object = self.data_dir
@@ -198,6 +229,7 @@ class Config(BrokerSettings):
         self._check_names()
         self._check_log()
         self._check_auth()
+        self._check_cluster()
 
     def _check_auth(self) -> None:
         if not self.auth_backends:
@@ -215,6 +247,59 @@ class Config(BrokerSettings):
             url = getattr(self, field)
             if not url.startswith(("http://", "https://")) or not url.isprintable() or " " in url:
                 raise _refusal(field, url, "a URL such as http://localhost:8000/auth/user")
+
+    def _check_cluster(self) -> None:
+        if not self.cluster:
+            given = [name for name in CLUSTER_FIELDS if getattr(self, name)]
+            if given:
+                raise SettingError(given[0], "has no effect without the name of a cluster: give it")
+            return
+        self._check_member()
+        self._check_links()
+        self.etcd()
+
+    def _check_member(self) -> None:
+        for name in ("cluster_etcd", "cluster_node", "cluster_listen"):
+            if not getattr(self, name):
+                raise SettingError(name, f"is missing: a node of cluster {self.cluster} needs it")
+        for name in ("cluster", "cluster_node"):
+            if not CLUSTER_NAME.fullmatch(getattr(self, name)):
+                raise _refusal(name, getattr(self, name), "1 to 64 letters, digits, - and _")
+        if self.data_dir is None:
+            raise SettingError("data_dir", "is missing: a node of a cluster needs one")
+        if self.load_definitions is not None:
+            raise SettingError(
+                "load_definitions",
+                "is for single nodes: import the file once, with leveret ctl import_definitions",
+            )
+
+    def _check_links(self) -> None:
+        for name in ("cluster_listen", "cluster_advertise"):
+            address = getattr(self, name)
+            host, _, port = address.rpartition(":")
+            if address and not (host and port.isascii() and port.isdigit() and int(port) < 65_536):
+                raise _refusal(name, address, "HOST:PORT")
+        if not self.cluster_advertise and self.cluster_listen.rpartition(":")[0] in ANY_HOST:
+            raise SettingError(
+                "cluster_listen",
+                f"is {self.cluster_listen}, which other nodes cannot dial: give cluster_advertise",
+            )
+        if self.cluster_advertise.endswith(":0"):
+            raise _refusal("cluster_advertise", self.cluster_advertise, "HOST:PORT with the port")
+
+    def etcd(self) -> EtcdSettings:
+        """Return where the etcd of the cluster is; ConfigError: that cannot work."""
+        try:
+            return EtcdSettings(
+                self.cluster_etcd,
+                self.cluster_etcd_user,
+                self.cluster_etcd_password,
+                self.cluster_etcd_ca_file,
+                self.cluster_etcd_cert_file,
+                self.cluster_etcd_key_file,
+            )
+        except ConfigError as error:
+            raise SettingError("cluster_etcd", f"cannot be used: {error}") from error
 
     def _check_log(self) -> None:
         levels = {

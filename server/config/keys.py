@@ -77,6 +77,12 @@ def strings(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def one_or_more(value: object) -> tuple[str, ...]:
+    """Convert a list of strings, or one string with commas."""
+    entries = value.split(",") if isinstance(value, str) else strings(value)
+    return tuple(entry.strip() for entry in entries)
+
+
 def addresses(value: object) -> tuple[Address, ...]:
     """Convert ``HOST:PORT``, or a list of such."""
     entries = [value] if isinstance(value, str) else value
@@ -310,6 +316,17 @@ KEYS: Final = (
     Key("plugins.interceptors", "interceptors", strings),
     Key("announce.product", "product", text, "product.name", text),
     Key("announce.version", "product_version", text, "product.version", text),
+    Key("cluster.name", "cluster", text),
+    Key("cluster.etcd", "cluster_etcd", one_or_more),
+    Key("cluster.node", "cluster_node", text),
+    Key("cluster.listen", "cluster_listen", text),
+    Key("cluster.advertise", "cluster_advertise", text),
+    Key("cluster.secret_file", "cluster_secret_file", path),
+    Key("cluster.etcd_user", "cluster_etcd_user", text),
+    Key("cluster.etcd_password", "cluster_etcd_password", text),
+    Key("cluster.etcd_ca_file", "cluster_etcd_ca_file", path),
+    Key("cluster.etcd_cert_file", "cluster_etcd_cert_file", path),
+    Key("cluster.etcd_key_file", "cluster_etcd_key_file", path),
     Key("announce.cluster_name", "cluster_name", text, "cluster_name", text),
 )
 

@@ -167,3 +167,24 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert not (tmp_path / "share").exists()
     DataDirectory(tmp_path / "data").close()
+
+
+def test_a_directory_keeps_the_names_of_its_cluster_and_node(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path) as directory:
+        directory.check_cluster("c", "a")
+        directory.check_cluster("c", "a")
+        for names in [("c", "b"), ("d", "a"), ()]:
+            with pytest.raises(DataDirectoryError, match="is that of node a of cluster c"):
+                directory.check_cluster(*names)
+        directory.leave_cluster()
+        directory.check_cluster()
+
+
+def test_the_directory_of_a_single_node_is_not_taken_into_a_cluster(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    with DataDirectory(tmp_path) as directory:
+        directory.check_cluster()
+        with pytest.raises(
+            DataDirectoryError, match="leveret metadata to-etcd --prefix /leveret/c"
+        ):
+            directory.check_cluster("c", "a")

@@ -104,6 +104,22 @@ def test_two_nodes_that_declare_an_exchange_at_once_have_one(
     assert len(found) == 1
 
 
+def test_who_was_told_that_a_queue_is_there_may_publish_to_it_on_any_node(
+    cluster: EtcdCluster,
+) -> None:
+    a, b = cluster["a"].session(), cluster["b"].session()
+    b.send(1, m.ConfirmSelect())
+    b.take()
+    for number in range(20):
+        name = f"q{number}"
+        a.protocol.data_received(m.method_frame(1, m.encode(m.QueueDeclare(name))))
+        while not a.wire.out:
+            cluster.clock.jump(0.0005)
+        a.take()
+        b.publish(1, name, b"1", mandatory=True)
+        assert b.take() == [m.BasicAck(number + 1, False)]
+
+
 def test_two_nodes_that_bind_alike_at_once_are_both_answered(cluster: EtcdCluster) -> None:
     a, b = cluster["a"].session(), cluster["b"].session()
     assert type(a.ask(1, m.QueueDeclare("q", durable=True))) is m.QueueDeclareOk

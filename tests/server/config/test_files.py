@@ -162,6 +162,34 @@ EVERY_VALUE = {
     "tls_login_san_index": 1,
 }
 
+CLUSTER_KEYS = """
+[cluster]
+name = "burrow"
+etcd = "https://one:2379, https://two:2379"
+node = "hare"
+listen = "0.0.0.0:25672"
+advertise = "hare.example:25672"
+secret_file = "/etc/secret"
+etcd_user = "leveret"
+etcd_password = "guessed"
+etcd_ca_file = "/etc/ca.pem"
+etcd_cert_file = "/etc/cert.pem"
+etcd_key_file = "/etc/key.pem"
+"""
+CLUSTER_VALUES = {
+    "cluster": "burrow",
+    "cluster_etcd": ("https://one:2379", "https://two:2379"),
+    "cluster_node": "hare",
+    "cluster_listen": "0.0.0.0:25672",
+    "cluster_advertise": "hare.example:25672",
+    "cluster_secret_file": Path("/etc/secret"),
+    "cluster_etcd_user": "leveret",
+    "cluster_etcd_password": "guessed",
+    "cluster_etcd_ca_file": Path("/etc/ca.pem"),
+    "cluster_etcd_cert_file": Path("/etc/cert.pem"),
+    "cluster_etcd_key_file": Path("/etc/key.pem"),
+}
+
 CERTIFICATE = "ssl_options.certfile = c.pem"
 
 RABBITMQ = [
@@ -352,7 +380,48 @@ def written(folder: Path, name: str, source: str) -> Path:
 def test_every_native_key_reaches_its_field(tmp_path: Path) -> None:
     config = conf_file.load(written(tmp_path, "leveret.toml", EVERY_NATIVE_KEY))
 
-    assert {f.name: getattr(config, f.name) for f in dataclasses.fields(config)} == EVERY_VALUE
+    assert {f.name: getattr(config, f.name) for f in dataclasses.fields(config)} == {
+        **EVERY_VALUE, **dict.fromkeys(CLUSTER_VALUES, ""),
+        "cluster_etcd": (), "cluster_secret_file": None, "cluster_etcd_ca_file": None,
+        "cluster_etcd_cert_file": None, "cluster_etcd_key_file": None,
+    }  # fmt: skip
+
+
+def test_every_key_of_a_cluster_reaches_its_field(tmp_path: Path) -> None:
+    config = conf_file.load(written(tmp_path, "leveret.toml", CLUSTER_KEYS))
+
+    assert {name: getattr(config, name) for name in CLUSTER_VALUES} == CLUSTER_VALUES
+    assert "guessed" not in repr(config)
+
+
+CLUSTER = {
+    "cluster": "c", "cluster_etcd": ("http://h:1",), "cluster_node": "a", "cluster_listen": "h:1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cluster_etcd": ()}, "cluster_etcd is missing: a node of cluster c needs it"),
+        ({"cluster_node": ""}, "cluster_node is missing"),
+        ({"cluster": ""}, "cluster_etcd has no effect without the name of a cluster"),
+        ({"cluster": "a b"}, 'cluster is "a b"; allowed: 1 to 64 letters'),
+        ({"cluster_node": "a.b"}, 'cluster_node is "a.b"; allowed: 1 to 64 letters'),
+        ({"cluster_listen": "7000"}, 'cluster_listen is "7000"; allowed: HOST:PORT'),
+        ({"cluster_listen": "0.0.0.0:1"}, "cannot dial: give cluster_advertise"),
+        ({"cluster_advertise": "h:0"}, "allowed: HOST:PORT with the port"),
+        ({"cluster_etcd": ("h:1",)}, "is not http://HOST:PORT"),
+        ({"cluster_etcd_user": "u"}, "a login to etcd needs both user and password"),
+        ({"data_dir": None}, "data_dir is missing"),
+        ({"load_definitions": Path("d")}, "load_definitions is for single nodes"),
+    ],
+)
+def test_settings_of_a_cluster_that_cannot_work_are_refused(
+    change: dict[str, Any], said: str
+) -> None:
+    Config(**CLUSTER)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Config(**(CLUSTER | change))
 
 
 def test_every_field_of_the_configuration_has_a_native_key() -> None:

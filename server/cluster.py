@@ -1,0 +1,147 @@
+"""This node's part in its cluster: its links, the metadata that it shares, and whom it dials.
+
+Nothing but etcd has to be configured: each node says in its key there where it is dialled, and dials all others that
+serve. Of two nodes that dial each other one connection stays (``actors.links``). The names of cluster and node are
+noted in the data directory, whose message stores make sense with that metadata only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final, Self
+
+from leveret.actors.links.node import Node as LinkedNode
+from leveret.actors.links.security import Security
+from leveret.broker.node.cluster_rows import ClusterRows
+from leveret.core.errors import ConfigError
+from leveret.core.log.loggers import logger
+from leveret.metadata.etcd.session_settings import SessionSettings
+from leveret.metadata.etcd.store import EtcdMetadata
+from leveret.server.process import AddressUnavailableError
+
+if TYPE_CHECKING:
+    import uuid
+    from pathlib import Path
+
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.node.node import Node
+    from leveret.server.config.config import Config
+
+log = logger(__name__)
+
+SECRET: Final = "LEVERET_CLUSTER_SECRET"
+PREFIX: Final = "/leveret"
+LINKED_WITHIN_S: Final = 15.0
+LEAVE_S: Final = 2.0
+_LOOK_S: Final = 0.02
+
+
+class ClusterMember:
+    """One node of a cluster; ``join`` makes it.
+
+    Attributes:
+        links: with the other nodes.
+        metadata: that all nodes share.
+        address: where this node is dialled.
+    """
+
+    def __init__(self, links: LinkedNode, metadata: EtcdMetadata, address: str) -> None:
+        self.links = links
+        self.metadata = metadata
+        self.address = address
+        self._dialled: dict[str, str] = {}
+        metadata.watch_nodes(self._dial)
+        self._dial()
+
+    @classmethod
+    async def join(cls, config: Config, runtime: Runtime, node_id: uuid.UUID) -> Self:
+        """Listen for other nodes, join the cluster, and begin to dial them.
+
+        Raises:
+            ConfigError: the secret cannot be used, or the node's name is another's.
+            AddressUnavailableError: the address for other nodes cannot be bound.
+            StoreError: etcd is not available.
+        """
+        links = LinkedNode(runtime, Security(_secret(config.cluster_secret_file)))
+        try:
+            listening = await links.listen(config.cluster_listen)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            text = f"cannot listen for other nodes on {config.cluster_listen}: {reason}"
+            raise AddressUnavailableError(text) from error
+        try:
+            address = config.cluster_advertise or listening
+            metadata = await EtcdMetadata.open(
+                config.etcd(),
+                config.cluster_node,
+                str(node_id),
+                SessionSettings(prefix=f"{PREFIX}/{config.cluster}"),
+                address=address,
+            )
+        except BaseException:
+            await links.close()
+            raise
+        return cls(links, metadata, address)
+
+    def serve(self, node: Node) -> ClusterRows:
+        """Have rows that change applied to a node, from its ``begin`` on."""
+        rows = ClusterRows(node)
+        self.metadata.listener = rows
+        return rows
+
+    async def linked(self, node: Node) -> None:
+        """Wait until the queues of all nodes that serve are known, at most ``LINKED_WITHIN_S``."""
+        assert node.homes is not None
+        deadline_s = asyncio.get_running_loop().time() + LINKED_WITHIN_S
+        while missing := [
+            name for name in self.metadata.addresses if not node.homes.home(name).is_up
+        ]:
+            if asyncio.get_running_loop().time() > deadline_s:
+                log.warning("nodes are not linked, their queues are down nodes=%s", missing)
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def leave(self) -> None:
+        """Leave in order: the other nodes need not wait for this one any more."""
+        self.metadata.watch_nodes(_ignored)
+        self.metadata.listener = None
+        await self.links.close()
+        await self.metadata.leave(LEAVE_S)
+
+    def _dial(self) -> None:
+        """Dial nodes that have come, and those that have gone no more."""
+        wanted = self.metadata.addresses
+        for name, address in list(self._dialled.items()):
+            if wanted.get(name) != address:
+                self.links.hang_up(address)
+                del self._dialled[name]
+        for name, address in wanted.items():
+            if name in self._dialled:
+                continue
+            self._dialled[name] = address
+            try:
+                self.links.dial(address)
+            except ConfigError as error:
+                log.error(
+                    "node cannot be dialled node=%s address=%s error=%s", name, address, error
+                )
+
+
+def _secret(file: Path | None) -> bytes:
+    if file is None:
+        found = os.environ.get(SECRET, "").encode("utf-8", "surrogateescape")
+        if not found:
+            raise ConfigError(
+                f"a cluster needs a secret: set cluster_secret_file, or {SECRET} in the environment"
+            )
+        return found
+    try:
+        return file.read_bytes().strip()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"secret of the cluster: {file} cannot be read: {reason}") from error
+
+
+def _ignored() -> None:
+    """The node leaves, and dials nobody any more."""
