@@ -134,8 +134,8 @@ def test_a_name_that_another_node_has_is_refused(tmp_path: Path, etcd: Etcd, nam
 def test_a_node_without_etcd_closes_its_connections_and_comes_back(
     tmp_path: Path, name: str
 ) -> None:
-    with Etcd(tmp_path / "etcd") as etcd, nodes(tmp_path, etcd, name, "ab") as (a, b):
-        with channel(a) as on_a, channel(b):
+    with Etcd(tmp_path / "etcd") as etcd, nodes(tmp_path, etcd, name, "ab") as (a, _):
+        with channel(a) as on_a:
             on_a.queue_declare("q", durable=True)
             etcd.pause()
             began_s = time.monotonic()
