@@ -59,17 +59,18 @@ class RowWrites:
         self._add_parts(parts, now_s, then)
 
     def _deletes(self, rows: dict[str, Row]) -> list[Change]:
+        """Return deletions of rows that are there, or are being deleted already: they share the fate of these."""
         found = {
             key: entry
             for key, row in rows.items()
-            if (entry := self._writes.entry(key)) is not None
-            and not _is_another_queue(row, entry.row)
+            if (entry := self._writes.entry(key)) is None or not _is_another_queue(row, entry.row)
+            if entry is not None or self._writes.is_busy(key)
         }
         if len(found) > WRITES_MAX:
             found = {
                 key: entry
                 for key, entry in found.items()
-                if not any(parent in found for parent, _ in entry.parents)
+                if entry is None or not any(parent in found for parent, _ in entry.parents)
             }
         return [Change(Delete(key)) for key in found]
 

@@ -1,0 +1,117 @@
+"""Clients of three nodes declare, bind and delete a few names at random, while etcd or a node is cut off at times.
+
+In the end all nodes must have what etcd has.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from leveret.amqp import methods as m
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
+from rigs.broker_rig import Client
+from rigs.cluster_rig import Member
+from rigs.etcd_cluster import EtcdCluster
+
+STEPS = 60
+QUEUES, EXCHANGES = ("q1", "q2"), ("e1", "e2")
+
+
+def some_method(random: Random) -> m.Method:
+    queue, exchange, other = random.choice(QUEUES), random.choice(EXCHANGES), random.choice(EXCHANGES)
+    durable = random.random() < 0.5
+    choices: list[m.Method] = [
+        m.QueueDeclare(queue, durable=durable),
+        m.QueueDeclare(queue, durable=durable),
+        m.QueueDelete(queue),
+        m.ExchangeDeclare(exchange, random.choice(["fanout", "direct"]), durable=durable),
+        m.ExchangeDeclare(exchange, "fanout"),
+        m.ExchangeDelete(exchange),
+        m.QueueBind(queue, exchange, random.choice("ab")),
+        m.QueueBind(queue, exchange, "a"),
+        m.QueueUnbind(queue, exchange, "a"),
+        m.ExchangeBind(exchange, other, "a"),
+    ]
+    return random.choice(choices)
+
+
+def rows_of_node(member: Member) -> set[tuple[object, ...]]:
+    topology = member.node.vhosts["/"].topology
+    found: set[tuple[object, ...]] = {
+        ("queue", each.name, each.durable, each.home.name if each.is_remote else member.name)
+        for each in topology.queues.values()
+    }
+    found |= {
+        ("exchange", each.name, each.type, each.durable)
+        for each in topology.exchanges.values()
+        if each.name in EXCHANGES
+    }
+    return found | {
+        ("binding", each.source, each.kind, each.destination, each.key)
+        for each in topology.bindings()
+    }
+
+
+def rows_of_etcd(cluster: EtcdCluster, name: str) -> set[tuple[object, ...]]:
+    contents = cluster.stores[name].load()
+    found: set[tuple[object, ...]] = set()
+    for row in contents.rows():
+        if isinstance(row, QueueRow):
+            found.add(("queue", row.name, row.durable, row.node))
+        elif isinstance(row, ExchangeRow):
+            found.add(("exchange", row.name, row.type, row.durable))
+        elif isinstance(row, BindingRow):
+            found.add(("binding", row.source, row.kind, row.destination, row.routing_key))
+    return found
+
+
+class Clients:
+    """A client of each node; one that was closed is replaced."""
+
+    def __init__(self, cluster: EtcdCluster) -> None:
+        self._cluster = cluster
+        self._open: dict[str, Client] = {}
+
+    def send(self, name: str, method: m.Method) -> None:
+        client = self._open.get(name)
+        if client is not None and client.is_up:
+            for answer in client.take():
+                if isinstance(answer, m.ChannelClose):
+                    client.protocol.data_received(
+                        m.method_frame(1, m.encode(m.ChannelCloseOk()))
+                        + m.method_frame(1, m.encode(m.ChannelOpen()))
+                    )
+                elif isinstance(answer, m.ConnectionClose):
+                    assert answer.reply_code in (320, 541), answer  # 541: etcd has not answered
+                    client.hang_up()
+        if client is None or not client.is_up:
+            client = self._cluster[name].client()
+            client.log_in()
+            client.send(1, m.ChannelOpen())
+            self._open[name] = client
+        if client.is_up and client.wire.is_reading:
+            client.protocol.data_received(m.method_frame(1, m.encode(method)))
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_all_nodes_end_with_the_rows_of_etcd(seed: int) -> None:
+    random = Random(seed)
+    cluster = EtcdCluster("abc")
+    clients = Clients(cluster)
+    for _ in range(STEPS):
+        for name in "abc":
+            if random.random() < 0.7:
+                clients.send(name, some_method(random))
+        cluster.clock.jump(random.choice([0.0, 0.001, 0.003, 0.01, 0.1]))
+        if random.random() < 0.05:
+            faults = cluster.stores[random.choice("abc")].client.faults
+            faults.is_cut = True
+            cluster.clock.jump(random.choice([0.5, 3.0, 15.0]))
+            faults.is_cut = False
+    cluster.clock.jump(60)
+    expected = rows_of_etcd(cluster, "a")
+    for name in "abc":
+        assert rows_of_etcd(cluster, name) == expected
+        assert rows_of_node(cluster[name]) == expected, name
