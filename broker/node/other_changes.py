@@ -43,6 +43,7 @@ def apply_changes(
             if isinstance(row, VhostRow):
                 put_vhost(node, row)
         return
+    node.metadata.pending.gone(deletes)
     for row in deletes:
         if isinstance(row, ExchangeRow | QueueRow | BindingRow | BindingKey):
             vhost = node.vhosts.get(row.vhost)

@@ -63,6 +63,14 @@ class PendingWrites:
         for row in self.owed(rows):
             del self.deletes[_id(row)]
 
+    def gone(self, rows: Iterable[Row]) -> None:
+        """Take off rows that another node has deleted: what it puts in their place is not to be deleted."""
+        for row in rows:
+            name = _id(row)
+            self.deletes.pop(name, None)
+            if name in self._puts:
+                self._puts[name].cancelled = None
+
     def owed(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows among these very objects whose deletion is still owed."""
         return [row for row in rows if self.deletes.get(_id(row)) is row]

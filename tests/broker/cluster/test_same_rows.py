@@ -20,7 +20,11 @@ QUEUES, EXCHANGES = ("q1", "q2"), ("e1", "e2")
 
 
 def some_method(random: Random) -> m.Method:
-    queue, exchange, other = random.choice(QUEUES), random.choice(EXCHANGES), random.choice(EXCHANGES)
+    queue, exchange, other = (
+        random.choice(QUEUES),
+        random.choice(EXCHANGES),
+        random.choice(EXCHANGES),
+    )
     durable = random.random() < 0.5
     choices: list[m.Method] = [
         m.QueueDeclare(queue, durable=durable),
@@ -95,7 +99,10 @@ class Clients:
             client.protocol.data_received(m.method_frame(1, m.encode(method)))
 
 
-@pytest.mark.parametrize("seed", range(150))
+MORE = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 150)]
+
+
+@pytest.mark.parametrize("seed", [*range(8), *MORE])
 def test_all_nodes_end_with_the_rows_of_etcd(seed: int) -> None:
     random = Random(seed)
     cluster = EtcdCluster("abc")
