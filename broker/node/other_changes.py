@@ -38,12 +38,12 @@ def apply_changes(
     node: Node, puts: Sequence[Row], deletes: Sequence[Row], is_own: bool = False
 ) -> None:
     """Apply one write: its deletes, then its puts; ``is_own``: this node has made it."""
+    node.metadata.pending.gone(deletes, is_own)
     if is_own:
         for row in puts:
             if isinstance(row, VhostRow):
                 put_vhost(node, row)
         return
-    node.metadata.pending.gone(deletes)
     for row in deletes:
         if isinstance(row, ExchangeRow | QueueRow | BindingRow | BindingKey):
             vhost = node.vhosts.get(row.vhost)

@@ -63,13 +63,21 @@ class PendingWrites:
         for row in self.owed(rows):
             del self.deletes[_id(row)]
 
-    def gone(self, rows: Iterable[Row]) -> None:
-        """Take off rows that another node has deleted: what it puts in their place is not to be deleted."""
+    def gone(self, rows: Iterable[Row], is_own: bool) -> None:
+        """Take off rows that are deleted, whatever is answered: what others put in their place must stay.
+
+        Args:
+            rows: deleted rows, as the store tells.
+            is_own: this node has deleted them; a row that it has put since may be owed once more.
+        """
         for row in rows:
             name = _id(row)
-            self.deletes.pop(name, None)
-            if name in self._puts:
-                self._puts[name].cancelled = None
+            put = self._puts.get(name)
+            if put is None:
+                self.deletes.pop(name, None)
+            elif not is_own:
+                self.deletes.pop(name, None)
+                put.cancelled = None
 
     def owed(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows among these very objects whose deletion is still owed."""

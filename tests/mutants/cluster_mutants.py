@@ -8,7 +8,37 @@ _DIRECTORY, _HOMES = "node/queue_directory.py", "queue/homes.py"
 _GATE, _DELIVERIES = "remote_gate.py", "channel/remote_deliveries.py"
 _MAIL, _AMQQUEUE = "mail_between_nodes.py", "queue/amqqueue.py"
 
+_CHANGES = "node/other_changes.py"
+
 MUTANTS = {
+    "a declaration is answered before other nodes know where the queue is": Mutant(
+        "vhost/vhost.py",
+        "        if self.homes is not None:  # who is told",
+        "        if False:  # who is told",
+    ),
+    "what is deleted stays owed": Mutant(
+        _CHANGES, "    node.metadata.pending.gone(deletes, is_own)\n", ""
+    ),
+    "own rows are applied again": Mutant(
+        _CHANGES,
+        "    if is_own:\n        for row in puts:",
+        "    if False:\n        for row in puts:",
+    ),
+    "an exchange does not give way to another node's": Mutant(
+        _CHANGES,
+        "        if exchange is not None and node.metadata.pending.is_being_put(row):",
+        "        if False:",
+    ),
+    "who is overtaken does not look again": Mutant(
+        "vhost/metadata_writer.py",
+        "    for _ in range(LOOKS_MAX - 1):",
+        "    for _ in range(0):",
+    ),
+    "a node that has lost its cluster keeps its connections": Mutant(
+        "node/cluster_rows.py",
+        "            closed = connections.close_where(lambda _: True, LOST_CLUSTER)",
+        "            closed = 0",
+    ),
     "a fan-out crosses once for each queue": Mutant(
         "channel/node_publish.py",
         "                run.queues = [ref.num for ref in refs]\n                self._send(delegate, run)",

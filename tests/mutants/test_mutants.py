@@ -258,6 +258,8 @@ PARTS = {
         suite(
             "broker/cluster",
             "publishing",
+            "same_names",
+            "same_rows",
             "consuming",
             "node_down",
             "locators",

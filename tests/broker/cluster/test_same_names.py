@@ -120,6 +120,24 @@ def test_who_was_told_that_a_queue_is_there_may_publish_to_it_on_any_node(
         assert b.take() == [m.BasicAck(number + 1, False)]
 
 
+def test_what_was_deleted_does_not_come_back_with_the_news_of_its_own_row(
+    cluster: EtcdCluster,
+) -> None:
+    declares, deletes = cluster["a"].session(), cluster["a"].session()
+    exchanges = cluster["a"].node.vhosts["/"].topology.exchanges
+    declare, delete = m.ExchangeDeclare("e", "fanout"), m.ExchangeDelete("e")
+    declares.protocol.data_received(m.method_frame(1, m.encode(declare)))
+    cluster.clock.jump(0)
+    assert "e" in exchanges
+    deletes.protocol.data_received(m.method_frame(1, m.encode(delete)))
+    for _ in range(400):
+        cluster.clock.jump(0.0005)
+        assert "e" not in exchanges
+    assert declares.take() == [m.ExchangeDeclareOk()]
+    assert deletes.take() == [m.ExchangeDeleteOk()]
+    assert cluster.stores["b"].load().exchanges == []
+
+
 def test_two_nodes_that_bind_alike_at_once_are_both_answered(cluster: EtcdCluster) -> None:
     a, b = cluster["a"].session(), cluster["b"].session()
     assert type(a.ask(1, m.QueueDeclare("q", durable=True))) is m.QueueDeclareOk

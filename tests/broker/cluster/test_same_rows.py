@@ -99,10 +99,11 @@ class Clients:
             client.protocol.data_received(m.method_frame(1, m.encode(method)))
 
 
-MORE = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 150)]
+SEEDS = (*range(8), 56, 83)  # of the last two, what another node has deleted was owed here
+MORE = [pytest.param(each, marks=pytest.mark.slow) for each in range(8, 150) if each not in SEEDS]
 
 
-@pytest.mark.parametrize("seed", [*range(8), *MORE])
+@pytest.mark.parametrize("seed", [*SEEDS, *MORE])
 def test_all_nodes_end_with_the_rows_of_etcd(seed: int) -> None:
     random = Random(seed)
     cluster = EtcdCluster("abc")
