@@ -119,7 +119,9 @@ class Replica:
     def _forget(self, key: str) -> None:
         entry = self.entries.pop(key, None)
         self.dead.pop(key, None)
-        for parent in dict(entry.parents) if entry is not None else ():  # once, of an exchange bound to itself
+        for parent in (
+            dict(entry.parents) if entry is not None else ()
+        ):  # once, of an exchange bound to itself
             children = self._children[parent]
             children.discard(key)
             if not children:
