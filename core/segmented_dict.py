@@ -8,7 +8,7 @@ it is empty. An operation on one number takes 0.2 us more than a dict's, so who 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, ValuesView
 from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -17,6 +17,16 @@ V = TypeVar("V")
 SEGMENT_BITS: Final = 16
 SEGMENT_KEYS: Final = 1 << SEGMENT_BITS
 _MISSING: Final[Any] = object()
+
+
+class _Values(ValuesView[V]):
+    """The values; of a million, as fast as those of a dict."""
+
+    _mapping: SegmentedDict[V]
+
+    def __iter__(self) -> Iterator[V]:
+        segments = self._mapping._segments.values()  # noqa: SLF001 - its own view
+        return chain.from_iterable(segment.values() for segment in segments)
 
 
 class SegmentedDict(MutableMapping[int, V]):
@@ -51,6 +61,9 @@ class SegmentedDict(MutableMapping[int, V]):
         if segment is None:
             raise KeyError(number)
         return segment[number]
+
+    def values(self) -> ValuesView[V]:
+        return _Values(self)
 
     def __setitem__(self, number: int, value: V) -> None:
         segment = self._segments.get(number >> SEGMENT_BITS)
