@@ -100,8 +100,8 @@ class Clients:
 
 
 SEEDS = (*range(8), 56, 83)  # of the last two, what another node has deleted was owed here
-# A binding that is being made when its node is taken for dead stays in that node's memory.
-KNOWN = pytest.param(61, marks=[pytest.mark.slow, pytest.mark.xfail(strict=True)])
+# A binding that is being made when its node is taken for dead may stay in that node's memory; not in each run.
+KNOWN = pytest.param(61, marks=[pytest.mark.slow, pytest.mark.xfail(strict=False)])
 MORE = [
     pytest.param(each, marks=pytest.mark.slow) for each in range(8, 150) if each not in (*SEEDS, 61)
 ]
