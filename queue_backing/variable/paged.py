@@ -33,6 +33,7 @@ from leveret.core.entry import (
     size_of,
     trimmed,
 )
+from leveret.core.segmented_dict import those_in
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.queue_backing.variable.delta import (
     BLANK,
@@ -203,8 +204,8 @@ class PagedParts:
     def _ready(self, rows: list[Entry]) -> list[Entry]:
         """Leave out rows of unacked messages; ack rows of transients from before a restart."""
         for unacked in (self._pending.in_ram, self._pending.on_disk):
-            if unacked and not unacked.keys().isdisjoint(map(seq_of, rows)):
-                rows = [row for row in rows if row[SEQ] not in unacked]
+            if unacked and (held := those_in(unacked, list(map(seq_of, rows)))):
+                rows = [row for row in rows if row[SEQ] not in held]
         threshold = self.transient_threshold
         if rows and rows[0][SEQ] < threshold:
             left = [row for row in rows if row[SEQ] < threshold and not row[PERSISTENT]]

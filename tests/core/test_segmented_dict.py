@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from leveret.core.segmented_dict import SEGMENT_KEYS, SegmentedDict, grown
+from leveret.core.segmented_dict import SEGMENT_KEYS, SegmentedDict, grown, those_in
 
 NUMBERS = st.one_of(
     st.integers(0, 5),
@@ -64,6 +64,9 @@ class SegmentedAndPlain(RuleBasedStateMachine):
         assert bool(self.segmented) == bool(self.plain)
         assert dict(self.segmented.items()) == self.plain
         assert sorted(self.segmented.values()) == sorted(self.plain.values())
+        asked = [*range(6), SEGMENT_KEYS, 5 * SEGMENT_KEYS + 1]
+        assert those_in(self.segmented, asked) == those_in(self.plain, asked)
+        assert those_in(self.plain, asked) == {each for each in asked if each in self.plain}
         for number in (0, 3, SEGMENT_KEYS, 5 * SEGMENT_KEYS + 2):
             assert (number in self.segmented) == (number in self.plain)
             assert self.segmented.get(number) == self.plain.get(number)
