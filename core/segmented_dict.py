@@ -137,7 +137,7 @@ def grown(items: Numbered[V]) -> Numbered[V]:
 
 def those_in(items: Numbered[V], numbers: Sequence[int]) -> set[int]:
     """Return those of the numbers that have items; neighbours are quick, as they are in one segment."""
-    if type(items) is dict:
+    if isinstance(items, dict):
         return items.keys() & numbers
     found: set[int] = set()
     for segment in items.segments_of(numbers):
