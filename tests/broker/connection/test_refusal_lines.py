@@ -24,6 +24,7 @@ from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
 from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import RefusedError
+from leveret.broker.node.cluster_rows import LOST_CLUSTER
 from leveret.core.errors import StoreError
 from leveret.core.sizes import SizeLimit
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow, UserRow
@@ -446,6 +447,10 @@ def take_vhost_down(rig: Rig) -> None:
     rig.node.vhosts["/"].queues_sup = None
 
 
+def lose_the_cluster(rig: Rig) -> None:
+    rig.node.connections.refusal = LOST_CLUSTER
+
+
 def common_names(rig: Rig) -> None:
     object.__setattr__(rig.node.settings, "tls_login_from", "common_name")
 
@@ -517,6 +522,7 @@ UNWANTED = [
     Unwanted("user connection limit (0) is reached", TUNED + OPEN, "connection.open", 530, "guest",
              limit_connections_of_user),
     Unwanted("vhost '/' is down", TUNED + OPEN, "connection.open", 541, "guest", take_vhost_down),
+    Unwanted("lost its cluster's store", TUNED + OPEN, "connection.open", 320, "guest", lose_the_cluster),
 ]  # fmt: skip
 
 
