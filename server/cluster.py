@@ -86,7 +86,7 @@ class ClusterMember:
 
     def serve(self, node: Node) -> ClusterRows:
         """Have rows that change applied to a node, from its ``begin`` on."""
-        rows = ClusterRows(node)
+        rows = ClusterRows(node, self.metadata)
         self.metadata.listener = rows
         return rows
 

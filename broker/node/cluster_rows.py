@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from leveret.broker.node.other_changes import apply_changes
 from leveret.core.log.loggers import logger
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +38,25 @@ class Changed(Protocol):
     def is_own(self) -> bool: ...
 
 
+class SharedRows(Protocol):
+    """The metadata store of a cluster."""
+
+    def find(self, row: Row) -> Row | None:
+        """Return the row that has the key of ``row``, as this node has seen it last."""
+
+
 class ClusterRows:
     """Applies the rows of a cluster to one node; the ``listener`` of its metadata.
 
     Args:
         node: the node; it has no rows before ``begin``.
+        shared: where its rows are.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, shared: SharedRows) -> None:
         self._node = node
+        self._shared = shared
+        node.metadata.on_unmade = self._unmade
         self._kept: list[Changed] | None = []
 
     def begin(self) -> None:
@@ -60,6 +71,12 @@ class ClusterRows:
             self._kept.append(changed)
         else:
             apply_changes(self._node, changed.puts, changed.deletes, changed.is_own)
+
+    def _unmade(self, rows: Sequence[Row]) -> None:
+        """Have what clients made that have gone, and whose rows were refused, give way to the rows that there are."""
+        made = [row for row in rows if isinstance(row, ExchangeRow | QueueRow | BindingRow)]
+        found = [there for row in made if (there := self._shared.find(row)) is not None]
+        apply_changes(self._node, found, made)
 
     def live(self, is_live: bool) -> None:
         """Serve clients, or close all connections at once and refuse new ones."""

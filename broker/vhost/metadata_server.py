@@ -44,6 +44,8 @@ class MetadataServer(GenServer):
 
         def done(error: StoreError | None) -> None:
             runtime.reply(frm, error)
+            if error is not None:
+                self._writer.unmade(request.puts)
 
         self._writer.store.write(request.puts, request.deletes, done)
         return NOREPLY

@@ -16,6 +16,7 @@ joins again. Its rows stay as they are until it has loaded all again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from itertools import groupby
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final, Protocol
@@ -158,6 +159,14 @@ class Session:
         """End at once, as by a crash; nothing is called any more."""
         self._has_ended = True
         self._following.end()
+
+    def find(self, row: Row) -> Row | None:
+        """Return the row that has the key of ``row``, as this node has seen it last."""
+        try:
+            entry = self.replica.live.get(self.keys.row(row))
+        except StoreError:  # its names are too long: there is none
+            return None
+        return None if entry is None else copy(entry.row)
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         """Put and delete rows; ``then`` is called with None when this is durable, and all nodes have applied it.

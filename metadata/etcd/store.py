@@ -143,6 +143,10 @@ class EtcdMetadata:
             contents.add(copy(entry.row))
         return contents
 
+    def find(self, row: Row) -> Row | None:
+        """Return the row that has the key of ``row``, as this node has seen it last."""
+        return self._session.find(row)
+
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         """As ``Metadata.write``, made only if no other node has changed the rows since this one saw them.
 

@@ -44,6 +44,9 @@ class SessionRows:
             contents.add(copy(entry.row))
         return contents
 
+    def find(self, row: Row) -> Row | None:
+        return self.session.find(row)
+
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         self.session.write(puts, deletes, then)
 
@@ -77,7 +80,7 @@ class EtcdCluster(Cluster):
         return self.queue_no
 
     def filled(self, member: Member) -> None:
-        rows = ClusterRows(member.node)
+        rows = ClusterRows(member.node, self.stores[member.name])
         rows.begin()
         self.stores[member.name].rows = rows
 

@@ -278,3 +278,28 @@ def test_a_node_without_etcd_closes_its_connections_refuses_new_ones_and_comes_b
     assert again.ask(1, m.QueueDeclare("transient", passive=True)).reply_code == 404
     cluster.settle()
     assert list(cluster["b"].queues) == ["durable"]
+
+
+@pytest.mark.parametrize(
+    "method", [m.ExchangeDeclare("e", "fanout"), m.QueueBind("q", "amq.direct", "k")]
+)
+def test_what_is_refused_after_its_client_has_gone_is_not_left_in_memory(
+    cluster: EtcdCluster, method: m.Method
+) -> None:
+    client = cluster["b"].session()
+    assert type(client.ask(1, m.QueueDeclare("q", durable=True))) is m.QueueDeclareOk
+    cluster.clock.jump(1)
+    topology = cluster["b"].node.vhosts["/"].topology
+    bound, exchanges = len(topology.exchanges["amq.direct"].bindings), set(topology.exchanges)
+    faults = cluster.stores["b"].client.faults
+    faults.is_cut = True
+    client.protocol.data_received(m.method_frame(1, m.encode(method)))
+    cluster.clock.jump(0)
+    assert len(topology.exchanges["amq.direct"].bindings) + len(topology.exchanges) > bound + len(
+        exchanges
+    )
+    cluster.clock.jump(15)
+    faults.is_cut = False
+    cluster.clock.jump(30)
+    assert len(topology.exchanges["amq.direct"].bindings) == bound
+    assert set(topology.exchanges) == exchanges

@@ -99,15 +99,12 @@ class Clients:
             client.protocol.data_received(m.method_frame(1, m.encode(method)))
 
 
-SEEDS = (*range(8), 56, 83)  # of the last two, what another node has deleted was owed here
-# A binding that is being made when its node is taken for dead may stay in that node's memory; not in each run.
-KNOWN = pytest.param(61, marks=[pytest.mark.slow, pytest.mark.xfail(strict=False)])
-MORE = [
-    pytest.param(each, marks=pytest.mark.slow) for each in range(8, 150) if each not in (*SEEDS, 61)
-]
+# Of the last three: what another node has deleted was owed here; a binding was refused when its client had gone.
+SEEDS = (*range(8), 56, 61, 83)
+MORE = [pytest.param(each, marks=pytest.mark.slow) for each in range(8, 150) if each not in SEEDS]
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, KNOWN, *MORE])
+@pytest.mark.parametrize("seed", [*SEEDS, *MORE])
 def test_all_nodes_end_with_the_rows_of_etcd(seed: int) -> None:
     random = Random(seed)
     cluster = EtcdCluster("abc")
