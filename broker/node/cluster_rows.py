@@ -56,7 +56,7 @@ class ClusterRows:
     def __init__(self, node: Node, shared: SharedRows) -> None:
         self._node = node
         self._shared = shared
-        node.metadata.on_unmade = self._unmade
+        node.metadata.on_settled = self._settled
         self._kept: list[Changed] | None = []
 
     def begin(self) -> None:
@@ -72,11 +72,18 @@ class ClusterRows:
         else:
             apply_changes(self._node, changed.puts, changed.deletes, changed.is_own)
 
-    def _unmade(self, rows: Sequence[Row]) -> None:
-        """Have what clients made that have gone, and whose rows were refused, give way to the rows that there are."""
-        made = [row for row in rows if isinstance(row, ExchangeRow | QueueRow | BindingRow)]
-        found = [there for row in made if (there := self._shared.find(row)) is not None]
-        apply_changes(self._node, found, made)
+    def _settled(self, rows: Sequence[Row]) -> None:
+        """Have what this node has made give way to the rows that there are, where these are others."""
+        deletes: list[Row] = []
+        puts: list[Row] = []
+        for row in rows:
+            if isinstance(row, ExchangeRow | QueueRow | BindingRow):
+                there = self._shared.find(row)
+                if there is None or there.to_fields() != row.to_fields():
+                    deletes.append(row)
+                    puts += [] if there is None else [there]
+        if deletes:
+            apply_changes(self._node, puts, deletes)
 
     def live(self, is_live: bool) -> None:
         """Serve clients, or close all connections at once and refuse new ones."""

@@ -44,8 +44,7 @@ class MetadataServer(GenServer):
 
         def done(error: StoreError | None) -> None:
             runtime.reply(frm, error)
-            if error is not None:
-                self._writer.unmade(request.puts)
+            self._writer.settled(request.puts, error is None)
 
         self._writer.store.write(request.puts, request.deletes, done)
         return NOREPLY

@@ -67,8 +67,8 @@ class MetadataWriter:
         store: the metadata store; its maker closes it.
         pending: changes that are not known to be on disk yet.
         deleted_queues: numbers of deleted queues that may have messages in a store still.
-        on_unmade: in a cluster, gets rows that were refused when nobody waited for them any more: their client has
-            gone, and what it has made is in this node's memory still.
+        on_settled: in a cluster, gets rows that were put, or refused when their client had gone. What this node has in
+            memory for them may not be what there is: another node has deleted or replaced it meanwhile.
     """
 
     def __init__(self, runtime: Runtime, store: Metadata) -> None:
@@ -76,7 +76,7 @@ class MetadataWriter:
         self.store = store
         self.pending = PendingWrites()
         self.deleted_queues: set[int] = set()
-        self.on_unmade: Callable[[Sequence[Row]], None] | None = None
+        self.on_settled: Callable[[Sequence[Row]], None] | None = None
 
     def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
         """Wait until rows are on disk; ask again when the metadata server was restarted.
@@ -165,11 +165,10 @@ class MetadataWriter:
         self.deleted_queues.difference_update(queue_nos)
         self.delete_later([DeletedQueueRow(no) for no in queue_nos])
 
-    def unmade(self, rows: Sequence[Row]) -> None:
-        """Note that rows were refused; who waits for them is told by the answer."""
-        left = [row for row in rows if not self.pending.is_being_put(row)]
-        if left and self.on_unmade is not None:
-            self.on_unmade(left)
+    def settled(self, rows: Sequence[Row], is_made: bool) -> None:
+        """Note that rows were put or refused; of refused rows those who wait for them are told by the answer."""
+        if self.on_settled is not None:
+            self.on_settled([row for row in rows if self.pending.is_last(row, is_made)])
 
     def _put_ended(self, rows: Sequence[Row], is_refused: bool) -> None:
         again = self.pending.waited_for(rows, is_refused)

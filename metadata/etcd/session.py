@@ -121,7 +121,6 @@ class Session:
         self._lease = self._joined_at = 0  # of the node's key, and the revision that made it
         self._is_loaded = self._is_joining = self._has_joined = False
         self._changed_at = 0  # the last revision with a change of rows
-        self._loaded_at = 0  # the revision as of which all rows were loaded last
         self._renewed_s = self._renew_at_s = 0.0
         self._was_live = self._expires = self._is_collecting = False
         self._gone_back = ""  # why this etcd is of no use any more
@@ -247,7 +246,6 @@ class Session:
         is_first = is_new and not nodes
         self.nodes.load(nodes, self._clock.monotonic_s(), is_first=is_first)
         self._is_loaded = True
-        self._loaded_at = scan.revision
         self._tell(changed)
         if self._transactor.revision and self.keys.own not in nodes:
             self.lost_own()
@@ -313,22 +311,7 @@ class Session:
         if self._has_ended:
             return
         for write, error in self._writes.applied(self.replica.applied):
-            if error is None and write.revision <= self._loaded_at:
-                self._tell_replaced(write)
             write.then(error, write.revision)
-
-    def _tell_replaced(self, write: Write) -> None:
-        """Tell of rows of this node that were deleted before a load, which has told neither of them nor of their end."""
-        live, deletes, puts = self.replica.live, [], []
-        for change in write.changes:
-            if change.entry is None:
-                continue
-            there = live.get(change.write.key)
-            if there is None or there.incarnation != change.entry.incarnation:
-                deletes.append(change.entry.row)
-                puts += [] if there is None else [there.row]
-        if deletes:
-            self._listener.changed(Changed(self.replica.applied, deletes, puts))
 
     def found_own(self, sent_s: float, answer: TxnAnswer) -> None:
         if self._following.is_following:
