@@ -11,7 +11,7 @@ from leveret.core.errors import StoreError
 from leveret.metadata.etcd.codec import PARENTS, Entry, Keys, packed_entry
 from leveret.metadata.etcd.writes import WRITES_MAX, Change, OnMade, Write, Writes, in_parts
 from leveret.metadata.interface import ConflictError
-from leveret.metadata.tables import BindingRow, QueueRow, Row
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 
 _INCARNATION_BITS: Final = 63
 
@@ -63,7 +63,7 @@ class RowWrites:
         found = {
             key: entry
             for key, row in rows.items()
-            if (entry := self._writes.entry(key)) is None or not _is_another_queue(row, entry.row)
+            if (entry := self._writes.entry(key)) is None or not _is_another(row, entry.row)
             if entry is not None or self._writes.is_busy(key)
         }
         if len(found) > WRITES_MAX:
@@ -79,8 +79,8 @@ class RowWrites:
         changes = []
         for key, row in rows.items():
             entry = self._writes.entry(key)
-            if entry is not None and _is_another_queue(row, entry.row):
-                entry = None  # its bindings end with it, and it has its own lease
+            if entry is not None and _is_another(row, entry.row):
+                entry = None  # its bindings end with it, and a queue has its own lease
             incarnation = self._incarnation(row, entry)
             parents, binding_lease = [], 0
             for parent in self._keys.parents(row):
@@ -128,11 +128,14 @@ class RowWrites:
             self._writes.add(before)
 
 
-def _is_another_queue(row: Row, there: Row) -> bool:
-    """Return whether two rows of one key are different queues: of two nodes, or with two numbers.
+def _is_another(row: Row, there: Row) -> bool:
+    """Return whether two rows of one key are different queues or exchanges.
 
-    A row without node (outside of clusters, or of whatever queue has the name) or number is that of any.
+    Queues are of two nodes, or have two numbers; a row without node (outside of clusters, or of whatever queue has the
+    name) or number is that of any. The fields of an exchange never change.
     """
+    if isinstance(row, ExchangeRow):
+        return row.to_fields() != there.to_fields()
     if not isinstance(row, QueueRow) or not isinstance(there, QueueRow):
         return False
     ours, theirs = (row.node, row.queue_no), (there.node, there.queue_no)
