@@ -9,7 +9,7 @@ them any more.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.core.entry import CONTENT_ON_DISK, INDEX_ON_DISK, MESSAGE, SIZE
@@ -67,8 +67,9 @@ class Release:
     def _free(self, entries: Container, what: str) -> None:
         gone: list[Entry] = []
         size_bytes = 0
+        take = _taking(entries)
         while entries and len(gone) < FREED_PER_TURN and size_bytes < FREED_BYTES_PER_TURN:
-            entry = entries.popitem()[1] if isinstance(entries, MutableMapping) else entries.pop()
+            entry = take()
             gone.append(entry)
             size_bytes += _bytes_in_ram(entry)
         if what == NOTHING_ON_DISK:
@@ -77,6 +78,13 @@ class Release:
         if stored:
             assert self.index is not None
             self.index.ack(stored)
+
+
+def _taking(entries: Container) -> Callable[[], Entry]:
+    """Return what removes and returns one entry of a container."""
+    if isinstance(entries, MutableMapping):
+        return lambda: entries.popitem()[1]
+    return entries.pop
 
 
 def _bytes_in_ram(entry: tuple[Any, ...]) -> int:
