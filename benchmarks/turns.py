@@ -238,7 +238,7 @@ def main() -> int:
         "limit_ms": options.limit,
         "close_ms": CLOSE * options.limit,
         "known": len(OPERATIONS),
-        "earlier": earlier.get("commit", ""),
+        "earlier": earlier.get("earlier") or earlier.get("commit", ""),
     }
     if options.out is not None or options.table is not None:
         with tempfile.TemporaryDirectory() as name:
