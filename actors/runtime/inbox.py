@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.cell import Mail
 
 
-_PLAIN_MAILS_MAX: Final = 1_000
-PLAIN_MAILS: set[type] = {str, int, tuple}  # classes without ``absorb``, so far as seen
+# Classes of mail seen so far, without ``absorb`` and with it.
+PLAIN_MAILS: set[type] = {str, int, tuple}
+MERGING_MAILS: set[type] = set()
+_CLASSES_MAX: Final = 1_000
 
 
 def absorbs(last: Any, message: Any) -> bool:
-    """Let the last waiting mail absorb ``message``; return whether it did."""
+    """Let the last waiting mail, of any class, absorb ``message``; return whether it did."""
     kind = last.__class__
-    if hasattr(kind, "absorb"):
-        return bool(last.absorb(message))
-    if len(PLAIN_MAILS) < _PLAIN_MAILS_MAX:
-        PLAIN_MAILS.add(kind)
-    return False
+    merges = hasattr(kind, "absorb")
+    known = MERGING_MAILS if merges else PLAIN_MAILS
+    if len(known) < _CLASSES_MAX:
+        known.add(kind)
+    return merges and bool(last.absorb(message))
 
 
 class Levels:

@@ -40,7 +40,7 @@ from leveret.actors.runtime.cell import (
     Mail,
 )
 from leveret.actors.runtime.end_signals import EndSignals
-from leveret.actors.runtime.inbox import PLAIN_MAILS, Levels, absorbs
+from leveret.actors.runtime.inbox import MERGING_MAILS, PLAIN_MAILS, Levels, absorbs
 from leveret.actors.runtime.scheduler import WOKEN_MAX, Scheduler
 from leveret.actors.runtime.signals import (
     KILLED,
@@ -106,7 +106,10 @@ class Turns:
         inbox = cell.inbox
         if inbox:
             last = inbox[-1][0]
-            if last.__class__ not in PLAIN_MAILS and absorbs(last, message):
+            kind = last.__class__
+            if kind not in PLAIN_MAILS and (
+                last.absorb(message) if kind in MERGING_MAILS else absorbs(last, message)
+            ):
                 return
         elif inbox is None:
             if cell.state & DEAD:

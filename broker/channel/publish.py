@@ -437,7 +437,8 @@ class Publisher:
                 self._lags()
             msg_no = first_msg_no if entry.queue_no else 0
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
-            mail.numbered = None if numbered is None else numbered[entry]
+            if numbered is not None:
+                mail.numbered = numbered[entry]
             send(ref, mail)
         return reached
 

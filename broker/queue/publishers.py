@@ -74,8 +74,14 @@ class Publishers:
         has, or would have if it was published as well.
         """
         has_confirms = False
+        credits_ = self._credit if self._withheld is None else {}
         for channel, count, size_bytes, seqno in publish.publishers:
-            grant = None if publish.by_queue else self._received(channel, count, size_bytes)
+            if publish.by_queue:
+                grant = None
+            elif (credit := credits_.get(channel)) is not None:
+                grant = credit.received(count, size_bytes)
+            else:
+                grant = self._received(channel, count, size_bytes)
             if grant is not None:
                 granted = mail.CreditGrant(self._queue, grant.messages, grant.size_bytes)
                 self._runtime.send(channel, granted, self._queue)
