@@ -65,6 +65,7 @@ class Exchange:
 
     Attributes:
         bindings: the bindings of which it is the source, by identity.
+        epoch: grows with every change of its bindings, with the deletion of a queue that they lead to, and its own.
         exchange_bindings: how many of them lead to exchanges; 0 lets a route end early.
         is_usable: its type is registered. Else, as for a stored exchange whose plug-in is no longer installed, it keeps
             its bindings and leads nowhere.
@@ -77,6 +78,7 @@ class Exchange:
         "auto_delete",
         "bindings",
         "durable",
+        "epoch",
         "exchange_bindings",
         "internal",
         "is_usable",
@@ -109,6 +111,7 @@ class Exchange:
         )
         self.bindings: dict[Identity, Binding] = {}
         self.exchange_bindings = 0
+        self.epoch = 0
         self.policy_alternate: str | None = None
 
     @property

@@ -39,6 +39,7 @@ class Routed(Struct, Generic[QueueT], eq=False):
         work: what was looked at so far, in units of ``work.py``.
         rest: the walk that is left to do; None when the route is complete.
         per_message: the route holds for this one message only, also among equal ones.
+        is_direct: the exchange's own bindings have decided it, and it holds as long as the exchange's ``epoch``.
     """
 
     queues: list[QueueT]
@@ -46,6 +47,7 @@ class Routed(Struct, Generic[QueueT], eq=False):
     work: int
     rest: Generator[int, None, _Found] | None = None
     per_message: bool = False
+    is_direct: bool = False
 
     def go_on(self, budget: int = UNLIMITED) -> bool:
         """Go on with the walk until it ends or has done as much work; return whether it has ended."""
@@ -85,7 +87,7 @@ def route(
         topology.drop_leaving(found)
     if found and looked >= 0 and not exchange.exchange_bindings:
         work = EXCHANGE_WORK + looked + len(found)
-        return Routed(list(found), matcher.uses_headers, work, None, matcher.per_message)
+        return Routed(list(found), matcher.uses_headers, work, None, matcher.per_message, True)
     routed: Routed[QueueT] = Routed([], False, 0)
     routed.rest = _walk(topology, exchange, keys, head, found, looked)
     routed.go_on(budget)

@@ -2,8 +2,11 @@
 
 ``Topology`` holds exchanges, bindings and the broker's queue entries, and keeps three indexes in
 step: the exchange's own bindings, the exchange type's matcher, and the bindings by destination (so
-that deleting a queue costs its own bindings and nothing else). Every change of routes adds one to ``epoch``,
-which owners of cached routes compare.
+that deleting a queue costs its own bindings and nothing else).
+
+Owners of cached routes compare epochs. Every change of routes adds one to the topology's ``epoch``, and to that of the
+exchange whose bindings it concerns. So a route that the bindings of one exchange decide (``Routed.is_direct``) outlives
+changes elsewhere.
 
 A deletion takes effect at once: the name is unknown, and no message is routed by its bindings any more.
 Dropping them costs a microsecond or more each, and there may be any number, so that is done in steps
@@ -133,7 +136,7 @@ class Topology(Generic[QueueT]):
     # Changes.
 
     def touch(self) -> None:
-        """Make all kept routes stale (a policy changed an alternate exchange, for one)."""
+        """Make routes stale that more than one exchange decides: a policy has changed alternate exchanges."""
         self.epoch += 1
 
     def add_exchange(self, exchange: Exchange) -> None:
@@ -163,6 +166,14 @@ class Topology(Generic[QueueT]):
     def remove_queue(self, name: str) -> Removal:
         """Delete a queue's entry; steps of the removal drop all bindings to it."""
         removal = Removal()
+        incoming = self._incoming.get((QUEUE, name), {})
+        exchanges = self.exchanges
+        if len(incoming) < len(exchanges):
+            sources = [exchanges[each.source] for each in incoming if each.source in exchanges]
+        else:
+            sources = list(exchanges.values())
+        for source in sources:
+            source.epoch += 1
         self._leave(QUEUE, name, self.queues.pop(name), removal)
         return removal
 
@@ -192,6 +203,7 @@ class Topology(Generic[QueueT]):
         binding.decoded = None
         exchange.exchange_bindings += kind == EXCHANGE
         self._incoming.setdefault((kind, destination), {})[binding] = None
+        exchange.epoch += 1
         self.epoch += 1
         return binding
 
@@ -247,6 +259,7 @@ class Topology(Generic[QueueT]):
 
     def _leave_exchange(self, exchange: Exchange, removal: Removal, removed: Removed) -> None:
         del self.exchanges[exchange.name]
+        exchange.epoch += 1
         for matcher in exchange.matchers:
             if isinstance(matcher, TopicMatcher):
                 matcher.retire()
@@ -289,6 +302,7 @@ class Topology(Generic[QueueT]):
     def _drop(self, binding: Binding, source: Exchange) -> None:
         self._forget_at_target(binding)
         self._forget_at_source(binding, source)
+        source.epoch += 1
         self.epoch += 1
 
     def _forget_at_target(self, binding: Binding) -> None:

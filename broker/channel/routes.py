@@ -1,10 +1,15 @@
 """Routes: the queues a basic.publish of one connection leads to, worked out once per distinct publish.
 
-A route is looked up by the raw bytes of the publish method, so a repeated publish costs one dict look-up for
+A route of the default exchange is kept by the queue's entry, for all connections, and ends with it. So it costs the
+same for one queue as for a million.
+
+Other routes are looked up by the raw bytes of the publish method, so a repeated publish costs one dict look-up for
 permission, exchange, binding tables, mandatory and all. The cache is bounded in routes and in bytes, because its keys
-are chosen by the peer, and it is emptied when the vhost's epoch has moved: topology, permissions, policies or users
-changed. A route holds registry entries, never addresses: a restarted queue keeps its entry. Where the outcome depends
-on a message's headers or properties, or on chance, the route says so and every message is routed by itself.
+are chosen by the peer; the oldest routes make room for the newest. A route holds as long as the epoch of what has
+decided it: its exchange, or the whole topology where several exchanges have, or no queue was found. When permissions
+or users have changed, all routes are forgotten. A route holds registry entries, never addresses: a restarted queue
+keeps its entry. Where the outcome depends on a message's headers or properties, or on chance, the route says so and
+every message is routed by itself.
 
 A route that is much work (``routing/work.py``) comes with a ``walk`` that the publisher goes on with, turn by
 turn. It is completed whatever changes meanwhile, so nobody can hold a publisher up by changing the topology; but
@@ -13,7 +18,8 @@ it is cached only if nothing has changed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -30,22 +36,29 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange
+    from leveret.routing.topology import Topology
+
+    Decider: TypeAlias = Exchange | Topology[QueueEntry]
 
 MANDATORY = 1
 IMMEDIATE = 2
+_ALL_BITS: Final = MANDATORY | IMMEDIATE
 
 FIRST_ROUTE_WORK: Final = 10_000  # that a publish of a new route is given at once
 WORK_S: Final = 1e-7  # a unit of work
 _EXCHANGE_BYTES: Final = 300
-_ROUTE_BYTES: Final = 400  # and three times the bytes of the method
+_ROUTE_BYTES: Final = 500  # and three times the bytes of the method
+_EXCHANGE_OCTETS: Final = 6  # position in the method of the length of the exchange's name
+_DEFAULT_KEY: Final = 8  # and of the routing key, for the default exchange
+_DEFAULT_EXCHANGE: Final = b""
+_OLDEST: Final = 64  # routes that make room at a time; the first of a dict is found by a walk over those taken before
 _SHARED_QUEUES: Final = 32  # lists as long as this are kept once, for all routes that lead there
 
 
 class Walk(Struct, eq=False):
-    """A route that is not complete, and the epochs in which it was begun."""
+    """A route that is not complete, and the epoch in which it was begun."""
 
     routed: Routed[QueueEntry]
-    topology_epoch: int
     access_epoch: int
 
 
@@ -56,6 +69,7 @@ class Route(Struct, eq=False):
         origin: exchange and routing key as sent.
         mandatory: unroutable messages are returned.
         needs_headers: ``queues`` is void; every message must be routed with its properties.
+        decider: what has decided the route; it holds as long as the decider has ``epoch``.
         work: to find it, in units of about 0.1 us; 0 once the publisher has counted it.
         walk: what is left to do; None when the route is complete.
     """
@@ -66,6 +80,8 @@ class Route(Struct, eq=False):
     mandatory: bool
     queues: Sequence[QueueEntry]
     needs_headers: bool
+    decider: Decider
+    epoch: int
     work: int
     walk: Walk | None = None
 
@@ -81,10 +97,9 @@ class Routes:
         "_access",
         "_access_epoch",
         "_cache",
-        "_exchanges",
+        "_granted",
         "_queue_lists",
         "_topology",
-        "_topology_epoch",
         "_user",
         "_vhost",
         "size_bytes",
@@ -94,11 +109,10 @@ class Routes:
         self._vhost = vhost
         self._user = user
         self._topology = vhost.topology
-        self._topology_epoch = -1
         self._access = vhost.access
         self._access_epoch = -1
         self._cache: dict[bytes, Route] = {}
-        self._exchanges: dict[bytes, Exchange] = {}  # that this user may publish to
+        self._granted: dict[bytes, str] = {}  # names of exchanges that this user may publish to
         self._queue_lists: dict[Sequence[QueueEntry], Sequence[QueueEntry]] = {}
         self.size_bytes = 0
 
@@ -111,15 +125,24 @@ class Routes:
             PreconditionFailed: the type of the exchange is not installed.
             NotImplemented_: immediate is set.
         """
-        if self._topology_epoch != self._topology.epoch or self._access_epoch != self._access.epoch:
+        if self._access_epoch != self._access.epoch:
             self._clear()
-            self._topology_epoch = self._topology.epoch
             self._access_epoch = self._access.epoch
+        if not method[_EXCHANGE_OCTETS] and _DEFAULT_EXCHANGE in self._granted:
+            name = method[_DEFAULT_KEY:-1].decode("utf-8", "surrogateescape")
+            entry = self._topology.queues.get(name)
+            if entry is not None and entry.routes is not None:
+                kept: Route | None = entry.routes[method[-1] & _ALL_BITS]
+                if kept is not None:
+                    return kept
         found = self._cache.get(method)
-        if found is None:
-            found = self._make(method)
-            if found.walk is None:
-                self._keep(method, found)
+        if found is not None:
+            if found.epoch == found.decider.epoch:
+                return found
+            self._forget(method, self._cache.pop(method))
+        found = self._make(method)
+        if found.walk is None:
+            self._keep(method, found)
         return found
 
     def go_on(self, method: bytes, route_: Route, budget: int) -> None:
@@ -134,7 +157,7 @@ class Routes:
             return
         route_.walk = None
         route_.queues, route_.needs_headers = routed.queues, routed.needs_headers
-        if (walk.topology_epoch, walk.access_epoch) == (self._topology.epoch, self._access.epoch):
+        if walk.access_epoch == self._access_epoch and route_.epoch == route_.decider.epoch:
             self._keep(method, route_)
 
     def again(
@@ -146,33 +169,46 @@ class Routes:
         return route(self._vhost.topology, route_.exchange, keys, seen, budget)
 
     def _keep(self, method: bytes, found: Route) -> None:
-        """Cache a complete route; a list of queues that is cached already is shared with it."""
-        size_bytes = _ROUTE_BYTES + 3 * len(method) + 8 * len(found.queues)
-        is_shared = len(found.queues) >= _SHARED_QUEUES
-        spared_bytes = self._share(found) if is_shared else 0
-        if (
-            len(self._cache) >= ROUTES_PER_CONNECTION
-            or self.size_bytes + size_bytes - spared_bytes > ROUTE_BYTES_PER_CONNECTION
+        """Keep a complete route; a list of queues that is cached already is shared with it."""
+        if not found.exchange.name and found.queues:
+            entry = found.queues[0]
+            if entry.routes is None:
+                entry.routes = [None] * (_ALL_BITS + 1)
+            entry.routes[method[-1] & _ALL_BITS] = found
+            return
+        cache = self._cache
+        if method in cache:  # another channel has walked it meanwhile
+            self._forget(method, cache.pop(method))
+        size_bytes = _own_bytes(method, found)
+        list_bytes = 8 * len(found.queues) if len(found.queues) >= _SHARED_QUEUES else 0
+        if list_bytes:
+            queues = tuple(found.queues)
+            known = self._queue_lists.get(queues)
+            found.queues = queues if known is None else known
+            size_bytes += list_bytes if known is None else 0
+        while cache and (
+            len(cache) >= ROUTES_PER_CONNECTION
+            or self.size_bytes + size_bytes > ROUTE_BYTES_PER_CONNECTION
         ):
+            for oldest in list(islice(cache, _OLDEST)):
+                self._forget(oldest, cache.pop(oldest))
+        if self.size_bytes + size_bytes > ROUTE_BYTES_PER_CONNECTION:  # by lists of queues
             self._clear()
-            spared_bytes = 0
+            size_bytes = _own_bytes(method, found) + list_bytes
             if size_bytes > ROUTE_BYTES_PER_CONNECTION:
                 return
-        if is_shared:
+        if list_bytes:
             self._queue_lists[found.queues] = found.queues
-        self._cache[method] = found
-        self.size_bytes += size_bytes - spared_bytes
+        cache[method] = found
+        self.size_bytes += size_bytes
 
-    def _share(self, found: Route) -> int:
-        """Share the list of a route's queues; return the bytes that this spares."""
-        queues = tuple(found.queues)
-        known = self._queue_lists.get(queues)
-        found.queues = queues if known is None else known
-        return 0 if known is None else 8 * len(queues)
+    def _forget(self, method: bytes, route_: Route) -> None:
+        """Count a route no more; a list of queues that it shared is kept until all is forgotten."""
+        self.size_bytes -= _own_bytes(method, route_)
 
     def _clear(self) -> None:
         self._cache.clear()
-        self._exchanges.clear()
+        self._granted.clear()
         self._queue_lists.clear()
         self.size_bytes = 0
 
@@ -182,11 +218,7 @@ class Routes:
             raise NotImplemented_("immediate=true")
         origin = method[6:-1]
         exchange_bytes, routing_key = exchange_and_key(origin)
-        exchange = self._exchanges.get(exchange_bytes)
-        if exchange is None:
-            exchange = self._exchange(exchange_bytes)
-            self._exchanges[exchange_bytes] = exchange
-            self.size_bytes += _EXCHANGE_BYTES
+        exchange = self._exchange(exchange_bytes)
         vhost = self._vhost
         work = 0
         if exchange.type == "topic":
@@ -196,6 +228,7 @@ class Routes:
             if searched_s:
                 work = int(searched_s / WORK_S)
         routed = route(vhost.topology, exchange, [routing_key], None, FIRST_ROUTE_WORK)
+        decider: Decider = exchange if routed.is_direct else vhost.topology
         return Route(
             origin,
             exchange,
@@ -203,16 +236,21 @@ class Routes:
             bool(bits & MANDATORY),
             routed.queues,
             routed.needs_headers,
+            decider,
+            decider.epoch,
             routed.work + work,
-            Walk(routed, self._topology_epoch, self._access_epoch)
-            if routed.rest is not None
-            else None,
+            Walk(routed, self._access_epoch) if routed.rest is not None else None,
         )
 
     def _exchange(self, name_bytes: bytes) -> Exchange:
         """Return an exchange that may be published to, whatever the routing key."""
-        name, vhost = name_bytes.decode("utf-8", "surrogateescape"), self._vhost
-        self._access.check_exchange(self._user, vhost.name, name, "write")
+        vhost = self._vhost
+        name = self._granted.get(name_bytes)
+        if name is None:
+            name = name_bytes.decode("utf-8", "surrogateescape")
+            self._access.check_exchange(self._user, vhost.name, name, "write")
+            self._granted[name_bytes] = name
+            self.size_bytes += _EXCHANGE_BYTES
         exchange = vhost.topology.exchanges.get(name)
         if exchange is None:
             raise NotFound(f"no exchange '{name}' in vhost '{vhost.name}'")
@@ -226,3 +264,9 @@ class Routes:
                 f"exchange type '{exchange.type}' not found"
             )
         return exchange
+
+
+def _own_bytes(method: bytes, route_: Route) -> int:
+    """Return about what a cached route takes, without a list of queues that others may share."""
+    queues = len(route_.queues)
+    return _ROUTE_BYTES + 3 * len(method) + (8 * queues if queues < _SHARED_QUEUES else 0)

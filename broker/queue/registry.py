@@ -14,7 +14,7 @@ is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -110,6 +110,7 @@ class QueueEntry:
         is_archived: settled messages of it stay in the store, by a policy.
         persists_all: all its messages are persistent, whatever their delivery mode.
         was_consumed: whether it has ever had a consumer since the node was started.
+        routes: of the default exchange to it, as channels keep them, by the bits of the publish.
         vhost: its vhost; None until it is registered there.
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
         on_change: called when it is up, has crashed, was stopped or deleted; None: no other node needs to know.
@@ -118,7 +119,7 @@ class QueueEntry:
     is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
 
     __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "is_archived", "name", "on_change", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
-        "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
+        "routes", "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
         self,
@@ -143,6 +144,7 @@ class QueueEntry:
         self.is_archived = False
         self.on_deleted = on_deleted
         self.on_change: Callable[[QueueEntry], None] | None = None
+        self.routes: list[Any] | None = None
         self.vhost: Surroundings | None = None
         self.number(queue_no)
         self.transient_no = 0

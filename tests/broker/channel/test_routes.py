@@ -109,16 +109,124 @@ def test_a_route_outlives_a_restart_of_its_queue(rig: Rig, client: Client, route
     assert found.queues[0].ref is not before
 
 
-def test_the_cache_is_bounded(client: Client, routes: Routes) -> None:
-    client.ask(1, m.QueueDeclare("q"))
-    first = routes.find(raw("q"))
-    for number in range(ROUTES_PER_CONNECTION - 1):
-        routes.find(raw(f"k{number}"))
-    assert routes.find(raw("q")) is first
-    routes.find(raw("one more"))
+def change_elsewhere(client: Client) -> None:
+    client.ask(1, m.QueueDeclare("c"))
+    client.ask(1, m.ExchangeDeclare("x", "fanout"))
+    client.ask(1, m.ExchangeBind("amq.fanout", "x", ""))
+    client.ask(1, m.QueueBind("c", "amq.fanout", ""))
+    client.ask(1, m.QueueDelete("c"))
+    client.ask(1, m.ExchangeDelete("x"))
 
-    assert len(routes._cache) == 1
+
+def test_a_change_elsewhere_leaves_a_route_of_one_exchange_as_it_is(
+    client: Client, routes: Routes
+) -> None:
+    client.ask(1, m.QueueDeclare("a"))
+    client.ask(1, m.QueueBind("a", "amq.direct", "k"))
+    found = routes.find(raw("k", "amq.direct"))
+    change_elsewhere(client)
+
+    assert routes.find(raw("k", "amq.direct")) is found
+
+
+def test_a_route_over_two_exchanges_is_found_anew_after_each_change(
+    client: Client, routes: Routes
+) -> None:
+    client.ask(1, m.QueueDeclare("a"))
+    client.ask(1, m.ExchangeBind("amq.fanout", "amq.direct", "k"))
+    method = raw("k", "amq.direct")
+    assert names(routes, method) == []
+    client.ask(1, m.QueueBind("a", "amq.fanout", ""))
+    assert names(routes, method) == ["a"]
+    client.ask(1, m.QueueUnbind("a", "amq.fanout", ""))
+
+    assert names(routes, method) == []
+
+
+def test_an_alternate_exchange_counts_once_nothing_matches(client: Client, routes: Routes) -> None:
+    client.ask(1, m.QueueDeclare("a"))
+    client.ask(1, m.QueueDeclare("b"))
+    client.ask(1, m.ExchangeDeclare("x", arguments={"alternate-exchange": ("S", b"amq.fanout")}))
+    client.ask(1, m.QueueBind("a", "x", "k"))
+    client.ask(1, m.QueueBind("b", "amq.fanout", ""))
+    assert names(routes, raw("k", "x")) == ["a"]
+    client.ask(1, m.QueueDelete("a"))
+
+    assert names(routes, raw("k", "x")) == ["b"]
+
+
+@pytest.mark.parametrize("bindings", [1, 300])
+def test_a_deleted_queue_is_on_no_route_however_many_bindings_it_had(
+    client: Client, routes: Routes, bindings: int
+) -> None:
+    client.ask(1, m.QueueDeclare("a"))
+    client.ask(1, m.QueueDeclare("b"))
+    client.ask(1, m.QueueBind("b", "amq.topic", "k0"))
+    for number in range(bindings):
+        client.ask(1, m.QueueBind("a", "amq.topic", f"k{number}"))
+    assert names(routes, raw("k0", "amq.topic")) == ["b", "a"]
+    client.ask(1, m.QueueDelete("a"))
+
+    assert names(routes, raw("k0", "amq.topic")) == ["b"]
+
+
+def test_an_exchange_declared_anew_has_routes_of_its_own(client: Client, routes: Routes) -> None:
+    client.ask(1, m.QueueDeclare("a"))
+    client.ask(1, m.ExchangeDeclare("x", "fanout"))
+    client.ask(1, m.QueueBind("a", "x", ""))
+    assert names(routes, raw("k", "x")) == ["a"]
+    client.ask(1, m.ExchangeDelete("x"))
+    with pytest.raises(NotFound):
+        routes.find(raw("k", "x"))
+    client.ask(1, m.ExchangeDeclare("x", "fanout"))
+
+    assert names(routes, raw("k", "x")) == []
+
+
+def test_the_oldest_routes_make_room_for_the_newest(client: Client, routes: Routes) -> None:
+    client.ask(1, m.QueueDeclare("q"))
+    client.ask(1, m.QueueBind("q", "amq.topic", "#"))
+    methods = [raw(f"k{number}", "amq.topic") for number in range(ROUTES_PER_CONNECTION)]
+    found = [routes.find(method) for method in methods]
+    routes.find(raw("one more", "amq.topic"))
+
+    assert all(routes.find(methods[number]) is found[number] for number in range(100, 4_000))
+    assert routes.find(methods[0]) is not found[0]
+    assert 0.9 * ROUTES_PER_CONNECTION < len(routes._cache) <= ROUTES_PER_CONNECTION
+
+
+def test_routes_of_the_default_exchange_are_kept_by_their_queues(
+    rig: Rig, client: Client, routes: Routes
+) -> None:
+    client.ask(1, m.QueueDeclare("q"))
+    found = routes.find(raw("q"))
+    size_bytes = routes.size_bytes
+    other = Routes(rig.node.vhosts["/"], rig.node.access.users["guest"])
+    for number in range(100):
+        client.ask(1, m.QueueDeclare(f"q{number}"))
+        assert names(routes, raw(f"q{number}")) == [f"q{number}"]
+
+    assert routes.find(raw("q")) is found
+    assert other.find(raw("q")) is routes.find(raw("q"))
+    assert routes.size_bytes == size_bytes
+    client.ask(1, m.QueueDelete("q"))
+    assert names(routes, raw("q")) == []
+    client.ask(1, m.QueueDeclare("q"))
+    assert routes.find(raw("q")) is not found
     assert names(routes, raw("q")) == ["q"]
+    assert names(routes, raw("q", mandatory=True)) == ["q"]
+
+
+def test_a_kept_route_of_the_default_exchange_is_refused_to_who_may_not_publish(
+    rig: Rig, client: Client, routes: Routes
+) -> None:
+    client.ask(1, m.QueueDeclare("q"))
+    routes.find(raw("q"))
+    rig.node.access.put(PermissionRow("guest", "/", ".*", "^x", ".*"))
+
+    for _ in range(2):
+        with pytest.raises(AccessRefused, match=r"access to exchange 'amq[.]default'"):
+            routes.find(raw("q"))
 
 
 def test_behind_a_headers_exchange_every_message_is_routed_by_itself(
