@@ -10,6 +10,7 @@ from msgspec import Struct
 from leveret.amqp.errors import ConnectionForced, InternalError, NotAllowed
 from leveret.broker.channel.reply_consumers import ReplyConsumers
 from leveret.broker.channel.uncommitted import OpenTransactions
+from leveret.broker.connection.content_release import ContentRelease
 from leveret.broker.connection.read_control import ReadingTurns
 
 if TYPE_CHECKING:
@@ -17,16 +18,13 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.amqp.kernel import Scanner
     from leveret.broker.channel.session import Intercepting, Session
     from leveret.broker.connection.alarms import Alarms
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.vhost import VHost
-    from leveret.core.clock import Clock
     from leveret.core.settings import BrokerSettings
 
 CONNECTIONS: Final = "connections"
-_FREED_BYTES: Final = 32 * 1024 * 1024
 
 
 class CloseConnection(Struct, eq=False):
@@ -66,6 +64,7 @@ class Connections(Generic[ReaderT]):
         cluster_name: returns the name of the cluster that clients are told.
         reply_consumers: of all channels.
         open_transactions: of all channels.
+        content_release: of contents that nobody will take.
         turns: the order in which paused connections are read again.
         interceptors: of messages, for the channels of connections that are opened; None: there are none.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
@@ -91,6 +90,7 @@ class Connections(Generic[ReaderT]):
         self.reply_consumers = ReplyConsumers(runtime)
         self.open_transactions = OpenTransactions(memory_limit_bytes)
         self.turns = ReadingTurns(runtime)
+        self.content_release = ContentRelease(runtime.clock)
         self.readers: dict[Ref, ReaderT] = {}
         self.interceptors: Intercepting | None = None
         self.is_stopping = False
@@ -213,10 +213,3 @@ def registered(runtime: Runtime, supervisor: str) -> Ref:
     if ref is None:
         raise InternalError()
     return ref
-
-
-def free_contents(clock: Clock, scanner: Scanner) -> None:
-    """Free contents that have come in part, a slice a turn: the system takes back 1 GiB in 70 ms."""
-    scanner.swallow(_FREED_BYTES)
-    if scanner.buffered > _FREED_BYTES:
-        clock.call_later(0.0, free_contents, clock, scanner)

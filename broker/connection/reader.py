@@ -53,7 +53,6 @@ from leveret.broker.connection.connections import (
     CloseConnection,
     Connections,
     GiveUpContents,
-    free_contents,
     registered,
 )
 from leveret.broker.connection.handshake import (
@@ -479,7 +478,7 @@ class Reader(GenServer):
         elif type(message) is CloseConnection:
             self.fail(ConnectionForced(message.reason, 0))
         elif type(message) is GiveUpContents:
-            free_contents(self.runtime.clock, self.scanner)
+            self.connections.content_release.take(self.scanner)
             self.read_control.throttle.drop_held()
             self.fail(ResourceError("message dropped: memory is short", 0))
         else:
@@ -671,7 +670,7 @@ class Reader(GenServer):
         self.writer.close()
         self.read_control.close()
         self.channels.connection_ended()
-        free_contents(self.runtime.clock, self.scanner)
+        self.connections.content_release.take(self.scanner)
         self.protocol.ended()
         self.connections.closed(self.ref)
         self.log.closed(self.runtime.clock.monotonic_s(), reason)

@@ -1,0 +1,65 @@
+"""Contents that nobody will take, of many connections that end at once: one slice is freed per iteration."""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+
+import pytest
+
+from leveret.amqp import methods as m
+from leveret.amqp.kernel import Scanner
+from leveret.broker.connection import content_release
+from leveret.broker.connection.content_release import ContentRelease
+from leveret.testing.virtual_clock import VirtualClock
+
+KB = 1024
+
+
+def scanner_with(bodies: tuple[int, ...]) -> Scanner:
+    """Return a scanner that waits for the last octet of bodies of so many KiB, one per channel."""
+    scanner = Scanner(131_072, 1 << 30)
+    for channel, size_kb in enumerate(bodies, 1):
+        head = struct.pack(">HHQH", 60, 0, size_kb * KB + 1, 0)
+        body = bytes(size_kb * KB)
+        scanner.scan(
+            m.method_frame(channel, m.encode(m.BasicPublish("", "q")))
+            + struct.pack(">BHI", 2, channel, len(head)) + head + b"\xce"
+            + struct.pack(">BHI", 3, channel, len(body)) + body + b"\xce"
+        )  # fmt: skip
+    assert scanner.buffered == sum(bodies) * KB
+    return scanner
+
+
+class Totals(list[int]):
+    """What the scanners hold after each timer; a runtime to the clock."""
+
+    is_idle = True
+
+    def __init__(self, scanners: list[Scanner]) -> None:
+        self.scanners = scanners
+        self.run_until_idle()
+
+    def run_until_idle(self) -> None:
+        self.append(sum(each.buffered for each in self.scanners))
+
+
+@pytest.mark.parametrize("bodies", [(1,), (31,), (32,), (64,), (5, 5, 5), (40, 40), (20, 20, 20)])
+def test_an_iteration_frees_one_slice_however_many_connections_end(
+    monkeypatch: pytest.MonkeyPatch, bodies: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(content_release, "FREED_BYTES", 32 * KB)
+    clock = VirtualClock()
+    release = ContentRelease(clock)
+    scanners = [scanner_with(bodies) for _ in range(20)]
+    totals = Totals(scanners)
+    for scanner in scanners:
+        release.take(scanner)
+    clock.attach(totals)
+    clock.jump(0.0)
+
+    freed = [before - after for before, after in pairwise(totals)]
+    assert totals[-1] == 0
+    assert max(freed) < (32 + max(bodies)) * KB
+    assert len(freed) >= sum(bodies) * 20 // (32 + max(bodies))
+    assert not clock.pending_count
