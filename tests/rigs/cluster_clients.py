@@ -18,12 +18,12 @@ from rigs.cluster_processes import ClusterNode
 
 FAN_OUT = "fan-out"
 IN_FLIGHT = 50  # publishes ahead of their confirms
-PACE_S = 0.1  # between bursts
+PACE_S = 0.15  # between bursts
 BURST = 5
 ENDS_S = 30.0
 ACK_AFTER = 3  # deliveries
 _RETRY_S = 0.1
-_READ_S = 0.05
+_READ_S = 0.1
 
 
 class ClosedError(Exception):

@@ -125,6 +125,12 @@ class ProcessCluster:
             with channel_of(self[name]) as channel:
                 channel.ok("queue.declare", queue=f"probe-{name}", durable=True)
 
+    def waited_s(self) -> float:
+        """Return how long the nodes that run have been waiting for a processor so far, which other work had."""
+        pids = [node.broker.pid for node in self.nodes.values() if node.is_running]
+        files = [Path(f"/proc/{pid}/schedstat") for pid in pids]
+        return sum(int(file.read_text().split()[1]) for file in files if file.exists()) / 1e9
+
     def until_whole(self, since_s: float) -> float:
         """Wait until clients of every node publish to a queue of every node, and get the message.
 
