@@ -29,6 +29,7 @@ ROUNDS = int(os.environ.get("LEVERET_CLUSTER_ROUNDS", "50"))
 FIGURES = os.environ.get("LEVERET_CLUSTER_FIGURES", "")  # a file: a line of JSON for each round
 STOP_S = 20.0
 WHOLE_S = 5.0
+PATIENCE_S = 300.0  # for a machine with much else to do: before something counts as hanging
 
 
 class Healed(NamedTuple):
@@ -128,9 +129,10 @@ class Round:
                     channel.ok("queue.bind", queue=queue, exchange=FAN_OUT)
         for client in self.clients:
             client.start()
-        self._all_work()
+        self.all_work()
 
-    def _all_work(self) -> None:
+    def all_work(self) -> None:
+        """Wait until all clients have got on."""
         before = {client: _progress(client) for client in self.clients}
 
         def do() -> bool:
@@ -139,11 +141,12 @@ class Round:
                     raise client.error
             return all(_progress(client) > before[client] for client in self.clients)
 
-        wait_until(do, lambda: [c.name for c in self.clients if _progress(c) <= before[c]], 30.0)
+        wait_until(
+            do, lambda: [c.name for c in self.clients if _progress(c) <= before[c]], PATIENCE_S
+        )
 
     def end(self) -> None:
-        """See that all clients work, end them, and hold what the queues have to what clients saw."""
-        self._all_work()
+        """End the clients, and hold what the queues have to what they saw."""
         for client in self.publishers:
             client.is_ending = True
         for client in self.publishers:
@@ -208,9 +211,11 @@ def play(cluster: ProcessCluster, fault: Fault, random: Random, most_s: float) -
     clients = Round(cluster, random)
     clients.begin()
     began_s = time.monotonic()
-    end = fault(cluster, random, most_s)
-    whole_s = cluster.until_whole(end.at_s)
-    waited_s = cluster.waited_s() - end.waited_s
+    with clients.history.disturbance():
+        end = fault(cluster, random, most_s)
+        whole_s = cluster.until_whole(end.at_s)
+        waited_s = cluster.waited_s() - end.waited_s
+        clients.all_work()
     clients.end()
     played = Played(fault.__name__, end.at_s - began_s, whole_s, waited_s, clients.figures())
     if FIGURES:

@@ -20,7 +20,7 @@ FAN_OUT = "fan-out"
 IN_FLIGHT = 50  # publishes ahead of their confirms
 PACE_S = 0.15  # between bursts
 BURST = 5
-ENDS_S = 30.0
+ENDS_S = 120.0  # for a machine with much else to do
 ACK_AFTER = 3  # deliveries
 _RETRY_S = 0.1
 _READ_S = 0.1
@@ -132,12 +132,6 @@ class ClusterPublisher(ClusterClient):
         self.slowest_s = 0.0
         self.confirmed = self.nacked = self.returned = self.closed = 0
         self._waiting: dict[int, tuple[str, float]] = {}
-
-    @property
-    def oldest_s(self) -> float:
-        """How long the oldest publish has been waiting for its answer."""
-        now_s = time.monotonic()
-        return max((now_s - sent_s for _, sent_s in list(self._waiting.values())), default=0.0)
 
     def work(self, channel: Channel) -> None:
         if channel.call("confirm.select").name != "confirm.select-ok":
