@@ -3,7 +3,8 @@
 Three nodes of ``leveret serve --cluster``, a real etcd, and relays between all of them. Clients of every node publish
 to queues of every node and consume from them. A round is one fault; after it the cluster has to be whole again by
 itself, and what clients saw is judged by ``leveret.testing.history``. ``LEVERET_CLUSTER_ROUNDS`` says how many rounds
-of each fault ``--slow`` plays.
+of each fault ``--slow`` plays. On a machine with much else to do processes stand still for seconds: there
+``LEVERET_SLOWNESS=4`` has the nodes wait four times as long for one another.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rigs.waiting import wait_until
 ROUNDS = int(os.environ.get("LEVERET_CLUSTER_ROUNDS", "50"))
 FIGURES = os.environ.get("LEVERET_CLUSTER_FIGURES", "")  # a file: a line of JSON for each round
 STOP_S = 20.0
-WHOLE_S = 5.0
+WHOLE_S = 5.0 * int(os.environ.get("LEVERET_SLOWNESS", "1"))
 PATIENCE_S = 300.0  # for a machine with much else to do: before something counts as hanging
 
 
