@@ -47,10 +47,10 @@ class LinkLimits:
     credit_bytes: int = 8 * 1024 * 1024
     mail_bytes_max: int = 192 * 1024 * 1024
     unsent_bytes_max: int = 256 * 1024 * 1024
-    handshake_s: float = 5.0
+    handshake_s: float = 2.0
     handshakes_max: int = 64
     redial_s: float = 0.1
-    redial_max_s: float = 5.0
+    redial_max_s: float = 1.0
 
     def __post_init__(self) -> None:
         for name in (*_TIMES, *_SIZES):

@@ -37,7 +37,7 @@ from leveret.cluster.key_values import (
 )
 
 if TYPE_CHECKING:
-    from leveret.testing.virtual_clock import VirtualClock
+    from leveret.core.clock import Clock
 
 
 class SimulatedEtcd:
@@ -53,7 +53,7 @@ class SimulatedEtcd:
         compacted: the history up to this revision is not kept any more.
     """
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.revision = 1
         self.rows: dict[str, Row] = {}
@@ -175,7 +175,7 @@ class SimulatedClient:
         faults: those of now; they may be changed.
     """
 
-    def __init__(self, etcd: SimulatedEtcd, clock: VirtualClock, random: Random) -> None:
+    def __init__(self, etcd: SimulatedEtcd, clock: Clock, random: Random) -> None:
         self._etcd = etcd
         self._clock = clock
         self._random = random
@@ -242,7 +242,7 @@ class SimulatedWatch:
     def __init__(
         self,
         etcd: SimulatedEtcd,
-        clock: VirtualClock,
+        clock: Clock,
         random: Random,
         faults: Faults,
         prefix: str,

@@ -26,6 +26,7 @@ from leveret.testing.links import SimulatedNetwork
 from leveret.testing.virtual_clock import VirtualClock
 from rigs import broker_rig
 from rigs.linked_nodes import now
+from rigs.stoppable_clock import StoppableClock
 
 SECRET = Security(b"a secret of tests")
 TOLD_S = 0.002  # from a write to the other nodes
@@ -65,7 +66,7 @@ class Member(broker_rig.Rig):
         self.name = name
         self.readers = []
         self.clock = cluster.clock
-        self.runtime = Runtime(clock=self.clock, name=name)
+        self.runtime = Runtime(clock=cluster.clocks[name], name=name)
         self.links = LinkedNode(self.runtime, SECRET, None, cluster.network.port(name))
         self.store = cluster.stores[name]
         self.node = Node(self.runtime, BrokerSettings(**settings), self.store, links=self.links)
@@ -93,12 +94,14 @@ class Cluster:
 
     Attributes:
         settle_s: that ``settle`` lets pass; network and metadata take less.
+        clocks: of the nodes.
     """
 
     settle_s = 0.5
 
     def __init__(self, names: str = "ab", seed: int = 1, **settings: Any) -> None:
         self.clock = VirtualClock()
+        self.clocks = {name: StoppableClock(self.clock) for name in names}
         self.network = SimulatedNetwork(self.clock, Random(seed), delay_s=0.001)
         self.queue_no = 0
         self.settings = settings
@@ -124,6 +127,18 @@ class Cluster:
             if other != name:
                 member.links.dial(other)
         return member
+
+    def stop(self, name: str) -> None:
+        """Stop a node as SIGSTOP does; its clients must leave it alone, and no other link may be silent."""
+        self.clocks[name].stop()
+        for other in self.members:
+            if other != name:
+                self.network.silence(name, other)
+
+    def resume(self, name: str) -> None:
+        """Let a node that was stopped go on."""
+        self.clocks[name].resume()
+        self.network.heal()
 
     def __getitem__(self, name: str) -> Member:
         return self.members[name]

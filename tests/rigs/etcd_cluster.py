@@ -23,8 +23,8 @@ class SessionRows:
     def __init__(self, cluster: EtcdCluster, name: str) -> None:
         self._cluster = cluster
         self.rows: ClusterRows | None = None
-        self.client = SimulatedClient(cluster.etcd, cluster.clock, cluster.random)
-        clock, random = cluster.clock, Random(cluster.random.random())
+        clock, random = cluster.clocks[name], Random(cluster.random.random())
+        self.client = SimulatedClient(cluster.etcd, clock, cluster.random)
         self.session = Session(
             self.client, clock, name, f"uuid-{name}", self, SessionSettings(), random
         )

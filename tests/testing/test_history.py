@@ -139,6 +139,22 @@ def test_a_message_comes_again_only_with_the_flag(history: History) -> None:
     ]
 
 
+def test_deliveries_to_two_clients_are_seen_in_any_order_in_a_disturbance(history: History) -> None:
+    with history.disturbance():
+        history.delivered("q", "two", "a", redelivered=True)
+        history.delivered("q", "one", "a", redelivered=False)
+    history.check()
+    with history.disturbance():
+        history.delivered("q", "two", "a", redelivered=False)
+    history.delivered("q", "two", "b", redelivered=True)
+    history.delivered("q", "one", "b", redelivered=False)
+
+    assert [each.partition(",")[0] for each in history.violations()] == [
+        "twice: 'a' in 'q'",
+        "twice: 'b' in 'q'",
+    ]
+
+
 def test_a_queue_holds_nothing_twice(history: History) -> None:
     assert history.violations({"q": ["a", "b", "b", "c"]}) == [
         "twice: 'b' in 'q', published by p as its 1. in the queue"

@@ -37,6 +37,15 @@ def find_again(cluster: Cluster) -> None:
     cluster.clock.jump(12.0)
 
 
+def find_each_other(cluster: Cluster) -> float:
+    """Return how many seconds two nodes take to know the queues of each other."""
+    began_s = cluster.clock.monotonic_s()
+    while not all(cluster[one].node.homes.home(other).is_up for one, other in ("ab", "ba")):
+        assert cluster.clock.monotonic_s() < began_s + 60
+        cluster.clock.jump(0.05)
+    return cluster.clock.monotonic_s() - began_s
+
+
 def crash(cluster: Cluster) -> None:
     cluster["a"].crash()
     cluster.settle()
@@ -131,6 +140,24 @@ def test_after_a_broken_link_everything_is_there_again_without_a_new_connection(
     assert here.take() == [m.BasicAck(1, False), m.BasicAck(2, False)]
     here.send(1, m.BasicConsume("q", "t"))
     assert here.bodies() == [b"kept", b"more"]
+
+
+@pytest.mark.parametrize("cut_s", [0.9, 1.5, 3.0, 5.7, 7.0, 8.6, 14.6, 61.7])
+def test_two_nodes_find_each_other_within_3_seconds_after_a_cut(cut_s: float) -> None:
+    cluster = Cluster()
+    cluster.network.silence("a", "b")
+    cluster.clock.jump(cut_s)
+    cluster.network.heal()
+    assert find_each_other(cluster) < 3.1
+
+
+@pytest.mark.parametrize("away_s", [0.1, 1.0, 7.0, 61.7])
+def test_a_node_that_starts_again_is_found_within_2_seconds(away_s: float) -> None:
+    cluster = Cluster()
+    cluster["a"].crash()
+    cluster.clock.jump(away_s)
+    cluster.start("a")
+    assert find_each_other(cluster) < 2.0
 
 
 def test_what_was_unacked_over_a_broken_link_comes_again(cluster: Cluster) -> None:
