@@ -12,9 +12,10 @@ from leveret.actors.links.codec import Unreadable
 from leveret.actors.links.frames import Kind, frame
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.node import NodeDown, NodeUp
-from leveret.actors.links.peer import ANSWERS, DOWN, EXIT, LINK, LINK_EXIT, MONITOR, UNLINK
+from leveret.actors.links.peer import ANSWERS
 from leveret.actors.links.sendable import WireError, register
 from leveret.actors.links.server import WhereIs
+from leveret.actors.links.signals import DOWN, EXIT, LINK, LINK_EXIT, MONITOR, UNLINK
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Crash, Down, Exit
 from leveret.core.errors import ActorError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import NOREPLY, GenServer
-from leveret.actors.links import peer
+from leveret.actors.links import signals
 from leveret.actors.links.codec import Unreadable
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.sendable import Pieces, register
@@ -585,15 +585,15 @@ def test_names_of_processes_are_never_given_twice() -> None:
 @pytest.mark.parametrize(
     "signal",
     [
-        (peer.EXIT, 2, b"\xc0", 5),
-        (peer.EXIT, "2", b"\xc0", None),
-        (peer.EXIT, ("p", 2, 3), b"\xc0", None),
-        (peer.EXIT, ("p" * 300, 2), b"\xc0", None),
-        (peer.LINK_EXIT, 2, b"\xc0", None),
-        (peer.MONITOR, [2]),
-        (peer.DOWN, (1, 2), b"\xc0", None),
-        (peer.LINK, 2, 1),
-        (peer.UNLINK, 2, 1),
+        (signals.EXIT, 2, b"\xc0", 5),
+        (signals.EXIT, "2", b"\xc0", None),
+        (signals.EXIT, ("p", 2, 3), b"\xc0", None),
+        (signals.EXIT, ("p" * 300, 2), b"\xc0", None),
+        (signals.LINK_EXIT, 2, b"\xc0", None),
+        (signals.MONITOR, [2]),
+        (signals.DOWN, (1, 2), b"\xc0", None),
+        (signals.LINK, 2, 1),
+        (signals.UNLINK, 2, 1),
         (99, 2),
     ],
     ids=str,
@@ -601,7 +601,7 @@ def test_names_of_processes_are_never_given_twice() -> None:
 def test_a_signal_that_is_malformed_breaks_the_link(
     tree: LinkedProcesses, one: LinkedProcess, signal: tuple[Any, ...]
 ) -> None:
-    one.link.peer.send_signal(*signal)
+    one.link.peer.signals._send(*signal)
     tree.run()
 
     assert sorted(one.lost) == ["host", "process"]
