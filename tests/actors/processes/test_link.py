@@ -23,7 +23,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallFailed, Down, Exit
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.linked_nodes import LinkedNodes
+from rigs.linked_nodes import Client, LinkedNodes
 from rigs.linked_processes import LinkedProcess, LinkedProcesses
 
 LONG = bytes(20_000)  # travels by itself
@@ -36,15 +36,6 @@ class Server(GenServer):
             self.post(to, Request(frm, request))  # it answers in this one's place
             return NOREPLY
         return request
-
-
-class Client(GenServer):
-    def init(self) -> None:
-        self.answers: list[Any] = []
-
-    def handle_cast(self, message: Any) -> None:
-        server, request = message
-        self.call(server, request, self.answers.append)
 
 
 @pytest.fixture
