@@ -50,13 +50,10 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """What to read, and how.
+class Reading:
+    """How rows become partitions and record batches, of snapshots and of streams alike.
 
     Attributes:
-        paths: snapshots, as paths or ``file:`` URIs.
-        view: one of ``schema.VIEWS``.
-        columns: names of the columns that are wanted; None: all of the view.
         min_partitions: at least so many, if there are as many rows.
         partition_bytes: of segments per partition at most, about; more only for a single message.
         batch_rows, batch_bytes: of a record batch at most; more bytes only for a single message.
@@ -64,16 +61,42 @@ class ReadOptions:
         fail_on_data_loss: a message that cannot be read is an error; else it is left out.
     """
 
-    paths: tuple[str, ...]
-    view: str = "messages"
-    columns: tuple[str, ...] | None = None
-    pruning: Pruning = field(default_factory=Pruning)
     min_partitions: int = 1
     partition_bytes: int = PARTITION_BYTES
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
     verify_crc: bool = True
     fail_on_data_loss: bool = True
+
+    @classmethod
+    def of(cls, words: dict[str, str]) -> Reading:
+        """Parse those of the known options that are about it; OptionError: a value is invalid."""
+        return cls(
+            _number(words, "minPartitions", 1, 1, 1_000_000),
+            _size(words, "maxPartitionBytes", PARTITION_BYTES, 1 << 40),
+            _number(words, "batchRows", BATCH_ROWS, 1, 1_000_000),
+            _size(words, "batchBytes", BATCH_BYTES, BATCH_BYTES_MAX),
+            _boolean(words, "verifyCrc", True),
+            _boolean(words, "failOnDataLoss", True),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What to read, and how.
+
+    Attributes:
+        paths: snapshots, as paths or ``file:`` URIs.
+        view: one of ``schema.VIEWS``.
+        columns: names of the columns that are wanted; None: all of the view.
+        reading: how rows become partitions and batches.
+    """
+
+    paths: tuple[str, ...]
+    view: str = "messages"
+    columns: tuple[str, ...] | None = None
+    pruning: Pruning = field(default_factory=Pruning)
+    reading: Reading = field(default_factory=Reading)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
@@ -94,7 +117,7 @@ class ReadOptions:
             view,
             _list(words, "columns"),
             _pruning(words),
-            **_reading(words),
+            Reading.of(words),
         )
 
 
@@ -115,12 +138,7 @@ class StreamOptions:
     starting: str | int | Mapping[str, Any] = EARLIEST
     max_rows: int | None = None
     max_bytes: int | None = None
-    min_partitions: int = 1
-    partition_bytes: int = PARTITION_BYTES
-    batch_rows: int = BATCH_ROWS
-    batch_bytes: int = BATCH_BYTES
-    verify_crc: bool = True
-    fail_on_data_loss: bool = True
+    reading: Reading = field(default_factory=Reading)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StreamOptions:
@@ -145,20 +163,8 @@ class StreamOptions:
             _starting(words),
             _optional(_number, words, "maxRowsPerTrigger", 1, 1 << 40),
             _optional(_size, words, "maxBytesPerTrigger", 1 << 50),
-            **_reading(words),
+            Reading.of(words),
         )
-
-
-def _reading(words: dict[str, str]) -> dict[str, Any]:
-    """Return the fields that batches and streams share: how rows are read."""
-    return {
-        "min_partitions": _number(words, "minPartitions", 1, 1, 1_000_000),
-        "partition_bytes": _size(words, "maxPartitionBytes", PARTITION_BYTES, 1 << 40),
-        "batch_rows": _number(words, "batchRows", BATCH_ROWS, 1, 1_000_000),
-        "batch_bytes": _size(words, "batchBytes", BATCH_BYTES, BATCH_BYTES_MAX),
-        "verify_crc": _boolean(words, "verifyCrc", True),
-        "fail_on_data_loss": _boolean(words, "failOnDataLoss", True),
-    }
 
 
 def _optional(parse: Any, words: dict[str, str], name: str, *bounds: int) -> int | None:

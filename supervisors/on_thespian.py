@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 30.0
 ASK_AGAIN_S: Final = 3.0
-_LOOKS: Final = (WhichChildren, CountChildren, GetChildSpec)  # change nothing
+_LOOKS: Final = {
+    WhichChildren: list,
+    CountChildren: dict,
+    GetChildSpec: tuple,
+}  # change nothing; answers
 
 
 class ThespianSupervisor:
@@ -98,20 +102,30 @@ class ThespianSupervisor:
     def ask(self, request: Any, timeout_s: float = ASK_S) -> Any:
         """Send one of ``supervisors.requests``, return the answer; ActorError: it is too late.
 
-        Datagrams may be lost: on ``multiprocUDPBase`` a request that changes nothing is sent again, each time
-        from a mailbox of its own, so that an answer that comes too late is not taken for another's.
+        On ``multiprocUDPBase`` a request that changes nothing is sent again until it is answered, each time from a
+        mailbox of its own, so that an answer that comes too late is not taken for another's. Datagrams may be
+        lost there, and Linux may give the mailbox the port of an actor, whose mail then comes to the mailbox: if it
+        is the supervisor's port, the request itself.
         """
-        if "(UDP|" not in str(self.address) or not isinstance(request, _LOOKS):
+        kind = _LOOKS.get(type(request))
+        if kind is None or "(UDP|" not in str(self.address):
             answer = self.system.ask(self.address, Call(request), timeout_s)
         else:
-            answer, left_s = None, timeout_s
-            while answer is None and left_s > 0:
-                with self.system.private() as mailbox:
-                    answer = mailbox.ask(self.address, Call(request), min(ASK_AGAIN_S, left_s))
-                left_s -= ASK_AGAIN_S
+            answer = self._ask_until(request, kind, timeout_s)
         if answer is None:
             raise ActorError(f"supervisor {self.address} has not answered within {timeout_s} s")
         return answer
+
+    def _ask_until(self, request: Any, kind: type, timeout_s: float) -> Any:
+        """Ask again and again until an answer of this type comes; return None if none does."""
+        left_s = timeout_s
+        while left_s > 0:
+            with self.system.private() as mailbox:
+                answer = mailbox.ask(self.address, Call(request), min(ASK_AGAIN_S, left_s))
+            if isinstance(answer, kind):
+                return answer
+            left_s -= ASK_AGAIN_S
+        return None
 
     def which_children(self) -> list[tuple[Hashable, Any, str]]:
         """List ``(id, address | None | "restarting", type)``, newest first; dynamic ids are None."""

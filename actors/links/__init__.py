@@ -2,7 +2,7 @@
 
 From the bottom: ``sendable`` and ``codec`` say what a message may be and how it travels; ``limits`` are the settings;
 ``handshake``, ``frames``, ``streams`` and ``connection`` are the protocol without I/O; ``peer`` joins a connection to a
-runtime; ``transport`` has the sockets; ``node`` keeps a node's connections.
+runtime, and ``signals`` its links and monitors; ``transport`` has the sockets; ``node`` keeps a node's connections.
 
 Imports the base classes of actors, the runtime and ``leveret.core``.
 """

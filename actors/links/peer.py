@@ -1,22 +1,13 @@
 """A peer: one incarnation of another node, or a process of this one, whose actors can be reached from here.
 
 Theory. An actor is named by the node it runs on and its number there; so any node can make the address of any actor,
-and no side keeps a table of addresses that it has given away. What is kept:
-
-* here, the addresses that somebody holds, so that there is one ``RemoteRef`` per actor and incarnation;
-* here, those that somebody monitors. The other node is asked once to tell of the actor's end, and not asked again when
-  the last monitor is taken back: the next call would only renew it;
-* there, the actors of which it is to tell (``MONITOR``), until they end.
-
-A link is told to both sides (``LINK``, ``UNLINK``), so that either can remove it, and an end that crosses an unlink is
-ignored. The end of an actor (``DOWN``, ``LINK_EXIT``) goes behind everything that it has sent, also behind what has no
-sender, for that may be its reply. An exit signal goes behind the mail of its sender, but for ``kill``, which waits for
-nothing. The sides may tell each other of the same end twice, as a link and as a monitor; the second finds nothing.
+and no side keeps a table of addresses that it has given away. A peer keeps the addresses that somebody holds here, so
+that there is one ``RemoteRef`` per actor and incarnation, and the streams of mail by sender and receiver. Exit signals,
+links and monitors are in ``signals``.
 
 An actor may be behind the other side, in a process there (``runtime.remote.Routes``). Then mail and signals name it by
 node and number, and the other side passes them on as if its own actors had sent them: it has an address of its own for
-the sender and for the receiver. Monitors are kept there, too; links are not, but both ends of a link then monitor each
-other. Credit is passed on as well: what waits there on its way is not granted here.
+the sender and for the receiver. Credit is passed on as well: what waits there on its way is not granted here.
 
 One actor of the other side can have an address of this node, where an actor of this node stands for it (``adopt``);
 the other side puts the one in the place of the other, too (``stand_for``).
@@ -29,7 +20,6 @@ streams. A reply to a call of the old one finds its caller gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 from weakref import WeakValueDictionary
@@ -38,20 +28,14 @@ from leveret.actors.links.codec import Buffer, Codec, Unreadable
 from leveret.actors.links.connection import Connection
 from leveret.actors.links.frames import RUN_BYTES_MAX
 from leveret.actors.links.handshake import Claim
-from leveret.actors.links.limits import (
-    NODE_BYTES_MAX,
-    REASON_CHARS_MAX,
-    SIGNAL_BYTES_MAX,
-    LinkLimits,
-)
+from leveret.actors.links.limits import NODE_BYTES_MAX, LinkLimits
 from leveret.actors.links.sendable import WireError
-from leveret.actors.runtime import links
+from leveret.actors.links.signals import Signals, far_inbox, is_target
 from leveret.actors.runtime.calls import Answer, From
-from leveret.actors.runtime.cell import AFAR, DEAD_CELL, LOST_CELL, PROXY, REMOTE
+from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL, PROXY, REMOTE
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.remote import RemoteRef, Target
-from leveret.actors.runtime.signals import KILL, NOCONNECTION, Exit
-from leveret.core import small_set
+from leveret.actors.runtime.signals import NOCONNECTION, Exit
 from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
@@ -59,13 +43,11 @@ if TYPE_CHECKING:
 
     from leveret.actors.links.streams import InStream, OutStream
     from leveret.actors.runtime.cell import Mail
-    from leveret.actors.runtime.links import Watch
     from leveret.actors.runtime.runtime import Runtime
     from leveret.core.clock import TimerHandle
 
 log = logger(__name__)
 
-EXIT, LINK_EXIT, MONITOR, DOWN, LINK, UNLINK = range(6)
 SERVER: Final = 0  # the number of every node's server
 ANSWERS: Final = -1  # the receiver of replies to calls that came from no actor
 OURS: Final = 0  # the node of an address: the side that names it
@@ -116,7 +98,7 @@ class Inbox:
     def append(self, mail: Mail) -> None:
         message, sender = mail
         if type(message) is Exit:
-            self.peer.send_exit(self.target, message)
+            self.peer.signals.send_exit(self.target, message)
             return
         stream = self.streams.get(sender)
         if stream is None:
@@ -126,15 +108,22 @@ class Inbox:
     def watch(self) -> None:
         if not self.is_watched:
             self.is_watched = True
-            self.peer.watch(self.target)
+            self.peer.signals.watch(self.target)
 
     def link(self, other: Ref) -> None:
-        self.peer.send_signal(LINK, self.target, other)
-        if isinstance(self.target, tuple) and not other.cell.state & REMOTE:
+        self.peer.signals.send_link(self.target, other)
+        if self.is_behind and not other.cell.state & REMOTE:
             self.watch()
 
     def unlink(self, other: Ref) -> None:
-        self.peer.send_signal(UNLINK, self.target, other)
+        self.peer.signals.send_unlink(self.target, other)
+
+    def end_link(self, reason: object, ended: Ref) -> None:
+        self.peer.signals.send_link_exit(self.target, reason, ended)
+
+    @property
+    def is_behind(self) -> bool:
+        return isinstance(self.target, tuple)
 
     def is_waiting(self, sender: Ref | None) -> bool:
         stream = self.streams.get(sender)
@@ -189,17 +178,14 @@ class Peer:
         self._hub = hub
         self._wire = wire
         self._codec = codec = Codec(self, has_bodies=True, run_bytes_max=RUN_BYTES_MAX)
-        self._signals = Codec(self)
+        self._short_codec = short_codec = Codec(self)
         self.connection = Connection(
             mine.incarnation, theirs.incarnation, limits, codec, self, has_heartbeats
         )
+        self.signals = Signals(runtime, self.connection, short_codec, self)
         self._refs: WeakValueDictionary[Target, Ref] = WeakValueDictionary()
         self._proxy: Ref | None = None
         self._proxy_name = (THEIRS, SERVER)
-        self._watched: dict[
-            Target, Callable[[object], None]
-        ] = {}  # of theirs; take the reason of the end
-        self._told: dict[Target, Watch] = {}  # of ours: they are told of the end
         self._streams: dict[_Name, dict[Target, OutStream]] = {}  # by sender and receiver
         self._calls: WeakValueDictionary[int, asyncio.Future[Any]] = WeakValueDictionary()
         self._call_numbers = count(1)
@@ -282,10 +268,7 @@ class Peer:
         self.is_lost = True
         if self._timer is not None:
             self._timer.cancel()
-        for watch in self._told.values():
-            links.unwatch(watch)
-        self._told.clear()
-        self._watched.clear()
+        self.signals.lost()
         self._streams.clear()
         notices, self._notices = self._notices, {}
         for call in notices.values():
@@ -309,6 +292,20 @@ class Peer:
             )
         return ref
 
+    def actor(self, target: Target) -> Ref:
+        """Return the actor of this node of that number, or the one behind it, or the address of a dead one."""
+        if isinstance(target, tuple):
+            return self._runtime.routes.ref(*target)
+        if target == SERVER:
+            return self._hub.server
+        return self._runtime.by_number(target) or Ref(self._runtime.node, target, DEAD_CELL)
+
+    def known(self, target: Target) -> Ref | None:
+        return self._refs.get(target)
+
+    def forget(self, target: Target) -> None:
+        self._refs.pop(target, None)
+
     def adopt(self, proxy: Ref, inbox: Inbox, ended: Callable[[object], None]) -> None:
         """Let an actor of this node stand for one of theirs: its mail goes there, and its address is the other's here.
 
@@ -320,7 +317,7 @@ class Peer:
         assert isinstance(inbox.target, int)
         self._proxy = self._refs[inbox.target] = proxy
         self._proxy_name = (THEIRS, inbox.target)
-        self._watched[inbox.target] = ended
+        self.signals.when_ended(inbox.target, ended)
         proxy.cell.inbox = cast("Any", inbox)
         proxy.cell.state |= PROXY
 
@@ -330,14 +327,14 @@ class Peer:
         Else mail from below this node would go there and come back, out of order with the end of its sender.
         """
         self._refs[number] = ref
-        self._on_monitor(ref.num)
+        self.signals.tell_end_of(ref.num)
 
     def stream(self, sender: Ref | None, target: Target) -> OutStream:
         """Return the stream of a sender to an actor of theirs, or a new one."""
         streams = self._streams.setdefault(_name(sender), {})
         stream = streams.get(target)
         if stream is None:
-            packed, _ = self._signals.pack([sender, target])
+            packed, _ = self._short_codec.pack([sender, target])
             stream = streams[target] = self.connection.open(packed, (sender, target))
         return stream
 
@@ -352,42 +349,6 @@ class Peer:
         if ref is not None and ref.is_alive:
             _inbox_of(ref).streams.pop(sender, None)
 
-    def send_signal(self, *parts: Any) -> None:
-        """Send a signal that is not ordered with mail."""
-        if self.is_lost:
-            return
-        self.connection.signal(None, self._signals.pack(list(parts))[0])
-
-    def send_exit(self, target: Target, signal: Exit, as_from: Ref | None = None) -> None:
-        """Send an exit signal; one whose sender has ended is the end of a linked actor.
-
-        Args:
-            target: the receiver.
-            signal: the exit signal.
-            as_from: the sender, as the receiver knows it, if that is another; then it is no end of a linked actor.
-        """
-        sender = signal.sender
-        if sender is not None and not sender.is_alive and as_from is None:
-            self.send_link_exit(target, signal.reason, sender)
-            return
-        packed = self._with_reason(EXIT, target, signal.reason, as_from or sender)
-        if signal.reason == KILL:
-            self.connection.signal(None, packed)
-        else:
-            self.connection.signal(self._streams.get(_name(sender), {}).get(target), packed)
-
-    def send_link_exit(self, target: Target, reason: object, sender: Ref) -> None:
-        """Send the end of a linked actor, behind everything that it has sent."""
-        packed = self._with_reason(LINK_EXIT, target, reason, sender)
-        self.connection.signal_behind(self._streams_of(sender), packed)
-
-    def watch(self, target: Target) -> None:
-        """Have the other side tell of the end of one of its actors."""
-        ref = self._refs.get(target)
-        if ref is not None:
-            self._watched[target] = partial(self._ended_there, target, ref)
-            self.send_signal(MONITOR, target)
-
     def answer(self, target: Target, value: object) -> None:
         """Answer a call that came from no actor; WireError: the value cannot be sent."""
         if not self.is_lost:
@@ -395,27 +356,19 @@ class Peer:
 
     def pack(self, value: Any) -> bytes:
         """Return a value as bytes for ``unpack`` on the other side; WireError: it cannot be sent."""
-        return self._signals.pack(value)[0]
+        return self._short_codec.pack(value)[0]
 
     def unpack(self, packed: bytes) -> Any:
         """Return the value; WireError: it cannot be read here."""
-        value = self._signals.unpack(packed)
+        value = self._short_codec.unpack(packed)
         if isinstance(value, Unreadable):
             raise WireError(value.error)
         return value
 
-    def _with_reason(self, op: int, target: Target, reason: Any, sender: Ref | None) -> bytes:
-        """Return a signal with a reason, as text if it cannot be sent as it is."""
-        try:
-            packed, _ = self._signals.pack(reason)
-            if len(packed) > SIGNAL_BYTES_MAX - REASON_CHARS_MAX:
-                packed, _ = self._signals.pack(as_text(reason))
-        except WireError:
-            packed, _ = self._signals.pack(as_text(reason))
-        return self._signals.pack([op, target, packed, sender])[0]
+    def stream_to(self, target: Target, sender: Ref | None) -> OutStream | None:
+        return self._streams.get(_name(sender), {}).get(target)
 
-    def _streams_of(self, sender: Ref | None) -> list[OutStream]:
-        """Return the streams of a sender, which may be dead, and those of mail without one."""
+    def streams_of(self, sender: Ref | None) -> list[OutStream]:
         streams = [*self._streams.get(_name(sender), {}).values()]
         return streams if sender is None else [*streams, *self._streams.get(None, {}).values()]
 
@@ -441,11 +394,11 @@ class Peer:
     # Inwards.
 
     def opened(self, payload: memoryview) -> tuple[Ref | None, Ref | None]:
-        parts = self._signals.unpack(payload)
+        parts = self._short_codec.unpack(payload)
         if isinstance(parts, list) and len(parts) == 2:
             sender, target = parts
-            if (sender is None or isinstance(sender, Ref)) and _is_target(target):
-                return sender, None if target == ANSWERS else self._mine(target)
+            if (sender is None or isinstance(sender, Ref)) and is_target(target):
+                return sender, None if target == ANSWERS else self.actor(target)
         raise WireError(f"stream of {parts!r:.80}: it must be of a sender and a receiver")
 
     def deliver(self, stream: InStream, messages: list[Any]) -> None:
@@ -467,7 +420,7 @@ class Peer:
         if isinstance(message, Unreadable):
             log.error("reply is not readable node=%s: %s", self.node, message.error)
             return
-        if not (isinstance(message, list) and len(message) == 2 and _is_target(message[0])):
+        if not (isinstance(message, list) and len(message) == 2 and is_target(message[0])):
             raise WireError(f"reply that is no caller and value: {message!r:.80}")
         target, value = message
         if isinstance(target, tuple):
@@ -482,82 +435,7 @@ class Peer:
             Answer(future).give(value)
 
     def signal(self, payload: memoryview) -> None:
-        parts = self._signals.unpack(payload)
-        try:
-            op, target, *values = parts
-            if not _is_target(target):
-                raise TypeError(f"{target!r:.80} is no actor")
-            _SIGNALS[op](self, target, *values)
-        except (TypeError, ValueError, KeyError) as error:
-            raise WireError(f"signal {parts!r:.80} that is malformed: {error!r}") from error
-
-    def _on_exit(self, target: Target, packed: bytes, sender: Ref | None) -> None:
-        sender = None if sender is None else _checked(sender)
-        self._runtime.exit(self._mine(target), self._signals.unpack(packed), sender)
-
-    def _on_link_exit(self, target: Target, packed: bytes, sender: Ref) -> None:
-        """Take the end of a linked actor; one that is behind this node hears of it by its monitor."""
-        ref = self._mine(target)
-        if _forget_link(ref, _checked(sender)):
-            self._tell_end_of_link(ref, self._signals.unpack(packed), sender)
-
-    def _tell_end_of_link(self, to: Ref, reason: object, ended: Ref) -> None:
-        far = _far_inbox(to)
-        if far is None:
-            self._runtime.turns.signal(to.cell, reason, ended, may_ignore=True)
-        else:
-            far.peer.send_link_exit(far.target, reason, ended)
-
-    def _on_monitor(self, target: Target) -> None:
-        if target not in self._told:
-            ref = self._mine(target)
-            watch = self._runtime.watch(ref, partial(self._ended, target, ref))
-            if ref.is_alive:
-                self._told[target] = watch
-
-    def _ended(self, target: Target, ref: Ref, reason: object) -> None:
-        self._told.pop(target, None)
-        packed = self._with_reason(DOWN, target, reason, None)
-        self.connection.signal_behind(self._streams_of(ref), packed)
-
-    def _on_down(self, target: Target, packed: bytes, _: None) -> None:
-        ended = self._watched.pop(target, None)
-        if ended is not None:
-            self._refs.pop(target, None)
-            ended(self._signals.unpack(packed))
-
-    def _ended_there(self, target: Target, ref: Ref, reason: object) -> None:
-        is_lost = isinstance(target, tuple) and reason == NOCONNECTION  # the other side has lost it
-        self._runtime.turns.end_remote(ref, reason, LOST_CELL if is_lost else DEAD_CELL)
-
-    def _on_link(self, target: Target, sender: Ref) -> None:
-        ref = self._mine(target)
-        if not _checked(sender).is_alive:
-            return
-        if not ref.is_alive:
-            self._tell_end_of_link(sender, ref.cell.doom, ref)
-            return
-        if not _is_passed_on(ref):
-            links.link(ref.cell, sender)
-            _watch_if_behind(sender)
-        far = _far_inbox(ref)
-        if far is not None:
-            far.link(sender)
-
-    def _on_unlink(self, target: Target, sender: Ref) -> None:
-        ref = self._mine(target)
-        is_linked = _is_passed_on(ref) or _forget_link(ref, _checked(sender))
-        far = _far_inbox(ref)
-        if far is not None and is_linked:
-            far.unlink(sender)
-
-    def _mine(self, target: Target) -> Ref:
-        """Return the actor of this node of that number, or the one behind it, or the address of a dead one."""
-        if isinstance(target, tuple):
-            return self._runtime.routes.ref(*target)
-        if target == SERVER:
-            return self._hub.server
-        return self._runtime.by_number(target) or Ref(self._runtime.node, target, DEAD_CELL)
+        self.signals.take(payload)
 
     # Names of actors and calls (codec.Peer).
 
@@ -575,7 +453,7 @@ class Peer:
         if node == OURS:
             return self.ref(number)
         if node == THEIRS:
-            return self._mine(number)
+            return self.actor(number)
         if type(node) is not str or len(node) > NODE_BYTES_MAX:
             raise TypeError(f"{node!r:.80} is no node")
         return self._runtime.routes.ref(node, number)
@@ -595,7 +473,7 @@ class Peer:
             if not isinstance(to, Ref):
                 raise TypeError(f"{to!r:.80} is no caller")
             return From(to, tag)
-        if not _is_target(frm):
+        if not is_target(frm):
             raise TypeError(f"{frm!r:.80} is no caller")
         return From(RemoteAnswer(self, frm))
 
@@ -633,67 +511,12 @@ def _inbox_of(ref: Ref) -> Inbox:
     return inbox
 
 
-def _far_inbox(ref: Ref) -> Inbox | None:
-    """Return the way to an actor that runs elsewhere."""
-    return _inbox_of(ref) if ref.cell.state & AFAR else None
-
-
-def _checked(sender: Any) -> Ref:
-    """Return the sender of a signal; TypeError: it is no address."""
-    if not isinstance(sender, Ref):
-        raise TypeError(f"{sender!r:.80} is no address")
-    return sender
-
-
-def _is_passed_on(ref: Ref) -> bool:
-    """Whether the links of an actor are kept elsewhere: it is behind this node."""
-    return bool(ref.cell.state & REMOTE)
-
-
-def _watch_if_behind(ref: Ref) -> None:
-    """Hear of the end of a linked actor that is behind a neighbour, which keeps no links and may lose it."""
-    far = _far_inbox(ref)
-    if far is not None and isinstance(far.target, tuple):
-        far.watch()
-
-
-def _forget_link(ref: Ref, other: Ref) -> bool:
-    """Remove a link that the other node has removed; return whether there was one."""
-    was_linked = small_set.contains(ref.cell.links, other)
-    ref.cell.links = small_set.discard(ref.cell.links, other)
-    other.cell.links = small_set.discard(other.cell.links, ref)
-    return was_linked
-
-
 def _may_grant(stream: InStream) -> bool:
     """Whether the receiver has handled most of what was not granted again, or never will."""
     to: Ref | None = stream.to
     if to is None or not to.is_alive:
         return True
-    far = _far_inbox(to)
+    far = far_inbox(to)
     if far is not None:
         return not far.is_waiting(stream.sender)
     return 4 * to.cell.mail_count() <= stream.messages
-
-
-def _is_target(value: Any) -> bool:
-    if type(value) is tuple:
-        node, number = value if len(value) == 2 else (None, None)
-        return type(node) is str and len(node) <= NODE_BYTES_MAX and type(number) is int
-    return type(value) is int
-
-
-def as_text(reason: Any) -> str:
-    """Return the text of a reason that cannot be sent as it is."""
-    text = reason if isinstance(reason, str) else repr(reason)
-    return text[:REASON_CHARS_MAX].encode(errors="backslashreplace").decode()
-
-
-_SIGNALS: Final[dict[int, Callable[..., None]]] = {
-    EXIT: Peer._on_exit,  # noqa: SLF001  # a table of its own methods
-    LINK_EXIT: Peer._on_link_exit,  # noqa: SLF001
-    MONITOR: Peer._on_monitor,  # noqa: SLF001
-    DOWN: Peer._on_down,  # noqa: SLF001
-    LINK: Peer._on_link,  # noqa: SLF001
-    UNLINK: Peer._on_unlink,  # noqa: SLF001
-}

@@ -73,7 +73,7 @@ class HostInbox(Inbox):
             self._take(message)
         elif not self.peer.is_lost:
             if type(message) is Exit and message.sender is self._parent:
-                self.peer.send_exit(ROOT, message, as_from=self._parent_there)
+                self.peer.signals.send_exit(ROOT, message, as_from=self._parent_there)
             else:
                 super().append(mail)
 

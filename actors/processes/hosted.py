@@ -16,8 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.links.peer import SERVER, as_text
+from leveret.actors.links.peer import SERVER
 from leveret.actors.links.sendable import WireError
+from leveret.actors.links.signals import as_text
 from leveret.actors.processes.die_with_parent import die_with_parent
 from leveret.actors.processes.link import PARENT, ROOT, ProcessLink
 from leveret.actors.processes.target import Target, load

@@ -43,6 +43,13 @@ class RemoteInbox(Protocol):
     def unlink(self, other: Ref) -> None:
         """Tell the other node that it is not any more."""
 
+    def end_link(self, reason: object, ended: Ref) -> None:
+        """Tell the other node of the end of an actor that was linked with this one."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the actor is behind the neighbour to which mail goes."""
+
     def is_waiting(self, sender: Ref | None) -> bool:
         """Whether mail of a sender waits here, for credit or for the socket."""
 

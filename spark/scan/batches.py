@@ -26,6 +26,7 @@ import pyarrow as pa
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.record import HEADER_BYTES
 from leveret.spark.errors import DataLoss
+from leveret.spark.options import Reading
 from leveret.spark.scan.gather import Numbers, gather, text
 from leveret.spark.scan.headers import read_headers
 from leveret.spark.scan.locators import (
@@ -70,13 +71,23 @@ _STATE_NAMES: Final = {number: name for name, number in STATES.items()}
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """How rows become batches; the fields are those of ``ReadOptions``."""
+    """How rows become batches: the columns, and what tasks need of ``Reading``."""
 
     columns: tuple[Column, ...]
     batch_rows: int
     batch_bytes: int
     verify_crc: bool
     fail_on_data_loss: bool
+
+    @classmethod
+    def of(cls, columns: tuple[Column, ...], reading: Reading) -> BatchSettings:
+        return cls(
+            columns,
+            reading.batch_rows,
+            reading.batch_bytes,
+            reading.verify_crc,
+            reading.fail_on_data_loss,
+        )
 
     @property
     def names(self) -> frozenset[str]:

@@ -96,7 +96,7 @@ def partitions(found: Sequence[Located], options: ReadOptions, pruning: Pruning)
     """Return the partitions of a view that is read from segments or locators."""
     wanted = list(_wanted(found, options.view, pruning))
     total = sum(size_bytes for _, _, size_bytes in wanted)
-    count = max(options.min_partitions, -(-total // options.partition_bytes))
+    count = max(options.reading.min_partitions, -(-total // options.reading.partition_bytes))
     share = max(1, -(-total // count))  # equal shares: no task is left with a small rest
     made: list[Partition] = []
     slices: list[tuple[StoreRef, Slice]] = []

@@ -83,13 +83,7 @@ def open_scan(options: ReadOptions) -> Scan:
         OptionError: a column is unknown.
         StoreError: a snapshot is damaged, or its locators cannot be made.
     """
-    settings = BatchSettings(
-        columns_of(options.view, options.columns),
-        options.batch_rows,
-        options.batch_bytes,
-        options.verify_crc,
-        options.fail_on_data_loss,
-    )
+    settings = BatchSettings.of(columns_of(options.view, options.columns), options.reading)
     snapshots = [read_manifest(local_path(path)) for path in options.paths]
     _check_distinct(snapshots)
     _warn_of_copies(snapshots)

@@ -47,24 +47,18 @@ def partitions_of(
         store = found.get(store_id)
         if store is None:
             for lost in losses(None, (), offset):
-                report(f"store {store_id}: {lost}", options.fail_on_data_loss)
+                report(f"store {store_id}: {lost}", options.reading.fail_on_data_loss)
         else:
             pieces += _pieces_in(store, offset, options)
     pieces = _cut(pieces, options)
     sizes = [piece.part.size_bytes for piece in pieces]
-    room = room_of(sizes, options.partition_bytes, options.min_partitions)
+    room = room_of(sizes, options.reading.partition_bytes, options.reading.min_partitions)
     return [tuple(pieces[place] for place in places) for places in packed(sizes, room)]
 
 
 def settings_of(options: StreamOptions) -> BatchSettings:
     """Return how tasks make record batches; OptionError: a column is unknown."""
-    return BatchSettings(
-        columns_of("archive", options.columns),
-        options.batch_rows,
-        options.batch_bytes,
-        options.verify_crc,
-        options.fail_on_data_loss,
-    )
+    return BatchSettings.of(columns_of("archive", options.columns), options.reading)
 
 
 def _check(store_id: str, before: StoreOffset | None, offset: StoreOffset) -> None:
@@ -94,18 +88,18 @@ def _pieces_in(store: ArchivedStore, offset: StoreOffset, options: StreamOptions
         if Path(store.segment_path(part.segment)).exists():
             pieces.append(piece)
         elif lost := gone(piece):
-            report(lost, options.fail_on_data_loss)
+            report(lost, options.reading.fail_on_data_loss)
     return pieces
 
 
 def _cut(pieces: Sequence[Piece], options: StreamOptions) -> list[Piece]:
     """Cut pieces that are larger than a partition may be, or if there are too few of them."""
     sizes = [piece.part.size_bytes for piece in pieces]
-    room = room_of(sizes, options.partition_bytes, options.min_partitions)
-    is_few = len(pieces) < options.min_partitions
+    room = room_of(sizes, options.reading.partition_bytes, options.reading.min_partitions)
+    is_few = len(pieces) < options.reading.min_partitions
     made: list[Piece] = []
     for piece, size_bytes in zip(pieces, sizes, strict=True):
-        if size_bytes > room and (is_few or size_bytes > options.partition_bytes):
+        if size_bytes > room and (is_few or size_bytes > options.reading.partition_bytes):
             made += _pieces_of(piece, room)
         else:
             made.append(piece)

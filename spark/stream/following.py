@@ -153,7 +153,7 @@ class Follower:
             self._report(f"{at}: {each}")
 
     def _report(self, lost: str) -> None:
-        report(lost, self._options.fail_on_data_loss)
+        report(lost, self._options.reading.fail_on_data_loss)
 
     # Admission.
 

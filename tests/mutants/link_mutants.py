@@ -13,6 +13,10 @@ def peer(old: str, new: str) -> Mutant:
     return Mutant("links/peer.py", old, new)
 
 
+def signals(old: str, new: str) -> Mutant:
+    return Mutant("links/signals.py", old, new)
+
+
 def node(old: str, new: str) -> Mutant:
     return Mutant("links/node.py", old, new)
 
@@ -30,11 +34,11 @@ def remote(old: str, new: str) -> Mutant:
 
 
 MUTANTS = {
-    "the end of a linked actor may be nobody's": peer(
+    "the end of a linked actor may be nobody's": signals(
         "if _forget_link(ref, _checked(sender)):", "if _forget_link(ref, sender):"
     ),
     "a reply may have any number": peer(
-        "len(message) == 2 and _is_target(message[0])):", "len(message) == 2):"
+        "len(message) == 2 and is_target(message[0])):", "len(message) == 2):"
     ),
     "an earlier process of a linked node's name may still be there": Mutant(
         "links/node.py",
@@ -64,9 +68,8 @@ MUTANTS = {
     "a barrier is over with its first stream": connection(
         "            if not item.left:", "            if True:"
     ),
-    "an exit overtakes the mail of its sender": peer(
-        "self.connection.signal(self._streams.get(_name(sender), {}).get(target), packed)",
-        "self.connection.signal(None, packed)",
+    "an exit overtakes the mail of its sender": signals(
+        "self._connection.signal(stream, packed)", "self._connection.signal(None, packed)"
     ),
     "mail overtakes a large one of its pair": connection(
         "if bodies or size > RUN_BYTES or stream.queue or stream.credit.is_blocked or stream.parts:",
@@ -127,18 +130,18 @@ MUTANTS = {
     "a node that is down is not told": node(
         "        self._tell(NodeDown(peer.name, peer.theirs.incarnation, reason))\n", ""
     ),
-    "a monitor is not sent": peer("            self.send_signal(MONITOR, target)\n", ""),
-    "a link is not told the other node": peer(
-        "        self.peer.send_signal(LINK, self.target, other)\n", "        pass\n"
+    "a monitor is not sent": signals("            self._send(MONITOR, target)\n", ""),
+    "a link is not told the other node": signals(
+        "        self._send(LINK, target, other)\n", "        pass\n"
     ),
-    "an unlink is not told the other node": peer(
-        "        self.peer.send_signal(UNLINK, self.target, other)\n", "        pass\n"
+    "an unlink is not told the other node": signals(
+        "        self._send(UNLINK, target, other)\n", "        pass\n"
     ),
-    "an end that crosses an unlink is told": peer(
+    "an end that crosses an unlink is told": signals(
         "if _forget_link(ref, _checked(sender)):",
         "if _forget_link(ref, _checked(sender)) or ref.is_alive:",
     ),
-    "a link to a dead actor is silent": peer(
+    "a link to a dead actor is silent": signals(
         "            self._tell_end_of_link(sender, ref.cell.doom, ref)\n", "            pass\n"
     ),
     "replies to calls of tasks are lost": peer(
@@ -204,7 +207,9 @@ PROCESS_MUTANTS = {
     "the root has a second address": peer(
         "self._proxy = self._refs[inbox.target] = proxy", "self._proxy = proxy"
     ),
-    "the end of a root is not told": peer("        self._on_monitor(ref.num)\n", "        pass\n"),
+    "the end of a root is not told": peer(
+        "        self.signals.tell_end_of(ref.num)\n", "        pass\n"
+    ),
     "mail for a host goes up to it and down again": peer("        self._refs[number] = ref\n", ""),
     "a host ends with its link": peer(
         "            if ref.node != self._runtime.node:\n",
@@ -221,13 +226,16 @@ PROCESS_MUTANTS = {
         "        if False:\n",
     ),
     "credit is not passed on": peer("return not far.is_waiting(stream.sender)", "return True"),
-    "links are not passed on": peer("            far.link(sender)\n", "            pass\n"),
-    "unlinks are not passed on": peer("            far.unlink(sender)\n", "            pass\n"),
-    "who links does not hear that the way is lost": peer(
-        "if isinstance(self.target, tuple) and not other.cell.state & REMOTE:", "if False:"
+    "links are not passed on": signals("            far.link(sender)\n", "            pass\n"),
+    "ends of linked actors are not passed on": signals(
+        "            far.end_link(reason, ended)\n", "            pass\n"
     ),
-    "who is linked does not hear that the way is lost": peer(
-        "if far is not None and isinstance(far.target, tuple):", "if False:"
+    "unlinks are not passed on": signals("            far.unlink(sender)\n", "            pass\n"),
+    "who links does not hear that the way is lost": peer(
+        "if self.is_behind and not other.cell.state & REMOTE:", "if False:"
+    ),
+    "who is linked does not hear that the way is lost": signals(
+        "if far is not None and far.is_behind:", "if False:"
     ),
     "replies to tasks are not passed on": peer(
         "                self._runtime.routes.answer(node, number, value)\n",
@@ -241,7 +249,7 @@ PROCESS_MUTANTS = {
         "except WireError as error:  # on the way to another process",
         "except ZeroDivisionError as error:",
     ),
-    "an actor behind a lost process has ended as any other": peer(
+    "an actor behind a lost process has ended as any other": signals(
         "LOST_CELL if is_lost else DEAD_CELL", "DEAD_CELL"
     ),
     "what is below this node goes to its parent": remote(

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from leveret.actors.actor import OtpActor
+from leveret.actors.gen_server import GenServer
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.node import Node
 from leveret.actors.links.security import Security
@@ -33,6 +34,17 @@ class Noting(OtpActor):
         else:
             self.seen.append(message)
             self.senders.append(sender)
+
+
+class Client(GenServer):
+    """Calls servers as it is told, and keeps their answers."""
+
+    def init(self) -> None:
+        self.answers: list[Any] = []
+
+    def handle_cast(self, message: Any) -> None:
+        server, request = message
+        self.call(server, request, self.answers.append)
 
 
 class LinkedNodes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -25,6 +26,15 @@ MS = 1_764_053_563_000  # 2025-11-25T06:52:43Z
 
 def parsed(**options: str) -> ReadOptions:
     return ReadOptions.of({"path": "/s", **options})
+
+
+def values(found: ReadOptions | StreamOptions) -> dict[str, Any]:
+    """Return all fields, those of ``Reading`` among them."""
+    return {
+        each.name: getattr(part, each.name)
+        for part in (found, found.reading)
+        for each in fields(part)
+    }
 
 
 ACCEPTED: list[tuple[dict[str, str], dict[str, Any]]] = [
@@ -83,7 +93,7 @@ def test_options_are_parsed_once_whatever_the_case_of_their_names(
 ) -> None:
     found = parsed(**options)
 
-    assert {name: getattr(found, name) for name in wanted} == wanted
+    assert {name: values(found)[name] for name in wanted} == wanted
 
 
 @pytest.mark.parametrize(("options", "wanted"), PRUNED)
@@ -142,7 +152,7 @@ def test_options_of_a_stream_become_values(
 ) -> None:
     found = StreamOptions.of({"path": "/d", **options})
 
-    assert {name: getattr(found, name) for name in expected} == expected
+    assert {name: values(found)[name] for name in expected} == expected
     assert found.pruning.wants_queue("a1")
     assert found.pruning.wants_queue("b") != ("queue" in options)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -267,17 +267,29 @@ def test_specs_and_children_come_and_go_by_request(system: ActorSystem, path: Pa
     assert [child[0] for child in supervisor.which_children()] == ["a"]
 
 
-def test_over_udp_a_request_whose_datagram_was_lost_is_sent_again(path: Path) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(lambda request: None, id="was lost"),
+        pytest.param(
+            lambda request: request, id="came back, to a mailbox of the supervisor's port"
+        ),
+        pytest.param(lambda request: ("hello", "b"), id="got another's mail for an answer"),
+    ],
+)
+def test_over_udp_a_request_that_is_not_answered_is_sent_again(
+    path: Path, first: Callable[[Any], Any]
+) -> None:
     with actor_system(UDP) as system:
         supervisor = ThespianSupervisor.start(system, spec(path, "a"))
         sent: list[float] = []
 
-        class Lossy:  # the first request never arrives
+        class Faulty:
             @staticmethod
             @contextmanager
             def private() -> Iterator[Any]:
                 with system.private() as mailbox:
-                    yield Lossy.Mailbox(mailbox)
+                    yield Faulty.Mailbox(mailbox)
 
             class Mailbox:
                 def __init__(self, mailbox: Any) -> None:
@@ -285,9 +297,11 @@ def test_over_udp_a_request_whose_datagram_was_lost_is_sent_again(path: Path) ->
 
                 def ask(self, address: Any, message: Any, timeout_s: float) -> Any:
                     sent.append(timeout_s)
-                    return self._mailbox.ask(address, message, timeout_s) if sent[1:] else None
+                    if not sent[1:]:
+                        return first(message)
+                    return self._mailbox.ask(address, message, timeout_s)
 
-        answer = ThespianSupervisor(Lossy(), supervisor.address).count_children()
+        answer = ThespianSupervisor(Faulty(), supervisor.address).count_children()
 
         assert answer == supervisor.count_children()
         assert sent == [3.0, 3.0]

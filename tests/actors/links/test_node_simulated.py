@@ -12,13 +12,14 @@ from leveret.actors.links.codec import Unreadable
 from leveret.actors.links.frames import Kind, frame
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.node import NodeDown, NodeUp
-from leveret.actors.links.peer import ANSWERS, DOWN, EXIT, LINK, LINK_EXIT, MONITOR, UNLINK
+from leveret.actors.links.peer import ANSWERS
 from leveret.actors.links.sendable import WireError, register
 from leveret.actors.links.server import WhereIs
+from leveret.actors.links.signals import DOWN, EXIT, LINK, LINK_EXIT, MONITOR, UNLINK
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Crash, Down, Exit
 from leveret.core.errors import ActorError
-from rigs.linked_nodes import LinkedNodes, Noting
+from rigs.linked_nodes import Client, LinkedNodes, Noting
 
 
 class Server(GenServer):
@@ -33,15 +34,6 @@ class Server(GenServer):
             self.reply(frm, "last word")
             self.stop("done")
         return request
-
-
-class Client(GenServer):
-    def init(self) -> None:
-        self.answers: list[Any] = []
-
-    def handle_cast(self, message: Any) -> None:
-        server, request = message
-        self.call(server, request, self.answers.append)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.gen_server import NOREPLY, GenServer
-from leveret.actors.links import peer
+from leveret.actors.links import signals
 from leveret.actors.links.codec import Unreadable
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.sendable import Pieces, register
@@ -23,7 +23,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallFailed, Down, Exit
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.linked_nodes import LinkedNodes
+from rigs.linked_nodes import Client, LinkedNodes
 from rigs.linked_processes import LinkedProcess, LinkedProcesses
 
 LONG = bytes(20_000)  # travels by itself
@@ -36,15 +36,6 @@ class Server(GenServer):
             self.post(to, Request(frm, request))  # it answers in this one's place
             return NOREPLY
         return request
-
-
-class Client(GenServer):
-    def init(self) -> None:
-        self.answers: list[Any] = []
-
-    def handle_cast(self, message: Any) -> None:
-        server, request = message
-        self.call(server, request, self.answers.append)
 
 
 @pytest.fixture
@@ -585,15 +576,15 @@ def test_names_of_processes_are_never_given_twice() -> None:
 @pytest.mark.parametrize(
     "signal",
     [
-        (peer.EXIT, 2, b"\xc0", 5),
-        (peer.EXIT, "2", b"\xc0", None),
-        (peer.EXIT, ("p", 2, 3), b"\xc0", None),
-        (peer.EXIT, ("p" * 300, 2), b"\xc0", None),
-        (peer.LINK_EXIT, 2, b"\xc0", None),
-        (peer.MONITOR, [2]),
-        (peer.DOWN, (1, 2), b"\xc0", None),
-        (peer.LINK, 2, 1),
-        (peer.UNLINK, 2, 1),
+        (signals.EXIT, 2, b"\xc0", 5),
+        (signals.EXIT, "2", b"\xc0", None),
+        (signals.EXIT, ("p", 2, 3), b"\xc0", None),
+        (signals.EXIT, ("p" * 300, 2), b"\xc0", None),
+        (signals.LINK_EXIT, 2, b"\xc0", None),
+        (signals.MONITOR, [2]),
+        (signals.DOWN, (1, 2), b"\xc0", None),
+        (signals.LINK, 2, 1),
+        (signals.UNLINK, 2, 1),
         (99, 2),
     ],
     ids=str,
@@ -601,7 +592,7 @@ def test_names_of_processes_are_never_given_twice() -> None:
 def test_a_signal_that_is_malformed_breaks_the_link(
     tree: LinkedProcesses, one: LinkedProcess, signal: tuple[Any, ...]
 ) -> None:
-    one.link.peer.send_signal(*signal)
+    one.link.peer.signals._send(*signal)
     tree.run()
 
     assert sorted(one.lost) == ["host", "process"]
