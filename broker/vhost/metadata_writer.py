@@ -67,8 +67,8 @@ class MetadataWriter:
         store: the metadata store; its maker closes it.
         pending: changes that are not known to be on disk yet.
         deleted_queues: numbers of deleted queues that may have messages in a store still.
-        on_settled: in a cluster, gets rows that were put, or refused when their client had gone. What this node has in
-            memory for them may not be what there is: another node has deleted or replaced it meanwhile.
+        on_settled: in a cluster, gets rows whose put or deletion has come to its end: other nodes may have changed
+            them meanwhile, so that this node has something else in memory than there is.
     """
 
     def __init__(self, runtime: Runtime, store: Metadata) -> None:
@@ -88,16 +88,20 @@ class MetadataWriter:
         pending = self.pending
         pending.delete(deletes)
         pending.put(puts)
-        is_refused = False
+        is_refused = is_settled = False
         try:
             yield from self._commit(puts, deletes)
             pending.deleted(deletes)
+            is_settled = True
         except (InternalError, GeneratorExit) as end:
             is_refused = isinstance(end, InternalError)
+            is_settled = isinstance(end, OvertakenError)
             self._delete_owed(deletes)
             raise
         finally:
             self._put_ended(puts, is_refused)
+            if is_settled:
+                self.settled([*puts, *deletes])
 
     def _commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
         clock = self._runtime.clock
@@ -165,10 +169,10 @@ class MetadataWriter:
         self.deleted_queues.difference_update(queue_nos)
         self.delete_later([DeletedQueueRow(no) for no in queue_nos])
 
-    def settled(self, rows: Sequence[Row], is_made: bool) -> None:
-        """Note that rows were put or refused; of refused rows those who wait for them are told by the answer."""
-        if self.on_settled is not None:
-            self.on_settled([row for row in rows if self.pending.is_last(row, is_made)])
+    def settled(self, rows: Sequence[Row]) -> None:
+        """Note that the put or deletion of rows has come to its end."""
+        if self.on_settled is not None and rows:
+            self.on_settled(rows)
 
     def _put_ended(self, rows: Sequence[Row], is_refused: bool) -> None:
         again = self.pending.waited_for(rows, is_refused)

@@ -120,10 +120,10 @@ class PendingWrites:
                 again.append(put.cancelled)
         return again
 
-    def is_last(self, row: Row, or_waited_for: bool) -> bool:
-        """Whether no client puts a row of this key; or just the one that waits for this very row."""
-        put = self._puts.get(_id(row))
-        return put is None or (or_waited_for and put.row is row)
+    def is_pending(self, row: Row) -> bool:
+        """Whether a client puts a row of this key, or its deletion is owed."""
+        name = _id(row)
+        return name in self._puts or name in self.deletes
 
     def is_being_put(self, row: Row) -> bool:
         """Whether a client waits for this row."""

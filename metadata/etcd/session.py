@@ -168,6 +168,14 @@ class Session:
             return None
         return None if entry is None else copy(entry.row)
 
+    def hanging_on(self, row: Row) -> list[Row]:
+        """Return the rows that are gone when ``row`` is deleted, as this node has seen them last."""
+        try:
+            entries = self.replica.hanging_on(self.keys.row(row))
+        except StoreError:  # its names are too long: there is none
+            return []
+        return [copy(entry.row) for entry in entries]
+
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         """Put and delete rows; ``then`` is called with None when this is durable, and all nodes have applied it.
 

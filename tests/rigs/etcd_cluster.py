@@ -47,6 +47,9 @@ class SessionRows:
     def find(self, row: Row) -> Row | None:
         return self.session.find(row)
 
+    def hanging_on(self, row: Row) -> list[Row]:
+        return self.session.hanging_on(row)
+
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         self.session.write(puts, deletes, then)
 
