@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from leveret.broker.node.other_changes import SharedRows, agree, apply_changes
+from leveret.broker.node.other_changes import agree, apply_changes
 from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.broker.node.node import Node
+    from leveret.metadata.interface import SharedMetadata
     from leveret.metadata.tables import Row
 
 
@@ -45,9 +46,10 @@ class ClusterRows:
         shared: where its rows are.
     """
 
-    def __init__(self, node: Node, shared: SharedRows) -> None:
+    def __init__(self, node: Node, shared: SharedMetadata) -> None:
         self._node = node
         self._shared = shared
+        node.metadata.shared = shared
         node.metadata.on_settled = self._settled
         self._kept: list[Changed] | None = []
 

@@ -17,7 +17,7 @@ happened before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from leveret.amqp.errors import SoftError
 from leveret.amqp.tables import unpack
@@ -37,18 +37,9 @@ if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
+    from leveret.metadata.interface import SharedMetadata
 
 log = logger(__name__)
-
-
-class SharedRows(Protocol):
-    """The metadata store of a cluster, as this node has seen it last."""
-
-    def find(self, row: Row) -> Row | None:
-        """Return the row that has the key of ``row``."""
-
-    def hanging_on(self, row: Row) -> list[Row]:
-        """Return the rows that go with the row of an exchange or queue when it is deleted."""
 
 
 def apply_changes(
@@ -153,7 +144,7 @@ def _ends(row: BindingRow | BindingKey) -> tuple[str, str, str, bytes, Table]:
 # Agreement.
 
 
-def agree(node: Node, shared: SharedRows, rows: Iterable[Row]) -> None:
+def agree(node: Node, shared: SharedMetadata, rows: Iterable[Row]) -> None:
     """Make exchanges, queues and bindings in memory what their rows are, but for rows that this node is changing.
 
     Args:
@@ -170,7 +161,7 @@ def agree(node: Node, shared: SharedRows, rows: Iterable[Row]) -> None:
         _agree(node, shared, row)
 
 
-def _agree(node: Node, shared: SharedRows, row: Row) -> None:
+def _agree(node: Node, shared: SharedMetadata, row: Row) -> None:
     if not isinstance(row, ExchangeRow | QueueRow | BindingRow | BindingKey):
         return
     vhost = node.vhosts.get(row.vhost)
@@ -184,7 +175,7 @@ def _agree(node: Node, shared: SharedRows, row: Row) -> None:
         _agree_on_binding(node, vhost, shared, row)
 
 
-def _agree_on_exchange(vhost: VHost, shared: SharedRows, row: ExchangeRow) -> None:
+def _agree_on_exchange(vhost: VHost, shared: SharedMetadata, row: ExchangeRow) -> None:
     topology, there = vhost.topology, shared.find(row)
     exchange = topology.exchanges.get(row.name)
     if exchange is not None:
@@ -199,7 +190,7 @@ def _agree_on_exchange(vhost: VHost, shared: SharedRows, row: ExchangeRow) -> No
         vhost.add_exchange(stored_exchange(there))
 
 
-def _agree_on_queue(node: Node, vhost: VHost, shared: SharedRows, row: QueueRow) -> None:
+def _agree_on_queue(node: Node, vhost: VHost, shared: SharedMetadata, row: QueueRow) -> None:
     there, entry = shared.find(row), vhost.topology.queues.get(row.name)
     if isinstance(there, QueueRow):
         _put(node, vhost, there)
@@ -210,7 +201,7 @@ def _agree_on_queue(node: Node, vhost: VHost, shared: SharedRows, row: QueueRow)
 
 
 def _agree_on_binding(
-    node: Node, vhost: VHost, shared: SharedRows, row: BindingRow | BindingKey
+    node: Node, vhost: VHost, shared: SharedMetadata, row: BindingRow | BindingKey
 ) -> None:
     topology, ends = vhost.topology, _ends(row)
     bound = topology.binding(*ends)

@@ -83,9 +83,10 @@ class PendingWrites:
         """Return the rows among these very objects whose deletion is still owed."""
         return [row for row in rows if self.deletes.get(_id(row)) is row]
 
-    def is_owed(self, row: Row) -> bool:
-        """Whether the deletion of a row of this key is owed."""
-        return _id(row) in self.deletes
+    def deletes_of(self, row: Row) -> list[Row]:
+        """Return the row of this key whose deletion is owed, if there is one."""
+        owed = self.deletes.get(_id(row))
+        return [] if owed is None else [owed]
 
     def put(self, rows: Iterable[Row]) -> None:
         """Note rows that a client has put, and waits for."""

@@ -142,7 +142,7 @@ def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
 def _there_already(
     vhost: VHost, client: Client, method: QueueDeclare, current: QueueEntry
 ) -> Steps:
-    """Check that a queue is there as declared; wait until it runs."""
+    """Check that a queue is there as declared; wait until it runs, and all nodes know it."""
     durable = method.durable and not method.exclusive
     owner = client.reader if method.exclusive else None
     queue_arguments.check_equivalent(current, durable, method.auto_delete, owner, method.arguments)
@@ -151,6 +151,8 @@ def _there_already(
         yield Until(current.when_running)
         if current.state == "deleted":  # its declaration was taken back
             return (yield from declare_queue(vhost, client, method))
+        yield from vhost.told_of_queues()
+    yield from vhost.known_rows()
     return current
 
 
