@@ -522,7 +522,7 @@ class VHost:
             yield from self._wait_for_deletion_there(entry)
             entry.deleted()  # what its node tells of that may come later
         yield from self.deletions.ended(entry)
-        if self._is_written(entry.durable) and not entry.is_remote:
+        if self._is_written(entry.durable) and not entry.is_remote and entry.exclusive is None:
             yield from self._wait_until_gone(self._queue_row(entry))
         return count
 

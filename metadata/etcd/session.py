@@ -191,7 +191,9 @@ class Session:
             if error is not None:
                 then(error)
             else:
-                self.nodes.wait(revision, self._clock.monotonic_s(), lambda: then(None))
+                # Nodes say how far they are when rows have changed: a deletion of what was gone has changed none.
+                needed = min(revision, self._changed_at)
+                self.nodes.wait(needed, self._clock.monotonic_s(), lambda: then(None))
 
         if not self._transactor.lease:
             why = self.trouble or "it has just begun"
