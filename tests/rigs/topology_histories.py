@@ -1,12 +1,12 @@
 """Clients of real nodes that declare, bind and delete the same few names at once, and what is to be thought of it.
 
 A *pair* is a queue, an exchange and the binding between them: one object of ``testing/metadata/linearizability.py``.
-What a declaration finds is read off the text of its 406: each declares another ``x-max-length``, or another
-``alternate-exchange``. So a history says which of two declarations was there.
+What a declaration finds is read off the text of its 406: queues differ in ``x-max-length``, exchanges in
+``alternate-exchange``. So a history says which declaration was there.
 
-Operations that change a pair must have one order. An operation that only *looks* asks one node, and need not wait for
-what is under way: each look by itself must fit among the changes, so it never shows a state older than what was
-answered before.
+Operations that were answered with ok must have one order, and so all that change a pair. An operation that only *looks*,
+or was refused, was told what one node had at that moment, and need not wait for what is under way: each by itself must
+fit among the changes, so it never shows a state older than what was answered before.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
@@ -24,13 +24,14 @@ from conformance.raw import Channel, Connection, Event
 from leveret.testing.metadata.linearizability import Operation, is_explained
 
 KEY = "k"
+IDENTITIES = (1, 2, 3)
 LOOKS = ("look for queue", "look for exchange", "publish")
 CHANGES = (
     "declare queue", "declare queue", "delete queue", "declare exchange", "declare exchange",
     "delete exchange", "bind", "bind", "bind", "unbind",
 )  # fmt: skip
 NO_QUEUE, NO_EXCHANGE, BOUND, NOT_BOUND = "no queue", "no exchange", "bound", "not bound"
-_CURRENT = re.compile(r"but current is the value '[a-z]*(\d+)'")
+_CURRENT = re.compile(r"but current is '(?:ae)?(\d+)'")
 
 
 class Pair(NamedTuple):
@@ -77,19 +78,58 @@ def _seen(look: str, pair: Pair) -> object:
 
 def judge(history: Sequence[Operation]) -> str:
     """Return what is wrong with the history of one pair; "": nothing."""
-    changes = [each for each in history if each.kind not in LOOKS]
+    looks = [each for each in history if _is_look(each)]
+    changes = [each for each in history if not _is_look(each)]
     if not is_explained(changes, Pair(), pair_after):
-        return "changes have no order:\n" + _lines(changes)
-    for look in history:
-        if look.kind in LOOKS and look.answered_at is not None:
-            around = [each for each in changes if each.called_at < look.answered_at]
-            if not is_explained([*around, look], Pair(), pair_after):
-                return "a look fits nowhere:\n" + _lines([*around, look])
+        return "changes have no order:\n" + _first_that_have_none(changes)
+    for look in looks:
+        around = _until(look.answered_at, changes)
+        if not is_explained([*around, look], Pair(), pair_after):
+            return "a look fits nowhere:\n" + _lines([*around, look])
     return ""
 
 
+def _is_look(operation: Operation) -> bool:
+    if operation.kind in LOOKS:
+        return True
+    is_declaration = operation.kind.startswith("declare")
+    is_refused = operation.answer != (operation.identity if is_declaration else None)
+    return operation.answered_at is not None and is_refused
+
+
+def _until(moment: float | None, changes: Sequence[Operation]) -> list[Operation]:
+    """Return the changes as they were known at a moment; None: all of them."""
+    if moment is None:
+        return list(changes)
+    return [
+        each
+        if each.answered_at is not None and each.answered_at <= moment
+        else replace(each, answered_at=None, answer=None)
+        for each in changes
+        if each.called_at <= moment
+    ]
+
+
+def _first_that_have_none(changes: Sequence[Operation]) -> str:
+    """Return the lines of the first changes that have no order."""
+    moments = sorted(each.answered_at for each in changes if each.answered_at is not None)
+    for moment in moments:
+        some = _until(moment, changes)
+        if not is_explained(some, Pair(), pair_after):
+            return _lines(some)
+    return _lines(changes)
+
+
 def _lines(history: Sequence[Operation]) -> str:
-    return "\n".join(map(str, sorted(history, key=lambda each: each.called_at)))
+    """Return a line for each operation, the first of them at 0 s."""
+    ordered = sorted(history, key=lambda each: each.called_at)
+    zero = ordered[0].called_at
+    return "\n".join(
+        f"{each.called_at - zero:8.4f} to "
+        f"{'ever' if each.answered_at is None else f'{each.answered_at - zero:.4f}'}: "
+        f"{each.kind} {each.identity} -> {each.answer}"
+        for each in ordered
+    )
 
 
 class Client:
@@ -98,7 +138,6 @@ class Client:
     Args:
         addresses: of the nodes; it begins with the first.
         random: chooses what it does.
-        identities: that no other declaration has.
         is_durable: what it declares.
     """
 
@@ -106,12 +145,10 @@ class Client:
         self,
         addresses: Sequence[tuple[str, int]],
         random: Random,
-        identities: Callable[[], int],
         is_durable: bool,
     ) -> None:
         self._addresses = list(addresses)
         self._random = random
-        self._identities = identities
         self._is_durable = is_durable
         self._connection: Connection | None = None
         self._channel: Channel | None = None
@@ -120,7 +157,7 @@ class Client:
         """Do something to a pair; return what was answered."""
         channel = self._opened()
         kind = self._random.choice((*CHANGES, *LOOKS))
-        operation = Operation(kind, self._identities(), time.monotonic())
+        operation = Operation(kind, self._random.choice(IDENTITIES), time.monotonic())
         if channel is None:
             return operation
         try:
@@ -185,7 +222,7 @@ class Client:
         return methods[operation.kind]
 
     def _published(self, channel: Channel, name: str) -> object:
-        channel.publish(b"", exchange=name, routing_key=KEY, mandatory=True)
+        channel.publish(KEY, exchange=name, mandatory=True)
         answer: object = BOUND
         while True:
             event = channel.read()
@@ -237,13 +274,12 @@ def histories(
         operations: of each client.
         is_durable: what they declare.
     """
-    numbers = count(1)
     found: dict[str, list[Operation]] = defaultdict(list)
 
     def run(number: int) -> None:
         random = Random(seed * 1000 + number)
         own = [*addresses[number % len(addresses) :], *addresses[: number % len(addresses)]]
-        client = Client(own, random, lambda: next(numbers), is_durable)
+        client = Client(own, random, is_durable)
         for _ in range(operations):
             name = random.choice(names)
             found[name].append(client.operate(name))
