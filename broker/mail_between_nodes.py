@@ -10,6 +10,7 @@ NodePublish        channel -> delegate    a run was routed to queues of the dele
 Forward            channel -> delegate    a call of one of its queues, behind all that the channel has published there
 NodeReplies        channel -> delegate    replies for a reply consumer (direct reply-to) of that node
 FindReplyConsumer  channel -> delegate    a call: is there such a consumer?
+QueueGone          channel -> delegate    a call: wait until no node has the row of a deleted queue
 DeliverFromNode    amqqueue -> channel    what a ``Deliver`` becomes when it arrives
 DeliveryRoom       channel -> amqqueue    deliveries have been written: the window of ``RemoteGate`` is open again
 PlacesWanted       amqqueue -> channel    a queue has messages, and no place of the channel's shared prefetch
@@ -96,6 +97,12 @@ class FindReplyConsumer(Struct):
     """Answered whether there is a reply consumer with this key on the delegate's node."""
 
     key: bytes
+
+
+class QueueGone(Struct):
+    """Answered when no node has the row of a queue of the delegate's node that was deleted."""
+
+    name: str
 
 
 class DeliverFromNode(mail.Deliver, eq=False):
@@ -355,5 +362,6 @@ _AS_FIELDS: Final[tuple[type[Struct], ...]] = (
     Places,
     PlacesUnused,
     PlacesWanted,
+    QueueGone,
 )
 _register_all()

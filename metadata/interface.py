@@ -1,6 +1,7 @@
 """The interface of metadata stores.
 
-``MetadataStore`` (LMDB, one node), ``MemoryStore`` and ``EtcdMetadata`` (the nodes of a cluster) implement it.
+``MetadataStore`` (LMDB, one node) and ``MemoryStore`` implement it; ``EtcdMetadata`` (the nodes of a cluster)
+implements ``SharedMetadata``.
 All calls but ``copy_to`` are made by one thread. ``write`` returns at once; its outcome comes through
 the ``deliver`` callable that the store was opened with (``loop.call_soon_threadsafe``), in the order of
 the writes.
@@ -63,3 +64,16 @@ class Metadata(Protocol):
 
     def close(self) -> None:
         """Finish pending writes and release all resources; a second call does nothing."""
+
+
+class SharedMetadata(Metadata, Protocol):
+    """Metadata that several nodes share: rows as this node has seen them last."""
+
+    def find(self, row: Row) -> Row | None:
+        """Return the row that has the key of ``row``."""
+
+    def hanging_on(self, row: Row) -> list[Row]:
+        """Return the rows that are gone when ``row``, of an exchange or queue, is deleted."""
+
+    def sync(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when all nodes have applied what this one has applied, perhaps at once."""

@@ -202,15 +202,23 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
     method.queue = strip_crlf(method.queue)
     if is_reply_name:
         return (yield from _declare_reply_consumer(channel, method))
-    if method.passive:
-        entry = session.vhost.find_queue(method.queue, session.reader)
-    else:
-        entry = yield from declare_queue(session.vhost, session, method)
-    channel.last_queue = entry.name
-    ready, consumers = 0, 0
-    if not method.nowait:
-        ready, consumers = yield from ask_queue(entry, Stat())
-    return None if method.nowait else methods.QueueDeclareOk(entry.name, ready, consumers)
+    while True:
+        if method.passive:
+            entry, is_new = session.vhost.find_queue(method.queue, session.reader), False
+        else:
+            entry, is_new = yield from declare_queue(session.vhost, session, method)
+        channel.last_queue = entry.name
+        if method.nowait:
+            return None
+        if is_new:
+            return methods.QueueDeclareOk(entry.name, 0, 0)
+        try:
+            ready, consumers = yield from ask_queue(entry, Stat())
+        except NotFound:
+            if method.passive or entry.state != "deleted":
+                raise
+            continue  # another client has deleted it: it is declared once more
+        return methods.QueueDeclareOk(entry.name, ready, consumers)
 
 
 def _declare_reply_consumer(channel: Channel, method: methods.QueueDeclare) -> Steps:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from leveret.broker.node.other_changes import apply_changes
+from leveret.broker.node.other_changes import agree, apply_changes
 from leveret.core.log.loggers import logger
-from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.broker.node.node import Node
+    from leveret.metadata.interface import SharedMetadata
     from leveret.metadata.tables import Row
 
 
@@ -38,13 +38,6 @@ class Changed(Protocol):
     def is_own(self) -> bool: ...
 
 
-class SharedRows(Protocol):
-    """The metadata store of a cluster."""
-
-    def find(self, row: Row) -> Row | None:
-        """Return the row that has the key of ``row``, as this node has seen it last."""
-
-
 class ClusterRows:
     """Applies the rows of a cluster to one node; the ``listener`` of its metadata.
 
@@ -53,9 +46,10 @@ class ClusterRows:
         shared: where its rows are.
     """
 
-    def __init__(self, node: Node, shared: SharedRows) -> None:
+    def __init__(self, node: Node, shared: SharedMetadata) -> None:
         self._node = node
         self._shared = shared
+        node.metadata.shared = shared
         node.metadata.on_settled = self._settled
         self._kept: list[Changed] | None = []
 
@@ -71,19 +65,12 @@ class ClusterRows:
             self._kept.append(changed)
         else:
             apply_changes(self._node, changed.puts, changed.deletes, changed.is_own)
+            if changed.is_own:
+                agree(self._node, self._shared, [*changed.deletes, *changed.puts])
 
     def _settled(self, rows: Sequence[Row]) -> None:
-        """Have what this node has made give way to the rows that there are, where these are others."""
-        deletes: list[Row] = []
-        puts: list[Row] = []
-        for row in rows:
-            if isinstance(row, ExchangeRow | QueueRow | BindingRow):
-                there = self._shared.find(row)
-                if there is None or there.to_fields() != row.to_fields():
-                    deletes.append(row)
-                    puts += [] if there is None else [there]
-        if deletes:
-            apply_changes(self._node, puts, deletes)
+        if self._kept is None:
+            agree(self._node, self._shared, rows)
 
     def live(self, is_live: bool) -> None:
         """Serve clients, or close all connections at once and refuse new ones."""

@@ -2,11 +2,17 @@
 
 The metadata store tells every node of the rows that were written, in the order in which they were, or after a gap of
 the difference. This node's own changes are in its memory already, before they were written; only a vhost may be used
-by other nodes before the operator's command has gone on, and is made at once. Nothing is written here: the node that
-has made a change has written all its rows.
+by other nodes before the operator's command has gone on, and is made at once. The node that has made a change has
+written all its rows, so nothing is written here, with one exception: an auto-delete exchange whose last queue has ended
+with the lease of a node that is lost.
 
 Two nodes may make an exchange or a queue of one name at the same moment. The store refuses one of the rows; what its
 node has made gives way here to the other's, before its client's script looks again.
+
+While this node puts or deletes a row, its memory is ahead of the store, and others' changes come in between. So when
+the last of its puts and deletions of a row has come to its end, and for each row of its own changes, ``agree`` compares
+the memory with the store. Thus a row that nobody on this node changes is in memory as it is in the store, whatever has
+happened before.
 """
 
 from __future__ import annotations
@@ -19,17 +25,19 @@ from leveret.broker.node.bootstrap import stored_exchange
 from leveret.broker.node.other_settings import delete_setting, put_setting, put_vhost
 from leveret.broker.queue.homes import RemoteEntry
 from leveret.broker.queue.registry import QueueFailed
+from leveret.broker.vhost.rows import exchange_row
 from leveret.core.log.loggers import logger
-from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, VhostRow
+from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row, VhostRow
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from leveret.amqp.tables import Table
     from leveret.broker.node.node import Node
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
-    from leveret.metadata.tables import Row
+    from leveret.metadata.interface import SharedMetadata
 
 log = logger(__name__)
 
@@ -121,9 +129,88 @@ def _delete(
         elif entry is not None and not entry.is_remote and _is_row_of(node, row, entry):
             _lose(node, vhost, entry)  # with the lease, when others took this node for dead
     else:
-        packed = row.arguments
-        arguments = unpack(packed) if isinstance(packed, bytes) else packed
-        ends = row.source, row.kind, row.destination, row.routing_key, arguments
+        ends = _ends(row)
         bound = topology.binding(*ends)
         if bound is not None:
             vhost.deletions.begin(bound, topology.unbind(*ends), is_own=False)
+
+
+def _ends(row: BindingRow | BindingKey) -> tuple[str, str, str, bytes, Table]:
+    packed = row.arguments
+    arguments = unpack(packed) if isinstance(packed, bytes) else packed
+    return row.source, row.kind, row.destination, row.routing_key, arguments
+
+
+# Agreement.
+
+
+def agree(node: Node, shared: SharedMetadata, rows: Iterable[Row]) -> None:
+    """Make exchanges, queues and bindings in memory what their rows are, but for rows that this node is changing.
+
+    Args:
+        node: the node.
+        shared: where its rows are.
+        rows: to look at; of exchanges and queues also what hangs on them.
+    """
+    hanging: list[Row] = []
+    for row in sorted(rows, key=_table):
+        if isinstance(row, ExchangeRow | QueueRow):
+            hanging += shared.hanging_on(row)
+        _agree(node, shared, row)
+    for row in hanging:
+        _agree(node, shared, row)
+
+
+def _agree(node: Node, shared: SharedMetadata, row: Row) -> None:
+    if not isinstance(row, ExchangeRow | QueueRow | BindingRow | BindingKey):
+        return
+    vhost = node.vhosts.get(row.vhost)
+    if vhost is None or node.metadata.pending.is_pending(row):
+        return
+    if isinstance(row, ExchangeRow):
+        _agree_on_exchange(vhost, shared, row)
+    elif isinstance(row, QueueRow):
+        _agree_on_queue(node, vhost, shared, row)
+    else:
+        _agree_on_binding(node, vhost, shared, row)
+
+
+def _agree_on_exchange(vhost: VHost, shared: SharedMetadata, row: ExchangeRow) -> None:
+    topology, there = vhost.topology, shared.find(row)
+    exchange = topology.exchanges.get(row.name)
+    if exchange is not None:
+        if (
+            there is not None
+            and exchange_row(vhost.name, exchange).to_fields() == there.to_fields()
+        ):
+            return
+        vhost.deletions.begin(exchange, topology.remove_exchange(row.name), is_own=False)
+    if isinstance(there, ExchangeRow):
+        vhost.deletions.finish(EXCHANGE, row.name)
+        vhost.add_exchange(stored_exchange(there))
+
+
+def _agree_on_queue(node: Node, vhost: VHost, shared: SharedMetadata, row: QueueRow) -> None:
+    there, entry = shared.find(row), vhost.topology.queues.get(row.name)
+    if isinstance(there, QueueRow):
+        _put(node, vhost, there)
+    elif isinstance(entry, RemoteEntry):
+        entry.deleted()
+    elif entry is not None:
+        _lose(node, vhost, entry)
+
+
+def _agree_on_binding(
+    node: Node, vhost: VHost, shared: SharedMetadata, row: BindingRow | BindingKey
+) -> None:
+    topology, ends = vhost.topology, _ends(row)
+    bound = topology.binding(*ends)
+    there = shared.find(row)
+    if there is None and bound is not None:
+        topology.take_back(bound)
+    elif isinstance(there, BindingRow) and bound is None:
+        _put(node, vhost, there)
+
+
+def _table(row: Row) -> int:
+    return row.TABLE

@@ -25,7 +25,7 @@ from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.calls import Forward
 from leveret.amqp.errors import ProtocolError, SoftError
 from leveret.broker.mail import Publish
-from leveret.broker.mail_between_nodes import FindReplyConsumer, NodePublish, NodeReplies
+from leveret.broker.mail_between_nodes import FindReplyConsumer, NodePublish, NodeReplies, QueueGone
 from leveret.broker.queue.store_writes import write_for
 from leveret.broker.script import Script
 from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
@@ -78,18 +78,22 @@ class Delegate(GenServer):
         return super().handle_mail(message, sender)
 
     def handle_call(self, request: Any, frm: From | None) -> Any:
-        """Declare a queue, or look for a reply consumer."""
+        """Declare a queue, wait for the end of a deletion, or look for a reply consumer."""
         if type(request) is FindReplyConsumer:
             addresses = self._vhost.reply_addresses
             return addresses is not None and addresses.has(request.key)
-        if type(request) is not DeclareThere or frm is None:
+        if type(request) is DeclareThere:
+            steps = declare_here(self._vhost, request)
+        elif type(request) is QueueGone:
+            steps = self._vhost.wait_until_queue_gone(request.name)
+        else:
             return super().handle_call(request, frm)
+        assert frm is not None, request
         answer = partial(self.runtime.reply, frm)
-        steps = declare_here(self._vhost, request)
-        Script(self, steps, answer, partial(self._not_declared, answer)).resume()
+        Script(self, steps, answer, partial(self._failed, answer)).resume()
         return NOREPLY
 
-    def _not_declared(self, answer: Callable[[object], None], problem: Exception) -> None:
+    def _failed(self, answer: Callable[[object], None], problem: Exception) -> None:
         if not isinstance(problem, ProtocolError):
             raise problem
         answer(problem if isinstance(problem, SoftError) else False)

@@ -94,7 +94,9 @@ class Deletions:
             self._under_way.append((target, removal, is_own))
         if self._under_way:
             self._runtime.after_drain(self._step)
-        if rows and is_own:
+        if not is_own:
+            self._metadata.delete_left(rows)
+        elif rows:
             self._metadata.delete_later(rows)
         self._tell_waiting()
 

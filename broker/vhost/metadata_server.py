@@ -44,7 +44,7 @@ class MetadataServer(GenServer):
 
         def done(error: StoreError | None) -> None:
             runtime.reply(frm, error)
-            self._writer.settled(request.puts, error is None)
+            self._writer.settled(request.puts)  # their client may have gone
 
         self._writer.store.write(request.puts, request.deletes, done)
         return NOREPLY
@@ -71,6 +71,7 @@ class MetadataServer(GenServer):
         def done(error: StoreError | None) -> None:
             if error is None:
                 pending.deleted(rows)
+                self._writer.settled(rows)
             elif isinstance(error, ConflictError):  # another node has changed one of them meanwhile
                 runtime.run_as(ref, lambda: self._delete(rows))
             else:

@@ -7,7 +7,7 @@ Both note the rows on their way in ``pending``, so that neither brings back a ro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +21,11 @@ from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.metadata.interface import ConflictError
-from leveret.metadata.tables import DeletedQueueRow
+from leveret.metadata.tables import DeletedQueueRow, ExchangeRow
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.metadata.interface import Metadata
+    from leveret.metadata.interface import Metadata, SharedMetadata
     from leveret.metadata.tables import Row
 
 log = logger(__name__)
@@ -67,8 +67,9 @@ class MetadataWriter:
         store: the metadata store; its maker closes it.
         pending: changes that are not known to be on disk yet.
         deleted_queues: numbers of deleted queues that may have messages in a store still.
-        on_settled: in a cluster, gets rows that were put, or refused when their client had gone. What this node has in
-            memory for them may not be what there is: another node has deleted or replaced it meanwhile.
+        shared: the store, if several nodes share it; None outside of clusters.
+        on_settled: in a cluster, gets rows whose put or deletion has come to its end: other nodes may have changed
+            them meanwhile, so that this node has something else in memory than there is.
     """
 
     def __init__(self, runtime: Runtime, store: Metadata) -> None:
@@ -76,6 +77,7 @@ class MetadataWriter:
         self.store = store
         self.pending = PendingWrites()
         self.deleted_queues: set[int] = set()
+        self.shared: SharedMetadata | None = None
         self.on_settled: Callable[[Sequence[Row]], None] | None = None
 
     def commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
@@ -88,16 +90,20 @@ class MetadataWriter:
         pending = self.pending
         pending.delete(deletes)
         pending.put(puts)
-        is_refused = False
+        is_refused = is_settled = False
         try:
             yield from self._commit(puts, deletes)
             pending.deleted(deletes)
+            is_settled = True
         except (InternalError, GeneratorExit) as end:
             is_refused = isinstance(end, InternalError)
+            is_settled = isinstance(end, OvertakenError)
             self._delete_owed(deletes)
             raise
         finally:
             self._put_ended(puts, is_refused)
+            if is_settled:
+                self.settled([*puts, *deletes])
 
     def _commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
         clock = self._runtime.clock
@@ -111,10 +117,23 @@ class MetadataWriter:
                 if isinstance(answer, ConflictError):
                     if puts:
                         raise OvertakenError()
+                    if self.pending.owed(deletes):
+                        continue
+                    yield from self.synced()  # others have deleted them
+                    return
                 elif not isinstance(answer, CallFailed):
                     log.error("metadata not written, its client is refused error=%s", answer)
                     raise InternalError()
             yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+
+    def synced(self) -> Steps:
+        """Wait until all nodes of the cluster know the rows that this one knows now.
+
+        Whoever is told of rows that others have written finds them on every node then.
+        """
+        shared = self.shared
+        if shared is not None:
+            yield Until(lambda resume: shared.sync(lambda: resume(None)))
 
     async def write(self, puts: list[Row], deletes: list[Row] | None = None) -> None:
         """Write rows from outside the actors; return when they are on disk, or raise StoreError."""
@@ -151,6 +170,22 @@ class MetadataWriter:
         self.pending.delete(rows)
         self._delete_owed(rows)
 
+    def delete_left(self, rows: Iterable[Row]) -> None:
+        """Delete exchanges that have gone with what other nodes have deleted, unless these have deleted them, too."""
+        shared = self.shared
+        if shared is None:
+            return
+        left = [
+            row
+            for row in rows
+            if isinstance(row, ExchangeRow)
+            and not self.pending.is_pending(row)
+            and (there := shared.find(row)) is not None
+            and there.to_fields() == row.to_fields()
+        ]
+        if left:
+            self.delete_later(left)
+
     def note_deleted(self, queue_nos: Sequence[int]) -> None:
         """Note deleted queues whose messages are not removed at once.
 
@@ -165,10 +200,10 @@ class MetadataWriter:
         self.deleted_queues.difference_update(queue_nos)
         self.delete_later([DeletedQueueRow(no) for no in queue_nos])
 
-    def settled(self, rows: Sequence[Row], is_made: bool) -> None:
-        """Note that rows were put or refused; of refused rows those who wait for them are told by the answer."""
-        if self.on_settled is not None:
-            self.on_settled([row for row in rows if self.pending.is_last(row, is_made)])
+    def settled(self, rows: Sequence[Row]) -> None:
+        """Note that the put or deletion of rows has come to its end."""
+        if self.on_settled is not None and rows:
+            self.on_settled(rows)
 
     def _put_ended(self, rows: Sequence[Row], is_refused: bool) -> None:
         again = self.pending.waited_for(rows, is_refused)

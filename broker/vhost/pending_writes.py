@@ -83,9 +83,10 @@ class PendingWrites:
         """Return the rows among these very objects whose deletion is still owed."""
         return [row for row in rows if self.deletes.get(_id(row)) is row]
 
-    def is_owed(self, row: Row) -> bool:
-        """Whether the deletion of a row of this key is owed."""
-        return _id(row) in self.deletes
+    def deletes_of(self, row: Row) -> list[Row]:
+        """Return the row of this key whose deletion is owed, if there is one."""
+        owed = self.deletes.get(_id(row))
+        return [] if owed is None else [owed]
 
     def put(self, rows: Iterable[Row]) -> None:
         """Note rows that a client has put, and waits for."""
@@ -120,10 +121,10 @@ class PendingWrites:
                 again.append(put.cancelled)
         return again
 
-    def is_last(self, row: Row, or_waited_for: bool) -> bool:
-        """Whether no client puts a row of this key; or just the one that waits for this very row."""
-        put = self._puts.get(_id(row))
-        return put is None or (or_waited_for and put.row is row)
+    def is_pending(self, row: Row) -> bool:
+        """Whether a client puts a row of this key, or its deletion is owed."""
+        name = _id(row)
+        return name in self._puts or name in self.deletes
 
     def is_being_put(self, row: Row) -> bool:
         """Whether a client waits for this row."""

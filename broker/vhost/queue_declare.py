@@ -75,7 +75,7 @@ register(
 
 
 def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
-    """Declare a queue, or check that it is there as declared; return its entry."""
+    """Declare a queue, or check that it is there as declared; return its entry, and whether it is new."""
     return looking_again(lambda: _look_and_declare(vhost, client, method))
 
 
@@ -92,7 +92,10 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
     yield from _look_elsewhere(vhost, name)
     current = vhost.topology.queues.get(name)
     if current is not None:
-        return (yield from _there_already(vhost, client, method, current))
+        yield from _there_already(vhost, client, method, current)
+        if current.state == "deleted":  # its declaration was taken back
+            return (yield from declare_queue(vhost, client, method))
+        return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
     durable = method.durable and not method.exclusive
     home = None if method.exclusive else _chosen_home(vhost, name, method.arguments)
@@ -114,7 +117,7 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
     if entry.settings.is_quorum:
         log.info("quorum queue has one replica queue=%s vhost=%s", name, vhost.name)
     _warn(vhost, client, name, method.arguments)
-    return entry
+    return entry, True
 
 
 def declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
@@ -142,16 +145,15 @@ def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
 def _there_already(
     vhost: VHost, client: Client, method: QueueDeclare, current: QueueEntry
 ) -> Steps:
-    """Check that a queue is there as declared; wait until it runs."""
+    """Check that a queue is there as declared; wait until it runs, and all nodes know it."""
     durable = method.durable and not method.exclusive
     owner = client.reader if method.exclusive else None
     queue_arguments.check_equivalent(current, durable, method.auto_delete, owner, method.arguments)
     is_starting = current.state == "starting"
     if is_starting:
         yield Until(current.when_running)
-        if current.state == "deleted":  # its declaration was taken back
-            return (yield from declare_queue(vhost, client, method))
-    return current
+        yield from vhost.told_of_queues()
+    yield from vhost.known_rows()
 
 
 def _look_elsewhere(vhost: VHost, name: str) -> Steps:

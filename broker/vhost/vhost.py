@@ -18,6 +18,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import SHUTDOWN, CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
 from leveret.broker.mail import Delete, ExchangeDeleted
+from leveret.broker.mail_between_nodes import QueueGone
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.calls import ask_queue
 from leveret.broker.queue.equivalence import exchange_named
@@ -289,6 +290,7 @@ class VHost:
         self.access.check_exchange(user, self.name, name, "configure")
         exchange = self.topology.exchanges.get(name)
         if exchange is None:
+            yield from self._missing(ExchangeRow(self.name, name, ""))
             return
         if method.if_unused and exchange.bindings:
             yield from self.deletions.all_ended()  # its bindings may be those of a deleted queue
@@ -342,6 +344,10 @@ class VHost:
         bound = self.topology.binding(source, kind, destination, key, arguments)
         if bound is not None and kind == QUEUE:
             self._not_down(self.find_queue(destination, client.reader))
+        if bound is None:
+            row = BindingRow(self.name, source, kind, destination, key, arguments)
+            yield from self._missing(row)
+            return
         removal = self.topology.unbind(source, kind, destination, key, arguments)
         yield from self._remove(bound, removal)
 
@@ -405,8 +411,16 @@ class VHost:
         except InternalError:
             entry.deleted()
             raise
-        if self.homes is not None:  # who is told that it is there may publish to it on any node
+        yield from self.told_of_queues()
+
+    def told_of_queues(self) -> Steps:
+        """Wait until all nodes know which queues run here: who is told of one may publish to it on any node."""
+        if self.homes is not None:
             yield Until(self.homes.when_told)
+
+    def known_rows(self) -> Steps:
+        """Wait until all nodes have the rows that this one has."""
+        return self._metadata.synced()
 
     def register(self, entry: QueueEntry) -> None:
         """Make a queue known by its name; from now on its policies are up to date."""
@@ -475,6 +489,7 @@ class VHost:
         """Delete a queue; return the number of ready messages it had (0 when there is none)."""
         self.access.check_queue(client.user, self.name, name, "configure")
         if name not in self.topology.queues:
+            yield from self._missing(QueueRow(self.name, name))
             return 0
         entry = self.find_queue(name, client.reader)
         if entry.settings.is_quorum:
@@ -504,13 +519,30 @@ class VHost:
                     raise
                 count = 0  # it went while it was asked
         if entry.is_remote:
+            yield from self._wait_for_deletion_there(entry)
             entry.deleted()  # what its node tells of that may come later
         yield from self.deletions.ended(entry)
-        if entry.durable and not entry.is_remote:
-            row = self._queue_row(entry)
-            if self._metadata.pending.is_owed(row):
-                yield from self.commit([], [row])
+        if self._is_written(entry.durable) and not entry.is_remote and entry.exclusive is None:
+            yield from self._wait_until_gone(self._queue_row(entry))
         return count
+
+    def _wait_for_deletion_there(self, entry: QueueEntry) -> Steps:
+        """Wait until no node has the row of a queue that was deleted on another one.
+
+        Raises:
+            NotFound: that node was lost meanwhile, and may have the queue when it is back.
+        """
+        delegate = entry.delegate
+        if delegate is not None:
+            answer = yield Ask(delegate, QueueGone(entry.name))
+            if not isinstance(answer, CallFailed):
+                return
+        if entry.durable and entry.state != "deleted":
+            raise entry.missing()
+
+    def wait_until_queue_gone(self, name: str) -> Steps:
+        """Wait until no node has the row of a queue of this node that was deleted."""
+        return self._wait_until_gone(QueueRow(self.name, name))
 
     def delete_exclusive(self, owner: Ref) -> Steps:
         for entry in list(self._exclusive.get(owner, ())):
@@ -542,6 +574,7 @@ class VHost:
         is_own = not entry.is_remote and self._lost_queue is not entry
         deletes = self.deletions.begin(entry, removal, is_own)
         if not is_own:
+            self._metadata.delete_left(deletes)
             return
         if self._is_written(entry.durable):
             deletes.append(self._queue_row(entry))
@@ -589,9 +622,24 @@ class VHost:
         return is_durable or self.homes is not None
 
     def _wait_for(self, row: Row) -> Steps:
-        """Wait for a row that another client has put and that may not be on disk yet."""
+        """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet."""
         if self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
+        else:
+            yield from self._metadata.synced()
+
+    def _missing(self, row: Row) -> Steps:
+        """Wait, before a client is told that there is no such object, until no node of the cluster has it."""
+        if self.homes is not None:
+            yield from self._wait_until_gone(row)
+
+    def _wait_until_gone(self, row: Row) -> Steps:
+        """Wait until a row that was deleted is so on disk, and on all nodes."""
+        owed = self._metadata.pending.deletes_of(row)
+        if owed:
+            yield from self.commit([], owed)
+        else:
+            yield from self._metadata.synced()
 
     def _remove(self, target: object, removal: Removal) -> Steps:
         """Wait until an exchange or binding is removed, with all that goes with it."""

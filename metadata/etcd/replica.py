@@ -95,6 +95,11 @@ class Replica:
         entry = self.entries.get(key)
         return 0 if entry is None else entry.revision
 
+    def hanging_on(self, key: str) -> list[Entry]:
+        """Return the live rows that hang on the row of a key."""
+        found = (self.live.get(child) for child in self._children.get(key, ()))
+        return [entry for entry in found if entry is not None]
+
     def _change(self, found: dict[str, Entry | None], revision: int) -> Changed:
         self.applied = revision
         for key, entry in found.items():

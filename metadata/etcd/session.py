@@ -168,6 +168,14 @@ class Session:
             return None
         return None if entry is None else copy(entry.row)
 
+    def hanging_on(self, row: Row) -> list[Row]:
+        """Return the rows that are gone when ``row`` is deleted, as this node has seen them last."""
+        try:
+            entries = self.replica.hanging_on(self.keys.row(row))
+        except StoreError:  # its names are too long: there is none
+            return []
+        return [copy(entry.row) for entry in entries]
+
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         """Put and delete rows; ``then`` is called with None when this is durable, and all nodes have applied it.
 
@@ -183,7 +191,9 @@ class Session:
             if error is not None:
                 then(error)
             else:
-                self.nodes.wait(revision, self._clock.monotonic_s(), lambda: then(None))
+                # Nodes say how far they are when rows have changed: a deletion of what was gone has changed none.
+                needed = min(revision, self._changed_at)
+                self.nodes.wait(needed, self._clock.monotonic_s(), lambda: then(None))
 
         if not self._transactor.lease:
             why = self.trouble or "it has just begun"

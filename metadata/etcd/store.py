@@ -147,6 +147,10 @@ class EtcdMetadata:
         """Return the row that has the key of ``row``, as this node has seen it last."""
         return self._session.find(row)
 
+    def hanging_on(self, row: Row) -> list[Row]:
+        """Return the rows that are gone when ``row`` is deleted, as this node has seen them last."""
+        return self._session.hanging_on(row)
+
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         """As ``Metadata.write``, made only if no other node has changed the rows since this one saw them.
 

@@ -13,8 +13,8 @@ _CHANGES = "node/other_changes.py"
 MUTANTS = {
     "a declaration is answered before other nodes know where the queue is": Mutant(
         "vhost/vhost.py",
-        "        if self.homes is not None:  # who is told",
-        "        if False:  # who is told",
+        "            yield Until(self.homes.when_told)",
+        "            yield from ()",
     ),
     "what is deleted stays owed": Mutant(
         _CHANGES, "    node.metadata.pending.gone(deletes, is_own)\n", ""

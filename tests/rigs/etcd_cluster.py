@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from random import Random
 from typing import Any
@@ -46,6 +46,12 @@ class SessionRows:
 
     def find(self, row: Row) -> Row | None:
         return self.session.find(row)
+
+    def hanging_on(self, row: Row) -> list[Row]:
+        return self.session.hanging_on(row)
+
+    def sync(self, then: Callable[[], None]) -> None:
+        self.session.sync(then)
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         self.session.write(puts, deletes, then)

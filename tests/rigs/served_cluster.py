@@ -1,0 +1,55 @@
+"""Processes of ``leveret serve --cluster`` that are one broker, with a real etcd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from rigs.etcd import Etcd
+from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+
+SECRET = "a secret of tests, long enough"
+
+
+def arguments(etcd: Etcd, cluster: str, node: str) -> list[str]:
+    return [
+        "--cluster", cluster, "--etcd", etcd.url, "--node", node,
+        "--cluster-listen", "127.0.0.1:0",
+    ]  # fmt: skip
+
+
+def start_node(
+    folder: Path,
+    etcd: Etcd,
+    cluster: str,
+    node: str,
+    *more: str,
+    program: Sequence[str] = (),
+) -> BrokerUnderTest:
+    """Start a node in a folder of its own, with more arguments."""
+    folder.mkdir(exist_ok=True)
+    words = [*arguments(etcd, cluster, node), *more]
+    return start_leveret(folder, *words, program=program, LEVERET_CLUSTER_SECRET=SECRET)
+
+
+@contextmanager
+def nodes(
+    folder: Path,
+    etcd: Etcd,
+    cluster: str,
+    names: Sequence[str],
+    *more: str,
+    program: Sequence[str] = (),
+) -> Iterator[list[BrokerUnderTest]]:
+    """Nodes of one cluster, each with its ready line."""
+    with ExitStack() as ends:
+        started = []
+        for name in names:
+            node = start_node(folder / name, etcd, cluster, name, *more, program=program)
+            ends.callback(kill_leveret, node)
+            started.append(node)
+        yield started
+        ends.pop_all()
+        for node in started:
+            stop_leveret(node)
