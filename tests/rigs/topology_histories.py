@@ -4,9 +4,9 @@ A *pair* is a queue, an exchange and the binding between them: one object of ``t
 What a declaration finds is read off the text of its 406: queues differ in ``x-max-length``, exchanges in
 ``alternate-exchange``. So a history says which declaration was there.
 
-Operations that were answered with ok must have one order, and so all that change a pair. An operation that only *looks*,
-or was refused, was told what one node had at that moment, and need not wait for what is under way: each by itself must
-fit among the changes, so it never shows a state older than what was answered before.
+Operations that were answered with ok must have one order, and so all that change a pair. An operation that only
+*looks*, or was refused, was told what one node had at that moment, and need not wait for what is under way: each by
+itself must fit among the changes, so it never shows a state older than what was answered before.
 """
 
 from __future__ import annotations
