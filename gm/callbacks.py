@@ -1,4 +1,4 @@
-"""What a member tells its user, and what that answers."""
+"""The callbacks of a member, and their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.gm.records.group import MemberId
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Answer of a callback: leave the group. Nothing is called any more but ``handle_terminate``.
+    """Answer of a callback: leave the group. After it only ``handle_terminate`` is called.
 
     The member ends when its messages have been round; until then it passes on those of others.
     """
@@ -39,13 +39,13 @@ class Callbacks:
         """Hear that the member, ``me``, has joined; it is one of ``members``."""
 
     def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> Answer:
-        """Hear of members that have joined, or that are dead; of these no message comes any more.
+        """Hear of members that have joined or died.
 
-        Every message of the dead that any member has had has been given to ``handle_msg``.
+        ``handle_msg`` has had every message of the dead that any member has had, and gets no more of theirs.
         """
 
     def handle_msg(self, publisher: MemberId, message: bytes) -> Answer:
-        """Take a message; also the member's own."""
+        """Take a message of any member, this one included."""
 
     def flow(self, is_blocked: bool) -> None:
         """Hear that broadcasts should stop (True), or may go on: too many have not been round."""

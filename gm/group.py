@@ -107,7 +107,7 @@ class Group:
         await self._ask(ConfirmedBroadcast(message), timeout_s)
 
     async def status(self) -> MemberStatus:
-        """Return what the member is."""
+        """Return the member's view, what is under way, and whether the store of records answers."""
         status: MemberStatus = await self._ask(Status())
         return status
 

@@ -5,9 +5,9 @@ already when their nodes lost each other have ended for each other, also when th
 may have missed what the other has sent. Both nodes know which pairs these are (``Node.were_parted``), so neither
 member waits for the other.
 
-A member has ended indeed, and is not only out of reach, when its node has been started again: names of nodes differ,
-so the process that had the name before is no more. So a group whose nodes were all killed is taken over when they are
-back.
+A member whose node has been started again has ended, and is not merely out of reach: no two nodes have the same name,
+so the process that had it before is gone. Therefore members take over a group whose nodes were all killed and started
+again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a member's actor is asked. A refused request is answered with the ``GmError`` that says why."""
+"""The requests to a member's actor. A refused one is answered with a ``GmError``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class WhenJoined:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """Publish messages. As a call, answered with True: at once, or, if too much has not been round, when less is left.
+    """Publish messages. A call is answered with True; while too much is under way, the answer waits.
 
-    As a mail it is not answered. Its sender must then heed the callback ``flow``; a refusal is logged.
+    A mail is not answered: its sender must heed the callback ``flow``, and a refusal is logged.
     """
 
     messages: list[bytes]
@@ -49,7 +49,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class MemberStatus:
-    """What a member is.
+    """The state of a member.
 
     Attributes:
         phase: ``joining``, ``waiting`` for a state, ``ready`` or ``stopped``.
@@ -57,7 +57,7 @@ class MemberStatus:
         version: of its group's record.
         members: alive, in ring order.
         pending: publications that have not been round, by publisher.
-        store_trouble: why the store of records has not carried out what this member waits for; empty: it has.
+        store_trouble: the store's last error in the transaction that the member waits for; empty: there is none.
     """
 
     phase: str

@@ -214,7 +214,7 @@ def _flag(value: Any) -> bool:
 
 
 def member_of(value: Any) -> MemberId:
-    """Return the member of ``[node, number]``; TypeError or ValueError: it is none."""
+    """Return the member that ``[node, number]`` names; TypeError or ValueError: the value does not have this form."""
     if type(value) is not list or len(value) != 2:
         raise TypeError(f"{value!r:.80} is no member [node, number]")
     node, number = value

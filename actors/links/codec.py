@@ -33,9 +33,9 @@ _BYTES: Final = frozenset({bytes, bytearray, memoryview})
 
 
 class Unreadable(NamedTuple):
-    """Comes in the place of a message that cannot be read here, such as one of a class that is not imported.
+    """Takes the place of a message that cannot be read here, for example because its class is not imported.
 
-    An actor that does not know it fails, as with any other message that it does not know.
+    An actor that has no case for it fails, as it does at any other unknown message.
     """
 
     error: str

@@ -46,8 +46,8 @@ from leveret.actors.links.streams import (
     Signal,
 )
 
-SWEPT_STREAMS: Final = 1_000  # that a tick looks at
-WAITING_MAIL_BYTES: Final = 200  # of memory, about, besides its own bytes
+SWEPT_STREAMS: Final = 1_000  # at which one tick looks
+WAITING_MAIL_BYTES: Final = 200  # about the memory that a waiting mail takes besides its own bytes
 _RUN, _FIRST, _MORE = int(Kind.RUN), int(Kind.FIRST), int(Kind.MORE)
 _EMPTY: Final = b"\xc4\x00"  # msgpack: no bytes
 
@@ -191,14 +191,14 @@ class Connection:
         return True
 
     def finish(self) -> None:
-        """Let all that waits go without credit, because this side ends."""
+        """Send all waiting mail without credit, because this side ends."""
         for stream in self._out.values():
             self._waive(stream)
 
     def take(self, size_max: int) -> list[Buffer]:
-        """Return bytes to be written, about ``size_max`` of them; none: nothing waits that may go.
+        """Return about ``size_max`` bytes for the socket; an empty list if no mail may be sent now.
 
-        At least one stream with something waiting has its turn, however many small messages there are.
+        At least one waiting stream has its turn, however many small messages there are.
         """
         self._close_run()
         ready = self._ready
@@ -416,11 +416,11 @@ class Connection:
 
     @property
     def is_grant_due(self) -> bool:
-        """Whether a sender may soon have to stop."""
+        """Whether a sender has used half of its credit, and stops soon unless more is granted."""
         return bool(self._due)
 
     def grant(self, may: Callable[[InStream], bool]) -> None:
-        """Give credit back to the senders of those streams that are due and that ``may`` allows."""
+        """Give credit back for the streams that are due, where ``may`` says that the receiver has handled its mail."""
         due, self._due = self._due, []
         for stream in due:
             if may(stream):
@@ -452,9 +452,14 @@ class Connection:
     # Time.
 
     def tick(self, may: Callable[[InStream], bool]) -> bool:
-        """Do what is due once per ``heartbeat_s``; return False if the other side has been silent too long.
+        """Grant credit, close idle streams and send a heartbeat; the owner calls this every ``heartbeat_s``.
 
-        What was taken in of any stream is granted if ``may`` allows it, so that idle streams can be closed.
+        Args:
+            may: whether the receiver of a stream has handled enough of its mail to give its credit back. A stream can
+                be closed only when its credit is whole.
+
+        Returns:
+            False if the other side has been silent for too long.
         """
         noted, self._noted = self._noted, []
         for stream in noted:
@@ -477,7 +482,7 @@ class Connection:
         return self._has_heartbeats or bool(self._out or self._noted)
 
     def _sweep(self) -> None:
-        """Close streams that are idle, of the next ones in turn."""
+        """Look at the next ``SWEPT_STREAMS`` streams, and close the idle ones."""
         self._close_run()
         for number in list(islice(self._out, SWEPT_STREAMS)):
             stream = self._out.pop(number)

@@ -35,7 +35,7 @@ class Endpoint:
         handshake: to be made.
         timeout_s: for the handshake, from now.
         is_dialler: this side has made the connection.
-        certified: whether the other side's name must be one of its certificate's.
+        certified: whether the other side's certificate must contain its name.
 
     Attributes:
         handshake: as given.

@@ -37,7 +37,7 @@ _OPEN_BYTES_MAX: Final = 4 * 1024
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """The kinds of frames."""
 
     HEARTBEAT = 0
     OPEN = 1
@@ -58,7 +58,7 @@ RUN_BYTES_MAX: Final = _RUN_BYTES_MAX
 
 
 class Receiver(Protocol):
-    """What becomes of frames."""
+    """Takes the frames of a ``FrameReader``."""
 
     def frame(self, kind: int, stream: int, payload: memoryview) -> None:
         """Take a whole frame; the payload is valid during the call."""

@@ -20,8 +20,8 @@ Leveret's. It has not got a proof from a node that it dials; from a node that di
 of the secret can be checked: a secret must not be guessable. The handshake hides and protects nothing that comes after
 it: on a network that others can change use TLS (``security``).
 
-Turned down: passwords in clear (a listener would collect them); a challenge of one side only (a dialler would give its
-mail to whoever listens); MD5 as in Erlang.
+Turned down: passwords in clear (a listener would collect them); a proof of the dialler only (it would send its mail to
+a listener that has proved nothing); MD5, which Erlang uses.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _LISTENER: Final = b"leveret link, listener\0"
 
 
 class HandshakeError(ActorError):
-    """The other side is no node of this cluster, or the link is refused."""
+    """The other side is not a node of this cluster, or the link is refused."""
 
 
 class Verdict(IntEnum):
-    """What a side says to the link."""
+    """Whether a side uses the connection for the link."""
 
     WELCOME = 0
     DUPLICATE = 1  # the other connection, which is being made at the same time, is used
@@ -76,7 +76,11 @@ class Claim:
 
 
 def check_node(node: str) -> bytes:
-    """Return the bytes of a node's ``name/creation``; HandshakeError: it is none."""
+    """Return ``name/creation`` of a node as UTF-8.
+
+    Raises:
+        HandshakeError: the text does not have this form, or is too long.
+    """
     name, slash, creation = node.rpartition("/")
     encoded = node.encode(errors="replace")
     if not (slash and name and creation.isdigit() and name.isprintable() and "/" not in name):
@@ -98,15 +102,15 @@ class Handshake:
         secret: of the cluster; empty where TLS tells who the other side is.
         nonce: ``NONCE_BYTES`` that were never used before.
         is_dialler: this side has made the connection.
-        claim: returns what this side says of itself, given the other side's name, and what that has proved: the
-            listener knows it, the dialler does not (None).
+        claim: returns this side's claim. It is called with the other side's name and its proved claim, which the
+            listener knows by then and the dialler does not (None).
         accepts: called with the other side's name before anything is proved; raises HandshakeError to refuse it.
 
     Attributes:
         peer: the other side, ``name/creation``; empty until its HELLO has come.
-        their_claim: what it says of itself; None until it is proved.
-        my_claim: what this side has said of itself.
-        rest: bytes that came behind the handshake.
+        their_claim: the other side's claim; None before its proof has been checked.
+        my_claim: the claim that this side has sent; None before that.
+        rest: bytes of the link that came with the end of the handshake.
     """
 
     def __init__(
@@ -137,10 +141,10 @@ class Handshake:
         return self._my_hello if self._is_dialler else b""
 
     def receive(self, data: bytes) -> bytes:
-        """Take bytes of the other side; return what is to be sent.
+        """Take bytes of the other side, and return the bytes to send back.
 
         Raises:
-            HandshakeError: the other side is no node of this cluster. Nothing more may be sent.
+            HandshakeError: the other side is not a node of this cluster; close the socket without sending more.
         """
         self._came += data
         answer = b""

@@ -29,14 +29,16 @@ class LinkLimits:
     Attributes:
         heartbeat_s: a node that has nothing to send sends a heartbeat after so long.
         suspect_s: a link that has been silent for so long is broken; at least twice ``heartbeat_s``.
-        chunk_bytes: of a large mail that are written before mail of others has its turn; at most 1 MiB.
-        credit_messages: of one sender that wait at one receiver; what it sends beyond waits at the sender's node.
+        chunk_bytes: a large mail is written in chunks of this size, and other mail has its turn between them; at most
+            1 MiB.
+        credit_messages: how many messages of one sender one receiver may have unhandled; further messages wait at
+            the sender's node.
         credit_bytes: the same in bytes.
-        mail_bytes_max: of one mail.
-        unsent_bytes_max: that wait for a node that reads slowly, or for credit; above, its link is cut.
+        mail_bytes_max: the largest mail.
+        unsent_bytes_max: how many bytes may wait here for a node; above, its link is cut.
         handshake_s: from the connection of a socket to the end of the handshake.
-        handshakes_max: sockets that have not finished it; above, the oldest is closed.
-        redial_s: before a node that could not be reached is tried again; twice as long after each further try.
+        handshakes_max: how many sockets may be in the handshake; above, the oldest is closed.
+        redial_s: the pause after the first failure to reach a node; each further one is twice as long.
         redial_max_s: the longest of these pauses.
     """
 

@@ -156,13 +156,13 @@ class Node:
             The address to dial.
 
         Raises:
-            OSError: it cannot be listened on.
-            ConfigError: it is no address.
+            OSError: the address cannot be listened on.
+            ConfigError: the address is malformed.
         """
         return await self._network.listen(address, partial(self._begin, is_dialler=False))
 
     def dial(self, address: str) -> None:
-        """Keep linked with the node at an address, until ``hang_up``; ConfigError: it is no address."""
+        """Keep linked with the node at an address, until ``hang_up``; ConfigError: the address is malformed."""
         if address not in self._dials:
             dial = self._dials[address] = _Dial(address)
             try:
@@ -184,7 +184,7 @@ class Node:
             self.runtime.run_callback(peer.cut, "disconnected")
 
     async def connected(self, name: str, timeout_s: float | None = None) -> None:
-        """Wait for the link with a node; TimeoutError: it was not there in time."""
+        """Wait for the link with a node; TimeoutError: the link was not made in time."""
         if name in self._peers:
             return
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -222,7 +222,7 @@ class Node:
             number: of the actor there.
 
         Returns:
-            An address that is dead, with the reason ``noconnection``, if there is no link with that node now.
+            The address; if there is no link with that node now, a dead one, whose reason is ``noconnection``.
         """
         return self.runtime.routes.ref(node, number)
 
@@ -279,7 +279,7 @@ class Node:
         return own <= peer.mine.parted_at and number <= peer.theirs.parted_at
 
     def is_past(self, node: str) -> bool:
-        """Return whether another process has the name of this one, so that it has ended.
+        """Return whether the process of a node has ended, because another process is linked under its name.
 
         Args:
             node: ``name/creation``.
@@ -318,7 +318,7 @@ class Node:
         )
 
     def _claim(self, is_dialler: bool, node: str, theirs: Claim | None) -> Claim:
-        """Say of this side what the other must know; break a link that the other has lost already."""
+        """Return this side's claim to a node; break the link with that node if the other side has lost it already."""
         name = node.rpartition("/")[0]
         verdict = Verdict.WELCOME
         old = self._peers.get(name)

@@ -74,7 +74,7 @@ class Wire(Protocol):
 
 
 class Hub(Protocol):
-    """What a peer needs of its node."""
+    """The node of a peer, as far as the peer needs it."""
 
     @property
     def server(self) -> Ref:
@@ -146,12 +146,12 @@ class Peer:
     Args:
         runtime: of this node.
         node: the other one, ``name/creation``.
-        mine: what this side has said of itself.
-        theirs: what the other has.
+        mine: this side's claim in the handshake.
+        theirs: the other side's claim.
         limits: bounds and times.
         hub: this node.
         wire: the socket.
-        has_heartbeats: silence is the end of the link.
+        has_heartbeats: whether silence ends the link.
 
     Attributes:
         name: of the other node.
@@ -402,7 +402,7 @@ class Peer:
         raise WireError(f"stream of {parts!r:.80}: it must be of a sender and a receiver")
 
     def deliver(self, stream: InStream, messages: list[Any]) -> None:
-        """Put messages into the receiver's mailbox."""
+        """Put messages into the receiver's mailbox, or give callers their answers."""
         to, sender, send = stream.to, stream.sender, self._runtime.send
         if to is None:
             for message in messages:
@@ -479,7 +479,7 @@ class Peer:
 
 
 class RemoteAnswer(Answer):
-    """Where the reply to a call from no actor of another node goes."""
+    """The way of a reply to a task of another node, which has called without being an actor."""
 
     __slots__ = ("_peer", "_target")
 
@@ -489,7 +489,7 @@ class RemoteAnswer(Answer):
 
     @property
     def name(self) -> tuple[str, int]:
-        """What names the call on any node: the node that has made it, and its number there."""
+        """The call's name on any node: the node that has made it, and its number there."""
         target = self._target
         return (self._peer.node, target) if isinstance(target, int) else target
 
@@ -501,7 +501,7 @@ _Name: TypeAlias = tuple[str, int] | None
 
 
 def _name(sender: Ref | None) -> _Name:
-    """Return what names a sender, also by another address: that of a dead actor is made whenever it is asked for."""
+    """Return node and number of a sender, because a dead actor may have several addresses."""
     return None if sender is None else (sender.node, sender.num)
 
 
@@ -512,7 +512,7 @@ def _inbox_of(ref: Ref) -> Inbox:
 
 
 def _may_grant(stream: InStream) -> bool:
-    """Whether the receiver has handled most of what was not granted again, or never will."""
+    """Whether credit may be given back: the receiver has handled most of the mail, or has ended."""
     to: Ref | None = stream.to
     if to is None or not to.is_alive:
         return True

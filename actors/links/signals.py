@@ -95,7 +95,8 @@ class Signals:
         Args:
             target: the receiver.
             signal: the exit signal.
-            as_from: the sender, as the receiver knows it, if that is another; then it is no end of a linked actor.
+            as_from: another address of the sender, by which the receiver knows it; the signal then does not tell of
+                the end of a linked actor.
         """
         sender = signal.sender
         if sender is not None and not sender.is_alive and as_from is None:

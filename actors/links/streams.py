@@ -49,10 +49,10 @@ class OutStream:
 
     Attributes:
         number: names the stream on the connection.
-        key: of the owner, for whom the stream is.
+        key: by which the owner knows the stream.
         credit: spent by mail when it is written, granted by the receiver's node.
         queue: mail and signals that wait for credit, or for their turn behind a large mail.
-        waived: so many items of the queue are sent whatever the credit is.
+        waived: how many items of the queue are sent even without credit.
         is_ready: it waits for its turn to write.
         parts: of the large mail that is being written.
     """
@@ -75,7 +75,7 @@ class OutStream:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing of it waits, is under way, or has not been taken in."""
+        """Whether no mail waits or is being written, and the receiver has handled all that was sent."""
         return not self.queue and self.parts is None and self.credit.is_whole
 
     def pop(self) -> Item:
@@ -84,7 +84,7 @@ class OutStream:
         return self.queue.popleft()
 
     def waive(self) -> None:
-        """Let what waits now go without credit, because a signal waits behind it."""
+        """Let the items that wait now go without credit, because a signal waits behind them."""
         self.waived = len(self.queue)
 
     def begin_large(self, mail: Mail) -> None:
@@ -114,10 +114,10 @@ class InStream:
         number: names the stream on the connection.
         sender: of its mail, as the owner knows it.
         to: the receiver of its mail, as the owner knows it.
-        messages: that have come and were not granted again.
-        size: of these in bytes.
-        is_due: the owner must grant soon, or the sender stops.
-        large: the large mail that is coming in parts.
+        messages: how many have come for which credit was not given back.
+        size: the bytes of these.
+        is_due: the sender stops soon, unless the owner grants.
+        large: the large mail of which parts have come.
     """
 
     __slots__ = ("is_due", "is_noted", "large", "messages", "number", "sender", "size", "to")
@@ -134,7 +134,7 @@ class InStream:
 
 
 class LargeMail:
-    """A large mail that is put together."""
+    """A large mail, put together from its parts."""
 
     __slots__ = ("_filled", "_memory", "_packed_bytes", "size")
 
@@ -145,7 +145,7 @@ class LargeMail:
         self._filled = 0
 
     def add(self, data: memoryview) -> bool:
-        """Add a part; return whether the mail is whole. ValueError: it has got too long."""
+        """Add a part; return whether the mail is whole. ValueError: the parts are longer than was announced."""
         end = self._filled + len(data)
         self._memory[self._filled : end] = data
         if len(self._memory) != self.size:

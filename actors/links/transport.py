@@ -62,7 +62,7 @@ class Sockets:
         return address
 
     def dial(self, address: str, endpoint: Endpoint) -> None:
-        """Begin to connect; ConfigError: it is no address."""
+        """Begin to connect; ConfigError: the address is malformed."""
         if address.startswith(_UNIX):
             _path(address)
         else:
@@ -189,7 +189,7 @@ class LinkProtocol(asyncio.Protocol):
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return the parts of ``HOST:PORT``; ConfigError: it is none."""
+    """Return host and port of ``HOST:PORT``; ConfigError: the address does not have this form."""
     host, colon, port = address.rpartition(":")
     if not (colon and host and port.isdigit() and int(port) < 65536):
         raise ConfigError(f"{address!r} is no address: it must be HOST:PORT or unix:PATH")

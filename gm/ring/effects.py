@@ -1,4 +1,4 @@
-"""What a member wants done by whoever drives it, in this order."""
+"""The effects of a member: its driver carries them out in the order in which they come."""
 
 from __future__ import annotations
 

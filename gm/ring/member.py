@@ -178,7 +178,7 @@ class Member:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether something waits that is not to wait for more: others' publications, and confirmed ones."""
+        """Whether others' publications or confirmed broadcasts wait, which are sent without waiting for more."""
         return self._news.is_urgent
 
     @property
@@ -192,7 +192,7 @@ class Member:
         return {name: each.last - each.acked for name, each in streams if not each.is_empty}
 
     def take_effects(self) -> list[Effect]:
-        """Return what is to be done, once."""
+        """Return the effects since the last call; the driver carries them out in order."""
         effects, self._effects = self._effects, []
         return effects
 
@@ -226,16 +226,16 @@ class Member:
             self._outbox.await_confirm(own.last, tag)
 
     def idle(self) -> None:
-        """Send what waits: nothing else is to be done now."""
+        """Send what waits for the right neighbour: the driver has nothing else to do."""
         self._flush()
 
     def flush_due(self) -> None:
-        """Send what waits: the timer has run."""
+        """Send what waits for the right neighbour: the flush timer has run."""
         self._is_flush_due = False
         self._flush()
 
     def retry(self) -> None:
-        """Try again what was put off."""
+        """Read the record again: after a stale one, or to go on with the join."""
         if self._needs is not None:
             self._transact(Read(), self._refreshed)
         elif self.phase is Phase.JOINING and self._newcomer.asked is None:
@@ -372,7 +372,7 @@ class Member:
             self._handle_neighbour(view, sender, frame)
 
     def _handle_neighbour(self, view: View, sender: MemberId, frame: Frame) -> None:
-        """Take a frame of a view that is not newer."""
+        """Take a frame whose view is this member's or an older one."""
         if frame.stamp.epoch < view.stamp.epoch or sender not in view.alive:
             self._send(sender, Check(view.stamp))  # fenced: let it find out
         elif type(frame) is Ask:

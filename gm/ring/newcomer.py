@@ -15,7 +15,7 @@ _PAUSES_MAX: Final = 32
 
 
 class Step(Enum):
-    """What a newcomer does next."""
+    """The next step of a newcomer."""
 
     GO_ON = auto()  # it is in the record
     CREATE = auto()  # there is no group

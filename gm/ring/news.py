@@ -1,4 +1,4 @@
-"""What a member's right neighbour has not been sent."""
+"""The publications and acknowledgements that a member still has to send to its right neighbour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class News:
         frame_bytes: of messages in one frame, about.
 
     Attributes:
-        is_urgent: somebody waits for a part of it.
+        is_urgent: whether others' publications or confirmed broadcasts are among them.
     """
 
     __slots__ = ("_frame_bytes", "_streams", "is_urgent")

@@ -31,7 +31,7 @@ def report_of(folder: Path, command: list[str], environment: dict[str, str]) -> 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
