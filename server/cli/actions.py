@@ -247,18 +247,20 @@ def _add_vhost(command: Command, options: Options, ask: Ask) -> None:
 
 
 def _queues(command: Command, options: Options, ask: Ask) -> Any:
-    """List queues: all, or with ``--online`` or ``--offline`` some; all are on this node (``--local``)."""
-    found = ask(command.verb, {"vhost": options.vhost})
+    """List queues: all, those of this node (``--local``), that run (``--online``) or are down (``--offline``)."""
+    found = ask(command.verb, {"vhost": options.vhost, "local": options.local})
     for row in found:
         if row.get("type") == "quorum":  # it has one replica
-            row.update(leader=NODE, members=[NODE], online=[NODE] * (row.get("state") == "running"))
+            node = row.get("node", NODE)
+            row.update(leader=node, members=[node], online=[node] * (row.get("state") == "running"))
     if options.online == options.offline:
         return found
     return [row for row in found if (row.get("state") == "running") == options.online]
 
 
 def _unresponsive(command: Command, options: Options, ask: Ask) -> Any:
-    return ask(command.verb, {"vhost": options.vhost, "queue_timeout_s": options.queue_timeout})
+    arguments = {"vhost": options.vhost, "queue_timeout_s": options.queue_timeout}
+    return ask(command.verb, arguments | {"local": options.local})
 
 
 def _delete_queue(command: Command, options: Options, ask: Ask) -> str:

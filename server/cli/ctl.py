@@ -1,7 +1,7 @@
 """``leveret ctl``: rabbitmqctl's verbs, with its arguments, texts, columns and exit codes.
 
 Every verb is a row of ``commands.COMMANDS``; what is more than one question to the broker is in ``actions.py``,
-``checks.py`` and ``reports.py``.
+``checks.py``, ``cluster.py``, ``life.py`` and ``reports.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from leveret.server.cli.actions import (
     plain,
 )
 from leveret.server.cli.checks import CHECKS
+from leveret.server.cli.cluster import CLUSTER
 from leveret.server.cli.commands import COMMANDS, NODE, Command
 from leveret.server.cli.life import LIFE
 from leveret.server.cli.reports import REPORTS
@@ -29,7 +30,7 @@ from leveret.server.output.terminal import show
 
 Options = argparse.Namespace
 
-_ACTIONS: Final = ACTIONS | CHECKS | LIFE | REPORTS
+_ACTIONS: Final = ACTIONS | CHECKS | CLUSTER | LIFE | REPORTS
 _BY_VERB: Final = {command.verb: command for command in COMMANDS}
 
 

@@ -89,13 +89,19 @@ def _until(look: Callable[[], Any], command: Command, options: Options) -> Any:
     Raises:
         TimedOutError: there was nothing in time.
     """
-    until_s = time.monotonic() + options.timeout
-    while not (found := look()):
-        if time.monotonic() >= until_s:
-            raise TimedOutError(
-                f"operation {command.verb} on node {NODE} timed out."
-                f" Timeout value used: {options.timeout * 1000:.0f}"
-            )
+    found = wait_until(look, options.timeout)
+    if not found:
+        raise TimedOutError(
+            f"operation {command.verb} on node {NODE} timed out."
+            f" Timeout value used: {options.timeout * 1000:.0f}"
+        )
+    return found
+
+
+def wait_until(look: Callable[[], Any], timeout_s: float) -> Any:
+    """Look until there is something; return it, or what was there at the end of the time."""
+    until_s = time.monotonic() + timeout_s
+    while not (found := look()) and time.monotonic() < until_s:
         time.sleep(WAIT_S)
     return found
 

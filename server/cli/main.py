@@ -210,6 +210,10 @@ def _asking(options: argparse.Namespace) -> Ask:
             setattr(options, name, value)
 
     def ask(verb: str, arguments: dict[str, Any]) -> Any:
-        return control.ask(options.data, verb, arguments, options.timeout)
+        return control.ask(options.data, verb, arguments, options.timeout, _warn)
 
     return ask
+
+
+def _warn(text: str) -> None:
+    show(f"Warning: {text}", file=sys.stderr)

@@ -33,11 +33,6 @@ def _status(_command: Command, options: Options, ask: Ask) -> Answer:
     return Answer(node_pages.status_page(found, parts, NODE, unit), found)
 
 
-def _cluster_status(_command: Command, _options: Options, ask: Ask) -> Answer:
-    found = node_pages.cluster_value(ask("about", {}), NODE)
-    return Answer(node_pages.cluster_page(found, NODE), found)
-
-
 def _environment(_command: Command, _options: Options, ask: Ask) -> Answer:
     from leveret.routing.json_terms import term  # noqa: PLC0415 - not needed by other verbs
 
@@ -94,7 +89,6 @@ def _parts(vhosts: list[str]) -> Iterator[tuple[Command, str]]:
 
 REPORTS: Final[dict[str, Action]] = {
     "status": _status,
-    "cluster_status": _cluster_status,
     "environment": _environment,
     "os_env": _os_env,
     "memory_breakdown": _memory_breakdown,
