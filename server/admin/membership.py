@@ -11,7 +11,7 @@ from leveret.core.slices import sliced
 from leveret.metadata.tables import MemberRow, QueueRow
 from leveret.server.admin.verb_table import WithWarnings
 from leveret.server.audit_log import audit
-from leveret.server.errors import EX_UNAVAILABLE, RefusedError
+from leveret.server.errors import EX_UNAVAILABLE, SINGLE_NODE, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from leveret.server.output.json_text import Row
 
 FORGOTTEN_AT_ONCE: Final = 500  # queues, whose rows are one write
-
-SINGLE_NODE: Final = "this is a single node, and no other can join it: nodes of a cluster are started with leveret serve --cluster"
 
 
 class Serving(Protocol):

@@ -6,10 +6,10 @@ from typing import Final, NoReturn
 
 from leveret.core.printable import printable
 from leveret.server.cli.actions import Action, Answer, Ask, Options, UsageError, ok
-from leveret.server.cli.commands import NODE, Command
+from leveret.server.cli.commands import Command
 from leveret.server.cli.life import wait_until
 from leveret.server.control_client import NoBrokerError
-from leveret.server.errors import EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
+from leveret.server.errors import EX_SOFTWARE, EX_UNAVAILABLE, SINGLE_NODE, RefusedError
 from leveret.server.output import node_pages
 
 INSTEAD: Final = {
@@ -23,8 +23,8 @@ INSTEAD: Final = {
 """What is to be done in the place of a verb of RabbitMQ's."""
 
 
-def _cluster_status(_command: Command, _options: Options, ask: Ask) -> Answer:
-    found = node_pages.cluster_value(ask("cluster_status", {}), NODE)
+def _cluster_status(_command: Command, options: Options, ask: Ask) -> Answer:
+    found = node_pages.cluster_value(ask("cluster_status", {}), options.own_node)
     return Answer(node_pages.cluster_page(found), found)
 
 
@@ -38,7 +38,7 @@ def _forget(command: Command, options: Options, ask: Ask) -> Answer:
     verb = "would be deleted" if options.dry_run else "were deleted"
     lines = [f"{len(queues)} durable queues of node {printable(options.removed)} {verb}"]
     lines += [printable(f"{each['name']} in vhost {each['vhost']}") for each in queues]
-    return ok("\n".join(lines), found)
+    return ok(options, "\n".join(lines), found)
 
 
 def _await_nodes(command: Command, options: Options, ask: Ask) -> None:
@@ -49,14 +49,16 @@ def _await_nodes(command: Command, options: Options, ask: Ask) -> None:
 
     def are_there() -> bool:
         try:
-            cluster = ask("running_nodes", {})
+            running = ask("running_nodes", {})
         except NoBrokerError:
             return False
-        return len(cluster) >= count
+        if running == [""] and count > 1:
+            raise RefusedError(SINGLE_NODE, EX_UNAVAILABLE)
+        return len(running) >= count
 
     if not wait_until(are_there, options.timeout):
         raise RefusedError(
-            f"Error: timed out while waiting. Not enough nodes joined {NODE}'s cluster.",
+            f"Error: timed out while waiting. Not enough nodes joined {options.own_node}'s cluster.",
             EX_SOFTWARE,
         )
 

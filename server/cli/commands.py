@@ -643,12 +643,12 @@ _CHECKS: Final = (
     ),
     Command(
         "check_alarms",
-        "exit with 69 if an alarm is raised",
+        "exit with 69 if an alarm is raised on any node",
         "Asking node {node} to report any local resource alarms ...",
     ),
     Command(
         "check_local_alarms",
-        "the same",
+        "exit with 69 if an alarm is raised on this node",
         "Asking node {node} to report any local resource alarms ...",
     ),
     Command(

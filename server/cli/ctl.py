@@ -22,7 +22,7 @@ from leveret.server.cli.actions import (
 )
 from leveret.server.cli.checks import CHECKS
 from leveret.server.cli.cluster import CLUSTER
-from leveret.server.cli.commands import COMMANDS, NODE, Command
+from leveret.server.cli.commands import COMMANDS, Command
 from leveret.server.cli.life import LIFE
 from leveret.server.cli.reports import REPORTS
 from leveret.server.output import formats
@@ -106,14 +106,16 @@ def _print(answer: Any, options: Options) -> None:
     if options.formatter == "json":
         if found.value is None:
             message = {"message": found.text}
-            found.value = message if found.text is not None else {"node": NODE, "result": "ok"}
+            found.value = (
+                message if found.text is not None else {"node": options.own_node, "result": "ok"}
+            )
         show(formats.json_line(found.value), end="")
     elif found.text is not None:
         show(found.text)
 
 
 def _banner(command: Command, options: Options) -> str:
-    words = vars(options) | {"node": NODE, "timeout_ms": options.timeout * 1000}
+    words = vars(options) | {"node": options.own_node, "timeout_ms": options.timeout * 1000}
     if "tags" in command.positional:
         words["tags"] = ", ".join(options.tags)
     fill = _BANNER_WORDS.get(command.verb)
