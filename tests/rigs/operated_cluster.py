@@ -77,7 +77,7 @@ class Operators:
     def verbs(self, name: str) -> dict[str, Verb]:
         return self.admins[name].control_verbs()
 
-    async def ask(self, name: str, verb: str, **arguments: Any) -> tuple[Any, list[str]]:
+    async def ask(self, name: str, verb: str, /, **arguments: Any) -> tuple[Any, list[str]]:
         """Have a node carry out a verb for an operator; return the value, or the refusal, and the warnings."""
         answer = await VerbTable(self.verbs(name)).answer(verb, arguments)
         if "refused" in answer or "failed" in answer:
