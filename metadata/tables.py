@@ -249,11 +249,28 @@ class DeletedQueueRow(Row):
     queue_no: int
 
 
+class MemberRow(Row):
+    """A node that has joined the cluster, whether it runs or not.
+
+    Attributes:
+        uuid: of its data directory.
+        node: its name.
+        is_forgotten: an operator has removed it: the directory may not join again, and the name is free.
+    """
+
+    TABLE: ClassVar[int] = 12
+    KEY: ClassVar[tuple[str, ...]] = ("uuid",)
+
+    uuid: str
+    node: str = ""
+    is_forgotten: bool = False
+
+
 ROWS: Final[dict[int, type[Row]]] = {
     row.TABLE: row
     for row in (
         VhostRow, UserRow, PermissionRow, TopicPermissionRow, ExchangeRow, QueueRow, BindingRow,
-        PolicyRow, ParameterRow, GlobalParameterRow, DeletedQueueRow,
+        PolicyRow, ParameterRow, GlobalParameterRow, DeletedQueueRow, MemberRow,
     )
 }  # fmt: skip
 
@@ -272,6 +289,7 @@ class Contents(Struct):
     parameters: list[ParameterRow] = field(default_factory=list)
     global_parameters: list[GlobalParameterRow] = field(default_factory=list)
     deleted_queues: list[DeletedQueueRow] = field(default_factory=list)
+    members: list[MemberRow] = field(default_factory=list)
 
     def table(self, row: type[Row]) -> list[Any]:
         rows: list[Any] = getattr(self, _LISTS[row])

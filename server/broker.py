@@ -195,9 +195,19 @@ class Broker:
         if rows is not None and self.cluster is not None:
             rows.begin()
             rows.live(self.cluster.metadata.is_live)
+            await self.cluster.enlist(self.node)
+            self._answer_other_nodes()
         await self._start_tree(loop)
         if self._directory is not None:
             await self._open_control(self._directory)
+
+    def _answer_other_nodes(self) -> None:
+        """Have the operators of other nodes answered, from the start of the tree on."""
+        from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415 - as for the control socket
+        from leveret.server.admin.operator_server import OPERATORS, OperatorServer  # noqa: PLC0415
+
+        verbs = NodeAdmin(self).node_verbs()
+        self.node.services = (ChildSpec(OPERATORS, OperatorServer, (verbs,)),)
 
     def _read_credentials(self) -> Credentials | None:
         if any(each.scheme == AMQPS for each in self.config.listen):
@@ -280,8 +290,7 @@ class Broker:
         from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415
         from leveret.server.control import ControlServer  # noqa: PLC0415
 
-        admin = NodeAdmin(self)
-        self._control = ControlServer(directory.path, admin.verbs() | admin.streams())
+        self._control = ControlServer(directory.path, NodeAdmin(self).control_verbs())
         await self._control.start()
 
     def _root_ended(self, reason: object) -> None:

@@ -3,6 +3,10 @@
 Nothing but etcd has to be configured: each node says in its key there where it is dialled, and dials all others that
 serve. Of two nodes that dial each other one connection stays (``actors.links``). The names of cluster and node are
 noted in the data directory, whose message stores make sense with that metadata only.
+
+Who has joined is a member until an operator has the cluster forget it (``server.admin.membership``): its name is taken
+while it is down, since its queues would seem empty on another data directory. A directory that was forgotten may not
+join again: its queues are gone for the others, and their names may have been declared anew.
 """
 
 from __future__ import annotations
@@ -18,10 +22,12 @@ from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.store import EtcdMetadata
+from leveret.metadata.tables import MemberRow
 from leveret.server.process import AddressUnavailableError
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Sequence
     from pathlib import Path
 
     from leveret.actors.runtime.runtime import Runtime
@@ -44,7 +50,10 @@ class ClusterMember:
         links: with the other nodes.
         metadata: that all nodes share.
         address: where this node is dialled.
+        own: this node among the members.
     """
+
+    own: MemberRow
 
     def __init__(self, links: LinkedNode, metadata: EtcdMetadata, address: str) -> None:
         self.links = links
@@ -82,7 +91,18 @@ class ClusterMember:
         except BaseException:
             await links.close()
             raise
-        return cls(links, metadata, address)
+        member = cls(links, metadata, address)
+        own = member.own = MemberRow(str(node_id), config.cluster_node)
+        if refusal := refusal_of(own, config.cluster, metadata.table(MemberRow)):
+            await member.leave()
+            raise ConfigError(refusal)
+        return member
+
+    async def enlist(self, node: Node) -> None:
+        """Have this node among the members; StoreError: that cannot be written."""
+        if self.metadata.find(self.own) is None:
+            await node.metadata.write([self.own])
+        node.settings_rows.put(self.own)
 
     def serve(self, node: Node) -> ClusterRows:
         """Have rows that change applied to a node, from its ``begin`` on."""
@@ -126,6 +146,23 @@ class ClusterMember:
                 log.error(
                     "node cannot be dialled node=%s address=%s error=%s", name, address, error
                 )
+
+
+def refusal_of(own: MemberRow, cluster: str, members: Sequence[MemberRow]) -> str:
+    """Return why a node may not join; "": it may."""
+    for member in members:
+        if member.uuid == own.uuid and member.is_forgotten:
+            return (
+                f"cluster {cluster} has forgotten the node of this data directory (forget_cluster_node): its queues are "
+                "gone there; start the node with a new data directory, as a new one"
+            )
+        if member.node == own.node and member.uuid != own.uuid and not member.is_forgotten:
+            return (
+                f"node {own.node} of cluster {cluster} is another one, of the data directory {member.uuid}: give this one "
+                f"a name of its own; if that directory is lost, run leveret ctl forget_cluster_node {own.node} on "
+                "another node before"
+            )
+    return ""
 
 
 def _secret(file: Path | None) -> bytes:

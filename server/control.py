@@ -5,6 +5,8 @@ One JSON document per line each way::
     {"verb": "add_user", "arguments": {"name": "hare", "password": "..."}}
     {"ok": null}   or   {"refused": "User \"hare\" already exists", "exit_code": 70}   or   {"failed": "..."}
 
+``ok`` may be followed by ``warnings``, texts for the operator, such as which nodes of a cluster have not answered.
+
 Long lists of the arguments come before, in lines of their own, and are empty in the request; so no line takes long to
 decode::
 
@@ -19,13 +21,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from inspect import signature
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from leveret.core.errors import LeveretError
 from leveret.core.limits import (
     CONTROL_CLIENTS_MAX,
     CONTROL_LINE_BYTES_MAX,
@@ -35,6 +35,7 @@ from leveret.core.limits import (
 from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.core.transports import let_go
+from leveret.server.admin.verb_table import Verb, VerbTable, failure
 from leveret.server.audit_log import OPERATOR
 from leveret.server.control_client import SOCKET, short_alias
 from leveret.server.errors import RefusedError
@@ -43,8 +44,6 @@ from leveret.server.output import json_text
 log = logger(__name__)
 
 T = TypeVar("T")
-
-Verb: TypeAlias = Callable[..., Awaitable[Any]]
 
 ROWS_AT_ONCE: Final = 50
 
@@ -56,15 +55,12 @@ class ControlServer:
 
     Args:
         data_dir: the caller holds its lock, so a socket found there belongs to a dead broker.
-        verbs: by name; a verb takes the arguments of its function, those with a default if they are given, and
-            refuses with ``RefusedError``. An iterator that it returns is sent as a list.
+        verbs: by name; an iterator that one returns is sent as a list.
     """
 
     def __init__(self, data_dir: Path, verbs: Mapping[str, Verb]) -> None:
         self._path = data_dir / SOCKET
-        self._verbs = {
-            name: (verb, signature(verb).parameters.values()) for name, verb in verbs.items()
-        }
+        self._verbs = VerbTable(verbs)
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
@@ -134,31 +130,11 @@ class ControlServer:
             let_go(writer.transport)
 
     async def _answer(self, request: _Request) -> dict[str, Any]:
-        name = None
         try:
             name, arguments = request.verb_and_arguments()
-            verb = self._verb(name, arguments)
-            return {"ok": await verb(**arguments)}
         except RefusedError as error:
-            log.info("control request refused verb=%s by=%s reason=%s", name, OPERATOR.get(), error)
-            bare = {"bare": True} if error.is_bare else {}
-            return {"refused": str(error), "exit_code": error.exit_code} | bare
-        except LeveretError as error:  # usually the disk
-            log.error("control request failed verb=%s by=%s error=%s", name, OPERATOR.get(), error)
-            return {"failed": str(error)}
-        except Exception as error:
-            log.exception("control request failed verb=%s by=%s", name, OPERATOR.get())
-            return {"failed": f"{type(error).__name__}: {error}"}
-
-    def _verb(self, name: str, arguments: Any) -> Verb:
-        if name not in self._verbs:
-            raise RefusedError(f"unknown verb {name!r}")
-        verb, parameters = self._verbs[name]
-        wanted = [each.name for each in parameters]
-        needed = {each.name for each in parameters if each.default is each.empty}
-        if not isinstance(arguments, dict) or not needed <= arguments.keys() <= set(wanted):
-            raise RefusedError(f"{name} takes the arguments {', '.join(wanted) or 'none'}")
-        return verb
+            return failure(None, error)
+        return await self._verbs.answer(name, arguments)
 
 
 class _Request:

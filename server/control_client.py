@@ -6,7 +6,8 @@ import contextlib
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,8 +29,21 @@ class ControlFailedError(LeveretError):
     """The broker could not answer; the request was not at fault."""
 
 
-def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float = 60.0) -> Any:
+def ask(
+    data_dir: Path,
+    verb: str,
+    arguments: dict[str, Any],
+    timeout_s: float = 60.0,
+    warn: Callable[[str], object] = warnings.warn,
+) -> Any:
     """Ask the broker that runs in a data directory.
+
+    Args:
+        data_dir: where it runs.
+        verb: what is asked.
+        arguments: of the verb, by name.
+        timeout_s: for the answer.
+        warn: called with each text that the operator should know besides the value.
 
     Returns:
         The value that the verb returned.
@@ -51,7 +65,7 @@ def ask(data_dir: Path, verb: str, arguments: dict[str, Any], timeout_s: float =
             raise ControlFailedError(f"no answer within {timeout_s:g} s") from error
         except OSError as error:
             raise ControlFailedError(f"connection lost: {error.strerror or error}") from error
-    return _result(answer)
+    return _result(answer, warn)
 
 
 def _lines(verb: str, arguments: dict[str, Any]) -> Iterator[bytes]:
@@ -82,7 +96,7 @@ def _parts(path: list[str], items: list[Any]) -> Iterator[bytes]:
         yield start + b",".join(texts) + b"]}\n"
 
 
-def _result(line: bytes) -> Any:
+def _result(line: bytes, warn: Callable[[str], object]) -> Any:
     if not line.endswith(b"\n"):
         raise ControlFailedError("the broker went away without an answer")
     answer: dict[str, Any] = json_text.decode(line)
@@ -91,6 +105,8 @@ def _result(line: bytes) -> Any:
         raise RefusedError(answer["refused"], answer["exit_code"], is_bare=bare)
     if "failed" in answer:
         raise ControlFailedError(answer["failed"])
+    for text in answer.get("warnings", ()):
+        warn(text)
     return answer["ok"]
 
 

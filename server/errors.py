@@ -15,6 +15,11 @@ EX_SOFTWARE: Final = os.EX_SOFTWARE
 
 CLUSTER_MISSING: Final = "aiohttp is missing: pip install 'leveret[cluster]'"
 
+SINGLE_NODE: Final = (
+    "this is a single node, and no other can join it: nodes of a cluster are started with "
+    "leveret serve --cluster"
+)
+
 
 class RefusedError(LeveretError):
     """A request of the operator is refused; the text is for the operator.

@@ -224,6 +224,14 @@ def stored_node_id(data_dir: Path) -> uuid.UUID:
     return uuid.UUID((data_dir / NODE).read_text("ascii").strip())
 
 
+def cluster_node(data_dir: Path) -> str:
+    """Return the name of the node of a cluster that has a data directory; "": it is a single node's, or none."""
+    try:
+        return (data_dir / CLUSTER).read_text("ascii", "replace").strip().rpartition(" ")[2]
+    except OSError:
+        return ""
+
+
 class Bound(NamedTuple):
     """A socket that listens.
 

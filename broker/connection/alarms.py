@@ -43,6 +43,7 @@ class Alarms:
     Attributes:
         own: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
         raised: the same with those of the other nodes of the cluster: an alarm on any node blocks all publishers.
+        elsewhere: those of other nodes, by node.
         on_change: called when ``own`` has changed, to tell the other nodes.
         times: how often an alarm was raised.
     """
@@ -51,7 +52,7 @@ class Alarms:
         self.own: tuple[str, ...] = ()
         self.raised: tuple[str, ...] = ()
         self.on_change: Callable[[], None] | None = None
-        self._elsewhere: dict[str, tuple[str, ...]] = {}  # by node
+        self.elsewhere: dict[str, tuple[str, ...]] = {}
         self.times = 0
         self._runtime = runtime
         self._blocked: dict[Ref, None] = {}  # in the order in which they were
@@ -89,15 +90,15 @@ class Alarms:
 
     def set_elsewhere(self, node: str, alarms: tuple[str, ...]) -> None:
         """Note the alarms of another node; of one that is not linked there are none."""
-        before = self._elsewhere.pop(node, ())
+        before = self.elsewhere.pop(node, ())
         if alarms:
-            self._elsewhere[node] = alarms
+            self.elsewhere[node] = alarms
         if alarms != before:
             log.warning("alarms of another node node=%s resources=%s", node, ",".join(alarms))
             self._add_up()
 
     def _add_up(self) -> None:
-        self.raised = tuple(sorted({*self.own, *chain(*self._elsewhere.values())}))
+        self.raised = tuple(sorted({*self.own, *chain(*self.elsewhere.values())}))
         if not self.raised:
             blocked, self._blocked = self._blocked, {}
             for reader in blocked:

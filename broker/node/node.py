@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from leveret.core.settings import BrokerSettings
     from leveret.metadata.interface import Metadata
     from leveret.metadata.tables import QueueRow
+    from leveret.supervisors.spec import ChildSpec
 
 VHOSTS: Final = "vhosts"
 VHOST_KEEPER: Final = "vhost_keeper"
@@ -91,6 +92,7 @@ class Node:
         openings: lets few message stores be opened at once.
         removals: done when the messages of a deleted vhost are removed; by its name, while they are not.
         admin_turn: held while an operator's change is checked, written and made.
+        services: more children of the supervisor ``infra``, set before the tree is started.
     """
 
     def __init__(
@@ -137,6 +139,7 @@ class Node:
         admission = Admission(self.vhosts)
         self.sockets = Sockets(runtime, self.connections, admission)
         self.admin_turn = asyncio.Lock()
+        self.services: tuple[ChildSpec, ...] = ()
         self._started_at_s = runtime.clock.wall_s()
 
     @property

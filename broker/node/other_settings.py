@@ -27,6 +27,7 @@ from leveret.core.slices import SLICE_ITEMS
 from leveret.metadata.definitions import VHOST_LIMITS
 from leveret.metadata.tables import (
     GlobalParameterRow,
+    MemberRow,
     ParameterRow,
     PermissionRow,
     PolicyRow,
@@ -82,7 +83,7 @@ def put_setting(node: Node, row: Row) -> None:
     elif isinstance(row, PolicyRow):
         node.settings_rows.put(row)
         _put_policy(node, row)
-    elif isinstance(row, ParameterRow | GlobalParameterRow):
+    elif isinstance(row, ParameterRow | GlobalParameterRow | MemberRow):
         node.settings_rows.put(row)
         if isinstance(row, ParameterRow):
             _set_limits(node, row, dict(row.value) if isinstance(row.value, dict) else {})
@@ -110,7 +111,7 @@ def delete_setting(node: Node, row: Row) -> None:
         node.access.remove([row])
     elif isinstance(row, VhostRow):
         _delete_vhost(node, row.name)
-    elif isinstance(row, PolicyRow | ParameterRow | GlobalParameterRow):
+    elif isinstance(row, PolicyRow | ParameterRow | GlobalParameterRow | MemberRow):
         node.settings_rows.remove([row])
         if isinstance(row, ParameterRow):
             _set_limits(node, row, {})

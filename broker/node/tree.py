@@ -12,7 +12,8 @@
     │ ├ vhost_keeper         transient                starts vhosts again that the disk took down
     │ ├ own_publisher        transient                publishes copies for the firehose, and the log
     │ ├ settings_keeper      permanent                applies other nodes' policies and vhosts, in a cluster
-    │ └ queue_directory      permanent                tells other nodes of queues, in a cluster
+    │ ├ queue_directory      permanent                tells other nodes of queues, in a cluster
+    │ └ operators            permanent                answers operators of other nodes, in a cluster
     ├ vhosts                 simple_one_for_one 0/5   one child per vhost, transient
     │ └ vhost:NAME           one_for_all 2/300        third crash in five minutes: vhost goes down
     │   ├ queues_and_stores  one_for_all 0/1          permanent
@@ -100,7 +101,7 @@ class MetadataSup(Supervisor):
 class InfraSup(Supervisor):
     """Keeps maintenance, the watches of the node, the keeper of its vhosts, and the publisher of its own messages.
 
-    In a cluster it keeps the directory of queues, and the keeper of settings, too.
+    In a cluster it keeps the directory of queues, and the keeper of settings, too; besides, the services of the node.
     """
 
     def init(self, node: Node) -> SupervisorSpec:
@@ -122,7 +123,7 @@ class InfraSup(Supervisor):
                 ChildSpec("settings_keeper", SettingsKeeper, (node,)),
                 ChildSpec("queue_directory", QueueDirectory, (node,)),
             )
-        return SupervisorSpec("one_for_one", 10, 10.0, children)
+        return SupervisorSpec("one_for_one", 10, 10.0, (*children, *node.services))
 
 
 class VhostsSup(Supervisor):

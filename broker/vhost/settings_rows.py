@@ -1,4 +1,4 @@
-"""Rows of settings: vhosts' texts, policies, parameters.
+"""Rows of settings: vhosts' texts, policies, parameters, and the members of a cluster.
 
 Policies and limits are also held by their vhost, where they take effect.
 """
@@ -12,6 +12,7 @@ from leveret.metadata.tables import (
     Contents,
     GlobalParameterRow,
     Key,
+    MemberRow,
     ParameterRow,
     PolicyRow,
     Row,
@@ -19,7 +20,7 @@ from leveret.metadata.tables import (
 )
 
 CLUSTER_NAME: Final = "cluster_name"
-_TABLES: Final = (VhostRow, PolicyRow, ParameterRow, GlobalParameterRow)
+_TABLES: Final = (VhostRow, PolicyRow, ParameterRow, GlobalParameterRow, MemberRow)
 
 
 class SettingsRows:
@@ -54,6 +55,11 @@ class SettingsRows:
 
     def global_parameters(self) -> list[GlobalParameterRow]:
         return [row for row in self._rows.values() if isinstance(row, GlobalParameterRow)]
+
+    def members(self) -> list[MemberRow]:
+        """Return the nodes of the cluster, down ones included, without those that were forgotten."""
+        rows = self._rows.values()
+        return [row for row in rows if isinstance(row, MemberRow) and not row.is_forgotten]
 
     @property
     def cluster_name(self) -> str | None:

@@ -96,7 +96,6 @@ class VHost:
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
-        quorum_queues: how many it has.
         persisting_queues: how many keep also transient messages on the disk; publishers to a vhost without one need
             not look for them.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
@@ -129,7 +128,7 @@ class VHost:
         self.is_recovered = False
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
-        self.quorum_queues = self.persisting_queues = 0
+        self.persisting_queues = 0
         self.default_queue_type = ""
         self.producer_limits = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
         self.is_closing = False
@@ -139,6 +138,7 @@ class VHost:
         self.local_queues = None if homes is None else LocalQueues(homes.changed)
         self.remote_queues = 0
         self._lost_queue: QueueEntry | None = None  # while it is ended
+        self._forgotten_queue: QueueEntry | None = None  # the same
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
         self._awaited: dict[str, list[Callable[[Any], None]]] = {}  # by the name of the queue
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
@@ -237,7 +237,7 @@ class VHost:
         self.add_exchange(exchange)
         if isinstance(exchange.matcher, DelayedMatcher):
             try:
-                yield from self._have_delay_queue(name, user)
+                yield from self._have_delay_queue(name, user.name)
             except (InternalError, GeneratorExit):
                 self._take_back(exchange)
                 raise
@@ -264,14 +264,14 @@ class VHost:
         if isinstance(exchange.matcher, DelayedMatcher):
             exchange.matcher.queue = self.topology.queues.get(queue_of(exchange.name))
 
-    def _have_delay_queue(self, exchange: str, user: User) -> Steps:
+    def _have_delay_queue(self, exchange: str, user_name: str) -> Steps:
         """Declare the delay queue of an exchange, or wait for the one that is there."""
         name = queue_of(exchange)
         entry = self.topology.queues.get(name)
         if entry is None:
             entry = QueueEntry(self.name, name, durable=True, on_deleted=self.queue_deleted)
             self.number(entry)
-            yield from self.add_queue(entry, user.name)
+            yield from self.add_queue(entry, user_name)
         elif entry.state == "starting":
             yield Until(entry.when_running)
 
@@ -427,7 +427,6 @@ class VHost:
         entry.vhost = self
         apply_to_queue(self.policies, entry)
         self.topology.add_queue(entry.name, entry)
-        self.quorum_queues += entry.settings.is_quorum
         self.persisting_queues += entry.persists_all
         self._lead_delays(entry, entry)
         self.remote_queues += entry.is_remote
@@ -559,20 +558,18 @@ class VHost:
         if self.topology.queues.get(entry.name) is not entry:
             return
         removal = self.topology.remove_queue(entry.name)
-        self.quorum_queues -= entry.settings.is_quorum
         self.persisting_queues -= entry.persists_all
         self._lead_delays(entry, None)
         self.remote_queues -= entry.is_remote
         if self.homes is not None:
             self.homes.count(entry, -1)
         if entry.exclusive is not None:
-            owned = self._exclusive.get(entry.exclusive)
-            if owned is not None:
-                owned.discard(entry)
-                if not owned:
-                    del self._exclusive[entry.exclusive]
+            self._disown(entry, entry.exclusive)
         is_own = not entry.is_remote and self._lost_queue is not entry
-        deletes = self.deletions.begin(entry, removal, is_own)
+        is_forgotten = self._forgotten_queue is entry
+        deletes = self.deletions.begin(entry, removal, is_own or is_forgotten)
+        if is_forgotten:
+            self._metadata.delete_later(deletes)
         if not is_own:
             self._metadata.delete_left(deletes)
             return
@@ -582,6 +579,30 @@ class VHost:
             self._note_messages_left(entry)
         if deletes:
             self._metadata.delete_later(deletes)
+
+    def _disown(self, entry: QueueEntry, owner: Ref) -> None:
+        owned = self._exclusive.get(owner)
+        if owned is not None:
+            owned.discard(entry)
+            if not owned:
+                del self._exclusive[owner]
+
+    def forget_queue(self, entry: QueueEntry) -> Steps:
+        """End a queue of a node that is in the cluster no more; its row has been deleted.
+
+        The rows of its bindings, and of auto-delete exchanges that have lost their last one, are deleted by this node.
+        An exchange whose delay queue it was gets a new one here.
+
+        Raises:
+            InternalError: that could not be made.
+        """
+        self._forgotten_queue = entry
+        entry.deleted()
+        self._forgotten_queue = None
+        yield from self.deletions.name_free(QUEUE, entry.name)
+        exchange = entry.delayed_exchange
+        if exchange is not None and exchange in self.topology.exchanges:
+            yield from self._have_delay_queue(exchange, "")
 
     def lose_queue(self, entry: QueueEntry) -> list[Ref]:
         """End a queue whose row is gone, or another node's; return the channels of its consumers, to be told.

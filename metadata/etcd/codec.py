@@ -9,6 +9,7 @@
     PREFIX/metadata/rows/TABLE/NAME/...                          incarnation, incarnations of its parents, fields
     PREFIX/metadata/rows/bindings/VHOST/KIND/DESTINATION/DIGEST  the same; DIGEST is blake2b-160 of all its names
     PREFIX/metadata/rows/deleted_queues/NODE/NUMBER              the same; of one node, for its message store
+    PREFIX/metadata/rows/members/UUID                            the same; a node that has joined, also while it is down
 
 Names are percent-encoded in UTF-8, so that ``/`` separates them. Values are ``crc32:u32 msgpack``, as in LMDB
 (``leveret.metadata.environment``).
@@ -44,6 +45,7 @@ from leveret.metadata.tables import (
     DeletedQueueRow,
     ExchangeRow,
     GlobalParameterRow,
+    MemberRow,
     ParameterRow,
     PermissionRow,
     PolicyRow,
@@ -70,6 +72,7 @@ TABLES: Final[dict[type[Row], str]] = {
     ParameterRow: "parameters",
     GlobalParameterRow: "global_parameters",
     DeletedQueueRow: "deleted_queues",
+    MemberRow: "members",
 }
 _KINDS: Final = {name: kind for kind, name in TABLES.items()}
 PARENTS: Final = (VhostRow, UserRow, ExchangeRow, QueueRow)  # rows that have incarnations

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from leveret.cluster.background import Background
 from leveret.cluster.client import EtcdClient
@@ -19,7 +19,7 @@ from leveret.core.clock import SystemClock
 from leveret.core.errors import ConfigError, StoreError
 from leveret.metadata.etcd.session import DEFAULTS, Session
 from leveret.metadata.etcd.transfer import durable_rows, write_directory
-from leveret.metadata.tables import Contents
+from leveret.metadata.tables import Contents, Row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from leveret.metadata.etcd.session import Listener
     from leveret.metadata.etcd.session_settings import SessionSettings
     from leveret.metadata.interface import Then
-    from leveret.metadata.tables import Row
+
+R = TypeVar("R", bound=Row)
 
 EPOCHS: Final = 8  # taken at a time, of 2**23
 QUEUE_NOS: Final = 32_768  # taken at a time, of 2**32; a start takes as many
@@ -142,6 +143,11 @@ class EtcdMetadata:
         for entry in list(self._session.replica.live.values()):
             contents.add(copy(entry.row))
         return contents
+
+    def table(self, kind: type[R]) -> list[R]:
+        """Return the rows of one table, as this node has seen them last."""
+        rows = (entry.row for entry in self._session.replica.live.values())
+        return [copy(row) for row in rows if isinstance(row, kind)]
 
     def find(self, row: Row) -> Row | None:
         """Return the row that has the key of ``row``, as this node has seen it last."""

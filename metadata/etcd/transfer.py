@@ -30,7 +30,7 @@ from leveret.metadata.etcd.replica import Replica
 from leveret.metadata.etcd.writes import WRITES_MAX, in_parts
 from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MAP_BYTES, row_changes, row_of
-from leveret.metadata.tables import Contents, ExchangeRow, QueueRow, Row
+from leveret.metadata.tables import Contents, ExchangeRow, MemberRow, QueueRow, Row
 
 if TYPE_CHECKING:
     from leveret.cluster.client import EtcdClient
@@ -120,7 +120,9 @@ async def move_into_etcd(client: EtcdClient, keys: Keys, moved: Metadata) -> lis
 
 def is_durable(row: Row) -> bool:
     """Return whether a row outlives the nodes."""
-    return row.durable if isinstance(row, ExchangeRow | QueueRow) else True
+    if isinstance(row, ExchangeRow | QueueRow):
+        return row.durable
+    return not isinstance(row, MemberRow)
 
 
 def durable_rows(replica: Replica) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
@@ -13,10 +13,13 @@ from leveret.broker.node.node import VHOSTS
 from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
 from leveret.server.admin import rows
+from leveret.server.admin.cluster_verbs import ASKED, ClusterVerbs
 from leveret.server.admin.connections import ConnectionAdmin
 from leveret.server.admin.delayed_messages import DelayedMessageAdmin
 from leveret.server.admin.health import HealthAdmin
+from leveret.server.admin.membership import MembershipAdmin
 from leveret.server.admin.memory_parts import memory_parts
+from leveret.server.admin.other_nodes import OtherNodes
 from leveret.server.admin.parameters import ParameterAdmin
 from leveret.server.admin.policies import PolicyAdmin
 from leveret.server.admin.queue_figures import totals
@@ -32,10 +35,11 @@ from leveret.supervisors.tree_view import walk
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Awaitable, Callable
 
     from leveret.broker.connection.layers.credentials import Credentials
     from leveret.broker.node.node import Node
+    from leveret.server.admin.verb_table import Verb
+    from leveret.server.cluster import ClusterMember
     from leveret.server.config.config import Address, Config
     from leveret.server.output.json_text import Row
     from leveret.server.process import OwnProcess
@@ -50,6 +54,7 @@ class RunningBroker(Protocol):
     addresses: list[Address]
     credentials: Credentials | None
     process: OwnProcess | None
+    cluster: ClusterMember | None
 
 
 class NodeAdmin:
@@ -75,9 +80,27 @@ class NodeAdmin:
         self.definitions = NodeDefinitions(node)
         self.snapshots = SnapshotAdmin(node)
         self.tracing = TracingAdmin(node)
+        cluster = broker.cluster
+        self._others: OtherNodes | None = None
+        if node.links is not None and cluster is not None:
+            self._others = OtherNodes(node.links, lambda: cluster.metadata.addresses)
+        serving = None if cluster is None else cluster.metadata
+        self.membership = MembershipAdmin(node, self.health.about, serving, self._others)
 
-    def verbs(self) -> dict[str, Callable[..., Awaitable[Any]]]:
-        """Return the verbs of the control socket; a verb takes the arguments of its method."""
+    def control_verbs(self) -> dict[str, Verb]:
+        """Return the verbs of the control socket: lists row by row, and in a cluster over all nodes."""
+        local = self.verbs() | self.streams()
+        if self._others is None:
+            return local
+        return local | ClusterVerbs(self._node, self._others, local).verbs()
+
+    def node_verbs(self) -> dict[str, Verb]:
+        """Return the verbs about this node that other nodes of its cluster ask for."""
+        local = self.verbs() | self.streams()
+        return {name: local[name] for name in ASKED}
+
+    def verbs(self) -> dict[str, Verb]:
+        """Return the verbs about this node; a verb takes the arguments of its method."""
         users, vhosts, policies = self.users, self.vhosts, self.policies
         operator_policies, parameters = self.operator_policies, self.parameters
         connections, queues, health = self.connections, self.queues, self.health
@@ -146,6 +169,9 @@ class NodeAdmin:
             "stop": health.stop,
             "set_log_level": health.set_log_level,
             "about": health.about,
+            "running_nodes": self.membership.running_nodes,
+            "cluster_status": self.membership.cluster_status,
+            "forget_cluster_node": self.membership.forget_cluster_node,
             "certificates": health.certificates,
             "environment": health.environment,
             "os_env": health.os_env,
@@ -157,7 +183,7 @@ class NodeAdmin:
             "trace_off": self.tracing.trace_off,
         }
 
-    def streams(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+    def streams(self) -> dict[str, Verb]:
         """Return those verbs that can answer row by row."""
         return {
             "list_queues": self.vhosts.queue_rows,
@@ -177,6 +203,7 @@ class NodeAdmin:
         figures = node.resources.figures()
         parts = await memory_parts(node)
         figures["memory"]["parts"] = parts | {"queue_procs": sums.pop("memory")}
+        cluster = self.membership.cluster()
         return node.stat() | {
             "version": leveret.__version__,
             "kernel": KERNEL_NAME,
@@ -191,6 +218,7 @@ class NodeAdmin:
             **figures,
             "stores": rows.stores(vhosts),
             "vhosts_down": rows.outages(node),
+            **({} if cluster is None else {"cluster": cluster}),
         }
 
     async def _file_descriptors(self) -> Row:

@@ -17,7 +17,7 @@ from leveret.server.admin import rows as admin_rows
 from leveret.server.output.json_text import Row
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable
+    from collections.abc import AsyncIterator, Callable, Collection
 
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.registry import QueueEntry
@@ -34,32 +34,35 @@ PLACES: Final = (
 
 
 async def queue_rows(
-    runtime: Runtime, vhosts: Iterable[VHost], items: tuple[str, ...] = ()
+    runtime: Runtime, vhosts: Collection[VHost], items: tuple[str, ...] = ()
 ) -> AsyncIterator[Row]:
-    """Yield a row for every queue of some vhosts, with some figures or all.
+    """Yield a row for every queue of some vhosts that lives on this node, with some figures or all.
 
     A queue that ends meanwhile, or does not answer within ``ASK_S``, has no figures; its state says why.
     """
-    entries = [entry for vhost in vhosts for entry in vhost.topology.queues.values()]
+    entries = [entry for vhost in vhosts for entry in _own(vhost)]
+    homes = next((vhost.homes for vhost in vhosts), None)
+    node = {} if homes is None else {"node": homes.own}
     for start in range(0, len(entries), ASKED_AT_ONCE):
         some = entries[start : start + ASKED_AT_ONCE]
         for entry, figures in zip(some, await _figures(runtime, some, items), strict=True):
-            yield admin_rows.queue(entry, figures) | {"vhost": entry.vhost_name}
+            yield admin_rows.queue(entry, figures) | {"vhost": entry.vhost_name} | node
         await asyncio.sleep(0)
 
 
 async def totals(runtime: Runtime, vhosts: Collection[VHost]) -> tuple[dict[str, int], list[Row]]:
-    """Return the sums of ``COUNTS`` and ``memory`` over all queues, and the ``LARGEST`` by messages.
+    """Return the sums of ``COUNTS`` and ``memory`` over the queues of this node, and the ``LARGEST`` by messages.
 
     The sums also have ``count``, the number of queues, and ``quorum``, that of quorum queues.
 
     The largest queues have their ``PLACES`` too, except transient queues, which have none.
     """
-    sums = dict.fromkeys((*COUNTS, "memory"), 0)
+    sums = dict.fromkeys((*COUNTS, "memory", "quorum"), 0)
     largest: list[tuple[int, int, Row]] = []
     number = 0
     async for row in queue_rows(runtime, vhosts, (*COUNTS, "memory", *PLACES)):
         sums["memory"] += int(row.get("memory", 0))
+        sums["quorum"] += row["type"] == "quorum"
         counts = {name: int(row.get(name, 0)) for name in COUNTS}
         for name, count in counts.items():
             sums[name] += count
@@ -71,7 +74,6 @@ async def totals(runtime: Runtime, vhosts: Collection[VHost]) -> tuple[dict[str,
             heapq.heappush(largest, ranked)
         elif ranked > largest[0]:
             heapq.heapreplace(largest, ranked)
-    sums["quorum"] = sum(vhost.quorum_queues for vhost in vhosts)
     return sums | {"count": -number}, [row for _, _, row in sorted(largest, reverse=True)]
 
 
@@ -95,8 +97,8 @@ async def active_consumers(runtime: Runtime, vhost: VHost) -> dict[str, tuple[st
 async def unresponsive(
     runtime: Runtime, vhost: VHost, timeout_s: float
 ) -> AsyncIterator[QueueEntry]:
-    """Yield the queues of a vhost that run and do not answer in time."""
-    entries = list(vhost.topology.queues.values())
+    """Yield the queues of a vhost that run on this node and do not answer in time."""
+    entries = _own(vhost)
     for start in range(0, len(entries), ASKED_AT_ONCE):
         some = entries[start : start + ASKED_AT_ONCE]
         answers = await _figures(runtime, some, ("state",), timeout_s)
@@ -104,6 +106,11 @@ async def unresponsive(
             if entry.is_running and not figures:
                 yield entry
         await asyncio.sleep(0)
+
+
+def _own(vhost: VHost) -> list[QueueEntry]:
+    entries = vhost.topology.queues.values()
+    return [entry for entry in entries if not entry.is_remote] if vhost.homes else list(entries)
 
 
 async def _figures(

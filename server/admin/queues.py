@@ -99,7 +99,10 @@ class QueueAdmin:
         """Return the queues that run and do not answer in time."""
         return [row async for row in await self.unresponsive_rows(vhost, queue_timeout_s)]
 
-    async def unresponsive_rows(self, vhost: str, queue_timeout_s: float) -> AsyncIterator[Row]:
+    async def unresponsive_rows(
+        self, vhost: str, queue_timeout_s: float, local: bool = False
+    ) -> AsyncIterator[Row]:
+        """Return the rows of this node's queues; without ``local`` a cluster adds those of other nodes."""
         found = vhost_named(self._node, vhost)
         entries = unresponsive(self._node.runtime, found, queue_timeout_s)
         return (rows.queue(entry, {}) | {"recoverable_slaves": ""} async for entry in entries)

@@ -166,7 +166,8 @@ class VhostAdmin:
 
     # The same row by row, for the control socket: rows of a large broker take more memory than their objects.
 
-    async def queue_rows(self, vhost: str) -> AsyncIterator[Row]:
+    async def queue_rows(self, vhost: str, local: bool = False) -> AsyncIterator[Row]:
+        """Return the rows of this node's queues; without ``local`` a cluster adds those of other nodes."""
         found = self._node.vhosts.get(vhost)
         return queue_rows(self._node.runtime, [found] if found is not None else [])
 

@@ -16,7 +16,7 @@ import leveret
 from leveret.core.errors import LeveretError
 from leveret.core.sizes import SizeLimit, parse_size
 from leveret.metadata.passwords import MD5, SALT_BYTES, SHA256, SHA512, hash_password
-from leveret.server.cli.commands import NODE, Command
+from leveret.server.cli.commands import Command
 from leveret.server.definitions.file import read_definitions
 from leveret.server.errors import EX_DATA, EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 from leveret.server.output import formats
@@ -146,12 +146,14 @@ def _vhost_limits(command: Command, options: Options, ask: Ask) -> Any:
     if is_global(options):
         return ask(command.verb, {"vhost": None})
     found = ask(command.verb, {"vhost": options.vhost})
-    return ok(found[0]["limits"]) if found else found
+    return ok(options, found[0]["limits"]) if found else found
 
 
-def ok(text: str, value: Any = None) -> Answer:
+def ok(options: Options, text: str, value: Any = None) -> Answer:
     """Return an answer that rabbitmqctl's JSON has as the ``value`` of ``result``."""
-    return Answer(text, {"node": NODE, "result": "ok", "value": text if value is None else value})
+    return Answer(
+        text, {"node": options.own_node, "result": "ok", "value": text if value is None else value}
+    )
 
 
 # -- limits of the node ---------------------------------------------------------------------------
@@ -228,8 +230,8 @@ LIMITS: Final[dict[str, Callable[[list[str]], tuple[str, SizeLimit]]]] = {
 
 def _restart_vhost(command: Command, options: Options, ask: Ask) -> str:
     if plain(command, options, ask):
-        return f"Successfully restarted vhost '{options.vhost}' on node '{NODE}'"
-    return f"Vhost '{options.vhost}' is already running on node '{NODE}'"
+        return f"Successfully restarted vhost '{options.vhost}' on node '{options.own_node}'"
+    return f"Vhost '{options.vhost}' is already running on node '{options.own_node}'"
 
 
 def _trace(command: Command, options: Options, ask: Ask) -> str:
@@ -247,18 +249,20 @@ def _add_vhost(command: Command, options: Options, ask: Ask) -> None:
 
 
 def _queues(command: Command, options: Options, ask: Ask) -> Any:
-    """List queues: all, or with ``--online`` or ``--offline`` some; all are on this node (``--local``)."""
-    found = ask(command.verb, {"vhost": options.vhost})
+    """List queues: all, those of this node (``--local``), that run (``--online``) or are down (``--offline``)."""
+    found = ask(command.verb, {"vhost": options.vhost, "local": options.local})
     for row in found:
         if row.get("type") == "quorum":  # it has one replica
-            row.update(leader=NODE, members=[NODE], online=[NODE] * (row.get("state") == "running"))
+            node = row.get("node", options.own_node)
+            row.update(leader=node, members=[node], online=[node] * (row.get("state") == "running"))
     if options.online == options.offline:
         return found
     return [row for row in found if (row.get("state") == "running") == options.online]
 
 
 def _unresponsive(command: Command, options: Options, ask: Ask) -> Any:
-    return ask(command.verb, {"vhost": options.vhost, "queue_timeout_s": options.queue_timeout})
+    arguments = {"vhost": options.vhost, "queue_timeout_s": options.queue_timeout}
+    return ask(command.verb, arguments | {"local": options.local})
 
 
 def _delete_queue(command: Command, options: Options, ask: Ask) -> str:
@@ -298,8 +302,8 @@ def _import(command: Command, options: Options, ask: Ask) -> None:
 # -- the node -------------------------------------------------------------------------------------
 
 
-def _version(_command: Command, _options: Options, _ask: Ask) -> Answer:
-    return ok(leveret.__version__, {"version": leveret.__version__})
+def _version(_command: Command, options: Options, _ask: Ask) -> Answer:
+    return ok(options, leveret.__version__, {"version": leveret.__version__})
 
 
 def _server_version(_command: Command, _options: Options, ask: Ask) -> Answer:
@@ -311,9 +315,9 @@ def _rotate(_command: Command, _options: Options, _ask: Ask) -> None:
     raise RefusedError("This command does not rotate logs anymore [deprecated]", EX_UNAVAILABLE)
 
 
-def _log_location(_command: Command, _options: Options, ask: Ask) -> Answer:
+def _log_location(_command: Command, options: Options, ask: Ask) -> Answer:
     files = _log_files(ask)
-    return Answer("\n".join(files), {"node_name": NODE, "paths": files, "result": "ok"})
+    return Answer("\n".join(files), {"node_name": options.own_node, "paths": files, "result": "ok"})
 
 
 def _log_tail(_command: Command, options: Options, ask: Ask) -> Answer:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from leveret.server.cli.actions import Action, Answer, Ask, CheckFailedError, Options, UsageError
-from leveret.server.cli.commands import NODE, Command
+from leveret.server.cli.commands import Command
 from leveret.server.errors import EX_SOFTWARE, RefusedError
 from leveret.server.output.node_pages import ALARMS, listener_lines, listeners_of
 
@@ -24,57 +24,65 @@ def _ping(_command: Command, _options: Options, ask: Ask) -> str:
     return "Ping succeeded"
 
 
-def _is_running(_command: Command, _options: Options, ask: Ask) -> Answer:
+def _is_running(_command: Command, options: Options, ask: Ask) -> Answer:
     ask("ping", {})
-    text = f"RabbitMQ on node {NODE} is fully booted and running"
+    text = f"RabbitMQ on node {options.own_node} is fully booted and running"
     return Answer(text, {"message": text, "result": True})
 
 
-def _is_booting(_command: Command, _options: Options, ask: Ask) -> Answer:
+def _is_booting(_command: Command, options: Options, ask: Ask) -> Answer:
     """The socket is there when the start is over; vhosts that are down are told by ``check_virtual_hosts``."""
     ask("ping", {})
     text = (
-        f"RabbitMQ on node {NODE} is fully booted (check with is_running), stopped or has not"
+        f"RabbitMQ on node {options.own_node} is fully booted (check with is_running), stopped or has not"
         " started booting yet"
     )
     return Answer(text, {"message": text, "result": False})
 
 
-def _check_running(_command: Command, _options: Options, ask: Ask) -> str:
+def _check_running(_command: Command, options: Options, ask: Ask) -> str:
     ask("ping", {})
-    return f"RabbitMQ on node {NODE} is fully booted and running"
+    return f"RabbitMQ on node {options.own_node} is fully booted and running"
 
 
-def _alarms(_command: Command, _options: Options, ask: Ask) -> Answer:
-    raised = _raised(ask)
-    if not raised:
-        text = f"Node {NODE} reported no alarms, local or clusterwide"
-        return Answer(text, {"alarms": [], "node": NODE, "result": "ok"})
-    message = f"Node {NODE} reported alarms"
-    value = {"global": [], "local": raised, "message": message, "result": "ok"}
-    return Answer("\n".join(raised), value)
+def _alarms(_command: Command, options: Options, ask: Ask) -> Answer:
+    local, elsewhere = _raised(options, ask)
+    if not local + elsewhere:
+        text = f"Node {options.own_node} reported no alarms, local or clusterwide"
+        return Answer(text, {"alarms": [], "node": options.own_node, "result": "ok"})
+    message = f"Node {options.own_node} reported alarms"
+    value = {"global": elsewhere, "local": local, "message": message, "result": "ok"}
+    return Answer("\n".join(local + elsewhere), value)
 
 
 def _check_alarms(_command: Command, options: Options, ask: Ask) -> Answer:
-    raised = _raised(ask)
-    if raised:
-        message = f"Node {NODE} reported alarms"
-        value = {"global": [], "local": raised, "message": message, "result": "error"}
-        raise CheckFailedError("\n".join(raised), value)
-    return _passed(options, f"Node {NODE} reported no alarms, local or clusterwide")
+    local, elsewhere = _raised(options, ask)
+    if local + elsewhere:
+        message = f"Node {options.own_node} reported alarms"
+        value = {"global": elsewhere, "local": local, "message": message, "result": "error"}
+        raise CheckFailedError("\n".join(local + elsewhere), value)
+    return _passed(options, f"Node {options.own_node} reported no alarms, local or clusterwide")
 
 
 def _check_local_alarms(_command: Command, options: Options, ask: Ask) -> Answer:
-    raised = _raised(ask)
-    if raised:
-        message = f"Node {NODE} reported local alarms"
-        value = {"local": raised, "message": message, "result": "error"}
-        raise CheckFailedError("Error:\n" + "\n".join(raised), value)
-    return _passed(options, f"Node {NODE} reported no local alarms")
+    local, _ = _raised(options, ask)
+    if local:
+        message = f"Node {options.own_node} reported local alarms"
+        value = {"local": local, "message": message, "result": "error"}
+        raise CheckFailedError("Error:\n" + "\n".join(local), value)
+    return _passed(options, f"Node {options.own_node} reported no local alarms")
 
 
-def _raised(ask: Ask) -> list[str]:
-    return [ALARMS[each].format(NODE) for each in ask("about", {})["alarms"]]
+def _raised(options: Options, ask: Ask) -> tuple[list[str], list[str]]:
+    """Return a line for each alarm of this node, and of the other nodes of its cluster."""
+    about = ask("about", {})
+    local = [ALARMS[each].format(options.own_node) for each in about["alarms"]]
+    elsewhere = [
+        ALARMS[each].format(node)
+        for node, alarms in about["alarms_elsewhere"].items()
+        for each in alarms
+    ]
+    return local, elsewhere
 
 
 def _passed(options: Options, text: str) -> Answer:
@@ -85,33 +93,35 @@ def _check_virtual_hosts(_command: Command, options: Options, ask: Ask) -> Answe
     down = ask("check_virtual_hosts", {})
     if down:
         lines = [f"{row['vhost']}: {row['reason']}" for row in down]
-        text = f"Error:\nSome virtual hosts on node {NODE} are down:\n" + "\n".join(lines)
+        text = f"Error:\nSome virtual hosts on node {options.own_node} are down:\n" + "\n".join(
+            lines
+        )
         value = {"down_vhosts": [row["vhost"] for row in down], "result": "error"}
         raise CheckFailedError(text, value)
-    return _passed(options, f"Node {NODE} reported all vhosts as running")
+    return _passed(options, f"Node {options.own_node} reported all vhosts as running")
 
 
-def _listeners(_command: Command, _options: Options, ask: Ask) -> Any:
-    found = listeners_of(ask("about", {}), NODE)
-    value = {"listeners": found, "node": NODE, "result": "ok"}
+def _listeners(_command: Command, options: Options, ask: Ask) -> Any:
+    found = listeners_of(ask("about", {}), options.own_node)
+    value = {"listeners": found, "node": options.own_node, "result": "ok"}
     return Answer("\n".join(listener_lines(found)), value)
 
 
-def _listens(what: str, value: str) -> Answer:
-    text = f"A listener for {what} {value} is running on node {NODE}."
-    return Answer(text, {"node": NODE, what: value, "result": "ok"})
+def _listens(options: Options, what: str, value: str) -> Answer:
+    text = f"A listener for {what} {value} is running on node {options.own_node}."
+    return Answer(text, {"node": options.own_node, what: value, "result": "ok"})
 
 
 def _check_port_listener(_command: Command, options: Options, ask: Ask) -> Answer:
-    found = listeners_of(ask("about", {}), NODE)
+    found = listeners_of(ask("about", {}), options.own_node)
     ports = sorted(row["port"] for row in found)
     if not options.port.isdigit() or int(options.port) <= 0:
         raise RefusedError("Bad argument: The argument must be a positive integer")
     port = options.port
     if int(port) in ports:
-        return _listens("port", port)
+        return _listens(options, "port", port)
     text = (
-        f"No listener for port {port} is active on node {NODE}. "
+        f"No listener for port {port} is active on node {options.own_node}. "
         f"Found listeners that use the following ports: {', '.join(map(str, ports))}"
     )
     value = {"listeners": found, "missing": port, "ports": ports, "result": "error"}
@@ -119,14 +129,14 @@ def _check_port_listener(_command: Command, options: Options, ask: Ask) -> Answe
 
 
 def _check_protocol_listener(_command: Command, options: Options, ask: Ask) -> Answer:
-    found = listeners_of(ask("about", {}), NODE)
+    found = listeners_of(ask("about", {}), options.own_node)
     wanted = options.protocol.lower()
     wanted = _PROTOCOLS.get(wanted, wanted)
     protocols = sorted(row["protocol"] for row in found)
     if wanted in protocols:
-        return _listens("protocol", wanted)
+        return _listens(options, "protocol", wanted)
     text = (
-        f"Error:\nNo listener for protocol {wanted} is active on node {NODE}. "
+        f"Error:\nNo listener for protocol {wanted} is active on node {options.own_node}. "
         f"Found listeners for the following protocols: {', '.join(protocols)}"
     )
     value = {"listeners": found, "missing": wanted, "protocols": protocols, "result": "error"}
@@ -134,16 +144,20 @@ def _check_protocol_listener(_command: Command, options: Options, ask: Ask) -> A
 
 
 def _check_port_connectivity(_command: Command, options: Options, ask: Ask) -> Answer:
-    found = listeners_of(ask("about", {}), NODE)
+    found = listeners_of(ask("about", {}), options.own_node)
     until_s = time.monotonic() + options.timeout
     failed = [row for row in found if not _accepts(row, until_s - time.monotonic())]
     if failed:
-        lines = [f"Connection to ports of the following listeners on node {NODE} failed: "]
+        lines = [
+            f"Connection to ports of the following listeners on node {options.own_node} failed: "
+        ]
         text = "Error:\n" + "\n".join(lines + listener_lines(failed))
-        raise CheckFailedError(text, {"failures": failed, "node": NODE, "result": "error"})
+        raise CheckFailedError(
+            text, {"failures": failed, "node": options.own_node, "result": "error"}
+        )
     ports = ", ".join(str(port) for port in sorted(row["port"] for row in found))
-    value = {"listeners": found, "node": NODE, "result": "ok"}
-    return Answer(f"Successfully connected to ports {ports} on node {NODE}.", value)
+    value = {"listeners": found, "node": options.own_node, "result": "ok"}
+    return Answer(f"Successfully connected to ports {ports} on node {options.own_node}.", value)
 
 
 def _accepts(listener: dict[str, Any], timeout_s: float) -> bool:
@@ -180,7 +194,11 @@ def _check_certificate_expiration(_command: Command, options: Options, ask: Ask)
         }  # fmt: skip
         if any(ends.values()):
             found.append(
-                row | {"node": NODE, "expires": {path: of for path, of in ends.items() if of}}
+                row
+                | {
+                    "node": options.own_node,
+                    "expires": {path: of for path, of in ends.items() if of},
+                }
             )
     if not found:
         label = unit[:-1] if within == 1 else unit

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 NODE: Final = f"leveret@{socket.gethostname().partition('.')[0]}"
-"""The node's name in texts, where rabbitmqctl has ``rabbit@host``."""
+"""The name of a single node in texts, where rabbitmqctl has ``rabbit@host``."""
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -527,7 +527,36 @@ _NODE: Final = (
         "Status of node {node} ...",
         options=(_UNIT,),
     ),
-    Command("cluster_status", "the node as a cluster of one", "Cluster status of node {node} ..."),
+    Command(
+        "cluster_status",
+        "the nodes of the cluster, and what each says of itself",
+        "Cluster status of node {node} ...",
+    ),
+    Command(
+        "forget_cluster_node",
+        "remove a node that is down for good, with its durable queues",
+        "Removing node {removed} from the cluster",
+        "removed",
+        options=(Option("dry-run"), Option("offline")),
+        timeout_s=600.0,
+    ),
+    Command(
+        "await_online_nodes",
+        "wait until so many nodes of the cluster run, this one included",
+        "Will wait for at least {count} nodes to join the cluster of {node}. Timeout: {timeout:.0f} seconds.",
+        "count",
+        timeout_s=300.0,
+    ),
+    Command(
+        "join_cluster",
+        "exits with 69, and says how a node joins",
+        usage="existing?",
+        options=(Option("disc"), Option("ram")),
+    ),
+    Command("stop_app", "exits with 69, and says how a node is stopped"),
+    Command("start_app", "exits with 69, and says how a node is started"),
+    Command("reset", "exits with 69, and says how a node leaves its cluster"),
+    Command("force_reset", "the same"),
     Command("environment", "the settings in effect", "Application environment of node {node} ..."),
     Command(
         "os_env",
@@ -614,12 +643,12 @@ _CHECKS: Final = (
     ),
     Command(
         "check_alarms",
-        "exit with 69 if an alarm is raised",
+        "exit with 69 if an alarm is raised on any node",
         "Asking node {node} to report any local resource alarms ...",
     ),
     Command(
         "check_local_alarms",
-        "the same",
+        "exit with 69 if an alarm is raised on this node",
         "Asking node {node} to report any local resource alarms ...",
     ),
     Command(

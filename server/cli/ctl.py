@@ -1,7 +1,7 @@
 """``leveret ctl``: rabbitmqctl's verbs, with its arguments, texts, columns and exit codes.
 
 Every verb is a row of ``commands.COMMANDS``; what is more than one question to the broker is in ``actions.py``,
-``checks.py`` and ``reports.py``.
+``checks.py``, ``cluster.py``, ``life.py`` and ``reports.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from leveret.server.cli.actions import (
     plain,
 )
 from leveret.server.cli.checks import CHECKS
-from leveret.server.cli.commands import COMMANDS, NODE, Command
+from leveret.server.cli.cluster import CLUSTER
+from leveret.server.cli.commands import COMMANDS, Command
 from leveret.server.cli.life import LIFE
 from leveret.server.cli.reports import REPORTS
 from leveret.server.output import formats
@@ -29,7 +30,7 @@ from leveret.server.output.terminal import show
 
 Options = argparse.Namespace
 
-_ACTIONS: Final = ACTIONS | CHECKS | LIFE | REPORTS
+_ACTIONS: Final = ACTIONS | CHECKS | CLUSTER | LIFE | REPORTS
 _BY_VERB: Final = {command.verb: command for command in COMMANDS}
 
 
@@ -105,14 +106,16 @@ def _print(answer: Any, options: Options) -> None:
     if options.formatter == "json":
         if found.value is None:
             message = {"message": found.text}
-            found.value = message if found.text is not None else {"node": NODE, "result": "ok"}
+            found.value = (
+                message if found.text is not None else {"node": options.own_node, "result": "ok"}
+            )
         show(formats.json_line(found.value), end="")
     elif found.text is not None:
         show(found.text)
 
 
 def _banner(command: Command, options: Options) -> str:
-    words = vars(options) | {"node": NODE, "timeout_ms": options.timeout * 1000}
+    words = vars(options) | {"node": options.own_node, "timeout_ms": options.timeout * 1000}
     if "tags" in command.positional:
         words["tags"] = ", ".join(options.tags)
     fill = _BANNER_WORDS.get(command.verb)

@@ -16,7 +16,7 @@ from leveret.server.cli.actions import (
     TimedOutError,
     UsageError,
 )
-from leveret.server.cli.commands import NODE, Command
+from leveret.server.cli.commands import Command
 from leveret.server.control_client import NoBrokerError
 from leveret.server.errors import EX_SOFTWARE, RefusedError
 from leveret.server.output.terminal import show
@@ -42,7 +42,9 @@ def _wait(command: Command, options: Options, ask: Ask) -> None:
         say(f"Waiting for pid file '{options.pidfile}' to appear")
         pid = _until(lambda: _pid_in(Path(options.pidfile)), command, options)
         say(f"pid is {pid}")
-    say(f"Waiting for erlang distribution on node '{NODE}' while OS process '{pid}' is running")
+    say(
+        f"Waiting for erlang distribution on node '{options.own_node}' while OS process '{pid}' is running"
+    )
 
     def is_there() -> bool:
         if not _is_alive(pid):
@@ -50,7 +52,7 @@ def _wait(command: Command, options: Options, ask: Ask) -> None:
         return _serves(ask)
 
     _until(is_there, command, options)
-    say(f"Applications 'rabbit_and_plugins' are running on node '{NODE}'")
+    say(f"Applications 'rabbit_and_plugins' are running on node '{options.own_node}'")
 
 
 def _stop(command: Command, options: Options, ask: Ask) -> str | None:
@@ -60,7 +62,7 @@ def _stop(command: Command, options: Options, ask: Ask) -> str | None:
         ask("stop", {})
     except NoBrokerError:
         if options.idempotent:
-            return f"Node {NODE} is no longer running"
+            return f"Node {options.own_node} is no longer running"
         raise
     if options.pidfile is None:
         return None
@@ -76,11 +78,11 @@ def _shutdown(command: Command, options: Options, ask: Ask) -> str | None:
     if options.no_wait:
         ask("stop", {})
         return None
-    show(f"Shutting down RabbitMQ node {NODE} running at PID {pid}")
+    show(f"Shutting down RabbitMQ node {options.own_node} running at PID {pid}")
     ask("stop", {})
     show(f"Waiting for PID {pid} to terminate", flush=True)
     _until(lambda: not _is_alive(pid), command, options)
-    return f"RabbitMQ node {NODE} running at PID {pid} successfully shut down"
+    return f"RabbitMQ node {options.own_node} running at PID {pid} successfully shut down"
 
 
 def _until(look: Callable[[], Any], command: Command, options: Options) -> Any:
@@ -89,13 +91,19 @@ def _until(look: Callable[[], Any], command: Command, options: Options) -> Any:
     Raises:
         TimedOutError: there was nothing in time.
     """
-    until_s = time.monotonic() + options.timeout
-    while not (found := look()):
-        if time.monotonic() >= until_s:
-            raise TimedOutError(
-                f"operation {command.verb} on node {NODE} timed out."
-                f" Timeout value used: {options.timeout * 1000:.0f}"
-            )
+    found = wait_until(look, options.timeout)
+    if not found:
+        raise TimedOutError(
+            f"operation {command.verb} on node {options.own_node} timed out."
+            f" Timeout value used: {options.timeout * 1000:.0f}"
+        )
+    return found
+
+
+def wait_until(look: Callable[[], Any], timeout_s: float) -> Any:
+    """Look until there is something; return it, or what was there at the end of the time."""
+    until_s = time.monotonic() + timeout_s
+    while not (found := look()) and time.monotonic() < until_s:
         time.sleep(WAIT_S)
     return found
 

@@ -23,11 +23,13 @@ from leveret.server.cli import gm_arguments as gm
 from leveret.server.cli import metadata_arguments as metadata
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
+from leveret.server.cli.commands import NODE
 from leveret.server.config.config import FORMS, LOG_LEVELS, parse_address
 from leveret.server.config.keys import one_or_more
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
+from leveret.server.process import cluster_node
 from leveret.server.store_tools import command as store_tool
 
 FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
@@ -208,8 +210,13 @@ def _asking(options: argparse.Namespace) -> Ask:
     for name, value in (_DEFAULTS | own).items():
         if not hasattr(options, name):
             setattr(options, name, value)
+    options.own_node = cluster_node(options.data) or NODE
 
     def ask(verb: str, arguments: dict[str, Any]) -> Any:
-        return control.ask(options.data, verb, arguments, options.timeout)
+        return control.ask(options.data, verb, arguments, options.timeout, _warn)
 
     return ask
+
+
+def _warn(text: str) -> None:
+    show(f"Warning: {text}", file=sys.stderr)

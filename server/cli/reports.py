@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from leveret.server.cli.actions import Action, Answer, Ask, Options, UsageError
-from leveret.server.cli.commands import COMMANDS, NODE, Command
+from leveret.server.cli.commands import COMMANDS, Command
 from leveret.server.output import node_pages
 from leveret.server.output.node_pages import UNITS
 from leveret.server.output.terminal import show
@@ -29,13 +29,8 @@ _OF_VHOST: Final = (
 def _status(_command: Command, options: Options, ask: Ask) -> Answer:
     unit = _unit(options)
     parts = ask("memory_breakdown", {})
-    found = node_pages.status_value(ask("status", {}), ask("about", {}), parts, NODE)
-    return Answer(node_pages.status_page(found, parts, NODE, unit), found)
-
-
-def _cluster_status(_command: Command, _options: Options, ask: Ask) -> Answer:
-    found = node_pages.cluster_value(ask("about", {}), NODE)
-    return Answer(node_pages.cluster_page(found, NODE), found)
+    found = node_pages.status_value(ask("status", {}), ask("about", {}), parts, options.own_node)
+    return Answer(node_pages.status_page(found, parts, options.own_node, unit), found)
 
 
 def _environment(_command: Command, _options: Options, ask: Ask) -> Answer:
@@ -45,11 +40,11 @@ def _environment(_command: Command, _options: Options, ask: Ask) -> Answer:
     return Answer(node_pages.environment_page(found, term), {"leveret": found})
 
 
-def _os_env(_command: Command, _options: Options, ask: Ask) -> Answer:
+def _os_env(_command: Command, options: Options, ask: Ask) -> Answer:
     found = ask("os_env", {})
-    value = {"node": NODE, "result": "ok", "variables": found}
+    value = {"node": options.own_node, "result": "ok", "variables": found}
     if not found:
-        return Answer(f"Node {NODE} reported no relevant environment variables.", value)
+        return Answer(f"Node {options.own_node} reported no relevant environment variables.", value)
     return Answer("\n".join(f"{name}={text}" for name, text in found.items()), value)
 
 
@@ -94,7 +89,6 @@ def _parts(vhosts: list[str]) -> Iterator[tuple[Command, str]]:
 
 REPORTS: Final[dict[str, Action]] = {
     "status": _status,
-    "cluster_status": _cluster_status,
     "environment": _environment,
     "os_env": _os_env,
     "memory_breakdown": _memory_breakdown,

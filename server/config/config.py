@@ -40,6 +40,8 @@ CLUSTER_FIELDS: Final = (
     "cluster_etcd_user", "cluster_etcd_password", "cluster_etcd_ca_file", "cluster_etcd_cert_file",
     "cluster_etcd_key_file",
 )  # fmt: skip
+PAUSE_MINORITY: Final = "pause_minority"
+PARTITION_HANDLING: Final = ("ignore", PAUSE_MINORITY, "pause_if_all_down", "autoheal")
 ANY_HOST: Final = ("0.0.0.0", "[::]", "*")
 MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
@@ -178,6 +180,8 @@ class Config(BrokerSettings):
         cluster_listen: ``HOST:PORT`` where other nodes connect to this one; port 0 takes a free port.
         cluster_advertise: ``HOST:PORT`` that they are told; "": ``cluster_listen``.
         cluster_secret_file: with the secret that all nodes share; None: ``LEVERET_CLUSTER_SECRET`` has it.
+        cluster_partition_handling: RabbitMQ's setting, one of ``PARTITION_HANDLING``; whatever it is, a node that does
+            not reach the majority of etcd serves nobody.
         cluster_etcd_user: of etcd's own users; "": no login.
         cluster_etcd_password: its password.
         cluster_etcd_ca_file: authorities for the certificates of etcd; None: the system's.
@@ -210,6 +214,7 @@ class Config(BrokerSettings):
     cluster_listen: str = ""
     cluster_advertise: str = ""
     cluster_secret_file: Path | None = None
+    cluster_partition_handling: str = PAUSE_MINORITY
     cluster_etcd_user: str = ""
     cluster_etcd_password: str = dataclass_field(default="", repr=False)
     cluster_etcd_ca_file: Path | None = None
@@ -249,6 +254,10 @@ class Config(BrokerSettings):
                 raise _refusal(field, url, "a URL such as http://localhost:8000/auth/user")
 
     def _check_cluster(self) -> None:
+        handling = self.cluster_partition_handling
+        if handling not in PARTITION_HANDLING:
+            allowed = ", ".join(PARTITION_HANDLING)
+            raise _refusal("cluster_partition_handling", handling, allowed)
         if not self.cluster:
             given = [name for name in CLUSTER_FIELDS if getattr(self, name)]
             if given:

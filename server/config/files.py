@@ -26,6 +26,7 @@ from leveret.server.config.config import (
     DEFAULT_LISTEN,
     INTERNAL,
     LINK_SEPARATOR,
+    PAUSE_MINORITY,
     Address,
     Config,
     SettingError,
@@ -80,11 +81,28 @@ def load(path: Path | None, given: dict[str, Any] | None = None) -> Config:
     found = Found({}, {}) if path is None else read(path)
     values = found.values | (given or {})
     try:
-        return Config(**values)
+        config = Config(**values)
     except SettingError as error:
         if path is None or error.field not in found.lines or error.field in (given or {}):
             raise
         raise ConfigError(f"{path}:{found.lines[error.field]}: {error}") from error
+    _warn_of_partition_handling(config, path, found.lines)
+    return config
+
+
+def _warn_of_partition_handling(config: Config, path: Path | None, lines: dict[str, int]) -> None:
+    """Say what is done in the place of the setting, where a file has it."""
+    line = lines.get("cluster_partition_handling")
+    if line is None:
+        return
+    if not config.cluster:
+        log.warning("%s:%d: cluster_partition_handling has no effect on a single node", path, line)
+    elif config.cluster_partition_handling != PAUSE_MINORITY:
+        log.warning(
+            "%s:%d: cluster_partition_handling is %s, what is done is %s: a node that does not reach the majority of "
+            "etcd closes its connections until it does",
+            path, line, config.cluster_partition_handling, PAUSE_MINORITY,
+        )  # fmt: skip
 
 
 def read(path: Path) -> Found:
@@ -309,6 +327,20 @@ def _link(named: dict[str, str]) -> str:
     return LINK_SEPARATOR.join(dict.fromkeys(both))
 
 
+def _partition_handling(lines: dict[str, Line], path: Path) -> str:
+    """Return how partitions are handled; the further keys of ``pause_if_all_down`` have no effect."""
+    found = PAUSE_MINORITY
+    for name, line in lines.items():
+        if not name:
+            found = line.value
+        elif name == "pause_if_all_down.recover" or name.startswith("pause_if_all_down.nodes."):
+            why = f"what is done is {PAUSE_MINORITY}, of the nodes of etcd"
+            log.warning("%s:%d: %s has no effect: %s", path, line.number, line.key, why)
+        else:
+            raise _unknown(path, line.number, line.key, ["cluster_partition_handling"])
+    return found
+
+
 COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] = {
     "listeners": ("listen", _listeners),
     "auth_mechanisms": ("auth_mechanisms", _texts),
@@ -320,6 +352,7 @@ COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] 
     "default_permissions": ("default_permissions", _permissions),
     "vm_memory_high_watermark": ("memory_high_watermark", _limit),
     "disk_free_limit": ("disk_free_limit", _limit),
+    "cluster_partition_handling": ("cluster_partition_handling", _partition_handling),
 }
 """Groups of keys that make one field together: the field, and the function that reads the group's lines."""
 

@@ -322,6 +322,12 @@ KEYS: Final = (
     Key("cluster.listen", "cluster_listen", text),
     Key("cluster.advertise", "cluster_advertise", text),
     Key("cluster.secret_file", "cluster_secret_file", path),
+    Key(
+        "cluster.partition_handling",
+        "cluster_partition_handling",
+        text,
+        "cluster_partition_handling",
+    ),
     Key("cluster.etcd_user", "cluster_etcd_user", text),
     Key("cluster.etcd_password", "cluster_etcd_password", text),
     Key("cluster.etcd_ca_file", "cluster_etcd_ca_file", path),
@@ -351,7 +357,7 @@ WITHOUT_EFFECT: Final = {
 OF_LATER_VERSIONS: Final = _words(
     """
     auth_cache auth_http cluster_formation cluster_keepalive_interval
-    cluster_partition_handling collect_statistics log.channel log.connection
+    collect_statistics log.channel log.connection
     log.default log.dir log.exchange.formatter log.federation log.file.formatter log.file.rotation
     log.mirroring log.queue log.syslog log.upgrade management mirroring_sync_batch_size mqtt
     msg_store_file_size_limit prometheus queue_index_embed_msgs_below

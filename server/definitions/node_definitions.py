@@ -6,6 +6,9 @@ bindings. Users, permissions, policies and limits replace existing ones; existin
 as they are, as in RabbitMQ. An import before the start of the supervision tree starts no actors: the tree
 does.
 
+In a cluster a large import is written in several transactions. Its queues are made on the node that imports; the other
+nodes hear of all rows by the metadata.
+
 Clients work meanwhile. A client may create or delete an object of the file between the write and its
 execution; then the client's change holds, and the row of the import is deleted again.
 """
@@ -21,7 +24,7 @@ from leveret.amqp.errors import InternalError, NotFound
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.registry import QueueEntry
-from leveret.broker.script import run_in_task
+from leveret.broker.script import Steps, Until, run_in_task
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
@@ -46,6 +49,7 @@ from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
+    from leveret.broker.queue.homes import Homes
     from leveret.broker.vhost.access import Access
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange
@@ -146,6 +150,8 @@ class NodeDefinitions:
         ]
         lost += [row async for row in sliced(plan.bindings) if not self._bind(row)]
         self._take_back(lost)
+        if self._node.homes is not None:
+            await run_in_task(self._node.runtime, _told(self._node.homes))
 
     async def _make_settings(self, plan: Plan) -> None:
         node = self._node
@@ -153,7 +159,8 @@ class NodeDefinitions:
             node.access.put(row)
         async for setting in sliced(plan.settings):
             node.settings_rows.put(setting)
-        node.vhosts.update(plan.new_vhosts)
+        for name, vhost in plan.new_vhosts.items():
+            node.vhosts.setdefault(name, vhost)  # in a cluster it is made when its row is there
         for setting in plan.settings:
             if isinstance(setting, VhostRow):
                 node.vhosts[setting.name].default_queue_type = setting.default_queue_type
@@ -234,6 +241,11 @@ class NodeDefinitions:
                     doomed.append(row)
         if doomed:
             self._node.metadata.delete_later(doomed)
+
+
+def _told(homes: Homes) -> Steps:
+    """Wait until the other nodes know the queues: clients may use them on any node."""
+    yield Until(homes.when_told)
 
 
 async def _add_access(document: dict[str, Any], access: Access) -> None:

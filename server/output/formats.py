@@ -76,6 +76,7 @@ def status(found: Row) -> str:
         f"descriptors  {files['total_used'] or 'unknown'} of {files['total_limit']},"
         f" sockets {files['sockets_used']} of {files['sockets_limit']}",
         f"alarms       {', '.join(found['alarms']) or 'none'}",
+        *_cluster(found.get("cluster")),
     ]
     lines += [_down(outage) for outage in found["vhosts_down"]]
     for store in found["stores"]:
@@ -87,6 +88,25 @@ def status(found: Row) -> str:
         place = printable(f"{queue['name']} in {queue['vhost']}")
         lines.append("\t".join((*counts, place)))
     return "\n".join(lines) + "\n"
+
+
+def _cluster(cluster: Row | None) -> list[str]:
+    """Return lines about the cluster, none of a single node."""
+    if cluster is None:
+        return []
+    own = cluster["node"]
+    others = [f"{name} {_node_state(name, cluster)}" for name in cluster["nodes"] if name != own]
+    trouble = [f"             serves no clients: {printable(cluster['trouble'])}"]
+    return [
+        f"cluster      node {own}, other nodes: {', '.join(others) or 'none'}",
+        *([] if cluster["is_serving"] else trouble),
+    ]
+
+
+def _node_state(name: str, cluster: Row) -> str:
+    if name not in cluster["running_nodes"]:
+        return "down"
+    return "up" if name in cluster["linked_nodes"] else "up, not linked with this node"
 
 
 def _memory_parts(parts: Row) -> list[str]:

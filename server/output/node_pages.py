@@ -163,45 +163,60 @@ def status_page(found: Row, parts: dict[str, int], node: str, unit: str) -> str:
     return _page(sections)
 
 
-def cluster_value(about: Row, node: str) -> Row:
-    """Return the status of a cluster of one node, with the names of rabbitmqctl's JSON."""
-    versions = {
-        "leveret_version": about["leveret_version"],
-        "rabbitmq_name": about["product_name"],
-        "rabbitmq_version": about["product_version"],
-    }
+def cluster_value(status: Row, single: str) -> Row:
+    """Return the status of a cluster with the names of rabbitmqctl's JSON.
+
+    Args:
+        status: what the verb ``cluster_status`` has answered.
+        single: the name of the node where it is of no cluster.
+    """
+    cluster = status["cluster"]
+    nodes = {name or single: about for name, about in status["nodes"].items()}
     return {
         "alarms": [
-            {"node": node, "resource": each, "type": "resource_limit"} for each in about["alarms"]
+            {"node": node, "resource": each, "type": "resource_limit"}
+            for node, about in nodes.items()
+            for each in about["alarms"]
         ],
-        "cluster_name": about["cluster_name"],
-        "disk_nodes": [node],
+        "cluster_name": status["cluster_name"],
+        "disk_nodes": [single] if cluster is None else cluster["nodes"],
         "feature_flags": [],
-        "listeners": {node: listeners_of(about, node)},
-        "maintenance_status": {node: "not under maintenance"},
+        "listeners": {node: listeners_of(about, node) for node, about in nodes.items()},
+        "maintenance_status": dict.fromkeys(nodes, "not under maintenance"),
         "partitions": {},
         "ram_nodes": [],
-        "running_nodes": [node],
-        "versions": {node: versions},
+        "running_nodes": [single] if cluster is None else cluster["running_nodes"],
+        "versions": {
+            node: {
+                "leveret_version": about["leveret_version"],
+                "rabbitmq_name": about["product_name"],
+                "rabbitmq_version": about["product_version"],
+            }
+            for node, about in nodes.items()
+        },
     }
 
 
-def cluster_page(found: Row, node: str) -> str:
+def cluster_page(found: Row) -> str:
     """Return the page of ``leveret ctl cluster_status``."""
-    versions, listeners = found["versions"][node], found["listeners"][node]
+    alarms = [ALARMS[each["resource"]].format(each["node"]) for each in found["alarms"]]
     sections = {
         "Basics": [f"Cluster name: {printable(found['cluster_name'])}"],
         "Disk Nodes": found["disk_nodes"],
         "Running Nodes": found["running_nodes"],
         "Versions": [
-            f"{node}: {versions['rabbitmq_name']} {versions['rabbitmq_version']}"
-            f" by Leveret {versions['leveret_version']}"
+            f"{node}: {each['rabbitmq_name']} {each['rabbitmq_version']} by Leveret {each['leveret_version']}"
+            for node, each in found["versions"].items()
         ],
-        "Maintenance status": [f"Node: {node}, status: {found['maintenance_status'][node]}"],
-        "Alarms": _alarm_lines(found["alarms"], node),
+        "Maintenance status": [
+            f"Node: {node}, status: {each}" for node, each in found["maintenance_status"].items()
+        ],
+        "Alarms": alarms or ["(none)"],
         "Network Partitions": ["(none)"],
         "Listeners": [
-            f"Node: {node}, {line[0].lower()}{line[1:]}" for line in listener_lines(listeners)
+            f"Node: {node}, {line[0].lower()}{line[1:]}"
+            for node, listeners in found["listeners"].items()
+            for line in listener_lines(listeners)
         ],
         "Feature flags": ["(none)"],
     }

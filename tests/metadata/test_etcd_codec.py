@@ -31,6 +31,7 @@ from leveret.metadata.tables import (
     DeletedQueueRow,
     ExchangeRow,
     GlobalParameterRow,
+    MemberRow,
     ParameterRow,
     PermissionRow,
     PolicyRow,
@@ -80,6 +81,7 @@ PLACES: list[tuple[Row, str, list[str]]] = [
     ),
     (GlobalParameterRow("cluster_name", "here"), "global_parameters/cluster_name", []),
     (DeletedQueueRow(7), "deleted_queues/here/7", []),
+    (MemberRow("6c0e", "here"), "members/6c0e", []),
 ]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pika
+
 from rigs.etcd import Etcd
 from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
 
@@ -53,3 +55,20 @@ def nodes(
         ends.pop_all()
         for node in started:
             stop_leveret(node)
+
+
+@contextmanager
+def channel(
+    node: BrokerUnderTest, user: str = "guest"
+) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
+    """A channel with confirms, on a connection of its own."""
+    credentials = pika.PlainCredentials(user, user)
+    parameters = pika.ConnectionParameters("127.0.0.1", node.port, credentials=credentials)
+    connection = pika.BlockingConnection(parameters)
+    try:
+        opened = connection.channel()
+        opened.confirm_delivery()
+        yield opened
+    finally:
+        if connection.is_open:
+            connection.close()

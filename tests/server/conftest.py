@@ -169,6 +169,7 @@ ABOUT = {
     "os": "Linux 6.1",
     "pid": 4711,
     "alarms": [],
+    "alarms_elsewhere": {},
     "listeners": [
         {"interface": "127.0.0.1", "port": 5672, "protocol": "amqp"},
         {"interface": "[::1]", "port": 5672, "protocol": "amqp"},
@@ -191,11 +192,14 @@ class FakeAdmin:
         self.facts = dict(ABOUT)
         self.down: list[dict[str, Any]] = []
         self.limits: list[dict[str, Any]] = []
+        self.cluster: dict[str, Any] | None = None
+        self.running = ["a", "b"]
         self.certificate_rows: list[dict[str, Any]] = []
 
     def verbs(self) -> dict[str, Any]:
         """The verbs of a node, with their arguments: these methods, the others record the call only."""
-        real = NodeAdmin(SimpleNamespace(node=None)).verbs()  # type: ignore[arg-type]
+        single = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)
+        real = NodeAdmin(single).control_verbs()  # type: ignore[arg-type]
         return {
             name: getattr(self, name, None) or self._recording(name, verb)
             for name, verb in real.items()
@@ -216,6 +220,16 @@ class FakeAdmin:
 
     async def about(self) -> dict[str, Any]:
         return self.facts
+
+    async def cluster_status(self) -> dict[str, Any]:
+        return {"cluster": self.cluster, "cluster_name": "leveret@x", "nodes": {"": self.facts}}
+
+    async def running_nodes(self) -> list[str]:
+        return self.running
+
+    async def forget_cluster_node(self, node: str, dry_run: bool) -> dict[str, Any]:
+        self.asked.append(("forget_cluster_node", {"node": node, "dry_run": dry_run}))
+        return {"queues": [{"vhost": "/", "name": "a\nb"}]}
 
     async def memory_breakdown(self) -> dict[str, int]:
         return {"total": 200_000_000, "other": 150_000_000, "queue_procs": 50_000_000}
@@ -255,8 +269,8 @@ class FakeAdmin:
     async def list_users(self) -> list[dict[str, Any]]:
         return [{"user": name, "tags": tags} for name, tags in self.users.items()]
 
-    async def list_queues(self, vhost: str) -> list[dict[str, Any]]:
-        self.asked.append(("list_queues", {"vhost": vhost}))
+    async def list_queues(self, vhost: str, local: bool = False) -> list[dict[str, Any]]:
+        self.asked.append(("list_queues", {"vhost": vhost, "local": local}))
         return self.queues
 
     async def list_connections(self) -> list[dict[str, Any]]:

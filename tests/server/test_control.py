@@ -158,7 +158,8 @@ def test_rows_are_not_made_before_the_client_reads(
 
 
 def test_the_verbs_that_stream_are_verbs() -> None:
-    admin = NodeAdmin(SimpleNamespace(node=None))  # type: ignore[arg-type]
+    single = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)
+    admin = NodeAdmin(single)  # type: ignore[arg-type]
 
     assert admin.streams().keys() <= admin.verbs().keys()
 
@@ -343,7 +344,8 @@ def test_a_client_that_stays_does_not_keep_the_server(
 
 
 def test_every_verb_is_the_method_of_that_name() -> None:
-    admin = NodeAdmin(SimpleNamespace(node=None))  # type: ignore[arg-type]
+    single = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)
+    admin = NodeAdmin(single)  # type: ignore[arg-type]
     verbs = admin.verbs()
 
     assert {name: verb.__name__ for name, verb in verbs.items()} == {

@@ -13,6 +13,7 @@ import pytest
 import leveret
 from leveret.server.cli.actions import ACTIONS
 from leveret.server.cli.checks import CHECKS
+from leveret.server.cli.cluster import CLUSTER
 from leveret.server.cli.commands import COMMANDS, NODE
 from leveret.server.cli.life import LIFE
 from leveret.server.cli.main import main
@@ -87,8 +88,10 @@ def test_a_verb_asks_the_broker_and_says_what_it_does(
 def test_every_verb_of_the_socket_has_a_command(admin: Any) -> None:
     commands = {command.verb for command in COMMANDS}
 
-    assert set(admin.verbs()) - commands == {"about", "certificates", "tree", "take_snapshot"}
-    assert commands - set(admin.verbs()) == set(ACTIONS | CHECKS | LIFE | REPORTS) - set(
+    assert set(admin.verbs()) - commands == {
+        "about", "certificates", "running_nodes", "tree", "take_snapshot",
+    }  # fmt: skip
+    assert commands - set(admin.verbs()) == set(ACTIONS | CHECKS | CLUSTER | LIFE | REPORTS) - set(
         admin.verbs()
     )
 
@@ -192,7 +195,7 @@ def test_a_quorum_queue_has_one_replica(run: Any, admin: Any) -> None:
 def test_the_vhost_of_a_list_is_passed_on(run: Any, admin: Any) -> None:
     run("ctl", "list_queues", "-p", "/v", "name")
 
-    assert admin.asked == [("list_queues", {"vhost": "/v"})]
+    assert admin.asked == [("list_queues", {"vhost": "/v", "local": False})]
 
 
 def test_tags_are_listed_as_rabbitmqctl_lists_them(run: Any) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pika
@@ -12,62 +10,12 @@ import pytest
 from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker
 
 from rigs.etcd import Etcd
-from rigs.nodes import (
-    BrokerUnderTest,
-    kill_leveret,
-    leveret_program,
-    start_leveret,
-    stop_leveret,
-)
+from rigs.nodes import kill_leveret, leveret_program
 from rigs.programs import ended
+from rigs.served_cluster import SECRET, arguments, channel, nodes, start_node
 from rigs.waiting import wait_until
 
-SECRET = "a secret of tests, long enough"
 LOST = "this node has lost its cluster's store"
-
-
-def start(folder: Path, etcd: Etcd, cluster: str, node: str) -> BrokerUnderTest:
-    """Start a node in a folder of its own."""
-    folder.mkdir(exist_ok=True)
-    return start_leveret(folder, *arguments(etcd, cluster, node), LEVERET_CLUSTER_SECRET=SECRET)
-
-
-def arguments(etcd: Etcd, cluster: str, node: str) -> list[str]:
-    return [
-        "--cluster", cluster, "--etcd", etcd.url, "--node", node,
-        "--cluster-listen", "127.0.0.1:0",
-    ]  # fmt: skip
-
-
-@contextmanager
-def nodes(folder: Path, etcd: Etcd, cluster: str, names: str) -> Iterator[list[BrokerUnderTest]]:
-    """Nodes of one cluster, each with its ready line."""
-    with ExitStack() as ends:
-        started = []
-        for name in names:
-            node = start(folder / name, etcd, cluster, name)
-            ends.callback(kill_leveret, node)
-            started.append(node)
-        yield started
-        ends.pop_all()
-        for node in started:
-            stop_leveret(node)
-
-
-@contextmanager
-def channel(
-    node: BrokerUnderTest, user: str = "guest"
-) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
-    credentials = pika.PlainCredentials(user, user)
-    parameters = pika.ConnectionParameters("127.0.0.1", node.port, credentials=credentials)
-    connection = pika.BlockingConnection(parameters)
-    try:
-        opened = connection.channel()
-        opened.confirm_delivery()
-        yield opened
-    finally:
-        if connection.is_open:
-            connection.close()
 
 
 def publish_until(
@@ -109,7 +57,7 @@ def test_a_node_that_is_killed_and_started_again_has_its_queues(
             on_c.queue_declare("other", durable=True)
             with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="home node 'a'"):
                 wait_until(lambda: on_c.queue_declare("q", passive=True) is None)
-        again = start(tmp_path / "a", etcd, name, "a")
+        again = start_node(tmp_path / "a", etcd, name, "a")
         with channel(b) as on_b:
             assert on_b.basic_get("q", auto_ack=True)[2] == b"kept"
         a.process = again.process  # it is stopped with the others

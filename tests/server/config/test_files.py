@@ -555,3 +555,46 @@ def test_passwords_are_not_in_the_text_of_a_configuration() -> None:
     config = Config(default_pass="canary-1", tls_key_password="canary-2")
 
     assert "canary" not in repr(config)
+
+
+@pytest.mark.parametrize("value", ["ignore", "pause_if_all_down", "autoheal", "pause_minority"])
+def test_another_handling_of_partitions_than_pause_minority_is_warned_of(
+    tmp_path: Path, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, "rabbitmq.conf", f"cluster_partition_handling = {value}")
+    with caplog.at_level(logging.WARNING):
+        config = conf_file.load(path, CLUSTER)
+
+    assert config.cluster_partition_handling == value
+    text = f"rabbitmq.conf:1: cluster_partition_handling is {value}, what is done is pause_minority"
+    assert (text in caplog.text) == (value != "pause_minority")
+
+
+def test_the_handling_of_partitions_has_no_effect_on_a_single_node(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = written(tmp_path, "leveret.toml", '[cluster]\npartition_handling = "autoheal"\n')
+    with caplog.at_level(logging.WARNING):
+        conf_file.load(path)
+
+    assert (
+        "leveret.toml:2: cluster_partition_handling has no effect on a single node" in caplog.text
+    )
+
+
+def test_further_keys_of_pause_if_all_down_are_warned_of_and_unknown_ones_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = "cluster_partition_handling"
+    lines = [
+        f"{key} = pause_if_all_down",
+        f"{key}.pause_if_all_down.recover = ignore",
+        f"{key}.pause_if_all_down.nodes.1 = rabbit@a",
+    ]
+    with caplog.at_level(logging.WARNING):
+        conf_file.load(written(tmp_path, "rabbitmq.conf", "\n".join(lines)), CLUSTER)
+    assert caplog.text.count("has no effect") == 2
+
+    for wrong in (f"{key} = sometimes", f"{key}.pause_minority.nodes.1 = rabbit@a"):
+        with pytest.raises(ConfigError, match=r"rabbitmq\.conf:1"):
+            conf_file.load(written(tmp_path, "rabbitmq.conf", wrong), CLUSTER)
