@@ -4,9 +4,9 @@ A *pair* is a queue, an exchange and the binding between them: one object of ``t
 What a declaration finds is read off the text of its 406: queues differ in ``x-max-length``, exchanges in
 ``alternate-exchange``. So a history says which declaration was there.
 
-Operations that were answered with ok must have one order, and so all that change a pair. An operation that only
-*looks*, or was refused, was told what one node had at that moment, and need not wait for what is under way: each by
-itself must fit among the changes, so it never shows a state older than what was answered before.
+Operations that were answered with ok must have one order. An operation that only *looks*, or was refused, was told what
+one node had at that moment, and need not wait for what is under way: each by itself must fit among the others, so it
+never shows a state older than what was answered before.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def judge(history: Sequence[Operation]) -> str:
     """Return what is wrong with the history of one pair; "": nothing."""
     looks = [each for each in history if _is_look(each)]
     changes = [each for each in history if not _is_look(each)]
-    if not is_explained(changes, Pair(), pair_after):
+    if not is_explained(changes, Pair(), pair_after, _is_look):
         return "changes have no order:\n" + _first_that_have_none(changes)
     for look in looks:
         around = _until(look.answered_at, changes)
-        if not is_explained([*around, look], Pair(), pair_after):
+        if not is_explained([*around, look], Pair(), pair_after, _is_look):
             return "a look fits nowhere:\n" + _lines([*around, look])
     return ""
 
@@ -115,7 +115,7 @@ def _first_that_have_none(changes: Sequence[Operation]) -> str:
     moments = sorted(each.answered_at for each in changes if each.answered_at is not None)
     for moment in moments:
         some = _until(moment, changes)
-        if not is_explained(some, Pair(), pair_after):
+        if not is_explained(some, Pair(), pair_after, _is_look):
             return _lines(some)
     return _lines(changes)
 
