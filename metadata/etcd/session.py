@@ -15,6 +15,7 @@ joins again. Its rows stay as they are until it has loaded all again.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from itertools import groupby
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 GARBAGE_MAX: Final = 100  # keys that are collected at a time
+EVENTS_PER_TURN: Final = 500  # 10 to 20 ms
 DEFAULTS: Final = SessionSettings()
 
 
@@ -120,6 +122,8 @@ class Session:
         self._taking: dict[str, int] = {}  # the last numbers that this node has asked for
         self._lease = self._joined_at = 0  # of the node's key, and the revision that made it
         self._is_loaded = self._is_joining = self._has_joined = False
+        self._told: deque[tuple[int, list[Event]]] = deque()  # writes to apply, by revision
+        self._is_applying = False
         self._changed_at = 0  # the last revision with a change of rows
         self._renewed_s = self._renew_at_s = 0.0
         self._was_live = self._expires = self._is_collecting = False
@@ -264,10 +268,32 @@ class Session:
         self._go_on()
 
     def told(self, events: Sequence[Event]) -> None:
-        for revision, group in groupby(events, key=lambda event: event.revision):
+        groups = groupby(events, key=lambda event: event.revision)
+        self._told += [(revision, list(group)) for revision, group in groups]
+        if not self._is_applying:
+            self._apply_some()
+
+    def _apply_some(self) -> None:
+        """Apply revisions that were told; after ``EVENTS_PER_TURN`` the rest in a later turn, as clients are served."""
+        left = EVENTS_PER_TURN
+        while self._told and left > 0:
+            revision, events = self._told.popleft()
             if revision > self.replica.applied:
-                self._apply(list(group), revision)
+                left -= len(events)
+                self._apply(events, revision)
+        self._is_applying = bool(self._told) and not self._has_ended
+        if self._is_applying:
+            self._clock.call_later(0.0, self._go_on_applying)
         self._go_on()
+
+    def _go_on_applying(self) -> None:
+        try:
+            self._apply_some()
+        except StoreError as error:
+            self._is_applying = False
+            self._told.clear()
+            self.in_trouble(str(error), is_stale=True)
+            self._following.load()
 
     def in_trouble(self, why: str, is_stale: bool) -> None:
         self._complain(why)

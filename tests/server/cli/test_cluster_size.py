@@ -99,4 +99,3 @@ def test_a_node_of_a_cluster_with_many_queues_is_started_again(
             started[at].process, started[at].port = again.process, again.port
         assert all(is_routed(node, 1) for node in started)
         record_property("figures", str(figures))
-        print(figures)
