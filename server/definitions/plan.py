@@ -97,16 +97,23 @@ class Plan:
             raise RefusedError(f"{described(row)}: {error}") from error
 
     async def rows(self) -> list[Row]:
-        """Return the rows that survive a restart."""
+        """Return the rows that survive a restart, in a cluster all; queues are then this node's."""
+        homes = self._node.homes
+        is_shared = homes is not None
         rows: list[Row] = [*self.settings, *self.access]
-        rows += [row for row, exchange in self.exchanges.values() if exchange.durable]
+        rows += [row for row, exchange in self.exchanges.values() if exchange.durable or is_shared]
         async for queue in sliced(self.queues.values()):
             if queue.durable:
                 queue.queue_no = new_queue_no(
                     self._node.metadata.store, settings_of(queue.arguments)
                 )
+            if homes is not None:
+                queue.node = homes.own
+            if queue.durable or is_shared:
                 rows.append(queue)
-        return rows + [row async for row in sliced(self.bindings) if self._is_durable(row)]
+        return rows + [
+            row async for row in sliced(self.bindings) if is_shared or self._is_durable(row)
+        ]
 
     @property
     def policies(self) -> list[PolicyRow]:
