@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from conformance.raw import Channel, Connection, Event
 from leveret.testing.metadata.linearizability import Operation, is_explained
@@ -31,6 +31,7 @@ CHANGES = (
     "delete exchange", "bind", "bind", "bind", "unbind",
 )  # fmt: skip
 NO_QUEUE, NO_EXCHANGE, BOUND, NOT_BOUND = "no queue", "no exchange", "bound", "not bound"
+Address: TypeAlias = Callable[[], tuple[str, int]]
 _CURRENT = re.compile(r"but current is '(?:ae)?(\d+)'")
 
 
@@ -136,14 +137,14 @@ class Client:
     """One client, which moves on to the next node when its connection is lost.
 
     Args:
-        addresses: of the nodes; it begins with the first.
+        addresses: where each node is now; it begins with the first.
         random: chooses what it does.
         is_durable: what it declares.
     """
 
     def __init__(
         self,
-        addresses: Sequence[tuple[str, int]],
+        addresses: Sequence[Address],
         random: Random,
         is_durable: bool,
     ) -> None:
@@ -177,7 +178,7 @@ class Client:
     def _opened(self) -> Channel | None:
         try:
             if self._connection is None:
-                self._connection = Connection(self._addresses[0])
+                self._connection = Connection(self._addresses[0]())
                 if self._connection.open().name != "connection.open-ok":
                     raise ConnectionError
             if self._channel is None:
@@ -256,23 +257,25 @@ class _UnknownError(Exception):
 
 
 def histories(
-    addresses: Sequence[tuple[str, int]],
+    addresses: Sequence[Address],
     seed: int,
     *,
     names: Sequence[str],
     clients: int,
     operations: int,
     is_durable: bool,
+    pause_s: float = 0.0,
 ) -> dict[str, list[Operation]]:
     """Let clients, spread over nodes, change pairs at once; return the history of each pair.
 
     Args:
-        addresses: of the nodes.
+        addresses: where each node is now.
         seed: of the clients' choices.
         names: of the pairs.
         clients: how many there are.
         operations: of each client.
         is_durable: what they declare.
+        pause_s: of a client between two operations, at most.
     """
     found: dict[str, list[Operation]] = defaultdict(list)
 
@@ -283,6 +286,7 @@ def histories(
         for _ in range(operations):
             name = random.choice(names)
             found[name].append(client.operate(name))
+            time.sleep(random.random() * pause_s)
         client.close()
 
     with ThreadPoolExecutor(clients) as threads:
