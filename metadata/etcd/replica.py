@@ -56,7 +56,7 @@ class Replica:
         self._children: dict[str, set[str]] = {}
 
     def load(self, rows: Iterable[Stored], revision: int) -> Changed:
-        """Take all rows as they are at a revision in place of what there is.
+        """Take all rows as they are at a revision in place of what there is; only those written since are decoded.
 
         Raises:
             StoreError: a row is damaged, or the revision is lower than the one that was applied. Nothing is changed.
@@ -66,10 +66,14 @@ class Replica:
                 f"etcd has revision {revision}, this node has seen {self.applied}: it was restored from a backup, "
                 "or is another etcd; restart all nodes"
             )
-        found = {each.key: self._keys.entry(each) for each in rows if self._keys.is_row(each.key)}
-        touched = [key for key in self.entries if key not in found]
-        touched += [key for key, entry in found.items() if self.entries.get(key) != entry]
-        return self._change({key: found.get(key) for key in touched}, revision)
+        left, touched = dict.fromkeys(self.entries), dict[str, Entry | None]()
+        for each in rows:
+            if not self._keys.is_row(each.key):
+                continue
+            left.pop(each.key, None)
+            if self.revision(each.key) != each.revision:
+                touched[each.key] = self._keys.entry(each)
+        return self._change(touched | left, revision)
 
     def apply(self, events: Sequence[Event], revision: int) -> Changed:
         """Apply the writes of one revision; those of one that was applied before change nothing.

@@ -31,9 +31,15 @@ class RowWrites:
         self._random = random
 
     def add(
-        self, puts: Sequence[Row], deletes: Sequence[Row], lease: int, now_s: float, then: OnMade
-    ) -> None:
-        """Have rows put and deleted.
+        self,
+        puts: Sequence[Row],
+        deletes: Sequence[Row],
+        lease: int,
+        now_s: float,
+        then: OnMade,
+        after: Write | None = None,
+    ) -> Write:
+        """Have rows put and deleted; return the last of the writes that do it.
 
         More than ``WRITES_MAX`` keys, or more bytes than one transaction has, are made in parts, parents before their
         children; the first part that fails ends the write. Of so many deletions, those of rows that hang on other
@@ -46,6 +52,7 @@ class RowWrites:
             lease: of this node.
             now_s: the time.
             then: told None and the revision when all is made and applied here, or the first error.
+            after: a write without which these are not made.
 
         Raises:
             ConflictError: a row's parent is not there.
@@ -56,7 +63,7 @@ class RowWrites:
         changes = self._deletes({k: row for k, row in deleting.items() if k not in putting})
         changes += self._puts(putting, deleting, lease)
         parts = in_parts(changes, _written) or [[]]
-        self._add_parts(parts, now_s, then)
+        return self._add_parts(parts, now_s, then, after)
 
     def _deletes(self, rows: dict[str, Row]) -> list[Change]:
         """Return deletions of rows that are there, or are being deleted already: they share the fate of these."""
@@ -112,7 +119,9 @@ class RowWrites:
             entry.incarnation if entry is not None else self._random.getrandbits(_INCARNATION_BITS)
         )
 
-    def _add_parts(self, parts: list[list[Change]], now_s: float, then: OnMade) -> None:
+    def _add_parts(
+        self, parts: list[list[Change]], now_s: float, then: OnMade, after: Write | None
+    ) -> Write:
         left, is_over = len(parts), False
 
         def made(error: StoreError | None, revision: int) -> None:
@@ -122,10 +131,11 @@ class RowWrites:
                 is_over = True
                 then(error, revision)
 
-        before: Write | None = None
         for part in parts:
-            before = Write(part, now_s, made, before)
-            self._writes.add(before)
+            after = Write(part, now_s, made, after)
+            self._writes.add(after)
+        assert after is not None
+        return after
 
 
 def _is_another(row: Row, there: Row) -> bool:

@@ -48,11 +48,14 @@ Specification: TypeAlias = Callable[[Operation, _StateT], tuple[bool, _StateT]]
 
 def is_linearizable(operations: Sequence[Operation], first: int | None = None) -> bool:
     """Return whether the operations on one name, which has ``first`` at the start, have an order that explains them."""
-    return is_explained(_that_count(operations), first, _one_name)
+    return is_explained(_that_count(operations), first, _one_name, _has_changed_nothing)
 
 
 def is_explained(
-    operations: Sequence[Operation], first: _StateT, specification: Specification[_StateT]
+    operations: Sequence[Operation],
+    first: _StateT,
+    specification: Specification[_StateT],
+    has_changed_nothing: Callable[[Operation], bool],
 ) -> bool:
     """Return whether operations have an order that explains them.
 
@@ -60,6 +63,7 @@ def is_explained(
         operations: on one object.
         first: its state at the start.
         specification: of what operations do.
+        has_changed_nothing: whether an operation that was answered so has changed nothing, in whatever state.
     """
     done = frozenset(at for at, each in enumerate(operations) if each.answered_at is not None)
     seen: set[tuple[frozenset[int], _StateT]] = set()
@@ -70,7 +74,7 @@ def is_explained(
             return True
         if reached not in seen:
             seen.add(reached)
-            open_ += _next(operations, made, state, specification)
+            open_ += _next(operations, made, state, specification, has_changed_nothing)
     return False
 
 
@@ -89,6 +93,7 @@ def _next(
     made: frozenset[int],
     state: _StateT,
     specification: Specification[_StateT],
+    has_changed_nothing: Callable[[Operation], bool],
 ) -> list[tuple[frozenset[int], _StateT]]:
     """Return what can be reached by one more operation."""
     left = [at for at in range(len(operations)) if at not in made]
@@ -99,14 +104,14 @@ def _next(
         if operation.called_at > until:
             continue
         is_possible, after = specification(operation, state)
-        if operation.answered_at is not None and is_possible and after == state:
-            return [(made | {at}, state)]  # it changes nothing: no order is better than this one
         if operation.answered_at is None:
             does = operation.kind, operation.identity
-            if does in without_answer:
+            if after == state or does in without_answer:
                 continue  # the one that was called before does the same
             without_answer.add(does)
-        if is_possible and after != state:
+        elif is_possible and has_changed_nothing(operation):
+            return [(made | {at}, state)]  # no order is better than this one
+        if is_possible:
             found.append((made | {at}, after))
     return found
 
@@ -117,3 +122,9 @@ def _one_name(operation: Operation, state: int | None) -> tuple[bool, int | None
     else:
         answer, after = state, None
     return operation.answered_at is None or operation.answer == answer, after
+
+
+def _has_changed_nothing(operation: Operation) -> bool:
+    has_declared = operation.kind == DECLARE and operation.answer == operation.identity
+    has_deleted = operation.kind == DELETE and operation.answer is not None
+    return not has_declared and not has_deleted

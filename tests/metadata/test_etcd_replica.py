@@ -97,6 +97,19 @@ def test_loading_tells_the_difference(replica: Replica) -> None:
     assert replica.applied == 9
 
 
+def test_loading_decodes_only_what_was_written_since(replica: Replica) -> None:
+    revisions = {
+        KEYS.row(VHOST): 2,
+        KEYS.row(EXCHANGE): 3,
+        KEYS.row(QUEUE): 3,
+        KEYS.row(BINDING): 4,
+    }
+    stored = [Stored(key, b"not to be decoded", each) for key, each in revisions.items()]
+
+    assert replica.load(stored, 9) == Changed(9, [], [])
+    assert len(replica.live) == 4
+
+
 def test_an_etcd_that_went_back_is_refused(replica: Replica) -> None:
     with pytest.raises(StoreError, match="restored from a backup"):
         replica.load([], 3)

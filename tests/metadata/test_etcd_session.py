@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 
 from leveret.cluster.gateway_txns import OPERATIONS_MAX
+from leveret.cluster.key_values import Event
 from leveret.core.errors import ConfigError, StoreError
+from leveret.metadata.etcd.codec import packed_entry
+from leveret.metadata.etcd.session import EVENTS_PER_TURN, ROWS_PER_TURN
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.writes import WRITES_MAX
 from leveret.metadata.interface import ConflictError
@@ -52,6 +55,82 @@ def test_the_writes_of_a_node_take_effect_in_their_order_also_on_the_same_row() 
 
     assert answers == [None] * 101
     assert two.queue("q") == queue("q", 77)
+
+
+def test_a_large_write_is_made_in_several_turns_parents_first() -> None:
+    cluster = Cluster(1, 2)
+    one, two = both(cluster)
+    rows = [queue(f"q{number}", number + 1) for number in range(3 * ROWS_PER_TURN)]
+    bound = [BindingRow("/", "amq.topic", "queue", row.name, b"k") for row in rows]
+
+    assert cluster.write(one, [*bound, *rows]) is None
+
+    assert live_rows(two.session.replica) == live_rows(one.session.replica)
+    assert len(live_rows(two.session.replica)) == len(rows) + len(bound) + 1
+
+
+def test_what_is_changed_during_a_large_write_stays() -> None:
+    cluster = Cluster(1, 2)
+    one, _ = both(cluster)
+    rows = [queue(f"q{number}", number + 1) for number in range(3 * ROWS_PER_TURN)]
+    answers: list[object] = []
+    one.session.write(rows, [], answers.append)
+    last = rows[-1].name
+    one.session.write([queue(last, 9_999)], [], answers.append)
+    cluster.clock.jump(5.0)
+
+    assert sorted(type(each).__name__ for each in answers) == ["ConflictError", "NoneType"]
+    assert one.queue(last) == queue(last, 9_999)
+    assert one.queue(rows[0].name) == rows[0]
+
+
+def test_a_deletion_of_what_is_gone_waits_for_nobody() -> None:
+    cluster = Cluster(1, 3)
+    node = next(iter(cluster.nodes.values()))
+    cluster.write(node, [queue("q")])
+    answers: list[object] = []
+    for _ in range(3):
+        node.session.write([], [queue("q")], answers.append)
+    cluster.clock.jump(0.1)
+
+    assert answers == [None] * 3
+
+
+def test_many_revisions_at_once_are_applied_in_several_turns() -> None:
+    cluster = Cluster(1, 1)
+    session = next(iter(cluster.nodes.values())).session
+    first = session.applied + 1
+    revisions = range(first, first + 3 * EVENTS_PER_TURN)
+    session.told(
+        [
+            Event(session.keys.row(row), packed_entry(row, 1, ()), revision)
+            for revision in revisions
+            for row in [UserRow(f"u{revision}")]
+        ]
+    )
+
+    assert session.applied == first + EVENTS_PER_TURN - 1
+    cluster.clock.jump(0.0)
+    assert session.applied == revisions[-1]
+    assert len(session.replica.live) == len(revisions) + 1
+
+
+def test_a_damaged_row_among_many_is_found_in_its_turn() -> None:
+    cluster = Cluster(1, 1)
+    session = next(iter(cluster.nodes.values())).session
+    first = session.applied + 1
+    rows = [UserRow(f"u{number}") for number in range(EVENTS_PER_TURN)]
+    events = [
+        Event(session.keys.row(row), packed_entry(row, 1, ()), first + at)
+        for at, row in enumerate(rows)
+    ]
+    damaged = Event(session.keys.row(UserRow("damaged")), b"x", first + len(rows))
+    session.told([*events, damaged])
+    assert session.is_live
+    cluster.clock.jump(0.0)
+
+    assert "damaged" in session.trouble
+    assert not session.is_live
 
 
 def test_a_burst_of_writes_takes_few_transactions() -> None:

@@ -4,9 +4,9 @@ A *pair* is a queue, an exchange and the binding between them: one object of ``t
 What a declaration finds is read off the text of its 406: queues differ in ``x-max-length``, exchanges in
 ``alternate-exchange``. So a history says which declaration was there.
 
-Operations that were answered with ok must have one order, and so all that change a pair. An operation that only
-*looks*, or was refused, was told what one node had at that moment, and need not wait for what is under way: each by
-itself must fit among the changes, so it never shows a state older than what was answered before.
+Operations that were answered with ok must have one order. An operation that only *looks*, or was refused, was told what
+one node had at that moment, and need not wait for what is under way: each by itself must fit among the others, so it
+never shows a state older than what was answered before.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from conformance.raw import Channel, Connection, Event
 from leveret.testing.metadata.linearizability import Operation, is_explained
@@ -31,6 +31,7 @@ CHANGES = (
     "delete exchange", "bind", "bind", "bind", "unbind",
 )  # fmt: skip
 NO_QUEUE, NO_EXCHANGE, BOUND, NOT_BOUND = "no queue", "no exchange", "bound", "not bound"
+Address: TypeAlias = Callable[[], tuple[str, int]]
 _CURRENT = re.compile(r"but current is '(?:ae)?(\d+)'")
 
 
@@ -80,11 +81,11 @@ def judge(history: Sequence[Operation]) -> str:
     """Return what is wrong with the history of one pair; "": nothing."""
     looks = [each for each in history if _is_look(each)]
     changes = [each for each in history if not _is_look(each)]
-    if not is_explained(changes, Pair(), pair_after):
+    if not is_explained(changes, Pair(), pair_after, _is_look):
         return "changes have no order:\n" + _first_that_have_none(changes)
     for look in looks:
         around = _until(look.answered_at, changes)
-        if not is_explained([*around, look], Pair(), pair_after):
+        if not is_explained([*around, look], Pair(), pair_after, _is_look):
             return "a look fits nowhere:\n" + _lines([*around, look])
     return ""
 
@@ -115,7 +116,7 @@ def _first_that_have_none(changes: Sequence[Operation]) -> str:
     moments = sorted(each.answered_at for each in changes if each.answered_at is not None)
     for moment in moments:
         some = _until(moment, changes)
-        if not is_explained(some, Pair(), pair_after):
+        if not is_explained(some, Pair(), pair_after, _is_look):
             return _lines(some)
     return _lines(changes)
 
@@ -136,14 +137,14 @@ class Client:
     """One client, which moves on to the next node when its connection is lost.
 
     Args:
-        addresses: of the nodes; it begins with the first.
+        addresses: where each node is now; it begins with the first.
         random: chooses what it does.
         is_durable: what it declares.
     """
 
     def __init__(
         self,
-        addresses: Sequence[tuple[str, int]],
+        addresses: Sequence[Address],
         random: Random,
         is_durable: bool,
     ) -> None:
@@ -177,7 +178,7 @@ class Client:
     def _opened(self) -> Channel | None:
         try:
             if self._connection is None:
-                self._connection = Connection(self._addresses[0])
+                self._connection = Connection(self._addresses[0]())
                 if self._connection.open().name != "connection.open-ok":
                     raise ConnectionError
             if self._channel is None:
@@ -256,23 +257,25 @@ class _UnknownError(Exception):
 
 
 def histories(
-    addresses: Sequence[tuple[str, int]],
+    addresses: Sequence[Address],
     seed: int,
     *,
     names: Sequence[str],
     clients: int,
     operations: int,
     is_durable: bool,
+    pause_s: float = 0.0,
 ) -> dict[str, list[Operation]]:
     """Let clients, spread over nodes, change pairs at once; return the history of each pair.
 
     Args:
-        addresses: of the nodes.
+        addresses: where each node is now.
         seed: of the clients' choices.
         names: of the pairs.
         clients: how many there are.
         operations: of each client.
         is_durable: what they declare.
+        pause_s: of a client between two operations, at most.
     """
     found: dict[str, list[Operation]] = defaultdict(list)
 
@@ -283,6 +286,7 @@ def histories(
         for _ in range(operations):
             name = random.choice(names)
             found[name].append(client.operate(name))
+            time.sleep(random.random() * pause_s)
         client.close()
 
     with ThreadPoolExecutor(clients) as threads:
