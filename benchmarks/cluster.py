@@ -93,7 +93,9 @@ def cluster(name: str) -> Iterator[Cluster]:
 def main() -> int:
     """Run and report; 1 when a run was wrong or, with --check, a bar was missed."""
     options = _parser().parse_args()
-    names = [each if each == "rabbitmq" else f"leveret-{each}" for each in options.brokers.split(",")]
+    names = [
+        each if each == "rabbitmq" else f"leveret-{each}" for each in options.brokers.split(",")
+    ]
     keys = options.only.split(",")
     if options.loadgen is None and keys != ["declare"]:
         print("--loadgen DIR is needed for all but --only declare", file=sys.stderr)
@@ -124,7 +126,10 @@ def main() -> int:
     print(f"\n{target}")
     wrong = [each for each in found if not each.get("ok")]
     for each in wrong:
-        print(f"WRONG {each['scenario']} {each['target']}: {each.get('error') or each}", file=sys.stderr)
+        print(
+            f"WRONG {each['scenario']} {each['target']}: {each.get('error') or each}",
+            file=sys.stderr,
+        )
     missed = [row for row in results.judge(medians, rates_count=True, bars=BARS) if not row[-1]]
     return 1 if wrong or (options.check and missed) else 0
 

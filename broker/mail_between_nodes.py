@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.mail import Numbered
 
-_COPIED_BODY_BYTES: Final = 8 * 1024  # bodies up to this mean size are copied, larger ones sent as they lie
+_COPIED_BODY_BYTES: Final = (
+    8 * 1024
+)  # bodies up to this mean size are copied, larger ones sent as they lie
 _COUNTS: Final = struct.Struct(">II")
 
 

@@ -364,9 +364,7 @@ class Publisher:
         if not queues:
             self._drop(route, messages, first)
             return
-        size_bytes = (
-            len(messages[0][2]) if count == 1 else body_bytes(messages)
-        )
+        size_bytes = len(messages[0][2]) if count == 1 else body_bytes(messages)
         expirations: list[int | None] | None = (
             None if expiration_ms is None else [expiration_ms] * count
         )

@@ -84,7 +84,9 @@ def test_damaged_runs_are_refused_or_read_the_same_by_both(
     assert read(compiled) == read(pure)
 
 
-@pytest.mark.parametrize("packed", [b"", b"\0\0\0\1\0\0\0", b"\0\0\0\1\0\0\0\1\0\0\0\0", b"\xff" * 8])
+@pytest.mark.parametrize(
+    "packed", [b"", b"\0\0\0\1\0\0\0", b"\0\0\0\1\0\0\0\1\0\0\0\0", b"\xff" * 8]
+)
 def test_a_run_whose_sizes_are_cut_off_is_refused(kernel: Any, packed: bytes) -> None:
     with pytest.raises(ValueError, match=f"cut off, in {len(packed)} bytes"):
         kernel.unpack_run([b"\0\1q"], packed)
@@ -92,7 +94,9 @@ def test_a_run_whose_sizes_are_cut_off_is_refused(kernel: Any, packed: bytes) ->
 
 def test_sizes_that_do_not_fit_the_bytes_are_refused(kernel: Any) -> None:
     origins, packed = kernel.pack_run([(b"\0\1q", b"head", b"1")])
-    with pytest.raises(ValueError, match="a run of 21 bytes, 1 bodies, 1 heads and 1 origins, in 22"):
+    with pytest.raises(
+        ValueError, match="a run of 21 bytes, 1 bodies, 1 heads and 1 origins, in 22"
+    ):
         kernel.unpack_run(origins, packed + b"?")
     with pytest.raises(ValueError, match="1 bodies, 1 heads and 2 origins"):
         kernel.unpack_run(origins * 2, packed)
