@@ -18,6 +18,7 @@ The files ``_kernel_c_*.pxi`` are parts of this module. ``SOURCE_HASH`` is the S
 those, in the order of their names; ``setup.py`` puts it in.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport (
     PyBytes_AS_STRING,
     PyBytes_Check,
@@ -514,4 +515,5 @@ cdef class Scanner:
 
 
 include "_kernel_c_encoders.pxi"
+include "_kernel_c_runs.pxi"
 include "_kernel_c_tables.pxi"

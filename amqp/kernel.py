@@ -52,6 +52,16 @@ Encoders (module functions)
 * ``content(channel, method: bytes, frame_max: int, head: bytes, body: bytes) -> bytes``: one
   content-carrying method of any kind (``method`` is its raw payload).
 
+Runs of messages (module functions)
+-----------------------------------
+* ``head_bytes(messages: list[Message]) -> int``, ``body_bytes(messages: list[Message]) -> int``: of all of them.
+* ``pack_run(messages: list[Message], bodies: bool = True) -> tuple[list[bytes], bytes]``: how they travel to another
+  node. The origins, and ``bodies:u32
+  heads:u32``, the size of each head and of each body (u32), the heads, the bodies. There is one origin where all
+  messages have the same object, and one head where all are equal. Without ``bodies`` these are left out at the end.
+* ``unpack_run(origins: list[bytes], packed: bytes | memoryview) -> list[Message]``: the messages, with the origin and
+  head that they share as one object; ValueError: the values do not fit together.
+
 Field tables (module functions; ``amqp.tables`` describes them and their fields)
 -------------------------------------------------------------------------------
 * ``read_fields(data: bytes, start: int, end: int) -> Table``: the table whose fields fill ``data[start:end]``;
@@ -80,17 +90,30 @@ from leveret.core.compiled import choose_kernel
 
 __all__ = [
     "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
-    "Run", "Scanner", "content", "deliveries", "read_fields", "write_fields",
+    "Run", "Scanner", "body_bytes", "content", "deliveries", "head_bytes", "pack_run", "read_fields",
+    "unpack_run", "write_fields",
 ]  # fmt: skip
 
 Run: TypeAlias = tuple[Any, ...]
 
 
 if TYPE_CHECKING:
-    from leveret.amqp._kernel_py import Scanner, content, deliveries, read_fields, write_fields
+    from leveret.amqp._kernel_py import (
+        Scanner,
+        body_bytes,
+        content,
+        deliveries,
+        head_bytes,
+        pack_run,
+        read_fields,
+        unpack_run,
+        write_fields,
+    )
 
     KERNEL_NAME: str
 else:
     KERNEL_NAME, _kernel = choose_kernel("leveret.amqp", Path(__file__).parent)
     Scanner, deliveries, content = _kernel.Scanner, _kernel.deliveries, _kernel.content
+    head_bytes, body_bytes = _kernel.head_bytes, _kernel.body_bytes
+    pack_run, unpack_run = _kernel.pack_run, _kernel.unpack_run
     read_fields, write_fields = _kernel.read_fields, _kernel.write_fields

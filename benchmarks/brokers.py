@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 READY = re.compile(r"leveret \S+ ready: amqps?://(\S+):(\d+) data=.* kernel=(\S+) loop=(\S+)")
 START_S = 60.0
@@ -82,14 +82,19 @@ def tls_settings(folder: Path) -> str:
 
 @contextmanager
 def leveret_in(
-    folder: Path, kernel: str, settings: str = "", *, has_tls: bool = False
+    folder: Path,
+    kernel: str,
+    settings: str = "",
+    *,
+    has_tls: bool = False,
+    options: Sequence[str] = (),
 ) -> Iterator[Broker]:
     """Run Leveret in an existing folder, which stays; its data is in ``data``."""
     config = folder / "leveret.toml"
     config.write_text(settings + (tls_settings(folder) if has_tls else ""))
     listen = "amqps://127.0.0.1:0" if has_tls else "127.0.0.1:0"
     command = [*leveret_command(), "serve", "--listen", listen, "--data", f"{folder}/data"]
-    command += ["--log-level", "error", "--config", str(config)]
+    command += ["--log-level", "error", "--config", str(config), *options]
     process = subprocess.Popen(
         command,
         env=environment(LEVERET_KERNEL=kernel),
@@ -116,17 +121,17 @@ def leveret_in(
 
 
 @contextmanager
-def rabbitmq(*, has_tls: bool = False) -> Iterator[Broker]:
-    """Run RabbitMQ as a node of its own, with its defaults and no plugins."""
+def rabbitmq(*, has_tls: bool = False, node: str = "") -> Iterator[Broker]:
+    """Run RabbitMQ as a node of its own, of that name, with its defaults and no plugins."""
     folder = Path(tempfile.mkdtemp(prefix="rabbitmq-bench"))
     folder.chmod(0o777)  # the server runs as user rabbitmq
-    port = _free_port()
-    node = f"leveret_bench_{os.getpid()}@localhost"
+    port = free_port()
+    node = node or f"leveret_bench_{os.getpid()}@localhost"
     settings = {
         "RABBITMQ_NODENAME": node,
         "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
         "RABBITMQ_NODE_PORT": str(port),
-        "RABBITMQ_DIST_PORT": str(_free_port()),
+        "RABBITMQ_DIST_PORT": str(free_port()),
         "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
@@ -167,7 +172,7 @@ def rabbitmq_is_installed() -> bool:
     return shutil.which(RABBITMQ) is not None
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -11,11 +11,16 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scenarios import BARS
 
 import leveret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scenarios import Bar
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -87,17 +92,20 @@ def medians(rounds: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, float
 
 
 def judge(
-    found: dict[str, dict[str, dict[str, float]]], rates_count: bool
+    found: dict[str, dict[str, dict[str, float]]],
+    rates_count: bool,
+    bars: Mapping[str, Bar] = BARS,
 ) -> list[tuple[str, str, str, float, float, bool]]:
     """Return (scenario, broker, measure, ratio, bar, met) for every measure that has a bar.
 
     Args:
         found: of ``medians``.
         rates_count: whether the generator is fast enough for messages per second to mean anything.
+        bars: of the scenarios.
     """
     judged = []
     for scenario, brokers in found.items():
-        reference, bar = brokers.get(REFERENCE), BARS.get(scenario)
+        reference, bar = brokers.get(REFERENCE), bars.get(scenario)
         for name, own in brokers.items():
             if reference is None or bar is None or name == REFERENCE:
                 continue
@@ -116,7 +124,11 @@ def judge(
     return judged
 
 
-def table(found: dict[str, dict[str, dict[str, float]]], rates_count: bool) -> str:
+def table(
+    found: dict[str, dict[str, dict[str, float]]],
+    rates_count: bool,
+    bars: Mapping[str, Bar] = BARS,
+) -> str:
     """Return the medians and, where RabbitMQ ran too, the ratios against the bars."""
     lines = [f"{'':6} {'broker':12} {'msg/s':>12} {'CPU µs/msg':>11} {'p50 µs':>9} {'p99 µs':>9}"]
     for scenario, brokers in found.items():
@@ -128,7 +140,7 @@ def table(found: dict[str, dict[str, dict[str, float]]], rates_count: bool) -> s
                 *(f"{cell:9,.0f}" if cell is not None else " " * 9 for cell in cells[2:]),
             ]
             lines.append(f"{scenario:6} {name:12} {' '.join(shown)}")
-    if judged := judge(found, rates_count):
+    if judged := judge(found, rates_count, bars):
         lines += ["", f"{'':6} {'broker':12} {'measure':22} {'ratio':>8} {'bar':>8}"]
     for scenario, name, measure, ratio, limit, met in judged:
         verdict = "" if met else "  MISSED"

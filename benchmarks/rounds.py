@@ -75,11 +75,16 @@ def cpu_s(broker: Broker) -> float:
     return sum(_thread_times(pid) for pid in _tree(broker.pid)) / 1e9
 
 
+def children(pid: int) -> Iterator[int]:
+    """Return the processes that a process has started, in that order for each of its threads."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield from map(int, (task / "children").read_text().split())
+
+
 def _tree(pid: int) -> Iterator[int]:
     yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield from _tree(int(child))
+    for child in children(pid):
+        yield from _tree(child)
 
 
 def _thread_times(pid: int) -> int:

@@ -45,6 +45,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
+from leveret.amqp.kernel import body_bytes, head_bytes
 from leveret.core.message import Message
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class Deliver(Struct, eq=False):
 
     def wait_at(self, gate: DeliveryGate) -> None:
         """The channel is busy, so the delivery waits in its mailbox."""
-        self.waiting_bytes = sum([len(head) + len(body) for _, head, body in self.messages])
+        self.waiting_bytes = head_bytes(self.messages) + body_bytes(self.messages)
         gate.delivery_waits(self.waiting_bytes)
 
 

@@ -18,17 +18,17 @@ Places             channel -> amqqueue    it gets some, or the limit is another
 PlacesUnused       amqqueue -> channel    it could not use them all
 =================  =====================  ========================================================================
 
-A run of messages is never taken apart: it travels as four lists (origins, sizes of heads, sizes of bodies, and one of
-pieces: the bytes of heads and bodies, which the link writes as they lie). Origins and heads that all messages share
-are sent once, and are one object again on the other side. Numbers that follow each other are sent as the first and
-their count.
+A run of messages is never taken apart: it travels as its origins and one block of heads and bodies, which the codec's
+kernel makes (``pack_run``); large bodies are not copied into the block, the link writes them as they lie. Origins and
+heads that all messages share are sent once, and are one object again on the other side. Numbers that follow each other
+are sent as the first and their count.
 
 Every node of a cluster imports this module before it links; a class that is not registered here cannot be sent.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise, repeat
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
@@ -43,6 +43,7 @@ from leveret.amqp.errors import (
     ResourceLocked,
     SoftError,
 )
+from leveret.amqp.kernel import body_bytes, pack_run, unpack_run
 from leveret.broker import mail
 from leveret.broker.remote_gate import RemoteGate, RemoteLimiter
 from leveret.core.message import BlindOrigin, Message, blind_keys_of
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.mail import Numbered
 
-_SMALL_BODY_BYTES: Final = 4096  # bodies up to this mean size are cut from one copy of them all
+_COPIED_BODY_BYTES: Final = (
+    8 * 1024
+)  # bodies up to this mean size are copied, larger ones sent as they lie
+_COUNTS: Final = struct.Struct(">II")
 
 
 class NodePublish(Struct, eq=False):
@@ -147,52 +151,18 @@ def is_remote(ref: Ref) -> bool:
 
 def run_parts(messages: list[Message]) -> list[Any]:
     """Return a run as values that travel."""
-    count = len(messages)
-    origins = [message[0] for message in messages]
-    heads = [message[1] for message in messages]
-    bodies = [message[2] for message in messages]
-    if count > 1:
-        if origins.count(origins[0]) == count:
-            del origins[1:]
-        if heads.count(heads[0]) == count:
-            del heads[1:]
-    pieces = Pieces(heads + bodies)
-    return [origins, list(map(len, heads)), list(map(len, bodies)), pieces]
+    if body_bytes(messages) <= _COPIED_BODY_BYTES * len(messages):
+        origins, packed = pack_run(messages)
+        return [origins, Pieces([packed])]
+    origins, packed = pack_run(messages, bodies=False)
+    return [origins, Pieces([packed, *(message[2] for message in messages)])]
 
 
-def run_of(
-    origins: list[bytes], head_sizes: list[int], body_sizes: list[int], pieces: memoryview
-) -> list[Message]:
-    """Return the run of such values.
-
-    Raises:
-        ValueError: they do not fit together.
-    """
-    count = len(body_sizes)
-    source: Any = pieces
-    if len(pieces) <= _SMALL_BODY_BYTES * count:
-        source = bytes(pieces)
-    edges = list(accumulate([*head_sizes, *body_sizes], initial=0))
-    if edges[-1] != len(pieces):
-        raise ValueError(f"a run of {edges[-1]} bytes in {len(pieces)}")
-    cut = [bytes(source[start:end]) for start, end in pairwise(edges)]
-    heads = cut[: len(head_sizes)]
-    shared_origin = len(origins) == 1 and count > 1
-    shared_head = len(heads) == 1 and count > 1
-    return list(
-        zip(
-            repeat(origins[0], count) if shared_origin else origins,
-            repeat(heads[0], count) if shared_head else heads,
-            cut[len(head_sizes) :],
-            strict=True,
-        )
-    )
-
-
-def run_bytes(head_sizes: list[int], body_sizes: list[int]) -> int:
-    """Return the bytes of heads and bodies, a shared head counted once for each message."""
-    count = len(body_sizes) if len(head_sizes) == 1 else 1
-    return sum(head_sizes) * count + sum(body_sizes)
+def run_bytes(messages: list[Message], packed: memoryview) -> int:
+    """Return the bytes of heads and bodies of a run that has come as ``packed``."""
+    count, heads = _COUNTS.unpack_from(packed)
+    size_bytes = len(packed) - _COUNTS.size - 4 * (count + heads)
+    return size_bytes + (count - heads) * len(messages[0][1]) if count else 0
 
 
 # Numbers.
@@ -235,7 +205,7 @@ def _node_publish_parts(publish: NodePublish) -> list[Any]:
 
 def _node_publish(parts: list[Any]) -> NodePublish:
     channel, queues, *fields = parts[:9]
-    publish = NodePublish(channel, queues, run_of(*parts[10:]), *fields)
+    publish = NodePublish(channel, queues, unpack_run(*parts[10:]), *fields)
     if parts[9] is not None:
         publish.numbered = [each and tuple(each) for each in parts[9]]
     return publish
@@ -253,16 +223,11 @@ def _deliver_parts(delivery: mail.Deliver) -> list[Any]:
 
 
 def _deliver(parts: list[Any]) -> DeliverFromNode:
-    queue, consumer, seqs, redelivered, *run = parts
-    _, head_sizes, body_sizes, _ = run
-    return DeliverFromNode(
-        queue,
-        consumer,
-        run_of(*run),
-        None if seqs is None else numbers_of(seqs),
-        redelivered,
-        run_bytes(head_sizes, body_sizes),
-    )
+    queue, consumer, seqs, redelivered, origins, packed = parts
+    messages = unpack_run(origins, packed)
+    seqs = None if seqs is None else numbers_of(seqs)
+    size_bytes = run_bytes(messages, packed)
+    return DeliverFromNode(queue, consumer, messages, seqs, redelivered, size_bytes)
 
 
 def _consume_parts(consume: mail.Consume) -> list[Any]:
@@ -291,7 +256,7 @@ def _register_all() -> None:
     register(
         NodeReplies,
         lambda replies: [replies.key, *run_parts(replies.messages)],
-        lambda parts: NodeReplies(parts[0], run_of(*parts[1:])),
+        lambda parts: NodeReplies(parts[0], unpack_run(*parts[1:])),
     )
     register(mail.Deliver, _deliver_parts, _deliver)
     register(mail.Consume, _consume_parts, _consume)

@@ -89,7 +89,7 @@ class Codec:
         self._bodies: list[Buffer] = []
         self._body: Buffer = b""  # the rest of the bodies of the message that is being read
         self._error = ""  # the first in the messages that are being read
-        self._packer = msgpack.Packer(default=self._extension, strict_types=True)
+        self._packers: list[msgpack.Packer] = []  # that are not in use
         self._run_bytes_max = run_bytes_max
         self._unpacker = self._new_unpacker()
         self._fed = 0
@@ -101,7 +101,7 @@ class Codec:
         try:
             if type(message) in _BYTES and len(message) >= self._body_bytes_min:
                 message = self._as_body(message)
-            packed: bytes = self._packer.pack(message)
+            packed = self._pack(message)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             self._bodies = []
             raise WireError(f"cannot go to another process: {error}") from None
@@ -114,8 +114,15 @@ class Codec:
         return packed, bodies
 
     def _pack(self, value: Any) -> bytes:
-        packed: bytes = msgpack.packb(value, default=self._extension, strict_types=True)
+        """Pack a message or, from within ``_extension``, a value in it; a new packer allocates a large buffer."""
+        packers = self._packers
+        packer = packers.pop() if packers else self._new_packer()
+        packed: bytes = packer.pack(value)
+        packers.append(packer)
         return packed
+
+    def _new_packer(self) -> msgpack.Packer:
+        return msgpack.Packer(default=self._extension, strict_types=True)
 
     def _extension(self, value: Any) -> msgpack.ExtType:
         kind = type(value)

@@ -67,7 +67,7 @@ class Receiver(Protocol):
         """Take the beginning of a large mail of ``size`` bytes."""
 
     def part(self, stream: int, data: memoryview) -> None:
-        """Take the next bytes of a large mail; the memory is valid during the call."""
+        """Take the next bytes of a large mail, of memory that nobody changes."""
 
 
 class FrameReader:

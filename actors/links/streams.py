@@ -134,26 +134,36 @@ class InStream:
 
 
 class LargeMail:
-    """A large mail, put together from its parts."""
+    """A large mail, put together from its parts; one that comes in one part is used where it lies."""
 
     __slots__ = ("_filled", "_memory", "_packed_bytes", "size")
 
     def __init__(self, size: int, packed_bytes: int) -> None:
         self.size = size
         self._packed_bytes = packed_bytes
-        self._memory = bytearray(size)
+        self._memory: memoryview | bytearray | None = None
         self._filled = 0
 
     def add(self, data: memoryview) -> bool:
-        """Add a part; return whether the mail is whole. ValueError: the parts are longer than was announced."""
+        """Add a part; return whether the mail is whole. ValueError: the parts are longer than was announced.
+
+        Args:
+            data: of memory that nobody changes.
+        """
         end = self._filled + len(data)
-        self._memory[self._filled : end] = data
-        if len(self._memory) != self.size:
+        if end > self.size:
             raise ValueError("more than was announced")
+        if end == self.size and self._memory is None:
+            self._memory = data
+            return True
+        if self._memory is None:
+            self._memory = bytearray(self.size)
+        self._memory[self._filled : end] = data
         self._filled = end
         return end == self.size
 
     def take(self) -> tuple[memoryview, memoryview]:
         """Return the message and the bodies."""
+        assert self._memory is not None
         view = memoryview(self._memory)
         return view[: self._packed_bytes], view[self._packed_bytes :]

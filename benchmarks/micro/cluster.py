@@ -1,7 +1,8 @@
 """Costs of a message to a queue on another node, beside one on its own node.
 
 Two nodes in one process are linked by a Unix socket; clients are asyncio's protocol objects, driven by hand. Prints
-processor time per message of both nodes together, published in batches that are confirmed, to one queue and to ten. ::
+processor time per message of both nodes together: published in batches that are confirmed, to one queue and to ten;
+and published and consumed, without acks, by clients that have no queue on their own node. ::
 
     .venv/bin/python -P benchmarks/micro/cluster.py
 """
@@ -31,6 +32,8 @@ from leveret.metadata.tables import Row
 
 BODY = bytes(100)
 ROUNDS, TRIES = 30, 8
+PASSED = 12_000  # messages of a try that are consumed
+AHEAD = 12  # batches that are published before they are consumed
 
 
 class Rows(MemoryStore):
@@ -114,11 +117,11 @@ class Client:
             await asyncio.sleep(0.0005)
 
 
-def publishes(exchange: str, key: str, count: int) -> bytes:
-    head = head_of(Properties(), len(BODY))
+def publishes(exchange: str, key: str, count: int, body: bytes = BODY) -> bytes:
+    head = head_of(Properties(), len(body))
     one = m.method_frame(1, m.encode(m.BasicPublish(exchange, key)))
     one += b"\x02\x00\x01" + len(head).to_bytes(4, "big") + head + b"\xce"
-    one += b"\x03\x00\x01" + len(BODY).to_bytes(4, "big") + BODY + b"\xce"
+    one += b"\x03\x00\x01" + len(body).to_bytes(4, "big") + body + b"\xce"
     return one * count
 
 
@@ -133,6 +136,27 @@ async def cost_us(client: Client, frames: bytes, batch: int, tag: int) -> tuple[
             await client.confirmed(tag)
         best = min(best, (time.process_time() - began) / ROUNDS / batch * 1e6)
     return best, tag
+
+
+async def through_us(publisher: Client, consumer: Client, queue: str, size: int) -> float:
+    """Return the time per message of a body of so many bytes, published and consumed, of the best of some tries."""
+    batch, body = 64 * 1024 // (size + 60), bytes(size)
+    await consumer.ask(m.BasicConsume(queue, "c", no_ack=True))
+    begin = consumer.wire.out_bytes
+    publisher.protocol.data_received(publishes("", queue, 1, body))
+    await asyncio.sleep(0.1)
+    delivery = consumer.wire.out_bytes - begin
+    frames, batches, best = publishes("", queue, batch, body), PASSED // batch, 1e9
+    for _ in range(TRIES):
+        begin, sent, began = consumer.wire.out_bytes, 0, time.process_time()
+        while (come := consumer.wire.out_bytes - begin) < batches * batch * delivery:
+            while sent < batches and sent * batch - come // delivery < AHEAD * batch:
+                publisher.protocol.data_received(frames)
+                sent += 1
+            await asyncio.sleep(0)
+        best = min(best, (time.process_time() - began) / batches / batch * 1e6)
+    await consumer.ask(m.BasicCancel("c", nowait=False))
+    return best
 
 
 async def start(folder: str) -> dict[str, Node]:
@@ -159,15 +183,20 @@ async def start(folder: str) -> dict[str, Node]:
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         nodes = await start(folder)
-        there, here = Client(nodes["a"]), Client(nodes["b"])
-        for client in (there, here):
+        there, here, second = Client(nodes["a"]), Client(nodes["b"]), Client(nodes["b"])
+        for client in (there, here, second):
             await client.open()
         for client, place in ((here, "own node"), (there, "other node")):
             await client.ask(m.ExchangeDeclare(place, "fanout"))
+            await client.ask(m.QueueDeclare(f"{place}, passed on"))
             arguments = {"x-max-length": ("l", 1000)}
             for number in range(10):
                 await client.ask(m.QueueDeclare(f"{place}{number}", arguments=arguments))
                 await client.ask(m.QueueBind(f"{place}{number}", place))
+        for size in (100, 1024):
+            for place in ("own node", "other node"):
+                cost = await through_us(here, second, f"{place}, passed on", size)
+                print(f"{size} bytes, {place}: {cost:.2f} us per message, published and consumed")
         await here.ask(m.ConfirmSelect())
         tag = 0
         for batch in (1, 100):

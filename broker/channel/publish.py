@@ -28,7 +28,7 @@ from leveret.actors.credit import CreditSender
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
-from leveret.amqp.kernel import EXAMINE, PERSISTENT
+from leveret.amqp.kernel import EXAMINE, PERSISTENT, body_bytes
 from leveret.amqp.producer_headers import EPOCH, ID, SEQ, producer_of
 from leveret.broker.channel.confirms import Confirms, answer_frames
 from leveret.broker.channel.fan_out import FanOut
@@ -364,9 +364,7 @@ class Publisher:
         if not queues:
             self._drop(route, messages, first)
             return
-        size_bytes = (
-            len(messages[0][2]) if count == 1 else sum([len(message[2]) for message in messages])
-        )
+        size_bytes = len(messages[0][2]) if count == 1 else body_bytes(messages)
         expirations: list[int | None] | None = (
             None if expiration_ms is None else [expiration_ms] * count
         )

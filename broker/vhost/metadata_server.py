@@ -40,13 +40,13 @@ class MetadataServer(GenServer):
     def handle_call(self, request: Any, frm: From | None) -> object:
         assert type(request) is Write
         assert frm is not None
-        runtime = self.runtime
+        runtime, writer = self.runtime, self._writer  # the actor may have ended when it is done
 
         def done(error: StoreError | None) -> None:
             runtime.reply(frm, error)
-            self._writer.settled(request.puts)  # their client may have gone
+            writer.settled(request.puts)  # their client may have gone
 
-        self._writer.store.write(request.puts, request.deletes, done)
+        writer.store.write(request.puts, request.deletes, done)
         return NOREPLY
 
     def handle_cast(self, message: Any) -> None:

@@ -96,6 +96,25 @@ def test_a_deletion_outlives_the_death_of_the_stores_actor(
     assert stored(store) == set()
 
 
+def test_what_is_written_when_the_stores_actor_has_ended_counts_as_settled(
+    rig: Rig, client: Client, store: FullDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[Any] = []
+    rig.node.metadata.on_settled = settled.extend
+    writes: list[Any] = []
+    with monkeypatch.context() as slow:
+        slow.setattr(store, "write", lambda *write: writes.append(write))
+        client.send(1, durable("q"))
+        rig.runtime.exit(server(rig), "kill")
+        rig.settle()
+    for write in writes:
+        store.write(*write)
+    rig.jump(1)
+
+    assert settled[0].name == "q"
+    assert stored(store) == {"queue q"}
+
+
 @pytest.mark.parametrize("again", ["fanout", None])
 def test_what_is_deleted_while_its_declaration_waits_for_a_new_actor_does_not_come_back(
     rig: Rig, client: Client, store: FullDisk, again: str | None
