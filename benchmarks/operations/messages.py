@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -445,6 +446,21 @@ def _(rig: Rig) -> None:
         peer.raw(message(number, b"q", bytes(size))[: -PART - 8])
     rig.measure()
     peer.drop()
+
+
+@operation(
+    "socket dropped", "20 with half of a body of 128 MiB each, some closed before: memory is short"
+)
+def _(rig: Rig) -> None:
+    rig.control("set_vm_memory_high_watermark", size_bytes=1_000_000_000, share=None)
+    parts = rig.scaled(1 << 10)
+    half = message(1, b"q", bytes(parts * PART))[: -(parts // 2) * (PART + 8)]
+    peers = [rig.peer() for _ in range(20)]
+    rig.measure()
+    for act in (lambda peer: peer.raw(half), Peer.drop):
+        for peer in peers:
+            with suppress(OSError):  # the broker has closed it
+                act(peer)
 
 
 def _filled(rig: Rig, count: int, **content: bytes) -> Peer:

@@ -1,7 +1,7 @@
 """Contents that have come in part and that nobody will take: they are freed a slice per iteration of the event loop.
 
-The system needs 70 us to take back a MiB, a body of 128 MiB may be half there, and a hundred connections may end in
-one iteration. So all connections of a node share one slice.
+The system needs 70 to 150 us to take back a MiB, a body of 128 MiB may be half there, and a hundred connections may
+end in one iteration. So all connections of a node share one slice.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from leveret.amqp.kernel import Scanner
     from leveret.core.clock import Clock, TimerHandle
 
-FREED_BYTES: Final = 32 * 1024 * 1024  # per iteration; a body is freed as a whole
+FREED_BYTES: Final = (
+    64 * 1024 * 1024
+)  # per iteration, some 5 to 10 ms: slower than clients may send is too slow
 
 
 class ContentRelease:
