@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.interface import SharedMetadata
+    from leveret.routing.topology import Removal
 
 log = logger(__name__)
 
@@ -73,7 +74,7 @@ def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> 
     if isinstance(row, ExchangeRow):
         exchange = topology.exchanges.get(row.name)
         if exchange is not None and node.metadata.pending.is_being_put(row):
-            vhost.deletions.begin(exchange, topology.remove_exchange(row.name), is_own=False)
+            _drop(node, vhost, exchange, topology.remove_exchange(row.name))
             exchange = None
         if exchange is None:
             vhost.deletions.finish(EXCHANGE, row.name)
@@ -101,6 +102,11 @@ def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> 
             )  # fmt: skip
 
 
+def _drop(node: Node, vhost: VHost, target: object, removal: Removal) -> None:
+    """Begin the removal of an exchange or binding that other nodes do not have any more."""
+    node.metadata.delete_left(vhost.deletions.begin(target, removal, is_own=False))
+
+
 def _lose(node: Node, vhost: VHost, entry: QueueEntry) -> None:
     """End a queue of this node whose row is gone, or another node's."""
     if entry.is_running:
@@ -121,7 +127,7 @@ def _delete(
     if isinstance(row, ExchangeRow):
         exchange = topology.exchanges.get(row.name)
         if exchange is not None:
-            vhost.deletions.begin(exchange, topology.remove_exchange(row.name), is_own=False)
+            _drop(node, vhost, exchange, topology.remove_exchange(row.name))
     elif isinstance(row, QueueRow):
         entry = topology.queues.get(row.name)
         if isinstance(entry, RemoteEntry) and entry.home.name == row.node:
@@ -132,7 +138,7 @@ def _delete(
         ends = _ends(row)
         bound = topology.binding(*ends)
         if bound is not None:
-            vhost.deletions.begin(bound, topology.unbind(*ends), is_own=False)
+            _drop(node, vhost, bound, topology.unbind(*ends))
 
 
 def _ends(row: BindingRow | BindingKey) -> tuple[str, str, str, bytes, Table]:
@@ -168,14 +174,14 @@ def _agree(node: Node, shared: SharedMetadata, row: Row) -> None:
     if vhost is None or node.metadata.pending.is_pending(row):
         return
     if isinstance(row, ExchangeRow):
-        _agree_on_exchange(vhost, shared, row)
+        _agree_on_exchange(node, vhost, shared, row)
     elif isinstance(row, QueueRow):
         _agree_on_queue(node, vhost, shared, row)
     else:
         _agree_on_binding(node, vhost, shared, row)
 
 
-def _agree_on_exchange(vhost: VHost, shared: SharedMetadata, row: ExchangeRow) -> None:
+def _agree_on_exchange(node: Node, vhost: VHost, shared: SharedMetadata, row: ExchangeRow) -> None:
     topology, there = vhost.topology, shared.find(row)
     exchange = topology.exchanges.get(row.name)
     if exchange is not None:
@@ -184,7 +190,7 @@ def _agree_on_exchange(vhost: VHost, shared: SharedMetadata, row: ExchangeRow) -
             and exchange_row(vhost.name, exchange).to_fields() == there.to_fields()
         ):
             return
-        vhost.deletions.begin(exchange, topology.remove_exchange(row.name), is_own=False)
+        _drop(node, vhost, exchange, topology.remove_exchange(row.name))
     if isinstance(there, ExchangeRow):
         vhost.deletions.finish(EXCHANGE, row.name)
         vhost.add_exchange(stored_exchange(there))

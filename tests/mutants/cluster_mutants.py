@@ -112,7 +112,9 @@ MUTANTS = {
         "        if there is None:",
     ),
     "a deletion elsewhere deletes the rows of the next queue": Mutant(
-        "vhost/vhost.py", "        if not is_own:\n            return\n", ""
+        "vhost/vhost.py",
+        "            self._metadata.delete_left(deletes)\n            return\n",
+        "            pass\n",
     ),
     "min-masters chooses the node with the most queues": Mutant(
         "vhost/queue_declare.py", "others.get(min(names", "others.get(max(names"

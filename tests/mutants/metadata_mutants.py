@@ -105,9 +105,7 @@ MUTANTS = {
     "a revision is applied again": replica(
         "        if revision <= self.applied:", "        if False:"
     ),
-    "a load forgets what is gone": replica(
-        "touched = [key for key in self.entries if key not in found]", "touched = []"
-    ),
+    "a load forgets what is gone": replica("dict.fromkeys(self.entries)", "dict[str, None]()"),
     "a compacted watch is begun again as it was": following(
         "                self.load()\n            elif",
         "                self._follow()\n            elif",
