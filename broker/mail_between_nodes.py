@@ -54,9 +54,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.mail import Numbered
 
-_COPIED_BODY_BYTES: Final = (
-    8 * 1024
-)  # bodies up to this mean size are copied, larger ones sent as they lie
+_COPIED_BYTES_MAX: Final = 8 * 1024  # mean size of bodies that are copied, not sent as they lie
 _COUNTS: Final = struct.Struct(">II")
 
 
@@ -151,7 +149,7 @@ def is_remote(ref: Ref) -> bool:
 
 def run_parts(messages: list[Message]) -> list[Any]:
     """Return a run as values that travel."""
-    if body_bytes(messages) <= _COPIED_BODY_BYTES * len(messages):
+    if body_bytes(messages) <= _COPIED_BYTES_MAX * len(messages):
         origins, packed = pack_run(messages)
         return [origins, Pieces([packed])]
     origins, packed = pack_run(messages, bodies=False)

@@ -62,7 +62,8 @@ class MetadataServer(GenServer):
         self._delete(list(self._writer.pending.deletes.values()))
 
     def _delete(self, rows: Sequence[Row]) -> None:
-        pending = self._writer.pending
+        writer = self._writer  # as above
+        pending = writer.pending
         rows = pending.owed(rows)
         if not rows:
             return
@@ -71,7 +72,7 @@ class MetadataServer(GenServer):
         def done(error: StoreError | None) -> None:
             if error is None:
                 pending.deleted(rows)
-                self._writer.settled(rows)
+                writer.settled(rows)
             elif isinstance(error, ConflictError):  # another node has changed one of them meanwhile
                 runtime.run_as(ref, lambda: self._delete(rows))
             else:
@@ -83,7 +84,7 @@ class MetadataServer(GenServer):
                 )
                 runtime.run_as(ref, self._retry_later)
 
-        self._writer.store.write([], rows, done)
+        writer.store.write([], rows, done)
 
     def _retry_later(self) -> None:
         if not self._retries:
