@@ -228,7 +228,9 @@ class Broker:
 
         If not, the log says why, and the former ones stay in use.
         """
-        return self.credentials is None or self.credentials.reload()
+        links = self.cluster.certificates if self.cluster is not None else None
+        found = [each.reload() for each in (self.credentials, links) if each is not None]
+        return all(found)
 
     def _cluster_name(self) -> str:
         config = self.config

@@ -333,6 +333,11 @@ KEYS: Final = (
     Key("cluster.etcd_ca_file", "cluster_etcd_ca_file", path),
     Key("cluster.etcd_cert_file", "cluster_etcd_cert_file", path),
     Key("cluster.etcd_key_file", "cluster_etcd_key_file", path),
+    Key("cluster.tls_cert_file", "cluster_tls_cert_file", path),
+    Key("cluster.tls_key_file", "cluster_tls_key_file", path),
+    Key("cluster.tls_key_password", "cluster_tls_key_password", text),
+    Key("cluster.tls_ca_file", "cluster_tls_ca_file", path),
+    Key("cluster.lease_s", "cluster_lease_s", integer, unit="s"),
     Key("announce.cluster_name", "cluster_name", text, "cluster_name", text),
 )
 
