@@ -127,8 +127,16 @@ class ClusterMember:
             await node.metadata.write([self.own])
         node.settings_rows.put(self.own)
 
-    def serve(self, node: Node) -> ClusterRows:
-        """Have rows that change applied to a node, from its ``begin`` on."""
+    def serve(self, node: Node, locator: str) -> ClusterRows:
+        """Have rows that change applied to a node, from its ``begin`` on.
+
+        Args:
+            node: that this is.
+            locator: of new queues; "": the default.
+        """
+        if locator:
+            assert node.homes is not None
+            node.homes.default_locator = locator
         rows = ClusterRows(node, self.metadata)
         self.metadata.listener = rows
         return rows
@@ -144,6 +152,14 @@ class ClusterMember:
                 log.warning("nodes are not linked, their queues are down nodes=%s", missing)
                 return
             await asyncio.sleep(_LOOK_S)
+
+    def stat(self) -> dict[str, list[str]]:
+        """Return the names of the other nodes that serve, as etcd has them: linked with this one, and not linked."""
+        serving, linked = sorted(self.metadata.addresses), set(self.links.nodes)
+        return {
+            "linked": [name for name in serving if name in linked],
+            "not_linked": [name for name in serving if name not in linked],
+        }
 
     async def leave(self) -> None:
         """Leave in order: the other nodes need not wait for this one any more."""

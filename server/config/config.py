@@ -39,10 +39,11 @@ CLUSTER_FIELDS: Final = (
     "cluster_etcd", "cluster_node", "cluster_listen", "cluster_advertise", "cluster_secret_file",
     "cluster_etcd_user", "cluster_etcd_password", "cluster_etcd_ca_file", "cluster_etcd_cert_file",
     "cluster_etcd_key_file", "cluster_tls_cert_file", "cluster_tls_key_file",
-    "cluster_tls_key_password", "cluster_tls_ca_file",
+    "cluster_tls_key_password", "cluster_tls_ca_file", "cluster_queue_master_locator",
 )  # fmt: skip
 PAUSE_MINORITY: Final = "pause_minority"
 PARTITION_HANDLING: Final = ("ignore", PAUSE_MINORITY, "pause_if_all_down", "autoheal")
+LOCATORS: Final = ("client-local", "min-masters", "random")
 LEASE_S: Final = 5
 LEASE_S_MIN: Final = 3
 ANY_HOST: Final = ("0.0.0.0", "[::]", "*")
@@ -195,6 +196,7 @@ class Config(BrokerSettings):
         cluster_tls_key_file: its key; None: it stands in the certificate's file.
         cluster_tls_key_password: of an encrypted key.
         cluster_tls_ca_file: authorities of the certificates of the other nodes.
+        cluster_queue_master_locator: which node a new queue goes to, if neither its arguments nor a policy say so.
         cluster_lease_s: after which the queues of this node that are not durable end if it has lost etcd.
     """
 
@@ -233,6 +235,7 @@ class Config(BrokerSettings):
     cluster_tls_key_file: Path | None = None
     cluster_tls_key_password: str | None = dataclass_field(default=None, repr=False)
     cluster_tls_ca_file: Path | None = None
+    cluster_queue_master_locator: str = ""
     cluster_lease_s: int = LEASE_S
 
     def __post_init__(self) -> None:
@@ -282,6 +285,9 @@ class Config(BrokerSettings):
         self._check_member()
         self._check_links()
         self._check_link_certificates()
+        if self.cluster_queue_master_locator:
+            locator = self.cluster_queue_master_locator
+            _chosen("cluster_queue_master_locator", (locator,), LOCATORS)
         _within("cluster_lease_s", self.cluster_lease_s, LEASE_S_MIN, 3_600)
         self.etcd()
 

@@ -175,26 +175,3 @@ def test_files_that_do_not_fit_leave_the_former_certificate_in_use(
 
     with pytest.raises(ConfigError, match="does not belong to certificate"):
         contexts(authority, issued)
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"cluster_tls_cert_file": Path("a.pem")}, "needs cluster_tls_ca_file"),
-        ({"cluster_tls_ca_file": Path("ca.pem")}, "has no effect without cluster_tls_cert_file"),
-        ({"cluster_tls_key_password": "x"}, "has no effect without cluster_tls_cert_file"),
-        ({"cluster_lease_s": 2}, "allowed: 3 to 3600"),
-        ({"cluster": "", "cluster_lease_s": 7}, "has no effect without the name of a cluster"),
-    ],
-)
-def test_settings_of_links_that_cannot_work_are_refused(
-    settings: dict[str, object], text: str
-) -> None:
-    given = {
-        "cluster": "c", "cluster_etcd": ("http://127.0.0.1:1",), "cluster_node": "a",
-        "cluster_listen": "127.0.0.1:0",
-    }  # fmt: skip
-    if not settings.get("cluster", "c"):
-        given = {}
-    with pytest.raises(ConfigError, match=text):
-        Config(**(given | settings))
