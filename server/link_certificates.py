@@ -62,7 +62,7 @@ class LinkCertificates:
             self._load(_context(ssl.PROTOCOL_TLS_SERVER))  # in use are only those that fit
             for context in (self.listener, self.dialler):
                 self._load(context)
-        except ConfigError as error:
+        except (ConfigError, OSError) as error:  # a file that goes away between two looks
             log.error("certificates of links not reloaded, the former ones stay error=%s", error)
             return False
         log.info("certificates of links reloaded file=%s", self._cert)

@@ -19,7 +19,8 @@ from leveret.server.config.config import Config
 from leveret.server.link_certificates import LinkCertificates
 from rigs.certificates import Authority, Issued
 from rigs.etcd import Etcd
-from rigs.nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest, leveret_program
+from rigs.programs import ended
 from rigs.served_cluster import SECRET, channel, serving
 from rigs.waiting import eventually, wait_until
 
@@ -66,6 +67,8 @@ def test_nodes_speak_tls_and_certificates_are_replaced_while_they_run(
             on_a.queue_declare("q", durable=True)
             on_b.basic_publish("", "q", b"over TLS", mandatory=True)
             assert on_a.basic_get("q", auto_ack=True)[2] == b"over TLS"
+        said = ended([leveret_program(), "status", "--data", str(a.data)], tmp_path).stdout
+        assert f"\ncluster {name}, node a, linked with b\n" in said
         place = "127.0.0.1", link_port(a)
         before = shown_to(place, authority.client(one))
 
