@@ -132,11 +132,10 @@ class ClusterMember:
 
         Args:
             node: that this is.
-            locator: of new queues; "": the default.
+            locator: of new queues.
         """
-        if locator:
-            assert node.homes is not None
-            node.homes.default_locator = locator
+        assert node.homes is not None
+        node.homes.default_locator = locator
         rows = ClusterRows(node, self.metadata)
         self.metadata.listener = rows
         return rows

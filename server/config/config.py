@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any, Final
@@ -40,6 +40,7 @@ CLUSTER_FIELDS: Final = (
     "cluster_etcd_user", "cluster_etcd_password", "cluster_etcd_ca_file", "cluster_etcd_cert_file",
     "cluster_etcd_key_file", "cluster_tls_cert_file", "cluster_tls_key_file",
     "cluster_tls_key_password", "cluster_tls_ca_file", "cluster_queue_master_locator",
+    "cluster_lease_s",
 )  # fmt: skip
 PAUSE_MINORITY: Final = "pause_minority"
 PARTITION_HANDLING: Final = ("ignore", PAUSE_MINORITY, "pause_if_all_down", "autoheal")
@@ -235,7 +236,7 @@ class Config(BrokerSettings):
     cluster_tls_key_file: Path | None = None
     cluster_tls_key_password: str | None = dataclass_field(default=None, repr=False)
     cluster_tls_ca_file: Path | None = None
-    cluster_queue_master_locator: str = ""
+    cluster_queue_master_locator: str = LOCATORS[0]
     cluster_lease_s: int = LEASE_S
 
     def __post_init__(self) -> None:
@@ -276,18 +277,16 @@ class Config(BrokerSettings):
             allowed = ", ".join(PARTITION_HANDLING)
             raise _refusal("cluster_partition_handling", handling, allowed)
         if not self.cluster:
-            given = [name for name in CLUSTER_FIELDS if getattr(self, name)]
-            if self.cluster_lease_s != LEASE_S:
-                given.append("cluster_lease_s")
+            defaults = {each.name: each.default for each in fields(self)}
+            given = [name for name in CLUSTER_FIELDS if getattr(self, name) != defaults[name]]
             if given:
                 raise SettingError(given[0], "has no effect without the name of a cluster: give it")
             return
         self._check_member()
         self._check_links()
         self._check_link_certificates()
-        if self.cluster_queue_master_locator:
-            locator = self.cluster_queue_master_locator
-            _chosen("cluster_queue_master_locator", (locator,), LOCATORS)
+        locator = self.cluster_queue_master_locator
+        _chosen("cluster_queue_master_locator", (locator,), LOCATORS)
         _within("cluster_lease_s", self.cluster_lease_s, LEASE_S_MIN, 3_600)
         self.etcd()
 

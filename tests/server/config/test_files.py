@@ -319,6 +319,7 @@ RABBITMQ = [
     ("product.name = Leveret", "product", "Leveret"),
     ("product.version = 9", "product_version", "9"),
     ("cluster_name = burrow", "cluster_name", "burrow"),
+    ("queue_master_locator = client-local", "cluster_queue_master_locator", "client-local"),
     ("heartbeat = 1\nheartbeat = 2", "heartbeat_s", 2),
 ]
 
