@@ -152,14 +152,6 @@ class ClusterMember:
                 return
             await asyncio.sleep(_LOOK_S)
 
-    def stat(self) -> dict[str, list[str]]:
-        """Return the names of the other nodes that serve, as etcd has them: linked with this one, and not linked."""
-        serving, linked = sorted(self.metadata.addresses), set(self.links.nodes)
-        return {
-            "linked": [name for name in serving if name in linked],
-            "not_linked": [name for name in serving if name not in linked],
-        }
-
     async def leave(self) -> None:
         """Leave in order: the other nodes need not wait for this one any more."""
         self.metadata.watch_nodes(_ignored)

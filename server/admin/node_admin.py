@@ -210,7 +210,6 @@ class NodeAdmin:
             "event_loop": name_of(asyncio.get_running_loop()),
             "pid": os.getpid(),
             "node_id": str(self._broker.node_id),
-            "cluster": self._cluster(),
             "data_dir": str(node.data_dir) if node.data_dir is not None else None,
             "listeners": [str(address) for address in self._broker.addresses],
             "consumers": sums.pop("consumers"),
@@ -221,17 +220,6 @@ class NodeAdmin:
             "vhosts_down": rows.outages(node),
             **({} if cluster is None else {"cluster": cluster}),
         }
-
-    def _cluster(self) -> Row | None:
-        config, cluster = self._broker.config, self._broker.cluster
-        if cluster is None:
-            return None
-        is_live = cluster.metadata.is_live
-        return {
-            "name": config.cluster,
-            "node": config.cluster_node,
-            "serves": is_live,
-        } | cluster.stat()
 
     async def _file_descriptors(self) -> Row:
         """Count the open descriptors in a thread: there may be many."""

@@ -55,7 +55,6 @@ def status(found: Row) -> str:
         f"Leveret {found['version']}, kernel {found['kernel']}, "
         f"loop {found['event_loop']}, process {found['pid']}",
         f"up {_duration(found['uptime_s'])}, node {found['node_id']}",
-        *_cluster(found["cluster"]),
         f"data {found['data_dir']}",
         f"listening on {', '.join(found['listeners'])}",
         "",
@@ -134,16 +133,6 @@ _QUEUE_COUNTS: Final = {
     "q2": "q2",
     "q1": "q1",
 }
-
-
-def _cluster(found: Row | None) -> list[str]:
-    """Return the line about the cluster that a node is one of, if it is."""
-    if found is None:
-        return []
-    state = "" if found["serves"] else ", serves no clients: it has lost etcd"
-    linked = ", ".join(found["linked"]) or "no other node"
-    missing = f", not with {', '.join(found['not_linked'])}" if found["not_linked"] else ""
-    return [f"cluster {found['name']}, node {found['node']}, linked with {linked}{missing}{state}"]
 
 
 def _down(outage: Row) -> str:

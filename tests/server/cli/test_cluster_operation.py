@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -100,6 +101,8 @@ def test_a_node_whose_disk_is_lost_is_restored_from_its_snapshot(
         leveret(
             tmp_path, "snapshot", "restore", str(tmp_path / "backup" / "s"), "--to", str(a.data)
         )
+        manifest = json.loads((tmp_path / "backup" / "s" / "MANIFEST.json").read_text())
+        (a.data / "node").write_text(manifest["node"] + "\n")
         shutil.rmtree(a.data / "metadata")
         a.process = start_node(tmp_path / "a", etcd, name, "a").process
         with channel(b) as at_b:
