@@ -180,6 +180,7 @@ tls_key_file = "/etc/hare.key"
 tls_key_password = "guessed too"
 tls_ca_file = "/etc/nodes.pem"
 queue_master_locator = "min-masters"
+partition_handling = "autoheal"
 lease_s = 20
 """
 CLUSTER_VALUES = {
@@ -199,6 +200,7 @@ CLUSTER_VALUES = {
     "cluster_tls_key_password": "guessed too",
     "cluster_tls_ca_file": Path("/etc/nodes.pem"),
     "cluster_queue_master_locator": "min-masters",
+    "cluster_partition_handling": "autoheal",
     "cluster_lease_s": 20,
 }
 
@@ -319,6 +321,7 @@ RABBITMQ = [
     ("product.name = Leveret", "product", "Leveret"),
     ("product.version = 9", "product_version", "9"),
     ("cluster_name = burrow", "cluster_name", "burrow"),
+    ("cluster_partition_handling = pause_minority", "cluster_partition_handling", "pause_minority"),
     ("queue_master_locator = client-local", "cluster_queue_master_locator", "client-local"),
     ("heartbeat = 1\nheartbeat = 2", "heartbeat_s", 2),
 ]
