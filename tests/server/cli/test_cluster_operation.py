@@ -69,7 +69,9 @@ def test_nodes_are_restarted_one_by_one_under_load_and_nothing_confirmed_is_lost
                 at_a.connection.process_data_events(SOON_S)
             assert closed.value.reply_code == 320
             wait_until(lambda: answer_for(b, "q") == down, lambda: answer_for(b, "q"), SOON_S)
-            stop_leveret(a)  # it has ended in order
+            assert a.process.wait(SOON_S) == 0
+            assert a.process.stdout is not None
+            a.process.stdout.close()
             a.process = start_node(tmp_path / "a", etcd, name, "a").process
             wait_until(publisher.publish, "the queue takes no messages again", SOON_S)
         stop_leveret(b)
