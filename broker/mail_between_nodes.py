@@ -9,6 +9,8 @@ mail               from -> to             when
 NodePublish        channel -> delegate    a run was routed to queues of the delegate's node: one mail, however many
 Forward            channel -> delegate    a call of one of its queues, behind all that the channel has published there
 NodeReplies        channel -> delegate    replies for a reply consumer (direct reply-to) of that node
+RepliesHeld        node -> channel        its client reads them too slowly: publish no more before its ``Resume``
+RepliesStalled     channel -> delegate    that was too long ago: drop what the client has no room for
 FindReplyConsumer  channel -> delegate    a call: is there such a consumer?
 QueueGone          channel -> delegate    a call: wait until no node has the row of a deleted queue
 DeliverFromNode    amqqueue -> channel    what a ``Deliver`` becomes when it arrives
@@ -89,10 +91,29 @@ class NodePublish(Struct, eq=False):
 
 
 class NodeReplies(Struct, eq=False):
-    """Messages for the reply consumer of that key on the delegate's node; dropped if it is gone, or too slow."""
+    """Messages for the reply consumer of that key on the delegate's node; dropped if it is gone, or too slow.
+
+    Attributes:
+        publisher: the channel; None: a queue that dead-letters, which does not wait.
+    """
 
     key: bytes
     messages: list[Message]
+    publisher: Ref | None = None
+
+
+class RepliesHeld(Struct, eq=False):
+    """The client of the reply consumer of a key reads too slowly; ``channel`` is its channel."""
+
+    key: bytes
+    channel: Ref
+
+
+class RepliesStalled(Struct, eq=False):
+    """The client of the reply consumer of a key has taken nothing for long; ``publisher`` is a connection's name."""
+
+    key: bytes
+    publisher: str
 
 
 class FindReplyConsumer(Struct):
@@ -253,8 +274,8 @@ def _register_all() -> None:
     register(NodePublish, _node_publish_parts, _node_publish)
     register(
         NodeReplies,
-        lambda replies: [replies.key, *run_parts(replies.messages)],
-        lambda parts: NodeReplies(parts[0], unpack_run(*parts[1:])),
+        lambda replies: [replies.key, replies.publisher, *run_parts(replies.messages)],
+        lambda parts: NodeReplies(parts[0], unpack_run(*parts[2:]), parts[1]),
     )
     register(mail.Deliver, _deliver_parts, _deliver)
     register(mail.Consume, _consume_parts, _consume)
@@ -326,5 +347,7 @@ _AS_FIELDS: Final[tuple[type[Struct], ...]] = (
     PlacesUnused,
     PlacesWanted,
     QueueGone,
+    RepliesHeld,
+    RepliesStalled,
 )
 _register_all()

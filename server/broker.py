@@ -190,7 +190,9 @@ class Broker:
         self.credentials = credentials
         self.node.sockets.listening = [self._listening(each) for each in self._bound]
         self.node.connections.interceptors = plugins.load_interceptors(self.config.interceptors)
-        rows = self.cluster.serve(self.node) if self.cluster is not None else None
+        rows = None
+        if self.cluster is not None:
+            rows = self.cluster.serve(self.node, self.config.cluster_queue_master_locator)
         await self._load(definitions)
         if rows is not None and self.cluster is not None:
             rows.begin()
@@ -228,7 +230,9 @@ class Broker:
 
         If not, the log says why, and the former ones stay in use.
         """
-        return self.credentials is None or self.credentials.reload()
+        links = self.cluster.certificates if self.cluster is not None else None
+        found = [each.reload() for each in (self.credentials, links) if each is not None]
+        return all(found)
 
     def _cluster_name(self) -> str:
         config = self.config

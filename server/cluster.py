@@ -1,8 +1,9 @@
 """This node's part in its cluster: its links, the metadata that it shares, and whom it dials.
 
 Nothing but etcd has to be configured: each node says in its key there where it is dialled, and dials all others that
-serve. Of two nodes that dial each other one connection stays (``actors.links``). The names of cluster and node are
-noted in the data directory, whose message stores make sense with that metadata only.
+serve. Of two nodes that dial each other one connection stays (``actors.links``). Links are encrypted if there are
+certificates for them. The names of cluster and node are noted in the data directory, whose message stores make sense
+with that metadata only.
 
 Who has joined is a member until an operator has the cluster forget it (``server.admin.membership``): its name is taken
 while it is down, since its queues would seem empty on another data directory. A directory that was forgotten may not
@@ -13,16 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Self
 
 from leveret.actors.links.node import Node as LinkedNode
 from leveret.actors.links.security import Security
+from leveret.broker.connection.layers.credentials import LOOK_S
 from leveret.broker.node.cluster_rows import ClusterRows
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.store import EtcdMetadata
 from leveret.metadata.tables import MemberRow
+from leveret.server.link_certificates import LinkCertificates
 from leveret.server.process import AddressUnavailableError
 
 if TYPE_CHECKING:
@@ -49,16 +53,27 @@ class ClusterMember:
     Attributes:
         links: with the other nodes.
         metadata: that all nodes share.
-        address: where this node is dialled.
+        listening: where this node listens for others.
+        certificates: of the links; None: they are not encrypted.
         own: this node among the members.
     """
 
     own: MemberRow
 
-    def __init__(self, links: LinkedNode, metadata: EtcdMetadata, address: str) -> None:
+    def __init__(
+        self,
+        links: LinkedNode,
+        metadata: EtcdMetadata,
+        listening: str,
+        certificates: LinkCertificates | None,
+    ) -> None:
         self.links = links
         self.metadata = metadata
-        self.address = address
+        self.listening = listening
+        self.certificates = certificates
+        self._looking: asyncio.Task[None] | None = None
+        if certificates is not None:
+            self._looking = asyncio.create_task(_look_at(certificates))
         self._dialled: dict[str, str] = {}
         metadata.watch_nodes(self._dial)
         self._dial()
@@ -68,11 +83,18 @@ class ClusterMember:
         """Listen for other nodes, join the cluster, and begin to dial them.
 
         Raises:
-            ConfigError: the secret cannot be used, or the node's name is another's.
+            ConfigError: the secret or a certificate cannot be used, or the node's name is another's.
             AddressUnavailableError: the address for other nodes cannot be bound.
             StoreError: etcd is not available.
         """
-        links = LinkedNode(runtime, Security(_secret(config.cluster_secret_file)))
+        security = Security(_secret(config.cluster_secret_file))
+        certificates = None
+        if config.cluster_tls_cert_file is not None:
+            certificates = LinkCertificates(config)
+            security = replace(
+                security, listener_tls=certificates.listener, dialler_tls=certificates.dialler
+            )
+        links = LinkedNode(runtime, security)
         try:
             listening = await links.listen(config.cluster_listen)
         except OSError as error:
@@ -80,18 +102,19 @@ class ClusterMember:
             text = f"cannot listen for other nodes on {config.cluster_listen}: {reason}"
             raise AddressUnavailableError(text) from error
         try:
-            address = config.cluster_advertise or listening
             metadata = await EtcdMetadata.open(
                 config.etcd(),
                 config.cluster_node,
                 str(node_id),
-                SessionSettings(prefix=f"{PREFIX}/{config.cluster}"),
-                address=address,
+                SessionSettings(
+                    prefix=f"{PREFIX}/{config.cluster}", lease_s=config.cluster_lease_s
+                ),
+                address=config.cluster_advertise or listening,
             )
         except BaseException:
             await links.close()
             raise
-        member = cls(links, metadata, address)
+        member = cls(links, metadata, listening, certificates)
         own = member.own = MemberRow(str(node_id), config.cluster_node)
         if refusal := refusal_of(own, config.cluster, metadata.table(MemberRow)):
             await member.leave()
@@ -104,8 +127,15 @@ class ClusterMember:
             await node.metadata.write([self.own])
         node.settings_rows.put(self.own)
 
-    def serve(self, node: Node) -> ClusterRows:
-        """Have rows that change applied to a node, from its ``begin`` on."""
+    def serve(self, node: Node, locator: str) -> ClusterRows:
+        """Have rows that change applied to a node, from its ``begin`` on.
+
+        Args:
+            node: that this is.
+            locator: of new queues.
+        """
+        assert node.homes is not None
+        node.homes.default_locator = locator
         rows = ClusterRows(node, self.metadata)
         self.metadata.listener = rows
         return rows
@@ -126,6 +156,8 @@ class ClusterMember:
         """Leave in order: the other nodes need not wait for this one any more."""
         self.metadata.watch_nodes(_ignored)
         self.metadata.listener = None
+        if self._looking is not None:
+            self._looking.cancel()
         await self.links.close()
         await self.metadata.leave(LEAVE_S)
 
@@ -163,6 +195,12 @@ def refusal_of(own: MemberRow, cluster: str, members: Sequence[MemberRow]) -> st
                 "another node before"
             )
     return ""
+
+
+async def _look_at(certificates: LinkCertificates) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        certificates.look()
 
 
 def _secret(file: Path | None) -> bytes:

@@ -1,16 +1,25 @@
-"""Sockets of links: TCP, Unix, TLS."""
+"""Sockets of links: TCP, Unix, TLS.
+
+TCP connections with TLS are accepted here, and not by the loop's server, because that tells nobody why a handshake has
+failed: a certificate that has expired must be found in the log.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol, cast
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, cast
 
 from leveret.actors.links.codec import Buffer
 from leveret.actors.links.endpoint import Endpoint
 from leveret.actors.links.peer import Wire
 from leveret.actors.links.security import Security, certified_names
 from leveret.core.errors import ConfigError
+from leveret.core.log.loggers import logger
+
+log = logger(__name__)
 
 _UNIX: Final = "unix:"
 _FULL_BYTES: Final = (
@@ -18,6 +27,8 @@ _FULL_BYTES: Final = (
 )  # of the socket's buffer in this process: what is sent next waits behind it
 _EMPTY_BYTES: Final = 128 * 1024
 _STRANGER_BYTES: Final = 4096  # read at once before the handshake is over
+_BACKLOG: Final = 100
+_ACCEPT_AGAIN_S: Final = 1.0  # when no descriptor is left
 
 
 class Sockets:
@@ -36,7 +47,8 @@ class Sockets:
         self._tls_s = handshake_s if security.listener_tls else None
         self._security = security
         self._servers: list[asyncio.AbstractServer] = []
-        self._dialling: set[asyncio.Task[None]] = set()
+        self._listening: list[socket.socket] = []  # with TLS
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self, address: str, accept: Callable[[], Endpoint]) -> str:
         """Listen; return the address with the port that was chosen."""
@@ -49,17 +61,58 @@ class Sockets:
             server = await self._loop.create_unix_server(
                 protocol, _path(address), ssl=tls, ssl_handshake_timeout=self._tls_s
             )
+            self._servers.append(server)
+            return address
+        host, port = host_and_port(address)
+        if tls is None:
+            server = await self._loop.create_server(protocol, host, port)
+            self._servers.append(server)
+            port = server.sockets[0].getsockname()[1]
         else:
-            host, port = host_and_port(address)
-            server = await self._loop.create_server(
-                protocol, host, port, ssl=tls, ssl_handshake_timeout=self._tls_s
+            for listening in await self._bound(host, port):
+                self._start(self._accept(listening, tls, accept))
+                port = listening.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        return f"{shown}:{port}"
+
+    async def _bound(self, host: str, port: int) -> list[socket.socket]:
+        """Return sockets that listen, one for each address of the host."""
+        bound = []
+        infos = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, place in dict.fromkeys((info[0], info[4]) for info in infos):
+            listening = socket.create_server(place, family=family, backlog=_BACKLOG)
+            listening.setblocking(False)
+            bound.append(listening)
+            self._listening.append(listening)
+        return bound
+
+    async def _accept(
+        self, listening: socket.socket, tls: ssl.SSLContext, accept: Callable[[], Endpoint]
+    ) -> None:
+        while True:
+            try:
+                accepted, place = await self._loop.sock_accept(listening)
+            except OSError as error:
+                log.warning("connection of a node not accepted error=%s", error)
+                await asyncio.sleep(_ACCEPT_AGAIN_S)
+                continue
+            self._start(self._secure(accepted, tls, accept(), f"{place[0]}:{place[1]}"))
+
+    async def _secure(
+        self, accepted: socket.socket, tls: ssl.SSLContext, endpoint: Endpoint, shown: str
+    ) -> None:
+        """Make the handshake of TLS with a node that has connected."""
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: _Stranger(endpoint, shown),
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=self._tls_s,
             )
-            if port == 0:
-                port = server.sockets[0].getsockname()[1]
-            shown = f"[{host}]" if ":" in host else host
-            address = f"{shown}:{port}"
-        self._servers.append(server)
-        return address
+        except OSError as error:
+            endpoint.ended(_reason(error, shown))
 
     def dial(self, address: str, endpoint: Endpoint) -> None:
         """Begin to connect; ConfigError: the address is malformed."""
@@ -67,31 +120,38 @@ class Sockets:
             _path(address)
         else:
             host_and_port(address)
-        task = self._loop.create_task(self._connect(address, endpoint))
-        self._dialling.add(task)
-        task.add_done_callback(self._dialling.discard)
+        self._start(self._connect(address, endpoint))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, address: str, endpoint: Endpoint) -> None:
         tls = self._security.dialler_tls
         try:
             if address.startswith(_UNIX):
                 await self._loop.create_unix_connection(
-                    lambda: _Stranger(endpoint), _path(address), ssl=tls,
+                    lambda: _Stranger(endpoint, address), _path(address), ssl=tls,
                     server_hostname="" if tls else None, ssl_handshake_timeout=self._tls_s,
                 )  # fmt: skip
             else:
-                host, port = host_and_port(address)
-                await self._loop.create_connection(lambda: _Stranger(endpoint), host, port, ssl=tls)
+                await self._loop.create_connection(
+                    lambda: _Stranger(endpoint, address), *host_and_port(address), ssl=tls,
+                    ssl_handshake_timeout=self._tls_s,
+                )  # fmt: skip
         except OSError as error:
-            endpoint.ended(str(error))
+            endpoint.ended(_reason(error, address))
 
     async def close(self) -> None:
         """Listen and dial no more."""
         for server in self._servers:
             server.close()
-        for task in list(self._dialling):
+        for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._dialling, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for each in self._listening:
+            each.close()
         await asyncio.sleep(0)  # the loop closes sockets that were aborted in its next round
 
 
@@ -131,10 +191,16 @@ class Listener(Protocol):
 
 
 class _Stranger(asyncio.BufferedProtocol):
-    """A socket before the end of the handshake: little is read at once."""
+    """A socket before the end of the handshake: little is read at once.
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    Args:
+        endpoint: hears of the socket's events.
+        place: of the other side, for the log.
+    """
+
+    def __init__(self, endpoint: Endpoint, place: str = "") -> None:
         self._endpoint = endpoint
+        self._place = place
         self._buffer = bytearray()
         self._wire: SocketWire | None = None
 
@@ -155,7 +221,7 @@ class _Stranger(asyncio.BufferedProtocol):
             self._transport.set_protocol(LinkProtocol(self._endpoint, self._wire))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._endpoint.ended(str(exc or "the other side has closed the connection"))
+        self._endpoint.ended(_reason(exc, self._place))
 
 
 class LinkProtocol(asyncio.Protocol):
@@ -186,6 +252,20 @@ class LinkProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._endpoint.ended(str(exc or "the other side has closed the connection"))
+
+
+def _reason(error: Exception | None, place: str) -> str:
+    """Return why there is no link, for people; what is wrong with a certificate is in the log, too."""
+    if not isinstance(error, ssl.SSLError):
+        return str(error or "the other side has closed the connection")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = f"its certificate is refused: {error.verify_message}"
+    else:
+        words = (error.reason or str(error)).lower().replace("_", " ")
+        start = "it refuses this node" if "alert" in words else "TLS handshake failed"
+        reason = f"{start}: {words}"
+    log.warning("link refused: %s: %s", place, reason)
+    return reason
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -56,7 +56,12 @@ from leveret.broker.mail import (
     QueueDeleted,
     Resume,
 )
-from leveret.broker.mail_between_nodes import DeliverFromNode, PlacesUnused, PlacesWanted
+from leveret.broker.mail_between_nodes import (
+    DeliverFromNode,
+    PlacesUnused,
+    PlacesWanted,
+    RepliesHeld,
+)
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.outside import Question
@@ -414,6 +419,10 @@ class Channel(GenServer):
             self._wait_no_longer()
             self.deliveries.gate_opens()
 
+    def on_replies_held(self, mail: RepliesHeld) -> None:
+        """The client of a reply consumer on another node reads too slowly."""
+        self.publisher.replies.held(mail)
+
     def _wait_no_longer(self) -> None:
         callback, self._when_writable = self._when_writable, None
         if callback is not None:
@@ -667,6 +676,7 @@ _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     QueueUp: Channel.on_queue_up,
     QueueFailed: Channel.on_queue_failed,
     Resume: Channel.on_resume,
+    RepliesHeld: Channel.on_replies_held,
     PeerEnded: Channel.on_peer_ended,
     Exit: Channel.on_exit,
 }

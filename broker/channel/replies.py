@@ -4,7 +4,8 @@ A reply is handed to the channel of its consumer, which writes it to its connect
 ``UNSENT_BYTES_MAX`` wait there to be read, the connection that publishes replies is not read until the consumer's
 client takes more. But a client that reads nothing must not hold up a server that answers others too: after
 ``STALLED_S`` the wait is over, and replies are dropped that such a client has no room for. So the replies that one
-client does not read take ``UNSENT_BYTES_MAX``, and one read of each of their publishers.
+client does not read take ``UNSENT_BYTES_MAX``, and one read of each of their publishers; of publishers on other nodes
+also what is under way to them when their nodes are told (``RepliesHeld``).
 """
 
 from __future__ import annotations
@@ -12,17 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.channel.session import Block
-from leveret.core.log.floods import SOURCE
-from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.timers import Timer
     from leveret.broker.channel.reply_consumers import ReplyConsumer
     from leveret.broker.channel.session import ChannelActor
+    from leveret.broker.mail_between_nodes import RepliesHeld
     from leveret.core.message import Message
-
-log = logger(__name__)
 
 STALLED_S: Final = 5.0
 
@@ -39,34 +37,38 @@ class Replies:
     def __init__(self, channel: ChannelActor) -> None:
         self._channel = channel
         self._session = channel.session
-        self._awaited: dict[Ref, ReplyConsumer] = {}  # by their channels
+        self._awaited: dict[
+            Ref, ReplyConsumer | bytes
+        ] = {}  # by channel; keys of other nodes' consumers
         self._timer: Timer | None = None
 
     def send(self, key: bytes, messages: list[Message]) -> None:
         """Send messages to the reply consumer with this key, if there is one."""
         consumer = self._session.reply_consumers.find(key)
         if consumer is None:
-            self._session.reply_consumers.send_elsewhere(key, messages)
+            self._session.reply_consumers.send_elsewhere(key, messages, self._channel.ref)
             return
         is_full = consumer.is_full
         if is_full and consumer.is_stalled:
             return
         consumer.is_stalled = False
         self._session.reply_consumers.send(consumer, messages)
-        if is_full:
-            self._wait_for(consumer)
+        if is_full and consumer.channel not in self._awaited:
+            self._wait_for(consumer.channel, consumer)
+            consumer.gate.wait(self._channel.ref)
 
-    def _wait_for(self, consumer: ReplyConsumer) -> None:
-        channel = consumer.channel
-        if channel in self._awaited:
-            return
+    def held(self, mail: RepliesHeld) -> None:
+        """A consumer on another node has no room for more; its channel says when it has."""
+        if mail.channel not in self._awaited:
+            self._wait_for(mail.channel, mail.key)
+
+    def _wait_for(self, channel: Ref, consumer: ReplyConsumer | bytes) -> None:
         if not self._awaited:
             self._session.read_control.block(Block.REPLIES)
             self._timer = self._channel.start_timer(STALLED_S, WaitedEnough())
         self._awaited[channel] = consumer
         if channel is not self._channel.ref:
             self._channel.watch(channel)
-        consumer.gate.wait(self._channel.ref)
 
     @property
     def is_waiting(self) -> bool:
@@ -81,16 +83,12 @@ class Replies:
 
     def waited_enough(self) -> None:
         """Give up the consumers that have not taken more until now."""
+        consumers, name = self._session.reply_consumers, self._session.name
         for consumer in self._awaited.values():
-            consumer.is_stalled = True
-            client = consumer.client
-            log.warning(
-                "replies are dropped, their consumer does not read name=%s user=%s publisher=%s",
-                client.name,
-                client.user.name,
-                self._session.name,
-                extra={SOURCE: client.source},
-            )
+            if isinstance(consumer, bytes):
+                consumers.stalls_elsewhere(consumer, name)
+            else:
+                consumers.stalls(consumer, name)
         self.close()
 
     def close(self) -> None:

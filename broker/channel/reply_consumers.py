@@ -8,7 +8,8 @@ dead letter reaches the consumer if this key is its routing key. Nothing is stor
 are dropped.
 
 In a cluster the key ends with a checksum of its node's name. Replies that are published on another node go to a
-delegate there, which drops what the consumer has no room for: its publisher does not wait.
+delegate there. A consumer that has no room for more has their publisher told, and its gate resumes it, as one of its
+own node.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from leveret.broker.mail_between_nodes import NodeReplies
+from leveret.broker.mail_between_nodes import NodeReplies, RepliesHeld, RepliesStalled
 from leveret.core.limits import UNSENT_BYTES_MAX
+from leveret.core.log.floods import SOURCE
+from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from leveret.broker.queue.homes import Homes
     from leveret.broker.vhost.vhost import Client
     from leveret.core.message import Message
+
+log = logger(__name__)
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 _KEY_START: Final = b"amq.rabbitmq.reply-to."
@@ -106,11 +111,53 @@ class ReplyConsumers:
                 return next(iter(home.delegates.values()), None)
         return None
 
-    def send_elsewhere(self, key: bytes, messages: list[Message]) -> None:
+    def send_elsewhere(
+        self, key: bytes, messages: list[Message], publisher: Ref | None = None
+    ) -> None:
         """Send messages to a consumer that is not on this node; drop them if its node is not there."""
         delegate = self.delegate_of(key)
         if delegate is not None:
-            self._runtime.send(delegate, NodeReplies(key, messages))
+            self._runtime.send(delegate, NodeReplies(key, messages, publisher))
+
+    def stalls(self, consumer: ReplyConsumer, publisher: str) -> None:
+        """Drop from now on what a consumer has no room for; ``publisher`` is the name of the connection that waited."""
+        consumer.is_stalled = True
+        client = consumer.client
+        log.warning(
+            "replies are dropped, their consumer does not read name=%s user=%s publisher=%s",
+            client.name,
+            client.user.name,
+            publisher,
+            extra={SOURCE: client.source},
+        )
+
+    def stalls_elsewhere(self, key: bytes, publisher: str) -> None:
+        """Do the same on another node, if that is there."""
+        delegate = self.delegate_of(key)
+        if delegate is not None:
+            self._runtime.send(delegate, RepliesStalled(key, publisher))
+
+    # For the delegates of this node.
+
+    def take(self, replies: NodeReplies) -> None:
+        """Send a consumer of this node what was published on another, and have its publisher wait if it must."""
+        consumer, publisher = self.find(replies.key), replies.publisher
+        if consumer is None:
+            return
+        is_full = consumer.is_full
+        if is_full and (consumer.is_stalled or publisher is None):
+            return
+        consumer.is_stalled = False
+        self.send(consumer, replies.messages)
+        if is_full and publisher is not None:
+            self._runtime.send(publisher, RepliesHeld(replies.key, consumer.channel))
+            consumer.gate.wait(publisher)
+
+    def told_stalled(self, mail: RepliesStalled) -> None:
+        """A publisher on another node has waited long enough."""
+        consumer = self.find(mail.key)
+        if consumer is not None and consumer.is_full:
+            self.stalls(consumer, mail.publisher)
 
     # For queues whose dead letters are replies (``queue.registry.ReplyAddresses``).
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.actors.runtime.ref import Ref
+    from leveret.broker.mail_between_nodes import NodeReplies, RepliesStalled
     from leveret.broker.queue.queue_settings import AppliedPolicies, Arguments
     from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore
@@ -76,6 +77,12 @@ class ReplyAddresses(Protocol):
 
     def deliver(self, key: bytes, messages: list[Message]) -> None:
         """Send messages to the consumer with this key; drop them if it is gone, or reads too slowly."""
+
+    def take(self, replies: NodeReplies) -> None:
+        """Do so with what was published on another node."""
+
+    def told_stalled(self, mail: RepliesStalled) -> None:
+        """A publisher on another node has waited long enough for a consumer of this one."""
 
 
 class Surroundings(Protocol):

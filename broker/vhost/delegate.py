@@ -25,7 +25,13 @@ from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.calls import Forward
 from leveret.amqp.errors import ProtocolError, SoftError
 from leveret.broker.mail import Publish
-from leveret.broker.mail_between_nodes import FindReplyConsumer, NodePublish, NodeReplies, QueueGone
+from leveret.broker.mail_between_nodes import (
+    FindReplyConsumer,
+    NodePublish,
+    NodeReplies,
+    QueueGone,
+    RepliesStalled,
+)
 from leveret.broker.queue.store_writes import write_for
 from leveret.broker.script import Script
 from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
@@ -67,7 +73,11 @@ class Delegate(GenServer):
             return None
         if kind is NodeReplies:
             if self._vhost.reply_addresses is not None:
-                self._vhost.reply_addresses.deliver(message.key, message.messages)
+                self._vhost.reply_addresses.take(message)
+            return None
+        if kind is RepliesStalled:
+            if self._vhost.reply_addresses is not None:
+                self._vhost.reply_addresses.told_stalled(message)
             return None
         if kind is Forward:
             if self._holds_from and sender in self._holds_from:

@@ -27,7 +27,7 @@ class SessionSettings:
     renew_s: float = 0.5
     valid_s: float = 2.0
     suspect_s: float = 1.0
-    lease_s: int = 10
+    lease_s: int = 5
     retry_s: float = 0.5
     write_timeout_s: float = 10.0
 

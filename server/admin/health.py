@@ -14,18 +14,21 @@ from leveret.core.sizes import SizeLimit
 from leveret.server.admin.memory_parts import memory_parts
 from leveret.server.admin.queue_figures import totals
 from leveret.server.audit_log import audit
-from leveret.server.config.config import AMQPS, LOG_LEVELS
+from leveret.server.config.config import AMQPS, LOG_LEVELS, parse_address
 from leveret.server.errors import EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.connection.layers.credentials import Credentials
     from leveret.broker.node.node import Node
+    from leveret.server.cluster import ClusterMember
     from leveret.server.config.config import Address, Config
+    from leveret.server.link_certificates import LinkCertificates
     from leveret.server.output.json_text import Row
     from leveret.server.process import OwnProcess
 
 TLS: Final = "amqp/ssl"  # as RabbitMQ calls it
 UNIX: Final = "amqp/unix"
+CLUSTERING: Final = "clustering"
 HIDDEN: Final = "********"
 _SECRET: Final = re.compile("pass|secret|token", re.IGNORECASE)
 _LOGIN: Final = re.compile("(?<=//)[^/@]*@")  # of a URL
@@ -40,6 +43,7 @@ class RunningBroker(Protocol):
     addresses: list[Address]
     credentials: Credentials | None
     process: OwnProcess | None
+    cluster: ClusterMember | None
 
 
 class HealthAdmin:
@@ -93,23 +97,36 @@ class HealthAdmin:
         }
 
     def _listeners(self) -> list[Row]:
-        return [_listener(address) for address in self._broker.addresses]
+        found = [_listener(address) for address in self._broker.addresses]
+        if self._broker.cluster is not None:
+            address = parse_address(self._broker.cluster.listening)
+            found.append(_listener(address) | {"protocol": CLUSTERING})
+        return found
 
     async def certificates(self) -> list[Row]:
         """Return the listeners with TLS, each with the dates of its certificates by file, in seconds since 1970."""
-        credentials, node = self._broker.credentials, self._broker.node
-        if credentials is None:
-            return []
-        files: dict[str, list[list[float]]] = {}
+        cluster = self._broker.cluster
+        credentials: dict[str, Credentials | LinkCertificates] = {}
+        if self._broker.credentials is not None:
+            credentials[TLS] = self._broker.credentials
+        if cluster is not None and cluster.certificates is not None:
+            credentials[CLUSTERING] = cluster.certificates
+        files: dict[str, dict[str, list[list[float]]]] = {}
 
         def read() -> None:
-            files.update({str(path): [*map(list, of)] for path, of in credentials.dates().items()})
+            for protocol, each in credentials.items():
+                dates = each.dates().items()
+                files[protocol] = {str(path): [*map(list, of)] for path, of in dates}
 
         try:
-            await in_thread(node.gil_yielding, "leveret-certificates", read)
+            await in_thread(self._broker.node.gil_yielding, "leveret-certificates", read)
         except (OSError, ValueError) as error:
             raise RefusedError(f"certificates cannot be read: {error}", EX_UNAVAILABLE) from error
-        return [row | {"files": files} for row in self._listeners() if row["protocol"] == TLS]
+        return [
+            row | {"files": files[row["protocol"]]}
+            for row in self._listeners()
+            if row["protocol"] in files
+        ]
 
     def _log_files(self) -> list[str]:
         file = self._broker.config.log_file

@@ -25,7 +25,7 @@ class TracingAdmin:
             raise RefusedError(f"rate is {rate:g}; allowed: above 0, at most 1")
         node, found = self._node, vhost_named(self._node, vhost)
         node.stop_firehose(found)
-        name = str(node.settings.cluster_name)
+        name = node.homes.own if node.homes is not None else str(node.settings.cluster_name)
         found.firehose = Firehose(vhost, name, node.own_messages.wake, rate)
         node.own_messages.add(found.firehose)
         audit("tracing started vhost=%s rate=%s by=%s", vhost, rate)

@@ -129,6 +129,12 @@ def _add_serve(commands: Any) -> None:
     cluster.add_argument(
         "--cluster-secret-file", type=Path, metavar="FILE", help="(LEVERET_CLUSTER_SECRET)"
     )
+    for what, text in (
+        ("cert", "certificate of this node for links with others"),
+        ("key", "its key, where it is in another file"),
+        ("ca", "authorities of the other nodes' certificates"),
+    ):
+        cluster.add_argument(f"--cluster-tls-{what}", type=Path, metavar="FILE", help=text)
     serve.set_defaults(run=_serve)
 
 
@@ -166,6 +172,9 @@ _CLUSTER_FIELDS: Final = {
     "cluster_listen": "cluster_listen",
     "cluster_advertise": "cluster_advertise",
     "cluster_secret_file": "cluster_secret_file",
+    "cluster_tls_cert": "cluster_tls_cert_file",
+    "cluster_tls_key": "cluster_tls_key_file",
+    "cluster_tls_ca": "cluster_tls_ca_file",
 }
 
 

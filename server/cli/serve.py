@@ -132,7 +132,7 @@ async def _serve(
 def _publish_log(broker: Broker, loop: asyncio.AbstractEventLoop) -> LogExchange:
     """Begin to publish the log to ``amq.rabbitmq.log``."""
     config, own = broker.config, broker.node.own_messages
-    name = str(broker.node.settings.cluster_name)
+    name = config.cluster_node or str(broker.node.settings.cluster_name)
     exchange = LogExchange(config.default_vhost, name, loop, own.wake)
     exchange.setLevel(log_output.level_number(config.log_exchange_level or config.log_level))
     own.add(exchange)

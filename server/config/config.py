@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields
 from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any, Final
@@ -38,10 +38,15 @@ CLUSTER_NAME: Final = re.compile("[A-Za-z0-9_-]{1,64}")
 CLUSTER_FIELDS: Final = (
     "cluster_etcd", "cluster_node", "cluster_listen", "cluster_advertise", "cluster_secret_file",
     "cluster_etcd_user", "cluster_etcd_password", "cluster_etcd_ca_file", "cluster_etcd_cert_file",
-    "cluster_etcd_key_file",
+    "cluster_etcd_key_file", "cluster_tls_cert_file", "cluster_tls_key_file",
+    "cluster_tls_key_password", "cluster_tls_ca_file", "cluster_queue_master_locator",
+    "cluster_lease_s",
 )  # fmt: skip
 PAUSE_MINORITY: Final = "pause_minority"
 PARTITION_HANDLING: Final = ("ignore", PAUSE_MINORITY, "pause_if_all_down", "autoheal")
+LOCATORS: Final = ("client-local", "min-masters", "random")
+LEASE_S: Final = 5
+LEASE_S_MIN: Final = 3
 ANY_HOST: Final = ("0.0.0.0", "[::]", "*")
 MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
@@ -187,6 +192,13 @@ class Config(BrokerSettings):
         cluster_etcd_ca_file: authorities for the certificates of etcd; None: the system's.
         cluster_etcd_cert_file: certificate to show to etcd.
         cluster_etcd_key_file: its key.
+        cluster_tls_cert_file: certificate of this node for links with others, which are encrypted then; None: they are
+            not.
+        cluster_tls_key_file: its key; None: it stands in the certificate's file.
+        cluster_tls_key_password: of an encrypted key.
+        cluster_tls_ca_file: authorities of the certificates of the other nodes.
+        cluster_queue_master_locator: which node a new queue goes to, if neither its arguments nor a policy say so.
+        cluster_lease_s: after which the queues of this node that are not durable end if it has lost etcd.
     """
 
     listen: tuple[Address, ...] = DEFAULT_LISTEN
@@ -220,6 +232,12 @@ class Config(BrokerSettings):
     cluster_etcd_ca_file: Path | None = None
     cluster_etcd_cert_file: Path | None = None
     cluster_etcd_key_file: Path | None = None
+    cluster_tls_cert_file: Path | None = None
+    cluster_tls_key_file: Path | None = None
+    cluster_tls_key_password: str | None = dataclass_field(default=None, repr=False)
+    cluster_tls_ca_file: Path | None = None
+    cluster_queue_master_locator: str = LOCATORS[0]
+    cluster_lease_s: int = LEASE_S
 
     def __post_init__(self) -> None:
         folder: object = self.data_dir
@@ -259,12 +277,17 @@ class Config(BrokerSettings):
             allowed = ", ".join(PARTITION_HANDLING)
             raise _refusal("cluster_partition_handling", handling, allowed)
         if not self.cluster:
-            given = [name for name in CLUSTER_FIELDS if getattr(self, name)]
+            defaults = {each.name: each.default for each in fields(self)}
+            given = [name for name in CLUSTER_FIELDS if getattr(self, name) != defaults[name]]
             if given:
                 raise SettingError(given[0], "has no effect without the name of a cluster: give it")
             return
         self._check_member()
         self._check_links()
+        self._check_link_certificates()
+        locator = self.cluster_queue_master_locator
+        _chosen("cluster_queue_master_locator", (locator,), LOCATORS)
+        _within("cluster_lease_s", self.cluster_lease_s, LEASE_S_MIN, 3_600)
         self.etcd()
 
     def _check_member(self) -> None:
@@ -295,6 +318,17 @@ class Config(BrokerSettings):
             )
         if self.cluster_advertise.endswith(":0"):
             raise _refusal("cluster_advertise", self.cluster_advertise, "HOST:PORT with the port")
+
+    def _check_link_certificates(self) -> None:
+        if self.cluster_tls_cert_file is None:
+            for name in ("cluster_tls_key_file", "cluster_tls_key_password", "cluster_tls_ca_file"):
+                if getattr(self, name) is not None:
+                    raise SettingError(name, "has no effect without cluster_tls_cert_file")
+        elif self.cluster_tls_ca_file is None:
+            raise SettingError(
+                "cluster_tls_cert_file",
+                "needs cluster_tls_ca_file: the authorities of the other nodes' certificates",
+            )
 
     def etcd(self) -> EtcdSettings:
         """Return where the etcd of the cluster is; ConfigError: that cannot work."""

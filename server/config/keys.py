@@ -333,6 +333,18 @@ KEYS: Final = (
     Key("cluster.etcd_ca_file", "cluster_etcd_ca_file", path),
     Key("cluster.etcd_cert_file", "cluster_etcd_cert_file", path),
     Key("cluster.etcd_key_file", "cluster_etcd_key_file", path),
+    Key("cluster.tls_cert_file", "cluster_tls_cert_file", path),
+    Key("cluster.tls_key_file", "cluster_tls_key_file", path),
+    Key("cluster.tls_key_password", "cluster_tls_key_password", text),
+    Key("cluster.tls_ca_file", "cluster_tls_ca_file", path),
+    Key(
+        "cluster.queue_master_locator",
+        "cluster_queue_master_locator",
+        text,
+        "queue_master_locator",
+        text,
+    ),
+    Key("cluster.lease_s", "cluster_lease_s", integer, unit="s"),
     Key("announce.cluster_name", "cluster_name", text, "cluster_name", text),
 )
 
@@ -361,7 +373,7 @@ OF_LATER_VERSIONS: Final = _words(
     log.default log.dir log.exchange.formatter log.federation log.file.formatter log.file.rotation
     log.mirroring log.queue log.syslog log.upgrade management mirroring_sync_batch_size mqtt
     msg_store_file_size_limit prometheus queue_index_embed_msgs_below
-    queue_leader_locator queue_master_locator reverse_dns_lookups ssl_options statistics stomp
+    queue_leader_locator reverse_dns_lookups ssl_options statistics stomp
     tcp_listen_options web_
     """
 )

@@ -20,6 +20,7 @@ _PURPOSES: Final = {
     "amqp": "AMQP 0-9-1 and AMQP 1.0",
     "amqp/ssl": "AMQP 0-9-1 and AMQP 1.0 over TLS",
     "amqp/unix": "AMQP 0-9-1 on a Unix socket",
+    "clustering": "inter-node and CLI tool communication",
 }
 
 

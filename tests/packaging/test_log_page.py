@@ -55,7 +55,9 @@ LOGGED = {
     for text in _logged(file)
 }
 
-OF_ACTORS = {"actor crashed", "supervisor report"}
+OF_ACTORS = {
+    "actor crashed", "supervisor report", "link refused", "connection of a node not accepted",
+}  # fmt: skip
 
 
 def test_each_line_of_the_log_is_on_its_page() -> None:

@@ -36,6 +36,20 @@ def start_node(
 
 
 @contextmanager
+def serving(
+    folder: Path, etcd: Etcd, cluster: str, node: str, *more: str
+) -> Iterator[BrokerUnderTest]:
+    """A node, which is stopped at the end, and killed when the test fails."""
+    started = start_node(folder, etcd, cluster, node, *more)
+    try:
+        yield started
+    except BaseException:
+        kill_leveret(started)
+        raise
+    stop_leveret(started)
+
+
+@contextmanager
 def nodes(
     folder: Path,
     etcd: Etcd,

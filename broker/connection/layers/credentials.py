@@ -44,15 +44,14 @@ class Credentials:
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self.handshake_s = settings.tls_handshake_s
-        self._seen = self._loaded = self._look()
+        self._changes = FileChanges(self.files)
         self.context = _context(settings)
 
     @property
     def files(self) -> list[Path]:
         """The files that the context is made from."""
         settings = self._settings
-        files = (settings.tls_ca_file, settings.tls_cert_file, settings.tls_key_file)
-        return [each for each in files if each is not None]
+        return _given(settings.tls_ca_file, settings.tls_cert_file, settings.tls_key_file)
 
     def dates(self) -> dict[Path, list[Dates]]:
         """Return the dates of all certificates in the files of certificates, as they are now.
@@ -61,12 +60,12 @@ class Credentials:
             OSError: a file cannot be read.
             ValueError: a file holds no certificate, or a damaged one.
         """
-        files = (self._settings.tls_cert_file, self._settings.tls_ca_file)
-        return {file: dates_in(file) for file in files if file is not None}
+        files = _given(self._settings.tls_cert_file, self._settings.tls_ca_file)
+        return {file: dates_in(file) for file in files}
 
     def reload(self) -> bool:
         """Make the context anew; return whether the files could be used."""
-        self._seen = self._loaded = self._look()
+        self._changes.note()
         try:
             self.context = _context(self._settings)
         except ConfigError as error:
@@ -77,13 +76,8 @@ class Credentials:
 
     def look(self) -> None:
         """Make the context anew if the files have changed, and no more since the last look."""
-        found = self._look()
-        if found == self._seen != self._loaded:
+        if self._changes.are_over():
             self.reload()
-        self._seen = found
-
-    def _look(self) -> list[Any]:
-        return [_state(path) for path in self.files]
 
     def problem(self, connection: ssl.SSLObject) -> str:
         """Return why a connection whose handshake is complete is refused; empty: it is not."""
@@ -97,6 +91,34 @@ class Credentials:
         return (
             f"client certificate refused: {between} intermediate certificates, allowed are {depth}"
         )
+
+
+class FileChanges:
+    """Files that may be replaced, one after the other, at any time.
+
+    Args:
+        files: that were read just now, or will be at once.
+    """
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = files
+        self.note()
+
+    def note(self) -> None:
+        """Note that the files are read now."""
+        self._seen = self._read = self._look()
+
+    def are_over(self) -> bool:
+        """Look at the files; return whether they have changed since they were read, and no more since the last look."""
+        before, self._seen = self._seen, self._look()
+        return self._seen == before != self._read
+
+    def _look(self) -> list[Any]:
+        return [_state(path) for path in self._files]
+
+
+def _given(*files: Path | None) -> list[Path]:
+    return [each for each in files if each is not None]
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -118,11 +140,18 @@ def _context(settings: BrokerSettings) -> ssl.SSLContext:
     if settings.tls_ciphers:
         _set_ciphers(context, settings.tls_ciphers)
     if settings.tls_ca_file is not None:
-        _load_authorities(context, settings.tls_ca_file)
+        load_authorities(context, settings.tls_ca_file)
     if settings.tls_verify:
         required = settings.tls_require_certificate
         context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
-    _load_chain(context, settings)
+    assert settings.tls_cert_file is not None
+    load_chain(
+        context,
+        settings.tls_cert_file,
+        settings.tls_key_file,
+        settings.tls_key_password,
+        "tls_key_password",
+    )
     return context
 
 
@@ -155,7 +184,8 @@ def ciphers() -> dict[str, Any]:
     return {each["name"]: each for each in context.get_ciphers()}
 
 
-def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
+def load_authorities(context: ssl.SSLContext, path: Path) -> None:
+    """Have a context trust the authorities in a file; ConfigError: it cannot be used."""
     _certificates(path)
     try:
         context.load_verify_locations(path)
@@ -163,19 +193,33 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> None:
         raise ConfigError(f"{path} holds a damaged certificate: {_words(error)}") from error
 
 
-def _load_chain(context: ssl.SSLContext, settings: BrokerSettings) -> None:
-    file, password = settings.tls_cert_file, settings.tls_key_password
-    assert file is not None
+def load_chain(
+    context: ssl.SSLContext, file: Path, key: Path | None, password: str | None, setting: str
+) -> None:
+    """Have a context show a certificate.
+
+    Args:
+        context: that shows it.
+        file: of the certificate and its chain.
+        key: file of its key; None: the key is in the certificate's file.
+        password: of an encrypted key.
+        setting: with the password, for errors.
+
+    Raises:
+        ConfigError: a file cannot be used; the text names it.
+    """
     _certificates(file)
-    key = settings.tls_key_file or file
+    key = key or file
     try:
         with open(key, "rb"):
             pass
         context.load_cert_chain(file, key, password if password is not None else _no_password)
     except _NoPasswordError:
-        raise ConfigError(f"key {key} is encrypted, and there is no tls_key_password") from None
+        raise ConfigError(f"key {key} is encrypted, and there is no {setting}") from None
     except ssl.SSLError as error:
-        raise ConfigError(_problem(error, file, key, password is not None)) from error
+        raise ConfigError(
+            _problem(error, file, key, "" if password is None else setting)
+        ) from error
     except OSError as error:
         raise ConfigError(f"cannot read {key}: {error.strerror}") from error
 
@@ -199,11 +243,11 @@ def _no_password() -> str:
     raise _NoPasswordError
 
 
-def _problem(error: ssl.SSLError, file: Path, key: Path, has_password: bool) -> str:
+def _problem(error: ssl.SSLError, file: Path, key: Path, setting: str) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"key {key} does not belong to certificate {file}"
-    if has_password and "ENCRYPTED" in key.read_text("utf-8", "replace"):
-        return f"key {key} cannot be decrypted with tls_key_password"
+    if setting and "ENCRYPTED" in key.read_text("utf-8", "replace"):
+        return f"key {key} cannot be decrypted with {setting}"
     return f"key {key} cannot be used: {_words(error)}"
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp.properties import examine
+from leveret.broker.channel.replies import STALLED_S
+from leveret.core.limits import UNSENT_BYTES_MAX
 from rigs.broker_rig import HEAD, Client, durable
 from rigs.cluster_rig import Cluster
 
@@ -74,3 +76,75 @@ def test_a_request_that_dies_unanswered_goes_to_its_requester(cluster: Cluster) 
     server.publish(1, "brief", b"late")
     cluster.clock.jump(1.0)
     assert requester.bodies() == [b"late"]
+
+
+def full(client: Client) -> None:
+    """Let a client read nothing more."""
+    client.protocol.pause_writing()
+    client.wire.unread_bytes = UNSENT_BYTES_MAX + 1
+
+
+def read(client: Client) -> None:
+    """Let it read everything."""
+    client.wire.unread_bytes = 0
+    client.protocol.resume_writing()
+    client.rig.settle()
+
+
+def test_who_does_not_read_stops_those_who_answer_on_another_node(cluster: Cluster) -> None:
+    requester, server = cluster["a"].session(), cluster["b"].session()
+    key = requested_key(cluster, requester, server)
+    full(requester)
+    server.publish(1, key, b"1")
+    cluster.settle()
+    assert not server.wire.is_reading
+
+    read(requester)
+    cluster.settle()
+    assert server.wire.is_reading
+    server.publish(1, key, b"2")
+    assert requester.bodies() == [b"1", b"2"]
+
+
+def test_after_a_while_replies_of_another_node_are_dropped(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    requester, server = cluster["a"].session(), cluster["b"].session()
+    key = requested_key(cluster, requester, server)
+    full(requester)
+    server.publish(1, key, b"1")
+    cluster.clock.jump(STALLED_S + 1.0)
+    assert server.wire.is_reading
+    server.publish(1, key, b"2")
+    cluster.settle()
+    assert server.wire.is_reading
+    assert "replies are dropped, their consumer does not read" in caplog.text
+
+    read(requester)
+    server.publish(1, key, b"3")
+    assert requester.bodies() == [b"1", b"3"]
+    full(requester)
+    server.publish(1, key, b"4")
+    cluster.settle()
+    assert not server.wire.is_reading
+
+
+@pytest.mark.parametrize("end", ["hang up", "crash", "cut"])
+def test_the_end_of_a_requester_or_its_node_ends_the_wait_of_another_node(
+    cluster: Cluster, end: str
+) -> None:
+    requester, server = cluster["a"].session(), cluster["b"].session()
+    key = requested_key(cluster, requester, server)
+    full(requester)
+    server.publish(1, key, b"1")
+    cluster.settle()
+    assert not server.wire.is_reading
+
+    if end == "hang up":
+        requester.hang_up()
+    elif end == "crash":
+        cluster["a"].crash()
+    else:
+        cluster["a"].links.disconnect("b")
+    cluster.clock.jump(2.0)
+    assert server.wire.is_reading

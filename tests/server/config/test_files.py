@@ -175,6 +175,13 @@ etcd_password = "guessed"
 etcd_ca_file = "/etc/ca.pem"
 etcd_cert_file = "/etc/cert.pem"
 etcd_key_file = "/etc/key.pem"
+tls_cert_file = "/etc/hare.pem"
+tls_key_file = "/etc/hare.key"
+tls_key_password = "guessed too"
+tls_ca_file = "/etc/nodes.pem"
+queue_master_locator = "min-masters"
+partition_handling = "autoheal"
+lease_s = 20
 """
 CLUSTER_VALUES = {
     "cluster": "burrow",
@@ -188,6 +195,13 @@ CLUSTER_VALUES = {
     "cluster_etcd_ca_file": Path("/etc/ca.pem"),
     "cluster_etcd_cert_file": Path("/etc/cert.pem"),
     "cluster_etcd_key_file": Path("/etc/key.pem"),
+    "cluster_tls_cert_file": Path("/etc/hare.pem"),
+    "cluster_tls_key_file": Path("/etc/hare.key"),
+    "cluster_tls_key_password": "guessed too",
+    "cluster_tls_ca_file": Path("/etc/nodes.pem"),
+    "cluster_queue_master_locator": "min-masters",
+    "cluster_partition_handling": "autoheal",
+    "cluster_lease_s": 20,
 }
 
 CERTIFICATE = "ssl_options.certfile = c.pem"
@@ -307,6 +321,8 @@ RABBITMQ = [
     ("product.name = Leveret", "product", "Leveret"),
     ("product.version = 9", "product_version", "9"),
     ("cluster_name = burrow", "cluster_name", "burrow"),
+    ("cluster_partition_handling = pause_minority", "cluster_partition_handling", "pause_minority"),
+    ("queue_master_locator = client-local", "cluster_queue_master_locator", "client-local"),
     ("heartbeat = 1\nheartbeat = 2", "heartbeat_s", 2),
 ]
 
@@ -381,10 +397,9 @@ def test_every_native_key_reaches_its_field(tmp_path: Path) -> None:
     config = conf_file.load(written(tmp_path, "leveret.toml", EVERY_NATIVE_KEY))
 
     assert {f.name: getattr(config, f.name) for f in dataclasses.fields(config)} == {
-        **EVERY_VALUE, **dict.fromkeys(CLUSTER_VALUES, ""),
-        "cluster_etcd": (), "cluster_secret_file": None, "cluster_etcd_ca_file": None,
-        "cluster_etcd_cert_file": None, "cluster_etcd_key_file": None,
-    }  # fmt: skip
+        **EVERY_VALUE,
+        **{f.name: f.default for f in dataclasses.fields(config) if f.name in CLUSTER_VALUES},
+    }
 
 
 def test_every_key_of_a_cluster_reaches_its_field(tmp_path: Path) -> None:
@@ -392,6 +407,13 @@ def test_every_key_of_a_cluster_reaches_its_field(tmp_path: Path) -> None:
 
     assert {name: getattr(config, name) for name in CLUSTER_VALUES} == CLUSTER_VALUES
     assert "guessed" not in repr(config)
+
+
+def test_the_locator_of_rabbitmqs_format_is_for_nodes_of_a_cluster(tmp_path: Path) -> None:
+    file = written(tmp_path, "rabbitmq.conf", "queue_master_locator = random")
+    assert conf_file.load(file, CLUSTER).cluster_queue_master_locator == "random"
+    with pytest.raises(ConfigError, match="has no effect without the name of a cluster"):
+        conf_file.load(file)
 
 
 CLUSTER = {
@@ -414,6 +436,11 @@ CLUSTER = {
         ({"cluster_etcd_user": "u"}, "a login to etcd needs both user and password"),
         ({"data_dir": None}, "data_dir is missing"),
         ({"load_definitions": Path("d")}, "load_definitions is for single nodes"),
+        ({"cluster_tls_cert_file": Path("a.pem")}, "needs cluster_tls_ca_file"),
+        ({"cluster_tls_ca_file": Path("a.pem")}, "has no effect without cluster_tls_cert_file"),
+        ({"cluster_tls_key_password": "x"}, "has no effect without cluster_tls_cert_file"),
+        ({"cluster_queue_master_locator": "near"}, "allowed: client-local, min-masters, random"),
+        ({"cluster_lease_s": 2}, "allowed: 3 to 3600"),
     ],
 )
 def test_settings_of_a_cluster_that_cannot_work_are_refused(
