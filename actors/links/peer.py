@@ -184,8 +184,6 @@ class Peer:
         )
         self.signals = Signals(runtime, self.connection, short_codec, self)
         self._refs: WeakValueDictionary[Target, Ref] = WeakValueDictionary()
-        self._proxy: Ref | None = None
-        self._proxy_name = (THEIRS, SERVER)
         self._streams: dict[_Name, dict[Target, OutStream]] = {}  # by sender and receiver
         self._calls: WeakValueDictionary[int, asyncio.Future[Any]] = WeakValueDictionary()
         self._call_numbers = count(1)
@@ -315,8 +313,7 @@ class Peer:
             ended: called with the reason of the other's end, of which the other side tells unasked (``stand_for``).
         """
         assert isinstance(inbox.target, int)
-        self._proxy = self._refs[inbox.target] = proxy
-        self._proxy_name = (THEIRS, inbox.target)
+        self._refs[inbox.target] = proxy
         self.signals.when_ended(inbox.target, ended)
         proxy.cell.inbox = cast("Any", inbox)
         proxy.cell.state |= PROXY
@@ -444,7 +441,7 @@ class Peer:
         if node == self.node:
             return THEIRS, ref.num
         if node == self._runtime.node:
-            return self._proxy_name if ref is self._proxy else (OURS, ref.num)
+            return OURS, ref.num
         return node, ref.num
 
     def ref_of(self, node: Any, number: int) -> Ref:

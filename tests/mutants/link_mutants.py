@@ -200,13 +200,7 @@ PROCESS_MUTANTS = {
         "if type(message) is Exit and message.sender is self._parent:",
         "if False:",
     ),
-    "a host is another actor than the root": peer(
-        "return self._proxy_name if ref is self._proxy else (OURS, ref.num)",
-        "return (OURS, ref.num)",
-    ),
-    "the root has a second address": peer(
-        "self._proxy = self._refs[inbox.target] = proxy", "self._proxy = proxy"
-    ),
+    "the root has a second address": peer("        self._refs[inbox.target] = proxy\n", ""),
     "the end of a root is not told": peer(
         "        self.signals.tell_end_of(ref.num)\n", "        pass\n"
     ),
