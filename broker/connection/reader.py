@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,6 +72,7 @@ from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.outside import Question
+from leveret.broker.vhost.read_your_writes import connection_ended
 from leveret.core.limits import (
     CLOSING_WAIT_S,
     FRAME_MIN_BYTES,
@@ -583,7 +585,11 @@ class Reader(GenServer):
             ended, self.channels_sup = self.channels_sup, None
             yield Ask(registered(self.runtime, CONNECTIONS), TerminateChild(ended))
         if self.session is not None:
-            yield from self.session.vhost.delete_exclusive(self.ref)
+            vhost, left = self.session.vhost, self.session.left_queues
+            left += yield from vhost.delete_exclusive(self.ref)
+            if left and not self.connections.refusal:
+                with suppress(InternalError):  # the connection ends all the same
+                    yield from connection_ended(vhost, left)
 
     def _say_close(self, error: ProtocolError, method: int) -> None:
         self._write_close(error, method)
