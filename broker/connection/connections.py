@@ -19,6 +19,7 @@ from leveret.broker.connection.open_counts import (
     connections_to,
 )
 from leveret.broker.connection.read_control import ReadingTurns
+from leveret.broker.vhost.outside import Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
@@ -59,6 +60,7 @@ class OpenConnection(Protocol):
     def contents_bytes(self) -> int: ...
 
 
+_LOOK_S: Final = 0.02  # between looks at a vhost that is being started
 _GIVE_UP: Final = GiveUpContents()
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
@@ -163,6 +165,7 @@ class Connections(Generic[ReaderT]):
             NotAllowed: it is missing, the user has no permission there, or a limit is reached.
             InternalError: it is down.
             ConnectionForced: the node serves nobody for now.
+            Question: another node has made the vhost, and it is still being started here.
         """
         if self.refusal:
             raise ConnectionForced(self.refusal)
@@ -172,6 +175,10 @@ class Connections(Generic[ReaderT]):
         self._check_connection_limits(user, vhost)
         self.access.check_vhost(user, name)
         if not vhost.serves:
+            if vhost.homes is not None and vhost.is_new:
+                question = Question()
+                self._runtime.clock.call_later(_LOOK_S, question.answered)
+                raise question
             raise InternalError(
                 f"access to vhost '{name}' refused for user '{user.name}': vhost '{name}' is down"
             )
@@ -215,6 +222,11 @@ class Connections(Generic[ReaderT]):
                 f" allowed user limit of ({limit})",
                 0,
             )
+
+    def is_limited(self, reader: ReaderT) -> bool:
+        """Whether a connection counts to a limit of its user or vhost."""
+        user, vhost = self.access.users.get(user_of(reader) or ""), vhost_of(reader)
+        return bool((user is not None and user.limits) or (vhost is not None and vhost.limits))
 
     def limited_counts(self) -> dict[str, int]:
         """Return the counts of this node that have a limit, for the other nodes."""

@@ -1,8 +1,9 @@
 """How many connections and channels are open, as the limits of users and vhosts count them.
 
 In a cluster they are limits of the whole cluster. Each node tells the others its counts of what has a limit
-(``node/queue_directory.py``), once per drain of the run queue, and adds theirs to its own. So two connections that are
-opened on two nodes within a millisecond may both be taken, as in RabbitMQ.
+(``node/queue_directory.py``), once per drain of the run queue, and adds theirs to its own. ``open-ok`` and ``close-ok``
+of such a connection wait until that is known. Two connections that are opened on two nodes at the same moment may both
+be taken, as in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ class CountsElsewhere:
 
     Attributes:
         on_change: called when the counts of this node may have changed; None outside of a cluster.
+        when_told: calls back when the other nodes know the counts of this one; None outside of a cluster.
     """
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] | None = None
+        self.when_told: Callable[[Callable[[None], object]], None] | None = None
         self._by_node: dict[str, Counter[str]] = {}
 
     def changed(self) -> None:

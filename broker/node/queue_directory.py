@@ -131,6 +131,7 @@ class QueueDirectory(GenServer):
         self._homes.on_change = self._note
         node.resources.alarms.on_change = self._note
         node.connections.elsewhere.on_change = self._note
+        node.connections.elsewhere.when_told = self._homes.when_told
         self._counts = node.connections.limited_counts()
         for name in self._links.nodes:
             self._search(name)

@@ -92,6 +92,7 @@ class VHost:
         queues_sup: the supervisor its queues are started under; None before the first start.
         store: the state of its message store.
         is_recovered: its queues have been started since its actors were.
+        is_new: it has not been started before; its first start is under way, or about to be.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
@@ -125,7 +126,7 @@ class VHost:
         self.supervisor: Ref | None = None
         self.queues_sup: Ref | None = None
         self.store = StoreState()
-        self.is_recovered = False
+        self.is_recovered, self.is_new = False, True
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
         self.persisting_queues = 0
@@ -171,12 +172,12 @@ class VHost:
 
     def recovered(self) -> None:
         """Note that its queues have been started."""
-        self.is_recovered = True
+        self.is_recovered, self.is_new = True, False
         self._tell_waiting()
 
     def ended(self) -> None:
         """Note that its supervisor has ended."""
-        self.is_recovered = False
+        self.is_recovered = self.is_new = False
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:

@@ -8,6 +8,7 @@ As a program it serves until it is stopped, for suites of clients that are not p
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import subprocess
 import sys
@@ -39,6 +40,9 @@ class Operator:
         """Run ``leveret ctl`` and return what it has printed."""
         if ALL.intersection(words):
             printed = [node.control(*words) for node in self._nodes]
+            if "json" in words:
+                rows = {json.dumps(row): row for each in printed for row in json.loads(each)}
+                return json.dumps(list(rows.values()))
             return "".join(dict.fromkeys("".join(printed).splitlines(keepends=True)))
         if "close_connection" in words:
             return self._one_of_all(*words)

@@ -65,6 +65,27 @@ def test_connections_of_all_nodes_count(
     assert two.is_up
 
 
+def test_who_is_told_that_a_connection_is_open_or_closed_finds_it_counted(
+    cluster: EtcdCluster,
+) -> None:
+    limit_vhost(cluster)
+    cluster["a"].session()
+    first = cluster["b"].client()
+    last = cluster["a"].client()
+    first.log_in()
+    while m.ConnectionOpenOk not in map(type, first.take()):
+        cluster.clock.jump(0.0002)
+    assert "(2) is reached" in refusal(cluster["a"].client())
+    first.protocol.data_received(m.method_frame(0, m.encode(m.ConnectionClose(200))))
+    while m.ConnectionCloseOk not in map(type, first.take()):
+        cluster.clock.jump(0.0002)
+
+    last.log_in()
+    cluster.settle()
+
+    assert m.ConnectionOpenOk in map(type, last.take())
+
+
 def test_channels_of_all_nodes_count(cluster: EtcdCluster) -> None:
     limit_user(cluster)
     one, two = cluster["a"].session(channels=2), cluster["b"].session(channels=1)
