@@ -92,7 +92,7 @@ class VHost:
         queues_sup: the supervisor its queues are started under; None before the first start.
         store: the state of its message store.
         is_recovered: its queues have been started since its actors were.
-        is_new: it has not been started before; its first start is under way, or about to be.
+        is_new: it has never served; its first start is under way, about to be, or is tried again.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
@@ -177,7 +177,7 @@ class VHost:
 
     def ended(self) -> None:
         """Note that its supervisor has ended."""
-        self.is_recovered = self.is_new = False
+        self.is_recovered = False
         self._tell_waiting()
 
     def _tell_waiting(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import aio_pika
 import pika
 import pytest
-from pika.exceptions import ChannelClosedByBroker
+from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker
 
 from rigs.balanced_cluster import balanced
 from rigs.etcd import Etcd
@@ -56,6 +56,30 @@ def test_exclusive_queues_are_free_on_all_nodes_when_their_connection_is_closed(
         owner = opened(cluster)
         owner.channel().queue_declare(name, exclusive=True)
         owner.close()
+
+
+def test_a_vhost_that_is_imported_by_one_node_serves_on_all_within_its_limit(
+    cluster: BrokerUnderTest, name: str
+) -> None:
+    everything = dict.fromkeys(("configure", "write", "read"), ".*")
+    limits = {"component": "vhost-limits", "vhost": name, "name": "limits"}
+    cluster.import_definitions(
+        {
+            "vhosts": [{"name": name}],
+            "permissions": [{"user": "guest", "vhost": name} | everything],
+            "parameters": [limits | {"value": {"max-connections": 3}}],
+        }
+    )
+    url = pika.URLParameters(cluster.url + name)
+    connections = [pika.BlockingConnection(url) for _ in range(3)]
+    for _ in connections:
+        with pytest.raises(AMQPConnectionError, match="limit"):
+            pika.BlockingConnection(url)
+    connections.pop().close()
+    connections.append(pika.BlockingConnection(url))
+    for connection in connections:
+        connection.close()
+    cluster.control("delete_vhost", name)
 
 
 async def test_consumers_of_aio_pika_on_all_nodes_share_the_messages_of_all(
