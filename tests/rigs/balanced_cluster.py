@@ -8,9 +8,7 @@ As a program it serves until it is stopped, for suites of clients that are not p
 from __future__ import annotations
 
 import argparse
-import json
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -26,11 +24,11 @@ from rigs.served_cluster import nodes
 SLOW_SERVE = Path(__file__).with_name("relayed_serve.py")
 SLOWNESS = 10
 FIRST = {"set_vm_memory_high_watermark", "set_disk_free_limit"}
-ALL = {"list_connections", "list_channels", "list_consumers", "trace_on", "trace_off"}
+EACH = {"trace_on", "trace_off"}
 
 
 class Operator:
-    """Gives every command to another node; those that are about one node to the first, or to all."""
+    """Gives every command to another node; those that are about one node to the first, or to each."""
 
     def __init__(self, nodes: Sequence[BrokerUnderTest]) -> None:
         self._nodes = nodes
@@ -38,23 +36,12 @@ class Operator:
 
     def control(self, *words: str) -> str:
         """Run ``leveret ctl`` and return what it has printed."""
-        if ALL.intersection(words):
-            printed = [node.control(*words) for node in self._nodes]
-            if "json" in words:
-                rows = {json.dumps(row): row for each in printed for row in json.loads(each)}
-                return json.dumps(list(rows.values()))
-            return "".join(dict.fromkeys("".join(printed).splitlines(keepends=True)))
-        if "close_connection" in words:
-            return self._one_of_all(*words)
+        if EACH.intersection(words):
+            for node in self._nodes[1:]:
+                node.control(*words)
+            return self._nodes[0].control(*words)
         node = self._nodes[0] if FIRST.intersection(words) else next(self._turns)
         return node.control(*words)
-
-    def _one_of_all(self, *words: str) -> str:
-        """Run a command on the node that knows what it is about."""
-        for node in self._nodes[:-1]:
-            with suppress(subprocess.CalledProcessError):
-                return node.control(*words)
-        return self._nodes[-1].control(*words)
 
 
 @contextmanager
