@@ -1,7 +1,8 @@
 """Options, profiles and the broker that the tests with real sockets talk to.
 
 ``--rabbitmq HOST:PORT`` runs those tests against that RabbitMQ instead of a Leveret of their own: the
-answers the tests expect are RabbitMQ's, so both must pass. ``LEVERET_KERNEL`` chooses the codec kernel
+answers the tests expect are RabbitMQ's, so both must pass. ``--cluster N`` runs them against a cluster of N nodes,
+whose balancer sends every connection to another node. ``LEVERET_KERNEL`` chooses the codec kernel
 of the Leveret that is started. ``--seed`` repeats the random choices of an earlier run.
 """
 
@@ -22,6 +23,7 @@ from hypothesis import Phase, settings
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.log.loggers import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.balanced_cluster import balanced
 from rigs.etcd import Etcd
 from rigs.nodes import (
     BrokerUnderTest,
@@ -45,17 +47,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rabbitmq", metavar="HOST:PORT", help="talk to this RabbitMQ, not to Leveret"
     )
+    parser.addoption(
+        "--cluster",
+        type=int,
+        metavar="N",
+        help="talk to N nodes of Leveret, every connection to another",
+    )
     parser.addoption("--tls", action="store_true", help="the raw client talks TLS to Leveret")
     parser.addoption("--seed", type=int, help="seed of the tests that choose at random")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    chosen = [each for each in ("--rabbitmq", "--cluster", "--tls") if config.getoption(each)]
+    if len(chosen) > 1:
+        raise pytest.UsageError(f"{' and '.join(chosen)}: choose one broker")
     if config.getoption("--seed") is None:
         config.option.seed = 1 if CI else random.SystemRandom().randrange(1 << 32)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    peer = config.getoption("--rabbitmq") or "a Leveret of our own"
+    nodes = config.getoption("--cluster")
+    own = f"{nodes} nodes of Leveret behind a balancer" if nodes else "a Leveret of our own"
+    peer = config.getoption("--rabbitmq") or own
     kernel = os.environ.get("LEVERET_KERNEL", "as built")
     return [f"broker: {peer}, kernel: {kernel}", f"repeat with: --seed {config.option.seed}"]
 
@@ -122,6 +135,15 @@ def broker(
     """One broker for the whole run; tests keep apart by names of their own (``name``)."""
     if address := request.config.getoption("--rabbitmq"):
         yield rabbitmq(address)
+        return
+    if count := request.config.getoption("--cluster"):
+        with (
+            Etcd(tmp_path_factory.mktemp("etcd")) as etcd,
+            balanced(
+                tmp_path_factory.mktemp("cluster"), etcd, "tests", count, is_patient=True
+            ) as cluster,
+        ):
+            yield cluster
         return
     start = start_leveret_with_tls if request.config.getoption("--tls") else start_leveret
     running = start(tmp_path_factory.mktemp("leveret"))

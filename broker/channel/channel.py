@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +23,13 @@ from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Down, Exit
 from leveret.actors.runtime.timers import Timer
-from leveret.amqp.errors import ChannelError, HardError, PreconditionFailed, SoftError
+from leveret.amqp.errors import (
+    ChannelError,
+    HardError,
+    InternalError,
+    PreconditionFailed,
+    SoftError,
+)
 from leveret.amqp.fields import Method
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import (
@@ -65,6 +72,7 @@ from leveret.broker.mail_between_nodes import (
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.outside import Question
+from leveret.broker.vhost.read_your_writes import await_gone
 from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
@@ -601,7 +609,10 @@ class Channel(GenServer):
     def _leave(self) -> Steps:
         self.publisher.send_confirms()
         self.publisher.close()
+        temporary = self.deliveries.auto_delete_queues()
         yield from self._give_back(self.deliveries)
+        with suppress(InternalError):  # the channel ends all the same
+            yield from await_gone(self.session.vhost, temporary)
 
     def _give_back(self, deliveries: Deliveries) -> Steps:
         queues = yield from deliveries.end()
@@ -655,6 +666,7 @@ class Channel(GenServer):
         if self._blocks_reading:
             self._held.clear()
             self._unblock_reading()
+        self.session.left_queues += self.deliveries.auto_delete_queues()
         self.deliveries.remove_all()
         self.deliveries.unacked.free_later(self.runtime.clock)
 

@@ -142,6 +142,11 @@ class Deliveries:
             entry.unwatch(self._channel.ref)
         return entries
 
+    def auto_delete_queues(self) -> tuple[QueueEntry, ...]:
+        """Return the queues that may end with these consumers."""
+        entries = dict.fromkeys(each.entry for each in self.subscriptions.values())
+        return tuple([entry for entry in entries if entry.auto_delete])
+
     def end(self) -> Steps:
         """Take all consumers and deliveries out, in several turns; return the queues that must be told."""
         self.gate.close()

@@ -35,6 +35,7 @@ from leveret.broker.queue.calls import ask_queue
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
 from leveret.broker.vhost.queue_declare import declare_queue
+from leveret.broker.vhost.read_your_writes import await_gone
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
@@ -365,6 +366,8 @@ def basic_cancel(channel: Channel, method: methods.BasicCancel) -> Steps:
         with suppress(NotFound):  # a queue that is gone delivers nothing either
             yield from ask_queue(subscription.entry, Cancel(channel.ref, tag), raises=False)
         deliveries.remove(tag)
+        if subscription.entry.auto_delete:
+            yield from await_gone(channel.session.vhost, [subscription.entry])
     return None if method.nowait else methods.BasicCancelOk(method.consumer_tag)
 
 

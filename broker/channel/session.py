@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel.reply_consumers import ReplyConsumers
     from leveret.broker.channel.routes import Routes
     from leveret.broker.channel.uncommitted import OpenTransactions
+    from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.message import Message
     from leveret.core.settings import BrokerSettings
@@ -100,6 +101,7 @@ class Session(Client, eq=False):
         reply_consumers: of the node.
         open_transactions: of the node.
         interceptors: see what the client publishes and gets; None: there are none.
+        left_queues: auto-delete queues that channels have consumed from until they ended with the connection.
     """
 
     vhost: VHost
@@ -113,6 +115,7 @@ class Session(Client, eq=False):
     reply_consumers: ReplyConsumers
     open_transactions: OpenTransactions
     interceptors: Intercepting | None
+    left_queues: tuple[QueueEntry, ...] = ()
 
     def write_content(self, channel: int, method: bytes, head: bytes, body: bytes) -> None:
         """Write one content; a large body goes piece by piece."""

@@ -229,6 +229,8 @@ class ChannelTable:
         assert reader.channels_sup is not None
         slot = self._slots[number] = _Slot(batch[1:], self._resume_queue)
         slot.gate.is_open = self._resume_queue.is_open
+        assert reader.opened is not None
+        reader.connections.channels_changed(reader.opened.user)
 
         def started(answer: Any) -> None:
             self._started(number, slot, answer)
@@ -306,6 +308,8 @@ class ChannelTable:
             return
         slot = self._slots.pop(number)
         self._resume_queue.leave(slot.gate)
+        if self._reader.opened is not None:
+            self._reader.connections.channels_changed(self._reader.opened.user)
         if self._reader.connections.is_stopping:
             return  # the reader is next
         if reason != NORMAL:

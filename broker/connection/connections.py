@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
@@ -11,7 +12,14 @@ from leveret.amqp.errors import ConnectionForced, InternalError, NotAllowed
 from leveret.broker.channel.reply_consumers import ReplyConsumers
 from leveret.broker.channel.uncommitted import OpenTransactions
 from leveret.broker.connection.content_release import ContentRelease
+from leveret.broker.connection.open_counts import (
+    CountsElsewhere,
+    channels_of,
+    connections_of,
+    connections_to,
+)
 from leveret.broker.connection.read_control import ReadingTurns
+from leveret.broker.vhost.outside import Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
@@ -52,6 +60,7 @@ class OpenConnection(Protocol):
     def contents_bytes(self) -> int: ...
 
 
+_LOOK_S: Final = 0.02  # between looks at a vhost that is being started
 _GIVE_UP: Final = GiveUpContents()
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
@@ -69,6 +78,7 @@ class Connections(Generic[ReaderT]):
         interceptors: of messages, for the channels of connections that are opened; None: there are none.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
         refusal: why no client is served for now; "": they are.
+        elsewhere: what the other nodes of a cluster count.
     """
 
     def __init__(
@@ -95,6 +105,7 @@ class Connections(Generic[ReaderT]):
         self.interceptors: Intercepting | None = None
         self.is_stopping = False
         self.refusal = ""
+        self.elsewhere = CountsElsewhere()
 
     def __len__(self) -> int:
         return len(self.readers)
@@ -107,6 +118,7 @@ class Connections(Generic[ReaderT]):
         """Count a connection in, until its reader ends, whatever ends it."""
         ref = reader.ref
         self.readers[ref] = reader
+        self.elsewhere.changed()
         self._runtime.watch(ref, lambda _: self._reader_ended(ref))
 
     def _reader_ended(self, ref: Ref) -> None:
@@ -116,7 +128,8 @@ class Connections(Generic[ReaderT]):
 
     def closed(self, reader: Ref) -> None:
         """Count a connection out; harmless when it never was open."""
-        self.readers.pop(reader, None)
+        if self.readers.pop(reader, None) is not None:
+            self.elsewhere.changed()
 
     def close_where(self, is_doomed: Callable[[ReaderT], bool], reason: str) -> int:
         """Have connections closed with 320; return how many."""
@@ -152,6 +165,7 @@ class Connections(Generic[ReaderT]):
             NotAllowed: it is missing, the user has no permission there, or a limit is reached.
             InternalError: it is down.
             ConnectionForced: the node serves nobody for now.
+            Question: another node has made the vhost, and it is still being started here.
         """
         if self.refusal:
             raise ConnectionForced(self.refusal)
@@ -161,6 +175,10 @@ class Connections(Generic[ReaderT]):
         self._check_connection_limits(user, vhost)
         self.access.check_vhost(user, name)
         if not vhost.serves:
+            if vhost.homes is not None and vhost.is_new:
+                question = Question()
+                self._runtime.clock.call_later(_LOOK_S, question.answered)
+                raise question
             raise InternalError(
                 f"access to vhost '{name}' refused for user '{user.name}': vhost '{name}' is down"
             )
@@ -168,13 +186,16 @@ class Connections(Generic[ReaderT]):
 
     def _check_connection_limits(self, user: User, vhost: VHost) -> None:
         limit = vhost.limits.get("max-connections", -1)
-        if 0 <= limit <= self._count(lambda reader: vhost_of(reader) is vhost):
+        elsewhere = self.elsewhere.of
+        count = self._count(lambda reader: vhost_of(reader) is vhost)
+        if 0 <= limit <= count + elsewhere(connections_to(vhost.name)):
             raise NotAllowed(
                 f"access to vhost '{vhost.name}' refused for user '{user.name}':"
                 f" connection limit ({limit}) is reached"
             )
         limit = user.limits.get("max-connections", -1)
-        if 0 <= limit <= self._count(lambda reader: user_of(reader) == user.name):
+        count = self._count(lambda reader: user_of(reader) == user.name)
+        if 0 <= limit <= count + elsewhere(connections_of(user.name)):
             raise NotAllowed(
                 f"connection refused for user '{user.name}':"
                 f" user connection limit ({limit}) is reached"
@@ -183,18 +204,43 @@ class Connections(Generic[ReaderT]):
     def _count(self, counts: Callable[[ReaderT], bool]) -> int:
         return sum(map(counts, self.readers.values()))
 
+    def channels_changed(self, user: User) -> None:
+        """A user has opened or closed a channel."""
+        if user.limits:
+            self.elsewhere.changed()
+
     def check_channel_limit(self, user: User) -> None:
         """Raise NotAllowed when a user has as many channels as it may have."""
         limit = user.limits.get("max-channels", -1)
         if limit < 0:
             return
         readers = self.readers.values()
-        if sum(len(each.channels) for each in readers if user_of(each) == user.name) >= limit:
+        count = sum(len(each.channels) for each in readers if user_of(each) == user.name)
+        if count + self.elsewhere.of(channels_of(user.name)) >= limit:
             raise NotAllowed(
                 f"number of channels opened for user '{user.name}' has reached the maximum"
                 f" allowed user limit of ({limit})",
                 0,
             )
+
+    def is_limited(self, reader: ReaderT) -> bool:
+        """Whether a connection counts to a limit of its user or vhost."""
+        user, vhost = self.access.users.get(user_of(reader) or ""), vhost_of(reader)
+        return bool((user is not None and user.limits) or (vhost is not None and vhost.limits))
+
+    def limited_counts(self) -> dict[str, int]:
+        """Return the counts of this node that have a limit, for the other nodes."""
+        users = {name: each.limits for name, each in self.access.users.items() if each.limits}
+        vhosts = {name for name, each in self._vhosts.items() if "max-connections" in each.limits}
+        counts: Counter[str] = Counter()
+        for reader in self.readers.values() if users or vhosts else ():
+            user, vhost = user_of(reader), vhost_of(reader)
+            if user in users:
+                counts[connections_of(user)] += 1
+                counts[channels_of(user)] += len(reader.channels)
+            if vhost is not None and vhost.name in vhosts:
+                counts[connections_to(vhost.name)] += 1
+        return dict(counts)
 
 
 def vhost_of(reader: OpenConnection) -> VHost | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,8 +70,9 @@ from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded
-from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.script import Ask, Script, Steps, Until
 from leveret.broker.vhost.outside import Question
+from leveret.broker.vhost.read_your_writes import connection_ended
 from leveret.core.limits import (
     CLOSING_WAIT_S,
     FRAME_MIN_BYTES,
@@ -394,6 +396,15 @@ class Reader(GenServer):
             self._say_close(InternalError(), 0)
             return
         self.channels_sup = answer[1]
+        Script(self, self._counted(), lambda _: self._channels_ready()).resume()
+
+    def _counted(self) -> Steps:
+        """Wait until the other nodes count as this one does, where the connection is limited."""
+        elsewhere = self.connections.elsewhere
+        if elsewhere.when_told is not None and self.connections.is_limited(self):
+            yield Until(elsewhere.when_told)
+
+    def _channels_ready(self) -> None:
         self._enter(Event.CHANNELS_READY)
         if self.forced is None:
             self.send_method(ConnectionOpenOk())
@@ -583,7 +594,14 @@ class Reader(GenServer):
             ended, self.channels_sup = self.channels_sup, None
             yield Ask(registered(self.runtime, CONNECTIONS), TerminateChild(ended))
         if self.session is not None:
-            yield from self.session.vhost.delete_exclusive(self.ref)
+            vhost, left = self.session.vhost, self.session.left_queues
+            left += yield from vhost.delete_exclusive(self.ref)
+            if left and not self.connections.refusal:
+                with suppress(InternalError):  # the connection ends all the same
+                    yield from connection_ended(vhost, left)
+            if self.connections.is_limited(self):
+                self.connections.closed(self.ref)
+                yield from self._counted()
 
     def _say_close(self, error: ProtocolError, method: int) -> None:
         self._write_close(error, method)

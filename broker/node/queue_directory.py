@@ -84,6 +84,15 @@ class AlarmsTold:
 
 @message
 @dataclass(slots=True)
+class CountsTold:
+    """How many connections and channels are open on the node, of users and vhosts that have limits of them."""
+
+    node: str
+    counts: dict[str, int]
+
+
+@message
+@dataclass(slots=True)
 class HaveHeard:
     """A call: answered True when all that the node has told before is known."""
 
@@ -121,6 +130,9 @@ class QueueDirectory(GenServer):
         self._links.watch_nodes(self.ref)
         self._homes.on_change = self._note
         node.resources.alarms.on_change = self._note
+        node.connections.elsewhere.on_change = self._note
+        node.connections.elsewhere.when_told = self._homes.when_told
+        self._counts = node.connections.limited_counts()
         for name in self._links.nodes:
             self._search(name)
         self._is_asking = False
@@ -143,6 +155,8 @@ class QueueDirectory(GenServer):
             if kind is AllTold:
                 self._homes.home(message.node).is_up = True
                 log.info("queues of a node are known node=%s", message.node)
+        elif kind is CountsTold:
+            self._node.connections.elsewhere.told(message.node, message.counts)
         elif kind is NodeUp:
             self._search(message.name)
         elif kind is NodeDown:
@@ -185,6 +199,11 @@ class QueueDirectory(GenServer):
             for other in self._others.values():
                 told = AlarmsTold(self._homes.own, list(alarms))
                 self.runtime.send(other, told, self.ref)
+        counts = self._node.connections.limited_counts()
+        if counts != self._counts:
+            self._counts = counts
+            for other in self._others.values():
+                self.runtime.send(other, CountsTold(self._homes.own, counts), self.ref)
         self._ask_heard()
 
     def _ask_heard(self) -> None:
@@ -229,6 +248,7 @@ class QueueDirectory(GenServer):
                 self.runtime.send(directory, announcement, self.ref)
         told = AllTold(self._homes.own, list(self._node.resources.alarms.own))
         self.runtime.send(directory, told, self.ref)
+        self.runtime.send(directory, CountsTold(self._homes.own, self._counts), self.ref)
 
     def _announcements(
         self, vhost: VHost, entries: Iterable[QueueEntry], is_first: bool = False
@@ -291,3 +311,4 @@ class QueueDirectory(GenServer):
         for channel, entry in home.down():
             self.runtime.send(channel, QueueFailed(entry))
         self._node.resources.alarms.set_elsewhere(name, ())
+        self._node.connections.elsewhere.lost(name)

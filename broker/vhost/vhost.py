@@ -92,6 +92,7 @@ class VHost:
         queues_sup: the supervisor its queues are started under; None before the first start.
         store: the state of its message store.
         is_recovered: its queues have been started since its actors were.
+        is_new: it has never served; its first start is under way, about to be, or is tried again.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
@@ -125,7 +126,7 @@ class VHost:
         self.supervisor: Ref | None = None
         self.queues_sup: Ref | None = None
         self.store = StoreState()
-        self.is_recovered = False
+        self.is_recovered, self.is_new = False, True
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
         self.persisting_queues = 0
@@ -171,7 +172,7 @@ class VHost:
 
     def recovered(self) -> None:
         """Note that its queues have been started."""
-        self.is_recovered = True
+        self.is_recovered, self.is_new = True, False
         self._tell_waiting()
 
     def ended(self) -> None:
@@ -210,6 +211,7 @@ class VHost:
         if method.passive:
             exchange_rules.refuse_default(name)
             self.topology.exchange(name)
+            yield from self.known_rows()
             return
         exchange_rules.check_type(method.type)
         exchange_rules.refuse_default(name)
@@ -504,6 +506,12 @@ class VHost:
         Raises:
             NotFound: it lives on another node, and does not run.
         """
+        count = yield from self._end_queue(entry, if_unused, if_empty)
+        if self._is_written(entry.durable) and not entry.is_remote:
+            yield from self._wait_until_gone(self._queue_row(entry))
+        return count
+
+    def _end_queue(self, entry: QueueEntry, if_unused: bool, if_empty: bool) -> Steps:
         if entry.is_remote and entry.state in ("down", "crashed", "stopped"):
             raise entry.missing()
         if entry.state in GONE:
@@ -521,8 +529,6 @@ class VHost:
             yield from self._wait_for_deletion_there(entry)
             entry.deleted()  # what its node tells of that may come later
         yield from self.deletions.ended(entry)
-        if self._is_written(entry.durable) and not entry.is_remote and entry.exclusive is None:
-            yield from self._wait_until_gone(self._queue_row(entry))
         return count
 
     def _wait_for_deletion_there(self, entry: QueueEntry) -> Steps:
@@ -544,8 +550,11 @@ class VHost:
         return self._wait_until_gone(QueueRow(self.name, name))
 
     def delete_exclusive(self, owner: Ref) -> Steps:
-        for entry in list(self._exclusive.get(owner, ())):
-            yield from self.remove_queue(entry)
+        """Delete a connection's exclusive queues, and return them; other nodes may have them still."""
+        entries = tuple(self._exclusive.get(owner, ()))
+        for entry in entries:
+            yield from self._end_queue(entry, if_unused=False, if_empty=False)
+        return entries
 
     def owner_ended(self, owner: Ref) -> None:
         """Forget a connection's exclusive queues that do not run; running ones monitor its reader."""

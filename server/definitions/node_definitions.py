@@ -166,6 +166,7 @@ class NodeDefinitions:
                 node.vhosts[setting.name].default_queue_type = setting.default_queue_type
         for name, limits in plan.limits.items():
             node.vhosts[name].limits = limits
+        node.connections.elsewhere.changed()
         async for policy in sliced(plan.policies):
             node.vhosts[policy.vhost].policies.put(policy)
 

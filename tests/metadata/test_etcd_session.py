@@ -43,6 +43,22 @@ def test_a_write_is_on_every_node_when_it_is_answered() -> None:
         assert all(each.queue(f"q{number}") for each in cluster.nodes.values())
 
 
+def test_a_write_that_changes_nothing_is_answered_and_has_no_node_taken_for_dead() -> None:
+    cluster = Cluster(1, 3)
+    one, *_ = cluster.nodes.values()
+    before = {key: cluster.etcd.rows[key].lease for key in cluster.etcd.rows if "/nodes/" in key}
+    assert cluster.write(one, [queue("q")]) is None
+    for rows in ([queue("q")], [queue("q")], []):
+        answers: list[object] = []
+        one.session.write([], rows, answers.append)
+        cluster.clock.jump(0.5)
+        assert answers == [None], rows
+    cluster.clock.jump(5.0)
+
+    after = {key: cluster.etcd.rows[key].lease for key in cluster.etcd.rows if "/nodes/" in key}
+    assert after == before, "all nodes are there as before"
+
+
 def test_the_writes_of_a_node_take_effect_in_their_order_also_on_the_same_row() -> None:
     cluster = Cluster(1, 2)
     one, two = both(cluster)

@@ -2,7 +2,8 @@
 
     LEVERET_RELAYS='{"b:1": "127.0.0.1:4711"}' python -P relayed_serve.py serve --cluster-advertise a:1 ...
 
-A node tells all others one address, which here is a name: each of them knows its own relay to it. With
+A node tells all others one address, which here is a name: each of them knows its own relay to it; other addresses are
+dialled as they are. With
 ``LEVERET_SLOWNESS=4`` all times after which a node gives another, or etcd, up are four times as long.
 """
 
@@ -37,7 +38,7 @@ class RelayedSockets(Sockets):
     """Sockets that find the names of nodes at relays."""
 
     def dial(self, address: str, endpoint: Endpoint) -> None:
-        super().dial(RELAYS[address], endpoint)
+        super().dial(RELAYS.get(address, address), endpoint)
 
 
 def slow(settings: type[Any]) -> Any:

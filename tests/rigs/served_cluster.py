@@ -28,11 +28,13 @@ def start_node(
     node: str,
     *more: str,
     program: Sequence[str] = (),
+    **environment: str,
 ) -> BrokerUnderTest:
     """Start a node in a folder of its own, with more arguments."""
     folder.mkdir(exist_ok=True)
     words = [*arguments(etcd, cluster, node), *more]
-    return start_leveret(folder, *words, program=program, LEVERET_CLUSTER_SECRET=SECRET)
+    environment["LEVERET_CLUSTER_SECRET"] = SECRET
+    return start_leveret(folder, *words, program=program, **environment)
 
 
 @contextmanager
@@ -57,12 +59,15 @@ def nodes(
     names: Sequence[str],
     *more: str,
     program: Sequence[str] = (),
+    **environment: str,
 ) -> Iterator[list[BrokerUnderTest]]:
     """Nodes of one cluster, each with its ready line."""
     with ExitStack() as ends:
         started = []
         for name in names:
-            node = start_node(folder / name, etcd, cluster, name, *more, program=program)
+            node = start_node(
+                folder / name, etcd, cluster, name, *more, program=program, **environment
+            )
             ends.callback(kill_leveret, node)
             started.append(node)
         yield started

@@ -1,0 +1,61 @@
+"""How many connections and channels are open, as the limits of users and vhosts count them.
+
+In a cluster they are limits of the whole cluster. Each node tells the others its counts of what has a limit
+(``node/queue_directory.py``), once per drain of the run queue, and adds theirs to its own. ``open-ok`` and ``close-ok``
+of such a connection wait until that is known. Two connections that are opened on two nodes at the same moment may both
+be taken, as in RabbitMQ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def connections_to(vhost: str) -> str:
+    """Return the key of the connections to a vhost."""
+    return f"vhost {vhost}"
+
+
+def connections_of(user: str) -> str:
+    """Return the key of the connections of a user."""
+    return f"user {user}"
+
+
+def channels_of(user: str) -> str:
+    """Return the key of the channels of a user."""
+    return f"channels {user}"
+
+
+class CountsElsewhere:
+    """The counts of the other nodes of a cluster.
+
+    Attributes:
+        on_change: called when the counts of this node may have changed; None outside of a cluster.
+        when_told: calls back when the other nodes know the counts of this one; None outside of a cluster.
+    """
+
+    def __init__(self) -> None:
+        self.on_change: Callable[[], None] | None = None
+        self.when_told: Callable[[Callable[[None], object]], None] | None = None
+        self._by_node: dict[str, Counter[str]] = {}
+
+    def changed(self) -> None:
+        """The counts of this node may have changed."""
+        if self.on_change is not None:
+            self.on_change()
+
+    def told(self, node: str, counts: Mapping[str, int]) -> None:
+        """Note the counts of another node, all of them."""
+        self._by_node[node] = Counter(counts)
+
+    def lost(self, node: str) -> None:
+        """A node is lost, and its connections with it."""
+        self._by_node.pop(node, None)
+
+    def of(self, key: str) -> int:
+        """Return how many the other nodes have."""
+        return sum(counts[key] for counts in self._by_node.values())

@@ -1,0 +1,52 @@
+"""Read your writes: a client that is told of the end of a queue finds it gone on every node.
+
+A queue is deleted in the memory of its node at once, and its row follows. In a cluster others may look in between, so
+what tells a client waits until all nodes have applied that: ``delete-ok`` (``VHost.remove_queue``), and here
+``cancel-ok`` and ``close-ok``, where an auto-delete or exclusive queue ends with them. The node of the queue has the
+row to delete; for a queue elsewhere the delegate there is asked. RabbitMQ's nodes commit such deletions together.
+
+On one node nobody can look in between, and nothing waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leveret.broker.mail import Stat
+from leveret.broker.mail_between_nodes import QueueGone
+from leveret.broker.script import Ask, Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.vhost.vhost import VHost
+
+
+def await_gone(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
+    """Wait until no node has those of these queues any more that are deleted; queues of a lost node are not waited for.
+
+    Raises:
+        InternalError: the metadata store failed.
+    """
+    if vhost.homes is None:
+        return
+    for entry in entries:
+        if not entry.is_remote:
+            yield from vhost.wait_until_queue_gone(entry.name)
+        elif entry.delegate is not None:
+            yield Ask(entry.delegate, QueueGone(entry.name))
+
+
+def connection_ended(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
+    """Wait until queues are gone that end with a connection: exclusive ones, and those it was the last to consume.
+
+    Raises:
+        InternalError: the metadata store failed.
+    """
+    if vhost.homes is None:
+        return
+    for entry in entries:
+        if entry.ref is not None:  # it answers behind the end of the consumers
+            yield Ask(entry.ref, Stat(touch=False), via=entry.delegate)
+    yield from await_gone(vhost, entries)

@@ -1,0 +1,209 @@
+"""Who is told that something is there, or gone, finds it so on any node, at that very moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leveret.amqp import methods as m
+from rigs.broker_rig import Client
+from rigs.etcd_cluster import EtcdCluster
+
+STEP_S = 0.0002  # of virtual time; a message to another node takes longer
+ANSWERED_S = 5.0
+
+QUEUE = m.QueueDeclare("q", passive=True)
+EXCHANGE = m.ExchangeDeclare("e", passive=True)
+TEMPORARY = m.QueueDeclare("q", auto_delete=True)
+CONSUME = m.BasicConsume("q", "c")
+
+
+@pytest.fixture
+def cluster() -> EtcdCluster:
+    return EtcdCluster("abc")
+
+
+def send(client: Client, channel: int, method: m.Method) -> None:
+    client.protocol.data_received(m.method_frame(channel, m.encode(method)))
+
+
+def answer(cluster: EtcdCluster, client: Client, method: m.Method, channel: int = 1) -> Any:
+    """Send a method; return its answer at the moment at which it comes."""
+    send(client, channel, method)
+    for _ in range(int(ANSWERED_S / STEP_S)):
+        if client.wire.out:
+            return client.take()[0]
+        cluster.clock.jump(STEP_S)
+    raise AssertionError(f"no answer to {method}")
+
+
+def codes(clients: dict[str, Client], look: m.Method) -> dict[str, int]:
+    """Return with which code each node refuses a method at this moment."""
+    found = {}
+    for name, client in clients.items():
+        send(client, 2, m.ChannelOpen())
+        send(client, 2, look)
+        client.rig.clock.jump(0)
+        last = client.take()[-1]
+        found[name] = last.reply_code if isinstance(last, m.ChannelClose) else 0
+    return found
+
+
+GONE = {"a": 404, "b": 404, "c": 404}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("by", ["a", "b"])
+def test_a_queue_that_is_deleted(cluster: EtcdCluster, durable: bool, by: str) -> None:
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    asked = {name: cluster[name].session() for name in "ab"}
+    for _ in range(5):
+        answer(cluster, asked["a"], m.QueueDeclare("q", durable=durable))
+        told = answer(cluster, asked[by], m.QueueDelete("q"))
+
+        assert type(told) is m.QueueDeleteOk
+        assert codes(witnesses, QUEUE) == GONE
+        close_channels(witnesses)
+
+
+def close_channels(clients: dict[str, Client]) -> None:
+    for client in clients.values():
+        client.send(2, m.ChannelCloseOk())
+        client.take()
+
+
+@pytest.mark.parametrize("by", ["a", "b"])
+def test_an_auto_delete_queue_whose_last_consumer_is_cancelled(
+    cluster: EtcdCluster, by: str
+) -> None:
+    owner, consumer = cluster["a"].session(), cluster[by].session()
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    answer(cluster, owner, TEMPORARY)
+    answer(cluster, consumer, CONSUME)
+
+    assert type(answer(cluster, consumer, m.BasicCancel("c"))) is m.BasicCancelOk
+
+    assert codes(witnesses, QUEUE) == GONE
+
+
+@pytest.mark.parametrize("by", ["a", "b"])
+def test_an_auto_delete_queue_whose_last_channel_is_closed(cluster: EtcdCluster, by: str) -> None:
+    owner, consumer = cluster["a"].session(), cluster[by].session()
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    answer(cluster, owner, TEMPORARY)
+    answer(cluster, consumer, CONSUME)
+
+    assert type(answer(cluster, consumer, m.ChannelClose(200))) is m.ChannelCloseOk
+
+    assert codes(witnesses, QUEUE) == GONE
+
+
+@pytest.mark.parametrize("by", ["a", "b"])
+def test_an_auto_delete_queue_whose_last_connection_is_closed(
+    cluster: EtcdCluster, by: str
+) -> None:
+    owner, consumer = cluster["a"].session(), cluster[by].session()
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    answer(cluster, owner, TEMPORARY)
+    answer(cluster, consumer, CONSUME)
+
+    assert type(answer(cluster, consumer, m.ConnectionClose(200), 0)) is m.ConnectionCloseOk
+
+    assert codes(witnesses, QUEUE) == GONE
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_exclusive_queues_whose_connection_is_closed(
+    cluster: EtcdCluster, is_refused: bool
+) -> None:
+    owner = cluster["a"].session()
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    for name in ("q", "q2", "q3"):
+        answer(cluster, owner, m.QueueDeclare(name, exclusive=True))
+    assert codes(witnesses, QUEUE) == {"a": 405, "b": 405, "c": 405}
+    close_channels(witnesses)
+    close = m.ConnectionOpen("/") if is_refused else m.ConnectionClose(200)
+
+    told = answer(cluster, owner, close, 0)
+
+    assert type(told) is (m.ConnectionClose if is_refused else m.ConnectionCloseOk)
+    assert codes(witnesses, QUEUE) == GONE
+
+
+@pytest.mark.parametrize("by", ["a", "b"])
+def test_an_auto_delete_exchange_that_loses_its_last_binding(cluster: EtcdCluster, by: str) -> None:
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    asked = {name: cluster[name].session() for name in "ab"}
+    for ends in (m.QueueUnbind("q", "e", "k"), m.QueueDelete("q")):
+        answer(cluster, asked["a"], m.ExchangeDeclare("e", "direct", auto_delete=True))
+        answer(cluster, asked["a"], m.QueueDeclare("q"))
+        answer(cluster, asked["a"], m.QueueBind("q", "e", "k"))
+
+        answer(cluster, asked[by], ends)
+
+        assert codes(witnesses, EXCHANGE) == GONE
+        close_channels(witnesses)
+
+
+def test_an_exchange_that_is_deleted(cluster: EtcdCluster) -> None:
+    owner = cluster["a"].session()
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    answer(cluster, owner, m.ExchangeDeclare("e", "direct"))
+
+    answer(cluster, owner, m.ExchangeDelete("e"))
+
+    assert codes(witnesses, EXCHANGE) == GONE
+
+
+def test_a_client_that_leaves_while_etcd_is_away_is_not_kept_for_ever(
+    cluster: EtcdCluster,
+) -> None:
+    owner = cluster["a"].session()
+    answer(cluster, owner, m.QueueDeclare("q", exclusive=True))
+    cluster.stores["a"].client.faults.is_cut = True
+    cluster.clock.jump(0.5)
+
+    send(owner, 0, m.ConnectionClose(200))
+    cluster.clock.jump(15)
+
+    assert type(owner.take()[-1]) is m.ConnectionCloseOk
+
+
+def test_clients_of_a_node_that_loses_etcd_are_told_before_their_queues_are_known_to_be_gone(
+    cluster: EtcdCluster,
+) -> None:
+    owner = cluster["a"].session()
+    answer(cluster, owner, m.QueueDeclare("q", exclusive=True))
+    cluster.stores["a"].client.faults.is_cut = True
+
+    cluster.clock.jump(3)
+
+    assert owner.take()[-1].reply_code == 320
+
+
+@pytest.mark.parametrize(
+    ("made", "equal", "look"),
+    [
+        (m.QueueDeclare("q"), m.QueueDeclare("q"), QUEUE),
+        (m.QueueDeclare("q"), QUEUE, QUEUE),
+        (m.ExchangeDeclare("e", "direct"), m.ExchangeDeclare("e", "direct"), EXCHANGE),
+        (m.ExchangeDeclare("e", "direct"), EXCHANGE, EXCHANGE),
+    ],
+)
+def test_what_another_client_is_making_is_told_when_all_nodes_have_it(
+    cluster: EtcdCluster, made: m.Method, equal: m.Method, look: Any
+) -> None:
+    maker, other = cluster["a"].session(), cluster["b"].session()
+    witnesses = {name: cluster[name].session() for name in "abc"}
+    cluster.stores["c"].client.faults.watch_delay_s = 0.3
+    send(maker, 1, made)
+    b = cluster["b"].node.vhosts["/"].topology
+    while "q" not in b.queues and "e" not in b.exchanges:
+        cluster.clock.jump(STEP_S)
+
+    told = answer(cluster, other, equal)
+
+    assert type(told) in (m.QueueDeclareOk, m.ExchangeDeclareOk)
+    found = codes(witnesses, look)
+    assert found == {"a": 0, "b": 0, "c": 0}

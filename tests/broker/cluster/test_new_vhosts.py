@@ -1,0 +1,44 @@
+"""A vhost that one node has made: a client of another node may come before it has been started there."""
+
+from __future__ import annotations
+
+from leveret.actors.runtime.ref import Ref
+from leveret.amqp import methods as m
+from leveret.broker.node.other_settings import SETTINGS_KEEPER, VhostAdded
+from leveret.metadata.tables import PermissionRow
+from rigs.etcd_cluster import EtcdCluster
+
+
+def test_a_client_waits_until_a_new_vhost_has_been_started() -> None:
+    cluster = EtcdCluster("ab")
+    b = cluster["b"]
+    vhost = b.node.vhosts["v"] = b.node.new_vhost("v")
+    b.node.access.put(PermissionRow("guest", "v", ".*", ".*", ".*"))
+    client = b.client()
+    client.log_in(vhost="v")
+    assert m.ConnectionOpenOk not in map(type, client.take())
+    cluster.clock.jump(2)
+    assert client.take() == []
+
+    keeper = b.runtime.whereis(SETTINGS_KEEPER)
+    assert isinstance(keeper, Ref)
+    b.runtime.send(keeper, VhostAdded(vhost))
+    cluster.clock.jump(1)
+
+    assert [type(each) for each in client.take()] == [m.ConnectionOpenOk]
+
+
+def test_a_vhost_that_was_stopped_is_down_at_once() -> None:
+    b = EtcdCluster("ab")["b"]
+    vhost = b.node.vhosts["/"]
+    assert vhost.supervisor is not None
+    b.runtime.exit(vhost.supervisor, "shutdown")
+    b.settle()
+    vhost.ended()
+
+    client = b.client()
+    client.log_in()
+
+    assert [each.reply_code for each in client.take() if isinstance(each, m.ConnectionClose)] == [
+        541
+    ]
