@@ -10,6 +10,7 @@ behind its other runs, and answers when it comes to that; a channel that is bein
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from msgspec import Struct
@@ -100,6 +101,9 @@ class _Reader(Protocol):
     channels_sup: Ref | None
     writing_is_paused: bool
     peer_has_ended: bool
+
+    @property
+    def ref(self) -> Ref: ...
 
     @property
     def runtime(self) -> Runtime: ...
@@ -226,11 +230,16 @@ class ChannelTable:
         except HardError as error:
             reader.fail(error)
             return
-        assert reader.channels_sup is not None
         slot = self._slots[number] = _Slot(batch[1:], self._resume_queue)
         slot.gate.is_open = self._resume_queue.is_open
         assert reader.opened is not None
-        reader.connections.channels_changed(reader.opened.user)
+        start = partial(self._start, number, slot)
+        reader.connections.channel_opened(reader.opened.user, reader.ref, start)
+
+    def _start(self, number: int, slot: _Slot) -> None:
+        reader = self._reader
+        if reader.channels_sup is None:
+            return  # the connection has ended while other nodes were told of the channel
 
         def started(answer: Any) -> None:
             self._started(number, slot, answer)
@@ -309,7 +318,7 @@ class ChannelTable:
         slot = self._slots.pop(number)
         self._resume_queue.leave(slot.gate)
         if self._reader.opened is not None:
-            self._reader.connections.channels_changed(self._reader.opened.user)
+            self._reader.connections.channel_closed(self._reader.opened.user)
         if self._reader.connections.is_stopping:
             return  # the reader is next
         if reason != NORMAL:

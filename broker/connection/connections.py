@@ -204,8 +204,16 @@ class Connections(Generic[ReaderT]):
     def _count(self, counts: Callable[[ReaderT], bool]) -> int:
         return sum(map(counts, self.readers.values()))
 
-    def channels_changed(self, user: User) -> None:
-        """A user has opened or closed a channel."""
+    def channel_opened(self, user: User, reader: Ref, then: Callable[[], object]) -> None:
+        """Go on with a channel that is counted now; in a turn of its reader when the other nodes count it, too."""
+        when_told = self.elsewhere.when_told
+        if user.limits and when_told is not None:
+            when_told(lambda _: self._runtime.run_as(reader, then))
+        else:
+            then()
+
+    def channel_closed(self, user: User) -> None:
+        """A user has closed a channel."""
         if user.limits:
             self.elsewhere.changed()
 

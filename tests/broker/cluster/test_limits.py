@@ -98,6 +98,19 @@ def test_channels_of_all_nodes_count(cluster: EtcdCluster) -> None:
     assert "user limit of (3)" in one.ask(1, m.ChannelOpen()).reply_text
 
 
+def test_who_is_told_that_a_channel_is_open_finds_it_counted(cluster: EtcdCluster) -> None:
+    limit_user(cluster)
+    one, two = cluster["a"].session(channels=2), cluster["b"].session(channels=0)
+    two.protocol.data_received(m.method_frame(1, m.encode(m.ChannelOpen())))
+    while not two.wire.out:
+        cluster.clock.jump(0.0002)
+
+    one.protocol.data_received(m.method_frame(3, m.encode(m.ChannelOpen())))
+    cluster.settle()
+
+    assert "user limit of (3)" in one.take()[-1].reply_text
+
+
 def test_what_is_open_on_a_node_that_is_lost_counts_no_more(cluster: EtcdCluster) -> None:
     limit_vhost(cluster)
     cluster["a"].session()
