@@ -30,6 +30,7 @@ class Member:
     """A node's part in the cluster."""
 
     metadata: Serving
+    listening: str = "127.0.0.1:25672"
 
 
 @dataclass

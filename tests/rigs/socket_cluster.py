@@ -99,7 +99,7 @@ class SocketBroker:
 
 
 async def start_cluster(folder: Path, names: str = "ab") -> dict[str, SocketBroker]:
-    """Start brokers that are linked with each other."""
+    """Start brokers that serve, and are linked with each other."""
     loop = asyncio.get_running_loop()
     rows = {name: SharedRows(loop) for name in names}
     for own in rows.values():
@@ -117,6 +117,9 @@ async def start_cluster(folder: Path, names: str = "ab") -> dict[str, SocketBrok
         for name in names:
             if name != broker.name:
                 await is_up(broker, name)
+        async with asyncio.timeout(LINKED_S):
+            while not all(each.is_recovered for each in broker.node.vhosts.values()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
     return brokers
 
 
