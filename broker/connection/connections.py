@@ -19,6 +19,7 @@ from leveret.broker.connection.open_counts import (
     connections_to,
 )
 from leveret.broker.connection.read_control import ReadingTurns
+from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.outside import Question
 
 if TYPE_CHECKING:
@@ -235,6 +236,12 @@ class Connections(Generic[ReaderT]):
         """Whether a connection counts to a limit of its user or vhost."""
         user, vhost = self.access.users.get(user_of(reader) or ""), vhost_of(reader)
         return bool((user is not None and user.limits) or (vhost is not None and vhost.limits))
+
+    def counted(self, reader: ReaderT) -> Steps:
+        """Wait until the other nodes count as this one does, where a connection is limited."""
+        when_told = self.elsewhere.when_told
+        if when_told is not None and self.is_limited(reader):
+            yield Until(when_told)
 
     def limited_counts(self) -> dict[str, int]:
         """Return the counts of this node that have a limit, for the other nodes."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,7 +69,7 @@ from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded
-from leveret.broker.script import Ask, Script, Steps, Until
+from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.outside import Question
 from leveret.broker.vhost.read_your_writes import connection_ended
 from leveret.core.limits import (
@@ -117,9 +116,8 @@ class Reader(GenServer):
         self.connected_at_s = self.runtime.clock.wall_s()
         self.log = ConnectionLog(self.name, self.peer, self.runtime.clock.monotonic_s())
         self.state = State.HEADER
-        self.early = b""
+        self.early = self.unread = b""
         self._unanswered: Run | None = None  # of the handshake, until a back end has answered
-        self.unread = b""
         self.scanner = self._new_scanner(FRAME_MIN_BYTES)
         self.scanner.stepwise = True
         self.writer = Writer(
@@ -396,15 +394,9 @@ class Reader(GenServer):
             self._say_close(InternalError(), 0)
             return
         self.channels_sup = answer[1]
-        Script(self, self._counted(), lambda _: self._channels_ready()).resume()
+        Script(self, self.connections.counted(self), self._channels_ready).resume()
 
-    def _counted(self) -> Steps:
-        """Wait until the other nodes count as this one does, where the connection is limited."""
-        elsewhere = self.connections.elsewhere
-        if elsewhere.when_told is not None and self.connections.is_limited(self):
-            yield Until(elsewhere.when_told)
-
-    def _channels_ready(self) -> None:
+    def _channels_ready(self, _: object) -> None:
         self._enter(Event.CHANNELS_READY)
         if self.forced is None:
             self.send_method(ConnectionOpenOk())
@@ -596,12 +588,11 @@ class Reader(GenServer):
         if self.session is not None:
             vhost, left = self.session.vhost, self.session.left_queues
             left += yield from vhost.delete_exclusive(self.ref)
-            if left and not self.connections.refusal:
-                with suppress(InternalError):  # the connection ends all the same
-                    yield from connection_ended(vhost, left)
+            if not self.connections.refusal:
+                yield from connection_ended(vhost, left)
             if self.connections.is_limited(self):
                 self.connections.closed(self.ref)
-                yield from self._counted()
+                yield from self.connections.counted(self)
 
     def _say_close(self, error: ProtocolError, method: int) -> None:
         self._write_close(error, method)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import SoftError
+from leveret.broker.mail_between_nodes import QueueGone
 from leveret.broker.queue.registry import GONE
 from leveret.broker.script import Ask, Steps, Until
 
@@ -33,3 +34,17 @@ def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
         if raises and isinstance(answer, SoftError):
             raise answer
         return answer
+
+
+def await_deleted_there(entry: QueueEntry) -> Steps:
+    """Wait until no node has the row of a queue that was deleted on another one.
+
+    Raises:
+        NotFound: that node was lost meanwhile, and may have the queue when it is back.
+    """
+    if entry.delegate is not None:
+        answer = yield Ask(entry.delegate, QueueGone(entry.name))
+        if not isinstance(answer, CallFailed):
+            return
+    if entry.durable and entry.state != "deleted":
+        raise entry.missing()

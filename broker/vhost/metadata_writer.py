@@ -135,6 +135,14 @@ class MetadataWriter:
         if shared is not None:
             yield Until(lambda resume: shared.sync(lambda: resume(None)))
 
+    def until_gone(self, row: Row) -> Steps:
+        """Wait until a row that was deleted is so on disk, and on all nodes."""
+        owed = self.pending.deletes_of(row)
+        if owed:
+            yield from self.commit([], owed)
+        else:
+            yield from self.synced()
+
     async def write(self, puts: list[Row], deletes: list[Row] | None = None) -> None:
         """Write rows from outside the actors; return when they are on disk, or raise StoreError."""
         done: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()

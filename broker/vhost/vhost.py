@@ -18,9 +18,8 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import SHUTDOWN, CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
 from leveret.broker.mail import Delete, ExchangeDeleted
-from leveret.broker.mail_between_nodes import QueueGone
 from leveret.broker.queue import arguments as queue_arguments
-from leveret.broker.queue.calls import ask_queue
+from leveret.broker.queue.calls import ask_queue, await_deleted_there
 from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import (
     backing_of,
@@ -508,7 +507,7 @@ class VHost:
         """
         count = yield from self._end_queue(entry, if_unused, if_empty)
         if self._is_written(entry.durable) and not entry.is_remote:
-            yield from self._wait_until_gone(self._queue_row(entry))
+            yield from self._metadata.until_gone(self._queue_row(entry))
         return count
 
     def _end_queue(self, entry: QueueEntry, if_unused: bool, if_empty: bool) -> Steps:
@@ -526,28 +525,14 @@ class VHost:
                     raise
                 count = 0  # it went while it was asked
         if entry.is_remote:
-            yield from self._wait_for_deletion_there(entry)
+            yield from await_deleted_there(entry)
             entry.deleted()  # what its node tells of that may come later
         yield from self.deletions.ended(entry)
         return count
 
-    def _wait_for_deletion_there(self, entry: QueueEntry) -> Steps:
-        """Wait until no node has the row of a queue that was deleted on another one.
-
-        Raises:
-            NotFound: that node was lost meanwhile, and may have the queue when it is back.
-        """
-        delegate = entry.delegate
-        if delegate is not None:
-            answer = yield Ask(delegate, QueueGone(entry.name))
-            if not isinstance(answer, CallFailed):
-                return
-        if entry.durable and entry.state != "deleted":
-            raise entry.missing()
-
     def wait_until_queue_gone(self, name: str) -> Steps:
         """Wait until no node has the row of a queue of this node that was deleted."""
-        return self._wait_until_gone(QueueRow(self.name, name))
+        return self._metadata.until_gone(QueueRow(self.name, name))
 
     def delete_exclusive(self, owner: Ref) -> Steps:
         """Delete a connection's exclusive queues, and return them; other nodes may have them still."""
@@ -661,15 +646,7 @@ class VHost:
     def _missing(self, row: Row) -> Steps:
         """Wait, before a client is told that there is no such object, until no node of the cluster has it."""
         if self.homes is not None:
-            yield from self._wait_until_gone(row)
-
-    def _wait_until_gone(self, row: Row) -> Steps:
-        """Wait until a row that was deleted is so on disk, and on all nodes."""
-        owed = self._metadata.pending.deletes_of(row)
-        if owed:
-            yield from self.commit([], owed)
-        else:
-            yield from self._metadata.synced()
+            yield from self._metadata.until_gone(row)
 
     def _remove(self, target: object, removal: Removal) -> Steps:
         """Wait until an exchange or binding is removed, with all that goes with it."""

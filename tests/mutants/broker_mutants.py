@@ -327,8 +327,8 @@ DEFINITIONS = {
     ),
     "the answer does not wait for the last bindings": Mutant(
         _VHOST,
-        "        yield from self.deletions.ended(entry)\n        if self._is_written(entry",
-        "        if self._is_written(entry",
+        "        yield from self.deletions.ended(entry)\n        return count",
+        "        return count",
     ),
     "rows of dropped bindings stay": Mutant(
         _DELETIONS,

@@ -124,9 +124,6 @@ MUTANTS = {
         "    if count > 1 and numbers == list(range(numbers[0], numbers[0] + count)):",
         "    if count > 1:",
     ),
-    "different heads travel as one": Mutant(
-        _MAIL, "        if heads.count(heads[0]) == count:", "        if heads:"
-    ),
     "keys of replies do not name their node": Mutant(
         "channel/reply_consumers.py",
         "            key += _node_mark(self.homes.own)\n",

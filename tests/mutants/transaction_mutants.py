@@ -69,8 +69,10 @@ MUTANTS = {
     "the queue of another time is lost": Mutant(
         _PUBLISH, 'known.get(each.name) if each.state == "deleted" else each', "each"
     ),
-    "replies pile up": Mutant(_REPLIES, "        if is_full:\n", "        if False:\n"),
-    "who never reads is waited for": Mutant(_REPLIES, "consumer.is_stalled = True", "pass"),
+    "replies pile up": Mutant(
+        _REPLIES, "        if is_full and consumer.channel not in", "        if False and consumer.channel not in"
+    ),
+    "who never reads is waited for": Mutant(_CONSUMERS, "consumer.is_stalled = True", "pass"),
     "once stalled, always dropped": Mutant(_REPLIES, "consumer.is_stalled = False", "pass"),
     "the wait has no end": Mutant(
         _REPLIES, "            if not self._awaited:\n                self._wait", "            if False:\n                self._wait"

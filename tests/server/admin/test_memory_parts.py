@@ -22,7 +22,7 @@ def test_parts_grow_with_what_clients_send_and_go_with_their_owners() -> None:
     client.ask(1, m.QueueDeclare("q", exclusive=True, arguments=text))
     client.ask(1, m.ExchangeDeclare("x", "direct", auto_delete=True, arguments=text))
     client.ask(1, m.QueueBind("q", "x", "k", False, text))
-    client.publish(1, "q", b"routed")
+    client.feed(client.contents(1, ("x", "k", b"routed", {})))
     whole = client.contents(1, ("", "q", bytes(50_000), {}))
     client.feed(whole[:-10])
     client.wire.unread_bytes = 70_000
