@@ -32,6 +32,7 @@ log = logger(__name__)
 
 METADATA_SERVER: Final = "metadata_store"
 LOOKS_MAX: Final = 20  # of one operation, while other nodes are faster again and again
+GONE_LOOKS_MAX: Final = 100  # at a row that another node is deleting; it may be lost before it has
 _RETRY_S: Final = 0.02
 
 
@@ -142,6 +143,18 @@ class MetadataWriter:
             yield from self.commit([], owed)
         else:
             yield from self.synced()
+
+    def until_missing(self, row: Row) -> Steps:
+        """Wait until no node has the row of an object that this one does not have any more.
+
+        The node of a queue tells of its end before it has deleted the row.
+        """
+        shared, clock = self.shared, self._runtime.clock
+        looks = 0
+        while shared is not None and looks < GONE_LOOKS_MAX and shared.find(row) is not None:
+            looks += 1
+            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+        yield from self.until_gone(row)
 
     async def write(self, puts: list[Row], deletes: list[Row] | None = None) -> None:
         """Write rows from outside the actors; return when they are on disk, or raise StoreError."""

@@ -646,7 +646,7 @@ class VHost:
     def _missing(self, row: Row) -> Steps:
         """Wait, before a client is told that there is no such object, until no node of the cluster has it."""
         if self.homes is not None:
-            yield from self._metadata.until_gone(row)
+            yield from self._metadata.until_missing(row)
 
     def _remove(self, target: object, removal: Removal) -> Steps:
         """Wait until an exchange or binding is removed, with all that goes with it."""

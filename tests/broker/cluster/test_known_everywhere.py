@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
+from leveret.metadata.tables import QueueRow
 from rigs.broker_rig import Client
 from rigs.etcd_cluster import EtcdCluster
 
@@ -207,3 +208,16 @@ def test_what_another_client_is_making_is_told_when_all_nodes_have_it(
     assert type(told) in (m.QueueDeclareOk, m.ExchangeDeclareOk)
     found = codes(witnesses, look)
     assert found == {"a": 0, "b": 0, "c": 0}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_queue_is_not_missing_while_its_row_is_there(cluster: EtcdCluster, durable: bool) -> None:
+    owner, other = cluster["a"].session(), cluster["c"].session()
+    answer(cluster, owner, m.QueueDeclare("q", durable=durable))
+    send(owner, 1, m.QueueDelete("q"))
+    queues = cluster["c"].node.vhosts["/"].topology.queues
+    while "q" in queues:
+        cluster.clock.jump(STEP_S)
+
+    assert type(answer(cluster, other, m.QueueDelete("q"))) is m.QueueDeleteOk
+    assert cluster.stores["c"].find(QueueRow("/", "q")) is None
