@@ -240,7 +240,7 @@ class QueueEntry:
         if self._ended == "deleted":
             return
         self._ended = "deleted"
-        self._watchers = None
+        self._watchers = self.routes = None  # a route refers to the entry
         on_deleted, self.on_deleted = self.on_deleted, None
         if on_deleted is not None:
             on_deleted(self)
