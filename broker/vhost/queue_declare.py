@@ -145,14 +145,18 @@ def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
 def _there_already(
     vhost: VHost, client: Client, method: QueueDeclare, current: QueueEntry
 ) -> Steps:
-    """Check that a queue is there as declared; wait until it runs, and all nodes know it."""
+    """Check that a queue is there as declared, when it runs, and wait until all nodes know it.
+
+    Another client may be declaring it, and be overtaken; then it is deleted here.
+    """
+    if current.state == "starting":
+        yield Until(current.when_running)
+        yield from vhost.told_of_queues()
+        if current.state == "deleted":
+            return
     durable = method.durable and not method.exclusive
     owner = client.reader if method.exclusive else None
     queue_arguments.check_equivalent(current, durable, method.auto_delete, owner, method.arguments)
-    is_starting = current.state == "starting"
-    if is_starting:
-        yield Until(current.when_running)
-        yield from vhost.told_of_queues()
     yield from vhost.known_rows()
 
 

@@ -222,8 +222,10 @@ class VHost:
             yield from self.deletions.name_free(QUEUE, queue_of(name))
         current = self.topology.exchanges.get(name)
         if current is not None:
-            exchange_rules.check_equivalent(current, method, self.name)
             yield from self._wait_for(self._exchange_row(current))
+            if self.topology.exchanges.get(name) is not current:  # its client was overtaken
+                return (yield from self._declare_exchange(user, method))
+            exchange_rules.check_equivalent(current, method, self.name)
             return
         exchange_rules.check_new_name(name)
         self._check_alternate(user, method)

@@ -221,3 +221,27 @@ def test_a_queue_is_not_missing_while_its_row_is_there(cluster: EtcdCluster, dur
 
     assert type(answer(cluster, other, m.QueueDelete("q"))) is m.QueueDeleteOk
     assert cluster.stores["c"].find(QueueRow("/", "q")) is None
+
+
+def limited(limit: int) -> m.QueueDeclare:
+    return m.QueueDeclare("q", durable=True, arguments={"x-max-length": ("I", limit)})
+
+
+def alternate(number: int) -> m.ExchangeDeclare:
+    arguments = {"alternate-exchange": ("S", b"ae%d" % number)}
+    return m.ExchangeDeclare("e", durable=True, arguments=arguments)
+
+
+@pytest.mark.parametrize("declare", [limited, alternate])
+@pytest.mark.parametrize("steps", range(0, 100, 4))
+def test_a_refusal_tells_of_what_has_been_declared_not_of_what_is_overtaken(
+    cluster: EtcdCluster, declare: Any, steps: int
+) -> None:
+    first, second, third, last = (cluster[name].session() for name in "abbc")
+    send(first, 1, declare(1))
+    send(second, 1, declare(2))
+    cluster.clock.jump(steps * STEP_S)
+
+    refusal = answer(cluster, third, declare(3)).reply_text
+    cluster.clock.jump(ANSWERED_S)
+    assert refusal == answer(cluster, last, declare(3)).reply_text
