@@ -152,7 +152,7 @@ def _there_already(
     if current.state == "starting":
         yield Until(current.when_running)
         yield from vhost.told_of_queues()
-        if current.state == "deleted":
+        if vhost.topology.queues.get(current.name) is not current:
             return
     durable = method.durable and not method.exclusive
     owner = client.reader if method.exclusive else None

@@ -17,6 +17,7 @@ from rigs.served_cluster import nodes
 from rigs.topology_histories import LOOKS, histories, judge
 
 
+@pytest.mark.slow
 def test_declarations_bindings_and_deletions_have_an_order(
     tmp_path: Path, etcd: Etcd, name: str, pytestconfig: pytest.Config
 ) -> None:
