@@ -9,8 +9,9 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from random import SystemRandom
 
 from conformance.raw import Channel, Connection
 from leveret.testing.relays import Relays
@@ -196,8 +197,11 @@ def _kill(node: ClusterNode) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Return ports that nobody listens on, below those that systems give to outgoing connections."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
     return ports
