@@ -7,7 +7,7 @@ links and monitors are in ``signals``.
 
 An actor may be behind the other side, in a process there (``runtime.remote.Routes``). Then mail and signals name it by
 node and number, and the other side passes them on as if its own actors had sent them: it has an address of its own for
-the sender and for the receiver. Credit is passed on as well: what waits there on its way is not granted here.
+the sender and for the receiver. Credit for such mail is granted when it has been sent on, not while it waits here.
 
 One actor of the other side can have an address of this node, where an actor of this node stands for it (``adopt``);
 the other side puts the one in the place of the other, too (``stand_for``).

@@ -5,9 +5,8 @@ and not asked again when the last monitor is taken back: the next call would onl
 ends it is to tell, until they end (``DOWN``).
 
 A link is told to both sides (``LINK``, ``UNLINK``), so that either can remove it, and an end that crosses an unlink is
-ignored. The end of an actor (``DOWN``, ``LINK_EXIT``) goes behind everything that it has sent, also behind what has no
-sender, for that may be its reply. An exit signal goes behind the mail of its sender, but for ``kill``, which waits for
-nothing. The sides may tell each other of the same end twice, as a link and as a monitor; the second finds nothing.
+ignored. The end of an actor (``DOWN``, ``LINK_EXIT``) is sent after all its mail, and after mail without a sender,
+which may be its reply. An exit signal goes behind the mail of its sender, but for ``kill``, which waits for nothing. The sides may tell each other of the same end twice, as a link and as a monitor; the second finds nothing.
 
 Signals for an actor behind the other side, in a process there, are passed on. The other side keeps the monitors, and no
 links; instead, both ends of such a link monitor each other, because the way between them may be lost.
@@ -180,7 +179,7 @@ class Signals:
         self._runtime.exit(self._addresses.actor(target), self._codec.unpack(packed), sender)
 
     def _on_link_exit(self, target: Target, packed: bytes, sender: Ref) -> None:
-        """Take the end of a linked actor; one that is behind this node hears of it by its monitor."""
+        """Take the end of an actor that is linked with one of this node, or of a process behind it."""
         ref = self._addresses.actor(target)
         if _forget_link(ref, _checked(sender)):
             self._tell_end_of_link(ref, self._codec.unpack(packed), sender)

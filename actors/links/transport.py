@@ -255,7 +255,7 @@ class LinkProtocol(asyncio.Protocol):
 
 
 def _reason(error: Exception | None, place: str) -> str:
-    """Return why there is no link, for people; what is wrong with a certificate is in the log, too."""
+    """Return why there is no link, as a text for operators; log it if TLS was refused."""
     if not isinstance(error, ssl.SSLError):
         return str(error or "the other side has closed the connection")
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -4,8 +4,8 @@ A reply is handed to the channel of its consumer, which writes it to its connect
 ``UNSENT_BYTES_MAX`` wait there to be read, the connection that publishes replies is not read until the consumer's
 client takes more. But a client that reads nothing must not hold up a server that answers others too: after
 ``STALLED_S`` the wait is over, and replies are dropped that such a client has no room for. So the replies that one
-client does not read take ``UNSENT_BYTES_MAX``, and one read of each of their publishers; of publishers on other nodes
-also what is under way to them when their nodes are told (``RepliesHeld``).
+client does not read take ``UNSENT_BYTES_MAX``, and one read of each of their publishers. A publisher on another node
+stops when ``RepliesHeld`` arrives there; the replies that it has sent before are taken as well.
 """
 
 from __future__ import annotations

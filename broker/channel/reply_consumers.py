@@ -140,7 +140,7 @@ class ReplyConsumers:
     # For the delegates of this node.
 
     def take(self, replies: NodeReplies) -> None:
-        """Send a consumer of this node what was published on another, and have its publisher wait if it must."""
+        """Send replies of another node to their consumer; tell their publisher to wait if the consumer is full."""
         consumer, publisher = self.find(replies.key), replies.publisher
         if consumer is None:
             return

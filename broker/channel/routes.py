@@ -5,9 +5,9 @@ same for one queue as for a million.
 
 Other routes are looked up by the raw bytes of the publish method, so a repeated publish costs one dict look-up for
 permission, exchange, binding tables, mandatory and all. The cache is bounded in routes and in bytes, because its keys
-are chosen by the peer; the oldest routes make room for the newest. A route holds as long as the epoch of what has
-decided it: its exchange, or the whole topology where several exchanges have, or no queue was found. When permissions
-or users have changed, all routes are forgotten. A route holds registry entries, never addresses: a restarted queue
+are chosen by the peer: a full cache forgets its oldest routes. A route has a *decider*, and is worked out again when
+the decider's epoch has moved. The decider is the exchange if its own bindings led to queues, else the whole topology.
+A change of permissions or users empties the cache. A route holds registry entries, never addresses: a restarted queue
 keeps its entry. Where the outcome depends on a message's headers or properties, or on chance, the route says so and
 every message is routed by itself.
 

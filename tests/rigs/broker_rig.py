@@ -24,6 +24,7 @@ from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.node import Node
 from leveret.broker.node.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
 from leveret.core.errors import StoreError
+from leveret.core.limits import UNSENT_BYTES_MAX
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
@@ -191,6 +192,16 @@ class Client:
             frames.append(Frame(kind, channel, data[7 : 7 + size]))
             data = data[8 + size :]
         return frames
+
+    def reads_nothing(self) -> None:
+        """Read nothing more, until ``reads_all``: what is written waits at the broker."""
+        self.protocol.pause_writing()
+        self.wire.unread_bytes = UNSENT_BYTES_MAX + 1
+
+    def reads_all(self) -> None:
+        self.wire.unread_bytes = 0
+        self.protocol.resume_writing()
+        self.rig.settle()
 
     def take(self) -> list[Any]:
         """Take the written frames: methods, the bytes of bodies, ``"heartbeat"``."""

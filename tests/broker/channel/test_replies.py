@@ -29,28 +29,15 @@ def key_of(rig: Rig, client: Client) -> str:
     return str(key.decode())
 
 
-def full(client: Client) -> None:
-    """Let a client read nothing more."""
-    client.protocol.pause_writing()
-    client.wire.unread_bytes = UNSENT_BYTES_MAX + 1
-
-
-def read(client: Client) -> None:
-    """Let it read everything."""
-    client.wire.unread_bytes = 0
-    client.protocol.resume_writing()
-    client.rig.settle()
-
-
 def test_who_does_not_read_stops_those_who_answer_him(rig: Rig) -> None:
     slow, key = requester(rig)
     server = rig.session()
-    full(slow)
+    slow.reads_nothing()
 
     server.publish(1, key, b"1")
     assert not server.wire.is_reading
 
-    read(slow)
+    slow.reads_all()
     assert server.wire.is_reading
     server.publish(1, key, b"2")
     assert slow.bodies() == [b"1", b"2"]
@@ -71,7 +58,7 @@ def test_after_a_while_his_replies_are_dropped(rig: Rig, caplog: pytest.LogCaptu
     slow, key = requester(rig)
     quick, other_key = requester(rig)
     server = rig.session()
-    full(slow)
+    slow.reads_nothing()
     server.publish(1, key, b"1")
 
     rig.jump(STALLED_S + 0.1)
@@ -83,10 +70,10 @@ def test_after_a_while_his_replies_are_dropped(rig: Rig, caplog: pytest.LogCaptu
     assert quick.bodies() == [b"3"]
     said = [each.getMessage() for each in caplog.records]
     assert [each for each in said if each.startswith("replies are dropped")]
-    read(slow)
+    slow.reads_all()
     server.publish(1, key, b"4")
     assert slow.bodies() == [b"1", b"4"]
-    full(slow)
+    slow.reads_nothing()
     server.publish(1, key, b"5")
     assert not server.wire.is_reading
 
@@ -95,7 +82,7 @@ def test_after_a_while_his_replies_are_dropped(rig: Rig, caplog: pytest.LogCaptu
 def test_the_end_of_who_does_not_read_ends_the_wait(rig: Rig, end: str) -> None:
     slow, key = requester(rig)
     server = rig.session()
-    full(slow)
+    slow.reads_nothing()
     server.publish(1, key, b"1")
     assert not server.wire.is_reading
 
@@ -105,7 +92,7 @@ def test_the_end_of_who_does_not_read_ends_the_wait(rig: Rig, end: str) -> None:
         slow.send(1, m.ChannelClose(200, "", 0, 0))
     else:
         slow.send(1, m.BasicCancel("r"))
-        read(slow)
+        slow.reads_all()
 
     assert server.wire.is_reading
     server.publish(1, key, b"2")
@@ -116,7 +103,7 @@ def test_one_who_waits_for_several_waits_for_all(rig: Rig) -> None:
     slow = [requester(rig) for _ in range(2)]
     server = rig.session(channels=2)
     for client, _ in slow:
-        full(client)
+        client.reads_nothing()
     server.feed(
         b"".join(
             server.contents(channel, ("", key, b"%d" % channel, {}))
@@ -125,7 +112,7 @@ def test_one_who_waits_for_several_waits_for_all(rig: Rig) -> None:
     )
     for client, _ in slow:
         assert not server.wire.is_reading
-        read(client)
+        client.reads_all()
 
     assert server.wire.is_reading
 
@@ -133,22 +120,22 @@ def test_one_who_waits_for_several_waits_for_all(rig: Rig) -> None:
 def test_the_end_of_one_who_waits(rig: Rig) -> None:
     slow, key = requester(rig)
     server = rig.session(channels=2)
-    full(slow)
+    slow.reads_nothing()
     server.publish(1, key, b"1")
 
     server.hang_up()
-    read(slow)
+    slow.reads_all()
 
     assert slow.bodies() == [b"1"]
 
 
 def test_a_channel_that_answers_itself_may_wait_for_itself(rig: Rig) -> None:
     client, key = requester(rig)
-    full(client)
+    client.reads_nothing()
     client.publish(1, key, b"1")
     assert not client.wire.is_reading
 
-    read(client)
+    client.reads_all()
 
     assert client.wire.is_reading
     assert client.bodies() == [b"1"]

@@ -75,41 +75,24 @@ def close_channels(clients: dict[str, Client]) -> None:
 
 
 @pytest.mark.parametrize("by", ["a", "b"])
-def test_an_auto_delete_queue_whose_last_consumer_is_cancelled(
-    cluster: EtcdCluster, by: str
+@pytest.mark.parametrize(
+    ("end", "channel", "ok"),
+    [
+        (m.BasicCancel("c"), 1, m.BasicCancelOk),
+        (m.ChannelClose(200), 1, m.ChannelCloseOk),
+        (m.ConnectionClose(200), 0, m.ConnectionCloseOk),
+    ],
+    ids=["cancelled", "channel", "connection"],
+)
+def test_an_auto_delete_queue_whose_last_consumer_ends(
+    cluster: EtcdCluster, by: str, end: m.Method, channel: int, ok: type[m.Method]
 ) -> None:
     owner, consumer = cluster["a"].session(), cluster[by].session()
     witnesses = {name: cluster[name].session() for name in "abc"}
     answer(cluster, owner, TEMPORARY)
     answer(cluster, consumer, CONSUME)
 
-    assert type(answer(cluster, consumer, m.BasicCancel("c"))) is m.BasicCancelOk
-
-    assert codes(witnesses, QUEUE) == GONE
-
-
-@pytest.mark.parametrize("by", ["a", "b"])
-def test_an_auto_delete_queue_whose_last_channel_is_closed(cluster: EtcdCluster, by: str) -> None:
-    owner, consumer = cluster["a"].session(), cluster[by].session()
-    witnesses = {name: cluster[name].session() for name in "abc"}
-    answer(cluster, owner, TEMPORARY)
-    answer(cluster, consumer, CONSUME)
-
-    assert type(answer(cluster, consumer, m.ChannelClose(200))) is m.ChannelCloseOk
-
-    assert codes(witnesses, QUEUE) == GONE
-
-
-@pytest.mark.parametrize("by", ["a", "b"])
-def test_an_auto_delete_queue_whose_last_connection_is_closed(
-    cluster: EtcdCluster, by: str
-) -> None:
-    owner, consumer = cluster["a"].session(), cluster[by].session()
-    witnesses = {name: cluster[name].session() for name in "abc"}
-    answer(cluster, owner, TEMPORARY)
-    answer(cluster, consumer, CONSUME)
-
-    assert type(answer(cluster, consumer, m.ConnectionClose(200), 0)) is m.ConnectionCloseOk
+    assert type(answer(cluster, consumer, end, channel)) is ok
 
     assert codes(witnesses, QUEUE) == GONE
 

@@ -7,7 +7,6 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.amqp.properties import examine
 from leveret.broker.channel.replies import STALLED_S
-from leveret.core.limits import UNSENT_BYTES_MAX
 from rigs.broker_rig import HEAD, Client, durable
 from rigs.cluster_rig import Cluster
 
@@ -78,28 +77,15 @@ def test_a_request_that_dies_unanswered_goes_to_its_requester(cluster: Cluster) 
     assert requester.bodies() == [b"late"]
 
 
-def full(client: Client) -> None:
-    """Let a client read nothing more."""
-    client.protocol.pause_writing()
-    client.wire.unread_bytes = UNSENT_BYTES_MAX + 1
-
-
-def read(client: Client) -> None:
-    """Let it read everything."""
-    client.wire.unread_bytes = 0
-    client.protocol.resume_writing()
-    client.rig.settle()
-
-
 def test_who_does_not_read_stops_those_who_answer_on_another_node(cluster: Cluster) -> None:
     requester, server = cluster["a"].session(), cluster["b"].session()
     key = requested_key(cluster, requester, server)
-    full(requester)
+    requester.reads_nothing()
     server.publish(1, key, b"1")
     cluster.settle()
     assert not server.wire.is_reading
 
-    read(requester)
+    requester.reads_all()
     cluster.settle()
     assert server.wire.is_reading
     server.publish(1, key, b"2")
@@ -111,7 +97,7 @@ def test_after_a_while_replies_of_another_node_are_dropped(
 ) -> None:
     requester, server = cluster["a"].session(), cluster["b"].session()
     key = requested_key(cluster, requester, server)
-    full(requester)
+    requester.reads_nothing()
     server.publish(1, key, b"1")
     cluster.clock.jump(STALLED_S + 1.0)
     assert server.wire.is_reading
@@ -120,10 +106,10 @@ def test_after_a_while_replies_of_another_node_are_dropped(
     assert server.wire.is_reading
     assert "replies are dropped, their consumer does not read" in caplog.text
 
-    read(requester)
+    requester.reads_all()
     server.publish(1, key, b"3")
     assert requester.bodies() == [b"1", b"3"]
-    full(requester)
+    requester.reads_nothing()
     server.publish(1, key, b"4")
     cluster.settle()
     assert not server.wire.is_reading
@@ -135,7 +121,7 @@ def test_the_end_of_a_requester_or_its_node_ends_the_wait_of_another_node(
 ) -> None:
     requester, server = cluster["a"].session(), cluster["b"].session()
     key = requested_key(cluster, requester, server)
-    full(requester)
+    requester.reads_nothing()
     server.publish(1, key, b"1")
     cluster.settle()
     assert not server.wire.is_reading

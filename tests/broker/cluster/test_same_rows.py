@@ -5,6 +5,7 @@ In the end all nodes must have what etcd has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -109,18 +110,29 @@ MORE = [pytest.param(each, marks=pytest.mark.slow) for each in range(8, 150) if 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *MORE])
 def test_all_nodes_end_with_the_rows_of_etcd(seed: int) -> None:
-    random = Random(seed)
+    play(Random(seed), some_method, cut_share=0.05)
+
+
+def play(
+    random: Random,
+    method: Callable[[Random], m.Method],
+    cut_share: float,
+    compactions: bool = False,
+) -> None:
+    """Let clients of three nodes send methods, while nodes are cut from etcd; then check all rows."""
     cluster = EtcdCluster("abc")
     clients = Clients(cluster)
     for _ in range(STEPS):
         for name in "abc":
             if random.random() < 0.7:
-                clients.send(name, some_method(random))
+                clients.send(name, method(random))
         cluster.clock.jump(random.choice([0.0, 0.001, 0.003, 0.01, 0.1]))
-        if random.random() < 0.05:
+        if random.random() < cut_share:
             faults = cluster.stores[random.choice("abc")].client.faults
             faults.is_cut = True
             cluster.clock.jump(random.choice([0.5, 3.0, 15.0]))
+            if compactions and random.random() < 0.5:
+                cluster.etcd.compact()
             faults.is_cut = False
     check(cluster)
 
@@ -151,19 +163,4 @@ def some_temporary_method(random: Random) -> m.Method:
     [*range(8), 90, *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 150) if n != 90)],
 )
 def test_so_they_do_with_temporary_objects_and_compactions(seed: int) -> None:
-    random = Random(seed)
-    cluster = EtcdCluster("abc")
-    clients = Clients(cluster)
-    for _ in range(STEPS):
-        for name in "abc":
-            if random.random() < 0.7:
-                clients.send(name, some_temporary_method(random))
-        cluster.clock.jump(random.choice([0.0, 0.001, 0.003, 0.01, 0.1]))
-        if random.random() < 0.06:
-            faults = cluster.stores[random.choice("abc")].client.faults
-            faults.is_cut = True
-            cluster.clock.jump(random.choice([0.5, 3.0, 15.0]))
-            if random.random() < 0.5:
-                cluster.etcd.compact()
-            faults.is_cut = False
-    check(cluster)
+    play(Random(seed), some_temporary_method, cut_share=0.06, compactions=True)
