@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GateQueue(Protocol):
-    """Where the gates of a connection wait (``connection/resume_queue.py``)."""
+    """Where the gates of a connection wait (``connection/reading/resume_queue.py``)."""
 
     def join(self, gate: DeliveryGate) -> None:
         """A gate has its first queue that waits."""

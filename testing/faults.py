@@ -11,7 +11,7 @@ from leveret.core.errors import ConfigError
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.connection.read_control import ReadControl
+    from leveret.broker.connection.reading.read_control import ReadControl
     from leveret.core.clock import Clock, TimerHandle
 
 T = TypeVar("T")

@@ -6,7 +6,8 @@ ends it is to tell, until they end (``DOWN``).
 
 A link is told to both sides (``LINK``, ``UNLINK``), so that either can remove it, and an end that crosses an unlink is
 ignored. The end of an actor (``DOWN``, ``LINK_EXIT``) is sent after all its mail, and after mail without a sender,
-which may be its reply. An exit signal goes behind the mail of its sender, but for ``kill``, which waits for nothing. The sides may tell each other of the same end twice, as a link and as a monitor; the second finds nothing.
+which may be its reply. An exit signal goes behind the mail of its sender, but for ``kill``, which waits for nothing.
+The sides may tell each other of the same end twice, as a link and as a monitor; the second finds nothing.
 
 Signals for an actor behind the other side, in a process there, are passed on. The other side keeps the monitors, and no
 links; instead, both ends of such a link monitor each other, because the way between them may be lost.

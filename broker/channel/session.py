@@ -39,7 +39,7 @@ class Output(Protocol):
 
 
 class Block(StrEnum):
-    """Why a connection is not read; ``connection/read_control.py`` says until when."""
+    """Why a connection is not read; ``connection/reading/read_control.py`` says until when."""
 
     CREDIT = auto()
     BACK_PRESSURE = auto()
@@ -74,7 +74,7 @@ def method_of(run: Run) -> int:
 
 
 class Reading(Protocol):
-    """Control of reading, as a channel uses it (``connection/read_control.py``)."""
+    """Control of reading, as a channel uses it (``connection/reading/read_control.py``)."""
 
     def block(self, reason: Block) -> None: ...
 

@@ -23,7 +23,7 @@ from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, Interna
 from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, Run
 from leveret.amqp.methods import decode
 from leveret.broker.channel.session import END_OF_RUNS, method_of
-from leveret.broker.connection.resume_queue import ResumeQueue
+from leveret.broker.connection.reading.resume_queue import ResumeQueue
 from leveret.broker.connection.states import State
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import PEER_ENDED

@@ -11,14 +11,14 @@ from msgspec import Struct
 from leveret.amqp.errors import ConnectionForced, InternalError, NotAllowed
 from leveret.broker.channel.reply_consumers import ReplyConsumers
 from leveret.broker.channel.uncommitted import OpenTransactions
-from leveret.broker.connection.content_release import ContentRelease
 from leveret.broker.connection.open_counts import (
     CountsElsewhere,
     channels_of,
     connections_of,
     connections_to,
 )
-from leveret.broker.connection.read_control import ReadingTurns
+from leveret.broker.connection.reading.content_release import ContentRelease
+from leveret.broker.connection.reading.read_control import ReadingTurns
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.outside import Question
 

@@ -63,10 +63,10 @@ from leveret.broker.connection.handshake import (
     RefusedError,
     is_protocol_header,
 )
-from leveret.broker.connection.read_control import ReadControl
+from leveret.broker.connection.reading.read_control import ReadControl
+from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.secret_update import update_secret
 from leveret.broker.connection.states import Event, State, after
-from leveret.broker.connection.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded
 from leveret.broker.script import Ask, Script, Steps

@@ -15,8 +15,8 @@ from chaos.rig import Chaos
 from conformance import wire
 from conformance.raw import Channel
 from leveret.broker.channel.session import Block
-from leveret.broker.connection.end_watch import LOOK_S
 from leveret.broker.connection.reader import Reader
+from leveret.broker.connection.reading.end_watch import LOOK_S
 from leveret.core.limits import REST_S
 from leveret.core.sizes import SizeLimit
 from rigs.waiting import eventually

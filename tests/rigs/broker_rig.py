@@ -17,7 +17,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker.connection.connections import registered
-from leveret.broker.connection.read_sizes import WideReads
+from leveret.broker.connection.reading.read_sizes import WideReads
 from leveret.broker.connection.sockets import LISTENER, READERS, ConnectionProtocol
 from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import VhostStarter

@@ -9,8 +9,8 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp import spec
-from leveret.broker.connection import throttle
 from leveret.broker.connection.channel_table import CHANNELS_PER_TURN
+from leveret.broker.connection.reading import throttle
 from leveret.core import limits
 from rigs.broker_rig import BODY, HEADER, Client, Rig
 

@@ -8,8 +8,8 @@ import pytest
 
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
-from leveret.broker.connection.read_control import READS_PER_ROUND
-from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, READ_BYTES
+from leveret.broker.connection.reading.read_control import READS_PER_ROUND
+from leveret.broker.connection.reading.read_sizes import FIRST_READ_BYTES, READ_BYTES
 from leveret.broker.mail import Publish
 from rigs.broker_rig import Client, Rig, Wire
 

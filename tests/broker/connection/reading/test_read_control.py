@@ -9,14 +9,18 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp.fields import Method
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.alarms import Alarms
-from leveret.broker.connection.read_control import READS_PER_ROUND, ReadControl, ReadingTurns
-from leveret.broker.connection.read_sizes import (
+from leveret.broker.connection.reading.read_control import (
+    READS_PER_ROUND,
+    ReadControl,
+    ReadingTurns,
+)
+from leveret.broker.connection.reading.read_sizes import (
     FIRST_READ_BYTES,
     READ_BYTES,
     WIDE_READ_BYTES,
     next_read_bytes,
 )
-from leveret.broker.connection.throttle import Throttle
+from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.writer import Writer
 from rigs.broker_rig import Wire
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods as m
-from leveret.broker.connection.resume_queue import RESUMES, WAITING_BYTES_MAX, ResumeQueue
+from leveret.broker.connection.reading.resume_queue import RESUMES, WAITING_BYTES_MAX, ResumeQueue
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import Resume
 from rigs.broker_rig import Rig

@@ -33,16 +33,20 @@ from typing import TYPE_CHECKING, Final
 from leveret.amqp.kernel import ACK, PUBLISH, Run
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.session import Block
-from leveret.broker.connection.ack_coalescing import LATEST, AckCoalescing
-from leveret.broker.connection.end_watch import EndWatch, descriptor_of, is_unreachable
-from leveret.broker.connection.read_sizes import FIRST_READ_BYTES, limit_reads, next_read_bytes
+from leveret.broker.connection.reading.ack_coalescing import LATEST, AckCoalescing
+from leveret.broker.connection.reading.end_watch import EndWatch, descriptor_of, is_unreachable
+from leveret.broker.connection.reading.read_sizes import (
+    FIRST_READ_BYTES,
+    limit_reads,
+    next_read_bytes,
+)
 from leveret.broker.mail import PEER_ENDED
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.alarms import Alarms
-    from leveret.broker.connection.throttle import Throttle
+    from leveret.broker.connection.reading.throttle import Throttle
     from leveret.broker.connection.writer import Writer
     from leveret.core.clock import TimerHandle
 

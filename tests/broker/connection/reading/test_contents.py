@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.connection.read_sizes import FIRST_READ_BYTES
+from leveret.broker.connection.reading.read_sizes import FIRST_READ_BYTES
 from rigs.broker_rig import Client, Rig, Wire
 
 MB = 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.connection.ack_coalescing import (
+from leveret.broker.connection.reading.ack_coalescing import (
     FEW,
     GAP_S,
     LATEST,

@@ -9,7 +9,7 @@ import pytest
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
 from leveret.broker.channel import channel, unacked
-from leveret.broker.connection import resume_queue
+from leveret.broker.connection.reading import resume_queue
 from leveret.broker.mail import Deliver
 from rigs.broker_rig import Client, Rig
 

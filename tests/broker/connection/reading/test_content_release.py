@@ -9,8 +9,8 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Scanner
-from leveret.broker.connection import content_release
-from leveret.broker.connection.content_release import ContentRelease
+from leveret.broker.connection.reading import content_release
+from leveret.broker.connection.reading.content_release import ContentRelease
 from leveret.testing.virtual_clock import VirtualClock
 
 KB = 1024

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.connection.read_sizes import (
+from leveret.broker.connection.reading.read_sizes import (
     FIRST_READ_BYTES,
     READ_BYTES,
     UVLOOP_READ_BYTES,

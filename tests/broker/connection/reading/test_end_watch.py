@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.broker.channel.session import Block
-from leveret.broker.connection.end_watch import (
+from leveret.broker.connection.reading.end_watch import (
     LOOK_PAUSE_MIN_S,
     LOOK_S,
     LOOKS_MAX,
