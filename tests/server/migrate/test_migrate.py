@@ -152,10 +152,13 @@ def test_a_migration_that_was_killed_is_run_again_with_few_duplicates_and_no_los
     name = source.queue("q", 3_000)
     source.write()
     command = words(source, target, "--prefetch", "20")
-    with Background(command, tmp_path) as running, channel_of(target) as channel:
-        wait_until(lambda: _is_there(target, name) and depth(channel, name) > 100)
-        running.signal_group(signal.SIGKILL)
-        running.process.wait()
+    with channel_of(target) as channel:
+        # The queue is there before, so that looking at it costs one method and the kill comes in time.
+        channel.queue_declare(name, durable=True)
+        with Background(command, tmp_path) as running:
+            wait_until(lambda: depth(channel, name) > 100, pause_s=0.001)
+            running.signal_group(signal.SIGKILL)
+            running.process.wait()
     assert source.depth(name) > 0
 
     again = ended(command, tmp_path)
