@@ -123,6 +123,14 @@ class Turns:
             if not self.scheduler.is_awake:
                 self.scheduler.wake()
 
+    def last_mail(self, to: Ref) -> Any:
+        """Return the mail that waits last in an actor's mailbox, None if there is none.
+
+        A sender may add to it, as ``absorb`` would, what it would send otherwise.
+        """
+        inbox = to.cell.inbox
+        return inbox[-1][0] if inbox else None
+
     def send_now(self, to: Ref, message: Any, sender: Ref | None = None) -> bool:
         """Send, and let the receiver handle it at once when it has nothing else to do; return whether it did.
 

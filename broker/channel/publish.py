@@ -410,14 +410,13 @@ class Publisher:
             if parts is not None:
                 return parts
         count = len(messages)
-        first_msg_no = 0
-        if persistent and (store := vhost.store.msg_store) is not None:
-            first_msg_no = write_for(store, queues, messages, self.confirms is not None, size_bytes)
-            if store.backpressure.is_on:
-                self._wait_for(store.backpressure)
+        first_msg_no = self._store(queues, messages, size_bytes) if persistent else 0
         size_bytes += head_bytes
         publisher = (self._ref, count, size_bytes, first)
+        publishers = [publisher]
+        merges = expirations is None and sent is None
         runtime = self._channel.runtime
+        last_mail = runtime.turns.last_mail
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
         send = runtime.send_bulk if is_bulk else runtime.send
         credits_ = self._credits
@@ -434,11 +433,29 @@ class Publisher:
             if credit.spend(count, size_bytes):
                 self._lags()
             msg_no = first_msg_no if entry.queue_no else 0
+            if merges:
+                last = last_mail(ref)
+                if (
+                    last.__class__ is Publish
+                    and not last.by_queue
+                    and last.append(messages, persistent, publishers, msg_no, head_bytes)
+                ):
+                    continue
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
             if numbered is not None:
                 mail.numbered = numbered[entry]
             send(ref, mail)
         return reached
+
+    def _store(self, queues: Sequence[QueueEntry], messages: list[Message], size_bytes: int) -> int:
+        """Store messages, where the vhost has a store; return the number of the first, 0 without one."""
+        store = self._session.vhost.store.msg_store
+        if store is None:
+            return 0
+        first_msg_no = write_for(store, queues, messages, self.confirms is not None, size_bytes)
+        if store.backpressure.is_on:
+            self._wait_for(store.backpressure)
+        return first_msg_no
 
     def _spend(self, queue: Ref, count: int, size_bytes: int) -> None:
         credit = self._credits.get(queue)
