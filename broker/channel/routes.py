@@ -72,6 +72,7 @@ class Route(Struct, eq=False):
         decider: what has decided the route; it holds as long as the decider has ``epoch``.
         work: to find it, in units of about 0.1 us; 0 once the publisher has counted it.
         walk: what is left to do; None when the route is complete.
+        size_bytes: in the cache of a connection, about, without a list of queues that others share.
     """
 
     origin: bytes
@@ -84,6 +85,7 @@ class Route(Struct, eq=False):
     epoch: int
     work: int
     walk: Walk | None = None
+    size_bytes: int = 0
 
 
 class Routes:
@@ -139,7 +141,7 @@ class Routes:
         if found is not None:
             if found.epoch == found.decider.epoch:
                 return found
-            self._forget(method, self._cache.pop(method))
+            self._forget(method)
         found = self._make(method)
         if found.walk is None:
             self._keep(method, found)
@@ -158,6 +160,8 @@ class Routes:
         route_.walk = None
         route_.queues, route_.needs_headers = routed.queues, routed.needs_headers
         if walk.access_epoch == self._access_epoch and route_.epoch == route_.decider.epoch:
+            if method in self._cache:  # another channel has walked it meanwhile
+                self._forget(method)
             self._keep(method, route_)
 
     def again(
@@ -169,42 +173,53 @@ class Routes:
         return route(self._vhost.topology, route_.exchange, keys, seen, budget)
 
     def _keep(self, method: bytes, found: Route) -> None:
-        """Keep a complete route; a list of queues that is cached already is shared with it."""
-        if not found.exchange.name and found.queues:
-            entry = found.queues[0]
+        """Keep a complete route; a long list of queues is shared with those that lead there already."""
+        queues = found.queues
+        if not found.exchange.name and queues:
+            entry = queues[0]
             if entry.routes is None:
                 entry.routes = [None] * (_ALL_BITS + 1)
             entry.routes[method[-1] & _ALL_BITS] = found
             return
+        found.size_bytes = size_bytes = _ROUTE_BYTES + 3 * len(method)
+        width = len(queues)
+        if width < _SHARED_QUEUES:
+            found.size_bytes = size_bytes = size_bytes + 8 * width
+        elif (known := self._queue_lists.get(tuple(queues))) is not None:
+            found.queues = known
+        else:
+            found.queues = tuple(queues)
+            size_bytes += 8 * width
+        if (
+            len(self._cache) >= ROUTES_PER_CONNECTION
+            or self.size_bytes + size_bytes > ROUTE_BYTES_PER_CONNECTION
+        ):
+            size_bytes = self._make_room(found, size_bytes)
+            if size_bytes > ROUTE_BYTES_PER_CONNECTION:
+                return
+        if width >= _SHARED_QUEUES:
+            self._queue_lists[found.queues] = found.queues
+        self._cache[method] = found
+        self.size_bytes += size_bytes
+
+    def _make_room(self, found: Route, size_bytes: int) -> int:
+        """Forget routes for one that takes so much; return what it takes now."""
         cache = self._cache
-        if method in cache:  # another channel has walked it meanwhile
-            self._forget(method, cache.pop(method))
-        size_bytes = _own_bytes(method, found)
-        list_bytes = 8 * len(found.queues) if len(found.queues) >= _SHARED_QUEUES else 0
-        if list_bytes:
-            queues = tuple(found.queues)
-            known = self._queue_lists.get(queues)
-            found.queues = queues if known is None else known
-            size_bytes += list_bytes if known is None else 0
         while cache and (
             len(cache) >= ROUTES_PER_CONNECTION
             or self.size_bytes + size_bytes > ROUTE_BYTES_PER_CONNECTION
         ):
             for oldest in list(islice(cache, _OLDEST)):
-                self._forget(oldest, cache.pop(oldest))
-        if self.size_bytes + size_bytes > ROUTE_BYTES_PER_CONNECTION:  # by lists of queues
-            self._clear()
-            size_bytes = _own_bytes(method, found) + list_bytes
-            if size_bytes > ROUTE_BYTES_PER_CONNECTION:
-                return
-        if list_bytes:
-            self._queue_lists[found.queues] = found.queues
-        cache[method] = found
-        self.size_bytes += size_bytes
+                self._forget(oldest)
+        if self.size_bytes + size_bytes <= ROUTE_BYTES_PER_CONNECTION:
+            return size_bytes
+        self._clear()  # it is the lists of queues that take it
+        width = len(found.queues)
+        return found.size_bytes + (8 * width if width >= _SHARED_QUEUES else 0)
 
-    def _forget(self, method: bytes, route_: Route) -> None:
-        """Count a route no more; a list of queues that it shared is kept until all is forgotten."""
-        self.size_bytes -= _own_bytes(method, route_)
+    def _forget(self, method: bytes) -> None:
+        """Forget a route; a list of queues that it shares is kept until all is forgotten."""
+        self.size_bytes -= self._cache.pop(method).size_bytes
 
     def _clear(self) -> None:
         self._cache.clear()
@@ -264,9 +279,3 @@ class Routes:
                 f"exchange type '{exchange.type}' not found"
             )
         return exchange
-
-
-def _own_bytes(method: bytes, route_: Route) -> int:
-    """Return about what a cached route takes, without a list of queues that others may share."""
-    queues = len(route_.queues)
-    return _ROUTE_BYTES + 3 * len(method) + (8 * queues if queues < _SHARED_QUEUES else 0)
