@@ -125,6 +125,7 @@ class _State:
 
 
 _NO_WAYS: Final[dict[bytes, _State]] = {}
+_NO_WORDS: Final[list[bytes]] = []
 # The state of a match that exceeds its work; every word leads back to it.
 _BEYOND: Final = _State(frozenset())
 _BEYOND.always = _BEYOND
@@ -204,7 +205,7 @@ class TopicMatcher(Matcher):
             return NEEDS_WALK
         self._looked = looked = 0
         for key in keys:
-            words = words_of(key)
+            words = key.split(b".") if key else _NO_WORDS
             looked += len(words)
             state = self._start or self._started()
             for word in words:
