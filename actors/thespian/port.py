@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from datetime import timedelta
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from thespian.actors import (
     PoisonMessage,
     WakeupMessage,
 )
+from thespian.system.transport.IPBase import UDPv4ActorAddress
 from thespian.system.utilis import withPossibleInitArgs
 
 from leveret.actors.actor import OtpActor
@@ -134,6 +136,18 @@ class SupervisedActor(Actor):  # type: ignore[misc]  # Thespian has no types
         if kill is not None:
             kill(child)
         return kill is not None
+
+    def send_behind(self, message: Any) -> None:
+        """Send itself a message that comes behind all that was sent to it before.
+
+        On ``multiprocUDPBase`` mail to oneself overtakes the datagrams that wait in the socket, so it goes as one.
+        """
+        details = self.myAddress.addressDetails
+        if isinstance(details, UDPv4ActorAddress):
+            with socket.socket(*details.socketArgs) as sender:
+                sender.sendto(pickle.dumps(message), details.sockname)
+        else:
+            self.send(self.myAddress, message)
 
     # Called by the body.
 

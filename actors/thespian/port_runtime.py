@@ -165,16 +165,12 @@ class PortRuntime(Runtime):
                 self.outside.send(self.outside.myAddress, ChildActorExited(actor.address))
 
     def _exited(self, actor: RemoteActor) -> None:
-        """End a remote actor when the last message of the real one has come.
-
-        On UDP the news of its exit may overtake that message, but not a mail to oneself, which takes
-        the same way as the message.
-        """
+        """End a remote actor when the last message of the real one, which its exit may overtake on UDP, has come."""
         gone = Gone(actor.token)
         if actor.has_reason or self.is_ending:
             self.tell_gone(gone)
         else:
-            self.outside.send(self.outside.myAddress, gone)
+            self.outside.send_behind(gone)
 
     def tell_gone(self, gone: Gone) -> None:
         """End the remote actor whose real one is gone."""

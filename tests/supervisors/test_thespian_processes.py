@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from thespian.actors import ActorSystem
 
+from leveret.actors.thespian.mail import Call
 from leveret.supervisors.on_thespian import ThespianSupervisor
+from leveret.supervisors.requests import CountChildren
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from rigs.supervision.thespian_children import (
@@ -53,10 +55,14 @@ def pid_of(system: ActorSystem, address: Any) -> int:
 def is_there(pid: int) -> bool:
     """Tell whether a process exists and is more than an entry that waits to be read."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state_and_parent(pid)[0] != "Z"
     except FileNotFoundError:
         return False
-    return state != "Z"
+
+
+def state_and_parent(pid: int) -> tuple[str, int]:
+    state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+    return state, int(parent)
 
 
 def kill_and_recover(supervisor: ThespianSupervisor, child: str) -> None:
@@ -86,6 +92,24 @@ def test_a_killed_process_and_its_later_siblings_are_up_again(
     assert supervisor.address_of("a") == first
     assert supervisor.count_children()["active"] == 3
     assert noted(path) == ["+a", "+b", "+c", "-c", "+b", "+c"]
+
+
+def test_the_end_of_a_process_does_not_overtake_its_reason(path: Path) -> None:
+    with actor_system(UDP) as system:
+        supervisor = ThespianSupervisor.start(system, spec(path, "a", restart="transient"))
+        address = supervisor.address_of("a")
+        child = pid_of(system, address)
+        _, parent = state_and_parent(child)
+
+        os.kill(parent, signal.SIGSTOP)
+        # With that to do it sees that the child has ended before it reads what the child has sent.
+        system.tell(supervisor.address, Call(CountChildren()))
+        system.tell(address, "quit")
+        wait_until(lambda: not is_there(child))
+        os.kill(parent, signal.SIGCONT)
+
+        wait_until(lambda: supervisor.address_of("a") is None)
+        assert noted(path) == ["+a", "-a"]
 
 
 def test_children_are_processes_and_stopping_leaves_none(system: ActorSystem, path: Path) -> None:
