@@ -7,7 +7,8 @@ alarm is over. Source: ``rabbit_alarm``, ``rabbit_reader``.
 
 A plain object of the node. The watches (``memory_watch``, ``disk_watch``) raise and clear; readers look at
 ``raised`` when they have read something. Large reads are counted, since clients may send more between two
-looks of the memory watch than there is room for: it says how much may be read before it looks again.
+looks of the memory watch than there is room for: it says how much may be read before it looks again. Smaller reads are
+work enough for the broker that the watch's own looks come in time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ log = logger(__name__)
 
 MEMORY: Final = "memory"
 DISK: Final = "disk"
+
+COUNTED_READ_BYTES: Final = 4_096
 
 
 class AlarmsOver:
@@ -105,11 +108,11 @@ class Alarms:
                 self._runtime.send(reader, _OVER)
 
     def look_after(self, size_bytes: float, look: Callable[[], None]) -> None:
-        """Have ``look`` called, once, when large reads have brought so many bytes."""
+        """Have ``look`` called, once, when reads of ``COUNTED_READ_BYTES`` and more have brought so many bytes."""
         self._room_bytes, self._look = size_bytes, look
 
     def read(self, size_bytes: int) -> None:
-        """Count a large read."""
+        """Count a read."""
         self._room_bytes -= size_bytes
         if self._room_bytes < 0 and self._look is not None:
             self._room_bytes = math.inf

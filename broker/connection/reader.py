@@ -45,7 +45,7 @@ from leveret.broker.channel.channel import AllHandled, ChannelStays, ConnectionF
 from leveret.broker.channel.routes import Routes
 from leveret.broker.channel.session import Block, Session, method_of
 from leveret.broker.connection import address
-from leveret.broker.connection.alarms import AlarmsOver
+from leveret.broker.connection.alarms import COUNTED_READ_BYTES, AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close
 from leveret.broker.connection.connection_log import TO_MAKE_ROOM, ConnectionLog, header_problem
 from leveret.broker.connection.connections import (
@@ -162,13 +162,16 @@ class Reader(GenServer):
         if self.state is not _RUNNING:
             self._received_while_not_running(data)
             return
-        scanner, read_control = self.scanner, self.read_control
+        scanner, read_control, alarms = self.scanner, self.read_control, self.connections.alarms
         runs = scanner.scan(data)
-        if self.connections.alarms.raised:
+        if alarms.raised:
             runs = read_control.passing(runs, bool(scanner.pending))
         self._dispatch(runs)
-        if len(data) >= read_control.read_bytes:
-            read_control.was_full(runs, scanner.buffered, bool(scanner.pending))
+        size_bytes = len(data)
+        if size_bytes >= COUNTED_READ_BYTES:
+            alarms.read(size_bytes)
+            if size_bytes >= read_control.read_bytes:
+                read_control.was_full(runs, scanner.buffered, bool(scanner.pending))
 
     def _received_while_not_running(self, data: bytes) -> None:
         match self.state:

@@ -255,7 +255,6 @@ class ReadControl:
 
         ``cut_bytes`` is the part of a frame, or of contents, at its end.
         """
-        self._alarms.read(self.read_bytes)
         self._has_published = is_publish_pending or (bool(runs) and runs[-1][0] == PUBLISH)
         read_bytes = next_read_bytes(self.read_bytes, len(runs), cut_bytes)
         if self._transport is not None and read_bytes != self.read_bytes:

@@ -114,18 +114,20 @@ def test_one_that_floods_is_not_read_once_more_when_an_alarm_is_raised(
     assert client.wire.is_reading
 
 
-def test_full_reads_are_counted_for_the_memory_watch(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("missing_bytes", [0, 1, FIRST_READ_BYTES // 4])
+def test_large_reads_are_counted_for_the_memory_watch(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, missing_bytes: int
 ) -> None:
     monkeypatch.setattr(Wire, "max_size", FIRST_READ_BYTES, raising=False)
     looks: list[bool] = []
     client = publisher(rig)
-    rig.node.resources.alarms.look_after(2 * FIRST_READ_BYTES, lambda: looks.append(True))
+    rig.node.resources.alarms.look_after(FIRST_READ_BYTES, lambda: looks.append(True))
     body = bytes(130_000)
     data = b"".join(client.contents(1, ("", "q", body, {})) for _ in range(20))
     seen = []
     for number in range(4):
-        size = rig.node.connections.readers[client.reader].read_control.read_bytes
+        read_control = rig.node.connections.readers[client.reader].read_control
+        size = read_control.read_bytes - missing_bytes
         client.feed(data[number * size : (number + 1) * size])
         seen.append(len(looks))
 
