@@ -187,25 +187,33 @@ class Connections(Generic[ReaderT]):
 
     def _check_connection_limits(self, user: User, vhost: VHost) -> None:
         limit = vhost.limits.get("max-connections", -1)
-        if 0 <= limit <= self._count(
-            lambda reader: vhost_of(reader) is vhost, connections_to(vhost.name)
+        if self._is_reached(
+            limit, lambda each: vhost_of(each) is vhost, connections_to(vhost.name)
         ):
             raise NotAllowed(
                 f"access to vhost '{vhost.name}' refused for user '{user.name}':"
                 f" connection limit ({limit}) is reached"
             )
         limit = user.limits.get("max-connections", -1)
-        if 0 <= limit <= self._count(
-            lambda reader: user_of(reader) == user.name, connections_of(user.name)
+        if self._is_reached(
+            limit, lambda each: user_of(each) == user.name, connections_of(user.name)
         ):
             raise NotAllowed(
                 f"connection refused for user '{user.name}':"
                 f" user connection limit ({limit}) is reached"
             )
 
-    def _count(self, counts: Callable[[ReaderT], bool], elsewhere: str) -> int:
-        """Count connections, those of other nodes by their key; that is a look at all of this node."""
-        return sum(map(counts, self.readers.values())) + self.elsewhere.of(elsewhere)
+    def _is_reached(self, limit: int, counts: Callable[[ReaderT], bool], key: str) -> bool:
+        """Whether there are as many connections as a limit allows, -1: any number.
+
+        Args:
+            limit: it costs a look at all connections of this node, if it is not -1.
+            counts: whether a connection counts.
+            key: of the counts of other nodes.
+        """
+        if limit < 0:
+            return False
+        return limit <= sum(map(counts, self.readers.values())) + self.elsewhere.of(key)
 
     def channel_opened(self, user: User, reader: Ref, then: Callable[[], object]) -> None:
         """Go on with a channel that is counted now; in a turn of its reader when the other nodes count it, too."""
