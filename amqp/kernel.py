@@ -54,13 +54,14 @@ Encoders (module functions)
 
 Runs of messages (module functions)
 -----------------------------------
-* ``head_bytes(messages: list[Message]) -> int``, ``body_bytes(messages: list[Message]) -> int``: of all of them.
-* ``pack_run(messages: list[Message], bodies: bool = True) -> tuple[list[bytes], bytes]``: how they travel to another
-  node. The origins, and ``bodies:u32
-  heads:u32``, the size of each head and of each body (u32), the heads, the bodies. There is one origin where all
-  messages have the same object, and one head where all are equal. Without ``bodies`` these are left out at the end.
-* ``unpack_run(origins: list[bytes], packed: bytes | memoryview) -> list[Message]``: the messages, with the origin and
-  head that they share as one object; ValueError: the values do not fit together.
+* ``head_bytes(messages: list[Message]) -> int``, ``body_bytes(messages: list[Message]) -> int``: the sum of the sizes
+  of all heads, or of all bodies.
+* ``pack_run(messages: list[Message], bodies: bool = True) -> tuple[list[bytes], bytes]``: the form in which messages
+  travel to another node, their origins and one bytes object: ``bodies:u32 heads:u32`` (how many), the size of each
+  head and then of each body (``u32``), the heads, the bodies. There is one origin where all messages have the same
+  object, and one head where all are equal. With ``bodies`` False the bodies themselves are left out.
+* ``unpack_run(origins: list[bytes], packed: bytes | memoryview) -> list[Message]``: the messages of such a pair; an
+  origin or head that they share is one object. ValueError: the values do not fit together.
 
 Field tables (module functions; ``amqp.tables`` describes them and their fields)
 -------------------------------------------------------------------------------

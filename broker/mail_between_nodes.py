@@ -123,7 +123,7 @@ class FindReplyConsumer(Struct):
 
 
 class QueueGone(Struct):
-    """Answered when no node has the row of a queue of the delegate's node that was deleted."""
+    """Answered when no node has the row of a deleted queue of the delegate's node; False: it could not be deleted."""
 
     name: str
 

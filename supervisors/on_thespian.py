@@ -40,11 +40,8 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 30.0
 ASK_AGAIN_S: Final = 3.0
-_LOOKS: Final = {
-    WhichChildren: list,
-    CountChildren: dict,
-    GetChildSpec: tuple,
-}  # change nothing; answers
+# Requests that change nothing, with the types of their answers.
+_LOOKS: Final = {WhichChildren: list, CountChildren: dict, GetChildSpec: tuple}
 
 
 class ThespianSupervisor:

@@ -10,6 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from typing import Any, Final, Protocol, cast
 
 from leveret.actors.links.codec import Buffer
@@ -76,17 +77,20 @@ class Sockets:
         return f"{shown}:{port}"
 
     async def _bound(self, host: str, port: int) -> list[socket.socket]:
-        """Return sockets that listen, one for each address of the host."""
-        bound = []
+        """Return sockets that listen, one for each address of the host; OSError: one cannot, and none does."""
         infos = await self._loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for family, place in dict.fromkeys((info[0], info[4]) for info in infos):
-            listening = socket.create_server(place, family=family, backlog=_BACKLOG)
-            listening.setblocking(False)
-            bound.append(listening)
-            self._listening.append(listening)
-        return bound
+        with ExitStack() as bound:
+            listening = [
+                bound.enter_context(socket.create_server(place, family=family, backlog=_BACKLOG))
+                for family, place in dict.fromkeys((info[0], info[4]) for info in infos)
+            ]
+            bound.pop_all()
+        for each in listening:
+            each.setblocking(False)
+        self._listening += listening
+        return listening
 
     async def _accept(
         self, listening: socket.socket, tls: ssl.SSLContext, accept: Callable[[], Endpoint]

@@ -428,8 +428,9 @@ class Channel(GenServer):
             self.deliveries.gate_opens()
 
     def on_replies_held(self, mail: RepliesHeld) -> None:
-        """The client of a reply consumer on another node reads too slowly."""
-        self.publisher.replies.held(mail)
+        """The client of a reply consumer on another node reads too slowly; a channel that ends sends it no more."""
+        if self._state is _RUNNING:
+            self.publisher.replies.held(mail)
 
     def _wait_no_longer(self) -> None:
         callback, self._when_writable = self._when_writable, None

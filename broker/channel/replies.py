@@ -37,9 +37,8 @@ class Replies:
     def __init__(self, channel: ChannelActor) -> None:
         self._channel = channel
         self._session = channel.session
-        self._awaited: dict[
-            Ref, ReplyConsumer | bytes
-        ] = {}  # by channel; keys of other nodes' consumers
+        # The consumers that are waited for, by their channels; of those on other nodes the keys.
+        self._awaited: dict[Ref, ReplyConsumer | bytes] = {}
         self._timer: Timer | None = None
 
     def send(self, key: bytes, messages: list[Message]) -> None:

@@ -260,12 +260,10 @@ class Routes:
     def _exchange(self, name_bytes: bytes) -> Exchange:
         """Return an exchange that may be published to, whatever the routing key."""
         vhost = self._vhost
-        name = self._granted.get(name_bytes)
-        if name is None:
-            name = name_bytes.decode("utf-8", "surrogateescape")
+        granted = self._granted.get(name_bytes)
+        name = granted or name_bytes.decode("utf-8", "surrogateescape")
+        if granted is None:
             self._access.check_exchange(self._user, vhost.name, name, "write")
-            self._granted[name_bytes] = name
-            self.size_bytes += _EXCHANGE_BYTES
         exchange = vhost.topology.exchanges.get(name)
         if exchange is None:
             raise NotFound(f"no exchange '{name}' in vhost '{vhost.name}'")
@@ -278,4 +276,7 @@ class Routes:
                 f"Cannot route message through exchange '{name}' in vhost '{vhost.name}': "
                 f"exchange type '{exchange.type}' not found"
             )
+        if granted is None:
+            self._granted[name_bytes] = name
+            self.size_bytes += _EXCHANGE_BYTES
         return exchange

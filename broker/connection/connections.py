@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from leveret.core.settings import BrokerSettings
 
 CONNECTIONS: Final = "connections"
+_LOOK_S: Final = 0.02  # between looks at a vhost that is being started
 
 
 class CloseConnection(Struct, eq=False):
@@ -61,7 +62,6 @@ class OpenConnection(Protocol):
     def contents_bytes(self) -> int: ...
 
 
-_LOOK_S: Final = 0.02  # between looks at a vhost that is being started
 _GIVE_UP: Final = GiveUpContents()
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
@@ -187,23 +187,33 @@ class Connections(Generic[ReaderT]):
 
     def _check_connection_limits(self, user: User, vhost: VHost) -> None:
         limit = vhost.limits.get("max-connections", -1)
-        elsewhere = self.elsewhere.of
-        count = self._count(lambda reader: vhost_of(reader) is vhost)
-        if 0 <= limit <= count + elsewhere(connections_to(vhost.name)):
+        if self._is_reached(
+            limit, lambda each: vhost_of(each) is vhost, connections_to(vhost.name)
+        ):
             raise NotAllowed(
                 f"access to vhost '{vhost.name}' refused for user '{user.name}':"
                 f" connection limit ({limit}) is reached"
             )
         limit = user.limits.get("max-connections", -1)
-        count = self._count(lambda reader: user_of(reader) == user.name)
-        if 0 <= limit <= count + elsewhere(connections_of(user.name)):
+        if self._is_reached(
+            limit, lambda each: user_of(each) == user.name, connections_of(user.name)
+        ):
             raise NotAllowed(
                 f"connection refused for user '{user.name}':"
                 f" user connection limit ({limit}) is reached"
             )
 
-    def _count(self, counts: Callable[[ReaderT], bool]) -> int:
-        return sum(map(counts, self.readers.values()))
+    def _is_reached(self, limit: int, counts: Callable[[ReaderT], bool], key: str) -> bool:
+        """Whether there are as many connections as a limit allows, -1: any number.
+
+        Args:
+            limit: it costs a look at all connections of this node, if it is not -1.
+            counts: whether a connection counts.
+            key: of the counts of other nodes.
+        """
+        if limit < 0:
+            return False
+        return limit <= sum(map(counts, self.readers.values())) + self.elsewhere.of(key)
 
     def channel_opened(self, user: User, reader: Ref, then: Callable[[], object]) -> None:
         """Go on with a channel that is counted now; in a turn of its reader when the other nodes count it, too."""

@@ -48,7 +48,7 @@ def apply_changes(
 ) -> None:
     """Apply one write: its deletes, then its puts; ``is_own``: this node has made it."""
     node.metadata.pending.gone(deletes, is_own)
-    node.connections.elsewhere.changed()  # limits may have
+    node.connections.elsewhere.changed()  # a limit may be new
     if is_own:
         for row in puts:
             if isinstance(row, VhostRow):

@@ -101,7 +101,7 @@ class MetadataSup(Supervisor):
 class InfraSup(Supervisor):
     """Keeps maintenance, the watches of the node, the keeper of its vhosts, and the publisher of its own messages.
 
-    In a cluster it keeps the directory of queues, and the keeper of settings, too; besides, the services of the node.
+    In a cluster it also keeps the directory of queues, the keeper of settings, and the ``services`` of the node.
     """
 
     def init(self, node: Node) -> SupervisorSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.actors.runtime.signals import CallFailed
-from leveret.amqp.errors import SoftError
+from leveret.amqp.errors import InternalError, SoftError
 from leveret.broker.mail_between_nodes import QueueGone
 from leveret.broker.queue.registry import GONE
 from leveret.broker.script import Ask, Steps, Until
@@ -36,15 +36,27 @@ def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
         return answer
 
 
+def await_gone_there(entry: QueueEntry) -> Steps:
+    """Wait until no node has the row of a deleted queue of another node; return whether that node has said so.
+
+    Raises:
+        InternalError: the deletion could not be written.
+    """
+    if entry.delegate is None:
+        return False
+    answer = yield Ask(entry.delegate, QueueGone(entry.name))
+    if answer is False:
+        raise InternalError()
+    return not isinstance(answer, CallFailed)
+
+
 def await_deleted_there(entry: QueueEntry) -> Steps:
     """Wait until no node has the row of a queue that was deleted on another one.
 
     Raises:
         NotFound: that node was lost meanwhile, and may have the queue when it is back.
+        InternalError: the deletion could not be written.
     """
-    if entry.delegate is not None:
-        answer = yield Ask(entry.delegate, QueueGone(entry.name))
-        if not isinstance(answer, CallFailed):
-            return
-    if entry.durable and entry.state != "deleted":
+    is_gone = yield from await_gone_there(entry)
+    if not is_gone and entry.durable and entry.state != "deleted":
         raise entry.missing()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp.errors import InternalError
 from leveret.broker.mail import Stat
-from leveret.broker.mail_between_nodes import QueueGone
+from leveret.broker.queue.calls import await_gone_there
 from leveret.broker.script import Ask, Steps
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def await_gone(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
     """Wait until no node has those of these queues any more that are deleted; queues of a lost node are not waited for.
 
     Raises:
-        InternalError: the metadata store failed.
+        InternalError: a deletion could not be written.
     """
     if vhost.homes is None:
         return
     for entry in entries:
         if not entry.is_remote:
             yield from vhost.wait_until_queue_gone(entry.name)
-        elif entry.delegate is not None:
-            yield Ask(entry.delegate, QueueGone(entry.name))
+        else:
+            yield from await_gone_there(entry)
 
 
 def connection_ended(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:

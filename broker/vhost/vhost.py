@@ -138,7 +138,7 @@ class VHost:
         self.local_queues = None if homes is None else LocalQueues(homes.changed)
         self.remote_queues = 0
         self._lost_queue: QueueEntry | None = None  # while it is ended
-        self._forgotten_queue: QueueEntry | None = None  # the same
+        self._forgotten_queue: QueueEntry | None = None  # while ``forget_queue`` ends it
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
         self._awaited: dict[str, list[Callable[[Any], None]]] = {}  # by the name of the queue
         self._exclusive: dict[Ref, set[QueueEntry]] = {}

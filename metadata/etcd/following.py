@@ -31,8 +31,8 @@ class Follower(Protocol):
     """Who is told of the keys."""
 
     @property
-    def applied(self) -> int:
-        """The revision up to which the follower has taken all writes."""
+    def told_to(self) -> int:
+        """The revision up to which the follower was told of all writes; it may apply some later."""
 
     def loaded(self, scan: Scan) -> None:
         """Take all keys as they are at a revision; StoreError: they are of no use."""
@@ -107,13 +107,13 @@ class Following:
 
     def met(self, revision: int) -> None:
         """Hear of a revision of a key: if the watch does not tell of it soon, it is of no use."""
-        if revision > self._follower.applied and self.is_following and not self._is_looking:
+        if revision > self._follower.told_to and self.is_following and not self._is_looking:
             self._is_looking = True
             self._clock.call_later(self._lag_s, self._look, revision, self._steps)
 
     def _look(self, revision: int, step: int) -> None:
         self._is_looking = False
-        if step == self._steps and self._follower.applied < revision:
+        if step == self._steps and self._follower.told_to < revision:
             log.warning(
                 "watch of etcd has not told of a revision, it is begun again revision=%d", revision
             )
@@ -145,7 +145,7 @@ class Following:
                 except StoreError as error:
                     self._try_again(self.load, str(error), is_stale=True)
 
-        self._watch = self._store.watch(self._prefix, self._follower.applied + 1, told)
+        self._watch = self._store.watch(self._prefix, self._follower.told_to + 1, told)
 
     def _break(self, why: str) -> None:
         self._broken += 1

@@ -292,8 +292,9 @@ class Session:
     # What etcd has (``Follower``).
 
     @property
-    def applied(self) -> int:
-        return self.replica.applied
+    def told_to(self) -> int:
+        told = self._told[-1][0] if self._told else 0
+        return max(told, self.replica.applied)
 
     def loaded(self, scan: Scan) -> None:
         if scan.revision < self.replica.applied:
@@ -322,13 +323,23 @@ class Session:
             self._apply_some()
 
     def _apply_some(self) -> None:
-        """Apply revisions that were told; after ``EVENTS_PER_TURN`` the rest in a later turn, as clients are served."""
+        """Apply revisions that were told; after ``EVENTS_PER_TURN`` the rest in a later turn, as clients are served.
+
+        Raises:
+            StoreError: a row is damaged. All must be loaded again.
+        """
         left = EVENTS_PER_TURN
         while self._told and left > 0:
             revision, events = self._told.popleft()
-            if revision > self.replica.applied:
-                left -= len(events)
+            if revision <= self.replica.applied:
+                continue
+            left -= len(events)
+            try:
                 self._apply(events, revision)
+            except StoreError:
+                self._told.clear()
+                self._is_applying = False
+                raise
         self._is_applying = bool(self._told) and not self._has_ended
         if self._is_applying:
             self._clock.call_later(0.0, self._go_on_applying)
@@ -338,8 +349,6 @@ class Session:
         try:
             self._apply_some()
         except StoreError as error:
-            self._is_applying = False
-            self._told.clear()
             self.in_trouble(str(error), is_stale=True)
             self._following.load()
 

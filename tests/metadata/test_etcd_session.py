@@ -115,7 +115,7 @@ def test_a_deletion_of_what_is_gone_waits_for_nobody() -> None:
 def test_many_revisions_at_once_are_applied_in_several_turns() -> None:
     cluster = Cluster(1, 1)
     session = next(iter(cluster.nodes.values())).session
-    first = session.applied + 1
+    first = session.replica.applied + 1
     revisions = range(first, first + 3 * EVENTS_PER_TURN)
     session.told(
         [
@@ -125,16 +125,17 @@ def test_many_revisions_at_once_are_applied_in_several_turns() -> None:
         ]
     )
 
-    assert session.applied == first + EVENTS_PER_TURN - 1
+    assert session.replica.applied == first + EVENTS_PER_TURN - 1
+    assert session.told_to == revisions[-1], "the watch has told of them and is not begun again"
     cluster.clock.jump(0.0)
-    assert session.applied == revisions[-1]
+    assert session.replica.applied == session.told_to == revisions[-1]
     assert len(session.replica.live) == len(revisions) + 1
 
 
 def test_a_damaged_row_among_many_is_found_in_its_turn() -> None:
     cluster = Cluster(1, 1)
     session = next(iter(cluster.nodes.values())).session
-    first = session.applied + 1
+    first = session.replica.applied + 1
     rows = [UserRow(f"u{number}") for number in range(EVENTS_PER_TURN)]
     events = [
         Event(session.keys.row(row), packed_entry(row, 1, ()), first + at)

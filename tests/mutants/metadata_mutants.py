@@ -111,7 +111,7 @@ MUTANTS = {
         "                self._follow()\n            elif",
     ),
     "a silent watch is kept": following(
-        "        if step == self._steps and self._follower.applied < revision:", "        if False:"
+        "        if step == self._steps and self._follower.told_to < revision:", "        if False:"
     ),
     "a queue that is not durable has no lease": Mutant(
         "row_writes.py", "                own_lease = lease\n", "                own_lease = 0\n"

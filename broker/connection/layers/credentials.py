@@ -199,11 +199,11 @@ def load_chain(
     """Have a context show a certificate.
 
     Args:
-        context: that shows it.
+        context: of one side of connections.
         file: of the certificate and its chain.
         key: file of its key; None: the key is in the certificate's file.
         password: of an encrypted key.
-        setting: with the password, for errors.
+        setting: the name of the password's setting, for error messages.
 
     Raises:
         ConfigError: a file cannot be used; the text names it.

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from leveret.amqp.kernel import Scanner
     from leveret.core.clock import Clock, TimerHandle
 
-FREED_BYTES: Final = (
-    64 * 1024 * 1024
-)  # per iteration, some 5 to 10 ms: slower than clients may send is too slow
+# Per iteration, 5 to 10 ms. With less, clients could send more than is freed.
+FREED_BYTES: Final = 64 * 1024 * 1024
 
 
 class ContentRelease:

@@ -269,6 +269,22 @@ async def test_nodes_know_each_other_by_their_certificates(
     await _echo(b, "a")
 
 
+async def test_a_host_of_which_one_address_is_taken_is_not_listened_on(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as taken, socket.socket() as client:
+        port = taken.getsockname()[1]
+        places = [("127.0.0.1", port), ("127.0.0.2", port)]
+        infos = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: infos)
+        node = await made("a", Security(**_contexts(Authority(tmp_path), "a")))
+        with pytest.raises(OSError, match="in use"):
+            await node.listen(f"here:{port}")
+
+        with pytest.raises(ConnectionRefusedError):
+            client.connect(places[0])
+
+
 async def test_a_certificate_of_another_name_or_authority_is_refused(
     made: Made, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -195,6 +195,14 @@ def test_the_oldest_routes_make_room_for_the_newest(client: Client, routes: Rout
     assert 0.9 * ROUTES_PER_CONNECTION < len(routes._cache) <= ROUTES_PER_CONNECTION
 
 
+def test_exchanges_that_are_not_there_take_no_room(routes: Routes) -> None:
+    for number in range(3):
+        with pytest.raises(NotFound):
+            routes.find(raw("k", f"none{number}"))
+
+    assert routes.size_bytes == 0
+
+
 def test_routes_of_the_default_exchange_are_kept_by_their_queues(
     rig: Rig, client: Client, routes: Routes
 ) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
+from leveret.core.errors import StoreError
+from leveret.metadata.interface import Then
 from leveret.metadata.tables import QueueRow
 from rigs.broker_rig import Client
 from rigs.etcd_cluster import EtcdCluster
@@ -72,6 +74,22 @@ def close_channels(clients: dict[str, Client]) -> None:
     for client in clients.values():
         client.send(2, m.ChannelCloseOk())
         client.take()
+
+
+@pytest.mark.parametrize("by", ["a", "b"])
+def test_a_deletion_that_the_metadata_refuses_is_not_called_done(
+    cluster: EtcdCluster, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, deleter = cluster["a"].session(), cluster[by].session()
+    answer(cluster, owner, m.QueueDeclare("q", durable=True))
+
+    def refuse(puts: object, deletes: object, then: Then) -> None:
+        cluster.clock.call_later(0.0, then, StoreError("etcd does not answer"))
+
+    monkeypatch.setattr(cluster["a"].node.metadata.store, "write", refuse)
+    told = answer(cluster, deleter, m.QueueDelete("q"))
+
+    assert (type(told), told.reply_code) == (m.ConnectionClose, 541)
 
 
 @pytest.mark.parametrize("by", ["a", "b"])

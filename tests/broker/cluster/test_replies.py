@@ -92,6 +92,20 @@ def test_who_does_not_read_stops_those_who_answer_on_another_node(cluster: Clust
     assert requester.bodies() == [b"1", b"2"]
 
 
+def test_who_does_not_read_does_not_stop_a_channel_that_has_been_closed_meanwhile(
+    cluster: Cluster,
+) -> None:
+    requester, server = cluster["a"].session(), cluster["b"].session()
+    key = requested_key(cluster, requester, server)
+    requester.reads_nothing()
+    missing = m.method_frame(1, m.encode(m.QueueDeclare("none", passive=True)))
+    server.feed(server.contents(1, ("", key, b"1", {})) + missing)
+    cluster.settle()
+
+    assert [each.reply_code for each in server.take()] == [404]
+    assert server.wire.is_reading
+
+
 def test_after_a_while_replies_of_another_node_are_dropped(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
+from leveret.broker.connection import connections
 from leveret.broker.connection.connections import CONNECTIONS, CloseConnection, registered
 from leveret.broker.connection.handshake import server_properties
 from leveret.broker.connection.sockets import ConnectionProtocol
@@ -382,6 +383,20 @@ def test_a_connection_that_is_being_opened_can_be_closed(rig: Rig) -> None:
     assert not client.is_up
     client.hang_up()
     assert (rig.node.connections.readers, rig.runtime.actor_count) == ({}, before)
+
+
+def test_a_login_without_limits_looks_at_no_other_connection(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.session()
+
+    def looked_at(_: object) -> None:
+        raise AssertionError("each login would cost as much as there are connections")
+
+    monkeypatch.setattr(connections, "vhost_of", looked_at)
+    monkeypatch.setattr(connections, "user_of", looked_at)
+
+    assert rig.session().reader in rig.node.connections.readers
 
 
 def test_a_connection_that_is_being_opened_counts(rig: Rig) -> None:
