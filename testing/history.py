@@ -8,7 +8,7 @@ for violations:
   another order than they were published in;
 * **back after its ack**: a message comes again, or is in the queue, although its ack was acknowledged;
 * **twice**: a message comes again without the redelivered flag, or is in the queue twice; during a disturbance clients
-  may see its deliveries in another order, so then it is two without the flag;
+  may note its deliveries in the wrong order, so then only a second delivery without the flag counts;
 * **out of nothing**: a consumer gets a message that was never published to that queue.
 
 Terms. A message has a *name* (any hashable value), which its body must contain; each name is

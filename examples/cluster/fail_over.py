@@ -63,15 +63,15 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """End a node as a power cut would."""
-        end(self._nodes[name], is_kind=False)
+        end(self._nodes[name])
 
     def stop(self) -> None:
         """End all nodes in order, then etcd."""
         for node in self._nodes.values():
             node.terminate()
         for node in self._nodes.values():
-            end(node, is_kind=True)
-        end(self._etcd, is_kind=False)
+            end(node, within_s=15)
+        end(self._etcd)
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[str]:
         with (self._folder / f"{name}.log").open("a") as log:
@@ -81,11 +81,10 @@ class Cluster:
             )
 
 
-def end(process: subprocess.Popen[str], *, is_kind: bool) -> None:
-    """Wait for the end of a process, or kill it."""
-    if is_kind:
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(15)
+def end(process: subprocess.Popen[str], *, within_s: float = 0.0) -> None:
+    """Kill a process, unless it ends by itself in time."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(within_s)
     process.kill()
     process.wait()
     if process.stdout is not None:

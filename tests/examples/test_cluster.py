@@ -1,22 +1,18 @@
-"""The example of a cluster, run as its README says; it needs etcd, which CI's machines for examples may lack."""
+"""The example of a cluster, run as its README says."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 from pathlib import Path
 
-import pytest
-
+from rigs.etcd import require_etcd
 from rigs.programs import ended
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "cluster" / "fail_over.py"
 
 
-@pytest.mark.skipif(shutil.which("etcd") is None, reason="no program etcd on PATH")
-@pytest.mark.skipif("CI" in os.environ, reason="four processes that must answer within a second")
 def test_a_node_is_killed_and_comes_back_with_all_that_was_confirmed(tmp_path: Path) -> None:
+    require_etcd()
     done = ended([sys.executable, str(PROGRAM)], tmp_path, timeout_s=300)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [

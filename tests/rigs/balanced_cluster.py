@@ -65,20 +65,15 @@ def balanced(
     config = folder / "leveret.toml"
     config.write_text("proxy_protocol = true\n")
     program = [sys.executable, "-P", str(SLOW_SERVE)] if is_patient else []
-    with nodes(
-        folder,
-        etcd,
-        cluster,
-        names,
-        "--config",
-        str(config),
-        program=program,
-        LEVERET_SLOWNESS=str(SLOWNESS),
-    ) as started:
-        places = [(node.host, node.port) for node in started]
-        with Balancer(places, port, sends_proxy=True) as balancer:
-            operator = Operator(started)
-            yield BrokerUnderTest("leveret", balancer.host, balancer.port, operator.control)
+    options, slowness = ("--config", str(config)), str(SLOWNESS)
+    with (
+        nodes(
+            folder, etcd, cluster, names, *options, program=program, LEVERET_SLOWNESS=slowness
+        ) as started,
+        Balancer([node.place for node in started], port, sends_proxy=True) as balancer,
+    ):
+        operator = Operator(started)
+        yield BrokerUnderTest("leveret", balancer.host, balancer.port, operator.control)
 
 
 def main() -> None:

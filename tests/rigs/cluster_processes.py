@@ -17,8 +17,8 @@ from conformance.raw import Channel, Connection
 from leveret.testing.relays import Relays
 from rigs.etcd import Etcd
 from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+from rigs.served_cluster import SECRET
 
-SECRET = "a secret of tests, long enough"
 PROGRAM = Path(__file__).with_name("relayed_serve.py")
 WHOLE_MAX_S = 300.0  # for a machine with much else to do
 _LOOK_S = 0.02
@@ -48,7 +48,7 @@ class ClusterNode:
     @property
     def address(self) -> tuple[str, int]:
         """Where clients connect; another one after each start."""
-        return "127.0.0.1", self.broker.port
+        return self.broker.place
 
     @property
     def log(self) -> str:

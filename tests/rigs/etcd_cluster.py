@@ -90,10 +90,10 @@ class EtcdCluster(Cluster):
         rows.begin()
         self.stores[member.name].rows = rows
 
-    def until(self, is_so: Any, seconds: float = 60.0) -> None:
-        """Let time pass until something is so."""
-        for _ in range(int(seconds * 100)):
+    def until(self, is_so: Callable[[], bool], seconds: float = 60.0, step_s: float = 0.01) -> None:
+        """Let time pass, a step after the other, until something is so."""
+        for _ in range(round(seconds / step_s)):
             if is_so():
                 return
-            self.clock.jump(0.01)
+            self.clock.jump(step_s)
         raise AssertionError("it has not come so far")

@@ -3,8 +3,8 @@
     LEVERET_RELAYS='{"b:1": "127.0.0.1:4711"}' python -P relayed_serve.py serve --cluster-advertise a:1 ...
 
 A node tells all others one address, which here is a name: each of them knows its own relay to it; other addresses are
-dialled as they are. With
-``LEVERET_SLOWNESS=4`` all times after which a node gives another, or etcd, up are four times as long.
+dialled as they are. With ``LEVERET_SLOWNESS=4`` all times after which a node gives up another, or etcd, are four times
+as long.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from leveret.core.settings import BrokerSettings
 from leveret.metadata.interface import Then
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.tables import Row
+from rigs.waiting import eventually
 
 SECRET = Security(b"a secret of tests")
 LINKED_S = 20.0
@@ -117,9 +118,10 @@ async def start_cluster(folder: Path, names: str = "ab") -> dict[str, SocketBrok
         for name in names:
             if name != broker.name:
                 await is_up(broker, name)
-        async with asyncio.timeout(LINKED_S):
-            while not all(each.is_recovered for each in broker.node.vhosts.values()):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+    vhosts = [vhost for broker in brokers.values() for vhost in broker.node.vhosts.values()]
+    await eventually(
+        lambda: all(vhost.is_recovered for vhost in vhosts), "a vhost does not serve", LINKED_S
+    )
     return brokers
 
 
@@ -127,6 +129,4 @@ async def is_up(broker: SocketBroker, name: str) -> None:
     """Wait until a broker knows the queues of another node."""
     assert broker.node.homes is not None
     home = broker.node.homes.home(name)
-    async with asyncio.timeout(LINKED_S):
-        while not home.is_up:  # noqa: ASYNC110  # a test may look at it
-            await asyncio.sleep(0.01)
+    await eventually(lambda: home.is_up, f"node {name} is not linked", LINKED_S)

@@ -24,6 +24,8 @@ from leveret.server.control_client import SOCKET, ControlFailedError, NoBrokerEr
 from leveret.server.errors import RefusedError
 from rigs.waiting import wait_until
 
+SINGLE = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)  # a broker without others
+
 
 def exchange(data_dir: Path, line: bytes) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as client:
@@ -158,8 +160,7 @@ def test_rows_are_not_made_before_the_client_reads(
 
 
 def test_the_verbs_that_stream_are_verbs() -> None:
-    single = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)
-    admin = NodeAdmin(single)  # type: ignore[arg-type]
+    admin = NodeAdmin(SINGLE)  # type: ignore[arg-type]
 
     assert admin.streams().keys() <= admin.verbs().keys()
 
@@ -344,8 +345,7 @@ def test_a_client_that_stays_does_not_keep_the_server(
 
 
 def test_every_verb_is_the_method_of_that_name() -> None:
-    single = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)
-    admin = NodeAdmin(single)  # type: ignore[arg-type]
+    admin = NodeAdmin(SINGLE)  # type: ignore[arg-type]
     verbs = admin.verbs()
 
     assert {name: verb.__name__ for name, verb in verbs.items()} == {

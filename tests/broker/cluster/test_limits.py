@@ -11,6 +11,8 @@ from leveret.metadata.tables import ParameterRow, Row, UserRow
 from rigs.broker_rig import Client
 from rigs.etcd_cluster import EtcdCluster
 
+STEP_S = 0.0002  # of virtual time; a message to another node takes longer
+
 
 @pytest.fixture
 def cluster() -> EtcdCluster:
@@ -73,12 +75,10 @@ def test_who_is_told_that_a_connection_is_open_or_closed_finds_it_counted(
     first = cluster["b"].client()
     last = cluster["a"].client()
     first.log_in()
-    while m.ConnectionOpenOk not in map(type, first.take()):
-        cluster.clock.jump(0.0002)
+    cluster.until(lambda: m.ConnectionOpenOk in map(type, first.take()), step_s=STEP_S)
     assert "(2) is reached" in refusal(cluster["a"].client())
     first.protocol.data_received(m.method_frame(0, m.encode(m.ConnectionClose(200))))
-    while m.ConnectionCloseOk not in map(type, first.take()):
-        cluster.clock.jump(0.0002)
+    cluster.until(lambda: m.ConnectionCloseOk in map(type, first.take()), step_s=STEP_S)
 
     last.log_in()
     cluster.settle()
@@ -102,8 +102,7 @@ def test_who_is_told_that_a_channel_is_open_finds_it_counted(cluster: EtcdCluste
     limit_user(cluster)
     one, two = cluster["a"].session(channels=2), cluster["b"].session(channels=0)
     two.protocol.data_received(m.method_frame(1, m.encode(m.ChannelOpen())))
-    while not two.wire.out:
-        cluster.clock.jump(0.0002)
+    cluster.until(lambda: bool(two.wire.out), step_s=STEP_S)
 
     one.protocol.data_received(m.method_frame(3, m.encode(m.ChannelOpen())))
     cluster.settle()

@@ -162,5 +162,7 @@ def some_temporary_method(random: Random) -> m.Method:
     "seed",
     [*range(8), 90, *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 150) if n != 90)],
 )
-def test_so_they_do_with_temporary_objects_and_compactions(seed: int) -> None:
+def test_all_nodes_end_with_the_rows_of_etcd_with_temporary_objects_and_compactions(
+    seed: int,
+) -> None:
     play(Random(seed), some_temporary_method, cut_share=0.06, compactions=True)

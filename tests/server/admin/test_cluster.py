@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,7 @@ from leveret.server.admin.operator_server import (
 )
 from rigs.operated_cluster import Operators
 from rigs.socket_cluster import SocketBroker, start_cluster
-
-WAIT_S = 60.0
+from rigs.waiting import eventually
 
 
 @asynccontextmanager
@@ -44,12 +43,6 @@ async def client(broker: SocketBroker) -> AsyncIterator[aio_pika.abc.AbstractCha
         yield await connection.channel()
     finally:
         await connection.close()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not is_so():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def ignored(message: aio_pika.abc.AbstractIncomingMessage) -> None:
@@ -115,7 +108,7 @@ async def test_a_command_on_a_queue_is_carried_out_where_it_lives(tmp_path: Path
         assert await operators.ask("b", "list_producers", **named) == ([], [])
         forced = named | {"if_unused": False, "if_empty": False}
         assert await operators.ask("b", "delete_queue", **forced) == (0, [])
-        await until(lambda: "q" not in brokers["b"].node.vhosts["/"].topology.queues)
+        await eventually(lambda: "q" not in brokers["b"].node.vhosts["/"].topology.queues)
         assert await operators.ask("b", "purge_queue", **named) == ("not_found", [])
 
 
@@ -126,7 +119,7 @@ async def test_connections_are_closed_on_whatever_node_they_are(tmp_path: Path) 
         rows, _ = await operators.ask("b", "list_connections")
         pid = next(row["pid"] for row in rows if row["pid"].startswith("(a/"))
         assert await operators.ask("b", "close_connection", pid=pid, reason="x") == (None, [])
-        await until(lambda: len(brokers["a"].node.connections) == 1)
+        await eventually(lambda: len(brokers["a"].node.connections) == 1)
         text = f"there is no connection {pid}"
         assert await operators.ask("b", "close_connection", pid=pid, reason="x") == (text, [])
         everywhere = {"vhost": None, "reason": "x"}
@@ -145,7 +138,7 @@ async def test_a_node_that_does_not_answer_is_named_and_not_waited_for(
     monkeypatch.setattr(other_nodes.OtherNodes.ask, "__defaults__", (0.05,))
     async with cluster(tmp_path) as (brokers, operators):
         brokers["a"].runtime.exit(operators.servers["a"], "kill")
-        await until(lambda: not operators.servers["a"].is_alive)
+        await eventually(lambda: not operators.servers["a"].is_alive)
         closed = {"user": "guest", "reason": "x"}
         text = "what node a has is missing: node a is being started"
         assert await operators.ask("b", "list_connections") == ([], [text])
@@ -158,7 +151,7 @@ async def test_a_node_that_does_not_answer_is_named_and_not_waited_for(
         assert warnings == ["what node a has is missing: node a has not answered within 0.05 s"]
 
         await brokers["a"].stop()
-        await until(lambda: not brokers["b"].links.nodes)
+        await eventually(lambda: not brokers["b"].links.nodes)
         text = "what node a has is missing: node a is not linked with this one"
         assert await operators.ask("b", "list_channels") == ([], [text])
         operators.lost("a")
@@ -192,7 +185,7 @@ async def test_a_forgotten_node_takes_its_durable_queues_with_it(tmp_path: Path)
 
         await brokers["a"].stop()
         operators.lost("a")
-        await until(lambda: "a" not in brokers["b"].links.nodes)
+        await eventually(lambda: "a" not in brokers["b"].links.nodes)
         named = {"vhost": "/", "name": "gone", "if_unused": False, "if_empty": False}
         refusal, _ = await operators.ask("b", "delete_queue", **named)
         assert "forget_cluster_node a" in refusal
@@ -207,8 +200,8 @@ async def test_a_forgotten_node_takes_its_durable_queues_with_it(tmp_path: Path)
         left = {"stays", "amq.delayed.late"}
         for name in "bc":
             topology = brokers[name].node.vhosts["/"].topology
-            await until(lambda queues=topology.queues: queues.keys() == left)
-            await until(lambda exchanges=topology.exchanges: "once" not in exchanges)
+            await eventually(lambda queues=topology.queues: queues.keys() == left)
+            await eventually(lambda exchanges=topology.exchanges: "once" not in exchanges)
             rows = brokers[name].rows.load()
             assert {row.name for row in rows.queues} == left
             assert rows.bindings == []
