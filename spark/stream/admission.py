@@ -20,6 +20,8 @@ from leveret.spark.stream.offsets import Range
 
 PASSED_BYTES_MAX: Final = 1 << 30
 
+_START: Final = Position(0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -83,9 +85,7 @@ class Meter:
         return self.passed_bytes >= PASSED_BYTES_MAX
 
 
-def cut(
-    ranges: Sequence[Range], end: Position, begin: Position = Position(0, 0)
-) -> tuple[Range, ...]:
+def cut(ranges: Sequence[Range], end: Position, begin: Position = _START) -> tuple[Range, ...]:
     """Return what lies between two positions."""
     kept: list[Range] = []
     for part in ranges:

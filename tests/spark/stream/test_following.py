@@ -464,7 +464,7 @@ def test_a_gap_behind_given_offsets_is_a_loss(tmp_path: Path) -> None:
     rig = with_a_gap(tmp_path)
     text = f'{{"/": {{"segment": {rig.segments[0]}, "byte": 64}}}}'
 
-    with pytest.raises(DataLoss, match="messages of queue 'q1' behind .* were freed"):
+    with pytest.raises(DataLoss, match=r"messages of queue 'q1' behind .* were freed"):
         Stream(rig.data, queue="q1", startingOffsets=text).run()
     rig.close()
 
