@@ -113,21 +113,28 @@ class Follower:
 
     def _tell_gaps(self, store: ArchivedStore, start: StoreOffset) -> None:
         """Log which queues may have messages behind which others were freed before the query began."""
-        is_complete = self._options.reading.fail_on_data_loss
-        for queue in self._wanted(store.contents):
-            complete = begin_of(queue, is_complete=True)
-            if queue.freed is None or queue.freed.no > start.frees or start.position > complete:
-                continue  # a free that came later is a loss
-            older = store.segments(queue.since.segment, complete.segment - 1)
+        freed = [
+            (queue, begin_of(queue, is_complete=True))
+            for queue in self._wanted(store.contents)
+            if queue.freed is not None and queue.freed.no <= start.frees  # else it is a loss
+        ]
+        passed = [(queue, begin) for queue, begin in freed if begin >= start.position]
+        if not passed:
+            return
+        first = min(queue.since for queue, _ in passed)
+        last = Position(max(begin.segment for _, begin in passed), 0)
+        there = [part.segment for part in unread(store, first, last, lambda _: None)]
+        for queue, begin in passed:
+            older = [number for number in there if queue.since.segment <= number < begin.segment]
             if older:
                 log.warning(
                     "queue '%s' of vhost '%s' is complete from %s on: segments %s are gone, and its messages in older"
                     " ones are %s",
                     queue.name,
                     store.vhost,
-                    at(complete),
-                    missing(older, complete.segment),
-                    "passed over" if is_complete else "read",
+                    at(begin),
+                    missing(older, begin.segment),
+                    "passed over" if self._options.reading.fail_on_data_loss else "read",
                 )
 
     # Where a batch ends.
