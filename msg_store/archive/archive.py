@@ -283,6 +283,17 @@ class Archive:
         found.sort(reverse=True)
         return found
 
+    def rewound(self, end: Position) -> None:
+        """Note that a flush has failed, and the next one writes from this position on.
+
+        A queue that came meanwhile begins there too: behind it a record may lie across its position.
+        """
+        for queue in self.queues.values():
+            if queue.since > end:
+                queue.since, queue.complete_from = end, end.segment
+                self.begun = end.segment if self.begun is None else min(self.begun, end.segment)
+                self.version += 1
+
     def give_up(self, file_nos: Iterable[int], size_bytes: int) -> None:
         """Keep segments no longer, which have so many bytes: the disk is short."""
         self._given_up.update(file_nos)

@@ -216,7 +216,7 @@ class Run:
     async def _until_done(self) -> None:
         time_s = self.scenario.time_s
         if time_s:
-            await self._wait(self._producers_done, time_s)
+            await self._wait(self._producers_done if self._producers else self._all_done, time_s)
             self.stop()
         self._is_settled = await self._wait(self._all_done)
 

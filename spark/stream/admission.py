@@ -20,6 +20,8 @@ from leveret.spark.stream.offsets import Range
 
 PASSED_BYTES_MAX: Final = 1 << 30
 
+_START: Final = Position(0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
@@ -83,17 +85,14 @@ class Meter:
         return self.passed_bytes >= PASSED_BYTES_MAX
 
 
-def cut(ranges: Sequence[Range], end: Position) -> tuple[Range, ...]:
-    """Return what lies before a position."""
+def cut(ranges: Sequence[Range], end: Position, begin: Position = _START) -> tuple[Range, ...]:
+    """Return what lies between two positions."""
     kept: list[Range] = []
     for part in ranges:
-        high = part.high
-        if part.segment > end.segment:
-            break
-        if part.segment == end.segment:
-            high = min(high, end.byte)
-        if part.low < high:
-            kept.append(Range(part.segment, part.low, high))
+        low = max(part.low, begin.byte) if part.segment == begin.segment else part.low
+        high = min(part.high, end.byte) if part.segment == end.segment else part.high
+        if begin.segment <= part.segment <= end.segment and low < high:
+            kept.append(Range(part.segment, low, high))
     return tuple(kept)
 
 

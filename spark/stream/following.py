@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from leveret.core.log.loggers import logger
 from leveret.msg_store.archive.archive import ArchivedQueue, Position
 from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.spark.errors import NotAnArchive, OptionError
@@ -25,11 +26,13 @@ from leveret.spark.scan.routed_rows import routed_rows
 from leveret.spark.scan.segment import Segment
 from leveret.spark.stream.admission import Limit, Meter, cut, shares
 from leveret.spark.stream.archived_store import ArchivedStore, find_archives
-from leveret.spark.stream.losses import losses
+from leveret.spark.stream.losses import at, begin_of, losses, missing
 from leveret.spark.stream.offsets import Offsets, Range, StoreOffset, decoded, encoded
 from leveret.spark.stream.tasks import report
 from leveret.spark.stream.unread import position_at, torn_in, unread, where
 from leveret.spark.stream.walking import Damaged, places_of
+
+log = logger(__name__)
 
 
 class Follower:
@@ -59,7 +62,10 @@ class Follower:
             starting = EARLIEST
         else:
             named = {}
-        return encoded({no: named.get(no) or self._first(stores[no], starting) for no in stores})
+        begins = {no: named.get(no) or self._first(store, starting) for no, store in stores.items()}
+        for store_id, begin in begins.items():
+            self._tell_gaps(stores[store_id], begin)
+        return encoded(begins)
 
     def _stores(self) -> dict[str, ArchivedStore]:
         """Return the stores with queues that are wanted."""
@@ -88,14 +94,48 @@ class Follower:
     def _first(self, store: ArchivedStore, starting: str | int) -> StoreOffset:
         contents = store.contents
         wanted = self._wanted(contents)
-        earliest = min(queue.since for queue in wanted)
+        earliest = min(map(self._begin, wanted))
         if starting == EARLIEST:
             position = earliest
         elif starting == LATEST:
             position = contents.watermark
         else:
             position = position_at(store, earliest, int(starting), self._report)
-        return StoreOffset(position, contents.frees, _names(wanted))
+        return StoreOffset(position, contents.frees, self._names(wanted, position))
+
+    def _begin(self, queue: ArchivedQueue) -> Position:
+        return begin_of(queue, is_complete=self._options.reading.fail_on_data_loss)
+
+    def _names(self, wanted: Iterable[ArchivedQueue], position: Position) -> dict[int, str]:
+        """Return the names of the queues that are read at a position, by their numbers."""
+        begun = [queue for queue in wanted if self._begin(queue) <= position]
+        return {queue.queue_nos[0]: queue.name for queue in begun}
+
+    def _tell_gaps(self, store: ArchivedStore, start: StoreOffset) -> None:
+        """Log which queues may have messages behind which others were freed before the query began."""
+        freed = [
+            (queue, begin_of(queue, is_complete=True))
+            for queue in self._wanted(store.contents)
+            if queue.freed is not None and queue.freed.no <= start.frees  # else it is a loss
+        ]
+        passed = [(queue, begin) for queue, begin in freed if begin >= start.position]
+        if not passed:
+            return
+        first = min(queue.since for queue, _ in passed)
+        last = Position(max(begin.segment for _, begin in passed), 0)
+        there = [part.segment for part in unread(store, first, last, lambda _: None)]
+        for queue, begin in passed:
+            older = [number for number in there if queue.since.segment <= number < begin.segment]
+            if older:
+                log.warning(
+                    "queue '%s' of vhost '%s' is complete from %s on: segments %s are gone, and its messages in older"
+                    " ones are %s",
+                    queue.name,
+                    store.vhost,
+                    at(begin),
+                    missing(older, begin.segment),
+                    "passed over" if self._options.reading.fail_on_data_loss else "read",
+                )
 
     # Where a batch ends.
 
@@ -126,7 +166,10 @@ class Follower:
         for store_id, store in found.items():
             is_new = store_id not in begin and self._is_wanted(store)
             if is_new and (self._targets is None or store_id in self._targets):
-                self._put_end(ends, store, self._first(store, EARLIEST))
+                first = self._first(store, EARLIEST)
+                self._put_end(ends, store, first)
+                if store_id in ends:
+                    self._tell_gaps(store, first)
         unread_bytes = {no: _size_bytes(end.ranges) for no, end in ends.items()}
         if limit:
             for store_id, own in shares(limit, unread_bytes).items():
@@ -134,7 +177,10 @@ class Follower:
         return encoded(begin | ends)
 
     def _put_end(self, ends: Offsets, store: ArchivedStore, before: StoreOffset) -> None:
-        """Note where all ends that can be read of a store, unless there is nothing new."""
+        """Note where a batch ends that reads all there is of a store, unless there is nothing new.
+
+        It ends where another queue begins, so it has the same queues from its first byte to its last.
+        """
         contents = store.contents
         target = contents.watermark
         if self._targets is not None:
@@ -146,11 +192,15 @@ class Follower:
         self._lost(f"vhost '{store.vhost}' ({store.path})", losses(now, wanted, before))
         if now is None or target <= before.position <= now.watermark:
             return
-        ends[store.store_id] = StoreOffset(target, now.frees, _names(wanted), tuple(ranges))
+        begins = [self._begin(queue) for queue in wanted]
+        begin = min(max(begin, min(begins, default=begin)), target)
+        end = min([target, *(each for each in begins if each > begin)])
+        names = self._names(wanted, begin)
+        ends[store.store_id] = StoreOffset(end, now.frees, names, cut(ranges, end, begin))
 
-    def _lost(self, at: str, lost: Iterable[str]) -> None:
+    def _lost(self, place: str, lost: Iterable[str]) -> None:
         for each in lost:
-            self._report(f"{at}: {each}")
+            self._report(f"{place}: {each}")
 
     def _report(self, lost: str) -> None:
         report(lost, self._options.reading.fail_on_data_loss)
@@ -178,12 +228,8 @@ class Follower:
                         return StoreOffset(position, end.frees, end.queues, ranges)
         return end
 
-    def _damaged(self, at: str) -> Damaged:
-        return lambda offset, why: self._report(f"{at} is damaged at byte {offset}: {why}")
-
-
-def _names(queues: Iterable[ArchivedQueue]) -> dict[int, str]:
-    return {queue.queue_nos[0]: queue.name for queue in queues}
+    def _damaged(self, place: str) -> Damaged:
+        return lambda offset, why: self._report(f"{place} is damaged at byte {offset}: {why}")
 
 
 def _size_bytes(ranges: Sequence[Range]) -> int:

@@ -1,12 +1,27 @@
-"""Losses: what was freed before it was read, as ``archive.json`` and an offset tell it. No I/O."""
+"""Losses: what was freed before it was read, as ``archive.json`` and an offset tell it. No I/O.
+
+Segments are freed one by one: one that another queue keeps, or that has a message which still waits, stays while
+younger ones go. So behind messages that are there others may be gone. A queue is *complete* from its last freed
+position on, and a stream that is to miss nothing reads it from there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from leveret.msg_store.archive.archive import ArchivedQueue, Position
 from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.spark.stream.offsets import StoreOffset
+
+GAPS_MAX: Final = 5  # that are named
+
+
+def begin_of(queue: ArchivedQueue, is_complete: bool) -> Position:
+    """Return where the archived messages of a queue begin; ``is_complete``: from where on none is missing."""
+    if queue.freed is None or not is_complete:
+        return queue.since
+    return max(queue.since, Position(*queue.freed[:2]))
 
 
 def losses(
@@ -52,6 +67,15 @@ def losses(
                 f" {freed.segment:08x} is gone, and older ones may be; read more often, or keep them for longer with"
                 " the policy replay-retention"
             )
+
+
+def missing(there: Sequence[int], last: int) -> str:
+    """Return the numbers that are missing among ascending ones, up to ``last``, as errors name segments."""
+    pairs = zip(there, [*there[1:], last + 1], strict=True)
+    gaps = [(low + 1, high - 1) for low, high in pairs if high - low > 1]
+    texts = [f"{low:08x}" if low == high else f"{low:08x}-{high:08x}" for low, high in gaps]
+    more = [f"and {len(texts) - GAPS_MAX} more gaps"] if len(texts) > GAPS_MAX else []
+    return ", ".join(texts[:GAPS_MAX] + more)
 
 
 def is_lost(

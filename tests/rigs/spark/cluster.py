@@ -28,7 +28,7 @@ CONF = {
     "spark.cores.max": "2",
     "spark.sql.shuffle.partitions": "2",
 }
-JAVA_S = 240.0  # for a machine with much else to do; a failed start shows in the output
+JAVA_S = 600.0  # for a machine with much else to do; a failed start shows in the output
 
 
 @contextmanager

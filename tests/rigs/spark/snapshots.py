@@ -35,9 +35,11 @@ async def channel_of_broker(data: Path) -> AsyncIterator[Any]:
         yield await connection.channel()
 
 
-def snapshot_of(data: Path, name: str = "one", copy_to: Path | None = None) -> Path:
+def snapshot_of(
+    data: Path, name: str = "one", copy_to: Path | None = None, timeout_s: float = 30.0
+) -> Path:
     """Make a snapshot as ``leveret snapshot create`` does."""
-    path, _ = create(Files(), data, Wanted(name), copy_to, 30.0)
+    path, _ = create(Files(), data, Wanted(name), copy_to, timeout_s)
     return path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from leveret.msg_store.archive.archive import Retention
 from leveret.spark.errors import DataLoss, NotAnArchive, OptionError
 from leveret.spark.stream.admission import Limit
 from leveret.spark.stream.batch import partitions_of, settings_of
+from leveret.spark.stream.losses import missing
 from leveret.spark.stream.tasks import read_piece
 from rigs.spark.archives import AGE_MS, ArchivedData, Stream, bodies, rows_between
 from rigs.store.offline_rig import flip
@@ -380,6 +381,106 @@ def test_what_was_freed_before_a_query_began_is_no_loss(rig: ArchivedData) -> No
         bodies(stream.run())
         == rig.written[1][-len(bodies(row for _, _, rows in stream.batches for row in rows)) :]
     )
+
+
+def with_a_gap(tmp_path: Path) -> ArchivedData:
+    """Have segments of queues 1 and 3, then some of queue 1 that are freed, then some that are not."""
+    rig = ArchivedData(tmp_path / "data", retained=(1,))
+    rig.retained[3] = Retention(100 * AGE_MS)
+    rig.tell_policies()
+    fill(rig, 30, (3, 1))
+    fill(rig, 60, (1,))
+    freed(rig)
+    fill(rig, 5)
+    return rig
+
+
+def test_a_queue_is_read_from_where_none_of_its_messages_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = with_a_gap(tmp_path)
+
+    found = bodies(Stream(rig.data, queue="q1").run())
+
+    assert 5 <= len(found) < 60
+    assert found == rig.written[1][-len(found) :]
+    gone = rig.core.archive.queues[1].freed
+    assert gone is not None
+    assert gone.segment not in rig.segments
+    last = max(number for number in rig.segments if number < gone.segment)
+    assert (
+        f"queue 'q1' of vhost '/' is complete from {gone.segment:08x}:{gone.byte} on: segments"
+        f" {last + 1:08x}-{gone.segment:08x} are gone, and its messages in older ones are passed over"
+    ) in caplog.text
+    rig.close()
+
+
+def test_a_stream_that_tolerates_losses_reads_all_that_is_there_and_tells_the_gap(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = with_a_gap(tmp_path)
+    stream = Stream(rig.data, queue="q1", failOnDataLoss="false")
+
+    found = bodies(stream.run())
+
+    written = rig.written[1]
+    gone = [body for body in written if body not in found]
+    first = written.index(gone[0])
+    assert first >= 30
+    assert written == found[:first] + gone + found[first:]
+    assert "are gone, and its messages in older ones are read" in caplog.text
+    rig.close()
+
+
+def test_each_queue_is_read_from_where_it_is_complete(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = with_a_gap(tmp_path)
+    alone = bodies(Stream(rig.data, queue="q1").run())
+
+    for limit in (Limit(), Limit(1)):
+        rows = Stream(rig.data, limit=limit).run()
+        assert bodies(rows, "q3") == rig.written[3]
+        assert bodies(rows, "q1") == alone
+    caplog.clear()
+    assert not Stream(rig.data, startingOffsets="latest").run()
+    assert not caplog.text
+    rig.close()
+
+
+@pytest.mark.parametrize(
+    ("there", "last", "text"),
+    [
+        ([1, 2], 6, "00000003-00000006"),
+        ([1, 3, 5], 6, "00000002, 00000004, 00000006"),
+        (range(1, 16, 2), 16, "00000002, 00000004, 00000006, 00000008, 0000000a, and 3 more gaps"),
+    ],
+)
+def test_segments_that_are_gone_are_named(there: Sequence[int], last: int, text: str) -> None:
+    assert missing(there, last) == text
+
+
+def test_a_gap_behind_given_offsets_is_a_loss(tmp_path: Path) -> None:
+    rig = with_a_gap(tmp_path)
+    text = f'{{"/": {{"segment": {rig.segments[0]}, "byte": 64}}}}'
+
+    with pytest.raises(DataLoss, match=r"messages of queue 'q1' behind .* were freed"):
+        Stream(rig.data, queue="q1", startingOffsets=text).run()
+    rig.close()
+
+
+def test_what_a_queue_had_before_it_was_archived_is_not_read(tmp_path: Path) -> None:
+    rig = ArchivedData(tmp_path / "data", retained=(1,))
+    fill(rig, 3, (1, 2))
+    rig.retained[2] = rig.retained[1]
+    rig.tell_policies()
+    fill(rig, 3, (1, 2))
+
+    for limit in (Limit(), Limit(1)):
+        rows = Stream(rig.data, limit=limit).run()
+        assert bodies(rows) == rig.written[1]
+        assert bodies(rows, "q2") == rig.written[2][3:]
+    rig.close()
 
 
 def test_a_segment_that_goes_after_planning_is_named_by_plan_and_task(rig: ArchivedData) -> None:
