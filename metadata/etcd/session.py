@@ -295,6 +295,9 @@ class Session:
     def applied(self) -> int:
         return self.replica.applied
 
+    def decode(self, rows: Sequence[Stored]) -> None:
+        self.replica.decode(rows)
+
     def loaded(self, scan: Scan) -> None:
         if scan.revision < self.replica.applied:
             self.went_back(scan.revision)
