@@ -1,9 +1,9 @@
 """Loading all keys with a prefix, and following them.
 
-All keys are read at one revision, and decoded some in each turn; a watch tells of every write behind it. A watch that breaks is begun again
-behind the last revision that was taken. Where etcd has compacted that away, or breaks the watch again and again (it
-cannot send more than 4 MiB in one piece over its gateway), all is loaded again. What fails is tried again, for as long
-as it takes.
+All keys are read at one revision, and decoded some in each turn; a watch tells of every write behind it. A watch that
+breaks is begun again behind the last revision that was taken. Where etcd has compacted that away, or breaks the watch
+again and again (it cannot send more than 4 MiB in one piece over its gateway), all is loaded again. What fails is tried
+again, for as long as it takes.
 
 A watch that has fallen silent is found out from outside: ``met`` is told revisions that other requests have found.
 """

@@ -30,6 +30,7 @@ from leveret.core.log.loggers import logger
 from leveret.metadata.etcd.codec import (
     FORMAT,
     Keys,
+    NodeState,
     check_format,
     packed_number,
     unpacked_node,
@@ -118,7 +119,8 @@ class Session:
         )
         self._writes = Writes(self.keys, self.replica)
         self._rows = RowWrites(self.keys, self._writes, random or SystemRandom())
-        self._transactor = Transactor(store, clock, self.keys, uuid, self._writes, self, address)
+        state = NodeState(uuid, 0, 0, address=address, valid_s=settings.valid_s)
+        self._transactor = Transactor(store, clock, self.keys, state, self._writes, self)
         self._numbers: dict[str, Stored] = {}  # counters and the format
         self._taking: dict[str, int] = {}  # the last numbers that this node has asked for
         self._lease = self._joined_at = 0  # of the node's key, and the revision that made it

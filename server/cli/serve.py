@@ -1,7 +1,8 @@
 """``leveret serve``: a broker as a process of its own.
 
 Only this command sets up logging, signals and the interpreter's settings; an embedding service does so itself.
-SIGTERM and SIGINT stop the broker, also while it starts; a second signal ends the process at once. SIGHUP: see ``reload``.
+SIGTERM and SIGINT stop the broker, also while it starts; a second signal ends the process at once. SIGHUP: see
+``reload``.
 
 One line on standard output says that every vhost serves, and that the other nodes of a cluster are linked (``ready``).
 Where some are down, a line before it names each of them and why (``degraded``), and ``ready`` follows when all serve.
