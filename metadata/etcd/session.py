@@ -456,10 +456,12 @@ class Session:
         transactor = self._transactor
         is_ending = self._ending is not None and transactor.is_settled
         if is_ending and self._writes.is_empty and not self.nodes.is_waited_for:
+            if not transactor.revision:
+                return  # its lease is being revoked
             if transactor.has_left:
                 self._revoke(transactor.lease, self._end)
                 transactor.left()
-            elif transactor.revision:
+            else:
                 transactor.leave(self.replica.applied)
             return
         is_behind = self.nodes.has_others and transactor.told_applied < self._changed_at
