@@ -283,11 +283,11 @@ class Broker:
         self._ended = loop.create_future()
         answer = Answer(started)
         root = self.runtime.start_link(None, BrokerSup, (self.node,), answer.give, "leveret")
+        self._root = root
+        self.runtime.watch(root, self._root_ended)
         result = await started
         if not isinstance(result, Started):
             raise BrokerFailedError(f"the broker did not start: {result}")
-        self._root = root
-        self.runtime.watch(root, self._root_ended)
 
     async def _open_control(self, directory: DataDirectory) -> None:
         # Not loaded with this module: an embedding service without a data directory needs no control socket.
@@ -356,6 +356,7 @@ class Broker:
         node.connections.is_stopping = True
         if self._root is not None:
             assert self._ended is not None
+            bootstrap.end_start(self.runtime)
             self.runtime.exit(self._root, SHUTDOWN)
             await asyncio.wait([self._ended], timeout=STOP_S)
         await self.runtime.shutdown(END_S)

@@ -107,7 +107,10 @@ class ClusterMember:
                 config.cluster_node,
                 str(node_id),
                 SessionSettings(
-                    prefix=f"{PREFIX}/{config.cluster}", lease_s=config.cluster_lease_s
+                    prefix=f"{PREFIX}/{config.cluster}",
+                    valid_s=config.cluster_valid_s,
+                    suspect_s=config.cluster_valid_s / 2,
+                    lease_s=config.cluster_lease_s,
                 ),
                 address=config.cluster_advertise or listening,
             )

@@ -28,6 +28,7 @@ from leveret.routing.exchange import Exchange
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
+    from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 OTHERS_WAIT_S: Final = 10.0  # clients of vhosts that serve, for one whose start takes long
+_STARTER: Final = "vhost_starter"
 _BEGIN: Final = "begin"
 _LATE: Final = "late"
+_STOPPING: Final = "stopping"
 
 
 async def load(node: Node, with_defaults: bool = True) -> None:
@@ -190,19 +193,23 @@ class VhostStarter(GenServer):
 
     It stands before the listeners in the tree, so that a client that can connect finds the queues recovered.
     A vhost that fails does not hold the others up, and neither does one whose start takes longer than
-    ``OTHERS_WAIT_S``, as soon as another serves.
+    ``OTHERS_WAIT_S``, as soon as another serves. When the broker stops it waits for none.
     """
 
     def init(self, node: Node) -> object:
+        self.runtime.register(_STARTER, self.ref)
         self._node = node
         self._have_begun = self._is_late = False
         self.post(self.ref, _BEGIN)
         return LATER
 
     def handle_cast(self, message: object) -> None:
-        assert message == _BEGIN
-        self.start_timer(OTHERS_WAIT_S, _LATE)
-        Script(self, self._steps(), self._begun).resume()
+        if message == _BEGIN:
+            self.start_timer(OTHERS_WAIT_S, _LATE)
+            Script(self, self._steps(), self._begun).resume()
+        else:
+            assert message == _STOPPING
+            self._look()
 
     def handle_info(self, message: object) -> None:
         assert message == _LATE
@@ -225,13 +232,21 @@ class VhostStarter(GenServer):
             self.runtime.run_as(self.ref, self._look)
 
     def _look(self) -> None:
-        if not self._have_begun or self._node.connections.is_stopping:
+        if not self._have_begun:
             return
         vhosts = self._node.vhosts.values()
         are_over = all(each.is_recovered or not each.has_supervisor for each in vhosts)
-        if are_over or (self._is_late and any(each.is_recovered for each in vhosts)):
+        is_enough = self._is_late and any(each.is_recovered for each in vhosts)
+        if are_over or is_enough or self._node.connections.is_stopping:
             self.started()
             self.stop()
+
+
+def end_start(runtime: Runtime) -> None:
+    """Have nobody wait for vhosts that are being started: the broker stops, in order."""
+    starter = runtime.whereis(_STARTER)
+    if starter is not None:
+        runtime.send(starter, _STOPPING)
 
 
 class QueueStarter(GenServer):

@@ -117,8 +117,12 @@ def _lose(node: Node, vhost: VHost, entry: QueueEntry) -> None:
 
 
 def _is_row_of(node: Node, row: QueueRow, entry: QueueEntry) -> bool:
-    """Return whether a row is that of a queue of this node; transient ones have none with their number."""
-    return node.is_own(row) and row.queue_no in (0, entry.queue_no)
+    """Return whether a row is that of a queue of this node, and not of an earlier one; transient ones have no number.
+
+    While this node puts a row, the queue is newer than what is told of; ``agree`` looks at it afterwards.
+    """
+    is_new = node.metadata.pending.is_being_put(row)
+    return node.is_own(row) and not is_new and row.queue_no in (0, entry.queue_no)
 
 
 def _delete(

@@ -251,10 +251,14 @@ class Homes:
 
     def count(self, entry: QueueEntry, change: int) -> None:
         """Count a queue that has come or gone, at its node."""
-        self._queues[entry.home.name if isinstance(entry, RemoteEntry) else self.own] += change
+        self.expect(entry.home.name if isinstance(entry, RemoteEntry) else self.own, change)
+
+    def expect(self, name: str, change: int) -> None:
+        """Count queues that a node is about to have, or is not any more."""
+        self._queues[name] += change
 
     def queues_of(self, name: str) -> int:
-        """Return how many queues live on a node."""
+        """Return how many queues live on a node, with those that are being declared there."""
         return self._queues[name]
 
     def changed(self) -> None:

@@ -42,7 +42,7 @@ from leveret.routing.bindings import QUEUE
 if TYPE_CHECKING:
     from leveret.amqp.methods import QueueDeclare
     from leveret.amqp.tables import Table
-    from leveret.broker.queue.homes import Home, Homes
+    from leveret.broker.queue.homes import Home
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import Client, VHost
 
@@ -98,9 +98,13 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
         return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
     durable = method.durable and not method.exclusive
-    home = None if method.exclusive else _chosen_home(vhost, name, method.arguments)
+    home = None
+    if not method.exclusive:
+        home = located(vhost, locator_of(vhost, name, method.arguments))
     if home is not None:
-        yield from _declare_there(vhost, home, name, durable, method, user)
+        arguments = pack(method.arguments)
+        asked = DeclareThere(name, durable, method.auto_delete, arguments, user.name)
+        yield from declare_there(vhost, home, asked)
         return (yield from declare_queue(vhost, client, method))
     entry = QueueEntry(
         vhost.name,
@@ -223,28 +227,26 @@ def _warn(vhost: VHost, client: Client, name: str, arguments: Table) -> None:
 # The choice of the node.
 
 
-def _chosen_home(vhost: VHost, name: str, arguments: Table) -> Home | None:
-    """Return the other node that a new queue goes to; None: it stays on this one."""
-    homes = vhost.homes
-    if homes is None:
-        return None
+def locator_of(vhost: VHost, name: str, arguments: Table) -> str:
+    """Return the locator of a new queue; on a single node it does not matter."""
+    if vhost.homes is None:
+        return CLIENT_LOCAL
     given = arguments.get(f"x-{LOCATOR}")
     if given is not None:
-        locator = given[1].decode()
-    else:
-        policy = vhost.policies.of_queue(name, type_of(arguments).name).definition
-        locator = policy.get(LOCATOR, homes.default_locator)
-    return _located(locator, homes, vhost.name)
+        return str(given[1].decode())
+    policy = vhost.policies.of_queue(name, type_of(arguments).name).definition
+    return str(policy.get(LOCATOR, vhost.homes.default_locator))
 
 
-def _located(locator: str, homes: Homes, vhost_name: str) -> Home | None:
+def located(vhost: VHost, locator: str) -> Home | None:
     """Return the node that a locator chooses, among those that run the vhost; None: this one."""
-    if locator == CLIENT_LOCAL:
+    homes = vhost.homes
+    if homes is None or locator == CLIENT_LOCAL:
         return None
     others = {
         home.name: home
         for home in homes.by_name.values()
-        if home.is_up and vhost_name in home.delegates
+        if home.is_up and vhost.name in home.delegates
     }
     names = sorted([homes.own, *others])
     if locator == MIN_MASTERS:
@@ -252,23 +254,22 @@ def _located(locator: str, homes: Homes, vhost_name: str) -> Home | None:
     return others.get(random.choice(names))  # no secret
 
 
-def _declare_there(
-    vhost: VHost, home: Home, name: str, durable: bool, method: QueueDeclare, user: User
-) -> Steps:
-    """Have a queue declared on another node, and wait until it is known here.
+def declare_there(vhost: VHost, home: Home, asked: DeclareThere) -> Steps:
+    """Have a queue declared on another node, and wait until it is known here; if the node is lost, it is not.
 
     Raises:
         InternalError: the node could not.
     """
-    arguments = pack(method.arguments)
-    asked = DeclareThere(name, durable, method.auto_delete, arguments, user.name)
-    answer = yield Ask(home.delegates[vhost.name], asked)
-    if isinstance(answer, SoftError):
-        raise answer
-    if answer is not None:
-        if not isinstance(answer, CallFailed):
-            log.error("queue not declared queue=%s vhost=%s node=%s", name, vhost.name, home.name)
-            raise InternalError()
-        return  # the node is lost; another is chosen
-    if name not in vhost.topology.queues:
-        yield Until(partial(vhost.when_registered, name))
+    assert vhost.homes is not None
+    vhost.homes.expect(home.name, 1)
+    try:
+        answer = yield Ask(home.delegates[vhost.name], asked)
+        if isinstance(answer, SoftError):
+            raise answer
+        if answer is None and asked.name not in vhost.topology.queues:
+            yield Until(partial(vhost.when_registered, asked.name))
+    finally:
+        vhost.homes.expect(home.name, -1)
+    if answer is not None and not isinstance(answer, CallFailed):
+        log.error("queue not declared queue=%s vhost=%s node=%s", asked.name, vhost.name, home.name)
+        raise InternalError()

@@ -5,7 +5,7 @@
     PREFIX/metadata/format                                       1; written last by who fills an empty prefix
     PREFIX/metadata/counters/boot_epoch                          the last number that a start of a node has taken
     PREFIX/metadata/counters/queue_no                            the end of the last block of numbers that was taken
-    PREFIX/metadata/nodes/NODE                                   uuid, seq, applied, has_left, address; on its lease
+    PREFIX/metadata/nodes/NODE                                   a node (``NodeState``); on its lease
     PREFIX/metadata/rows/TABLE/NAME/...                          incarnation, incarnations of its parents, fields
     PREFIX/metadata/rows/bindings/VHOST/KIND/DESTINATION/DIGEST  the same; DIGEST is blake2b-160 of all its names
     PREFIX/metadata/rows/deleted_queues/NODE/NUMBER              the same; of one node, for its message store
@@ -107,6 +107,7 @@ class NodeState(NamedTuple):
         applied: the revision up to which its clients see all rows.
         has_left: it has ended in order, and serves nobody any more.
         address: where other nodes dial it; "": nowhere.
+        valid_s: how long it serves after it has found its key; all nodes have the same.
     """
 
     uuid: str
@@ -114,6 +115,7 @@ class NodeState(NamedTuple):
     applied: int
     has_left: bool = False
     address: str = ""
+    valid_s: float = 0.0
 
 
 class Keys:

@@ -1,9 +1,9 @@
 """Loading all keys with a prefix, and following them.
 
-All keys are read at one revision, and a watch tells of every write behind it. A watch that breaks is begun again
-behind the last revision that was taken. Where etcd has compacted that away, or breaks the watch again and again (it
-cannot send more than 4 MiB in one piece over its gateway), all is loaded again. What fails is tried again, for as long
-as it takes.
+All keys are read at one revision, and decoded some in each turn; a watch tells of every write behind it. A watch that
+breaks is begun again behind the last revision that was taken. Where etcd has compacted that away, or breaks the watch
+again and again (it cannot send more than 4 MiB in one piece over its gateway), all is loaded again. What fails is tried
+again, for as long as it takes.
 
 A watch that has fallen silent is found out from outside: ``met`` is told revisions that other requests have found.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from leveret.cluster.errors import ClusterError, CompactedError
-from leveret.cluster.key_values import Event, Scan
+from leveret.cluster.key_values import Event, Row, Scan
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
+ROWS_PER_TURN: Final = 500  # 10 to 20 ms
 WATCHES_MAX: Final = 3  # that break without news, before all is loaded again
 
 
@@ -33,6 +34,9 @@ class Follower(Protocol):
     @property
     def told_to(self) -> int:
         """The revision up to which the follower was told of all writes; it may apply some later."""
+
+    def decode(self, rows: Sequence[Row]) -> None:
+        """Decode some of the rows that ``loaded`` will bring."""
 
     def loaded(self, scan: Scan) -> None:
         """Take all keys as they are at a revision; StoreError: they are of no use."""
@@ -90,16 +94,27 @@ class Following:
                 return
             if isinstance(scan, ClusterError):
                 self._try_again(self.load, str(scan))
-                return
-            try:
-                self._follower.loaded(scan)
-            except StoreError as error:
-                self._try_again(self.load, str(error), is_stale=True)
-                return
-            self._broken = 0
-            self._follow()
+            else:
+                self._take(scan, 0, step)
 
         self._store.scan(self._prefix, scanned)
+
+    def _take(self, scan: Scan, start: int, step: int) -> None:
+        """Have rows decoded, those from ``start`` on; in a later turn the next ones, and all taken at the end."""
+        if step != self._steps:
+            return
+        end = start + ROWS_PER_TURN
+        self._follower.decode(scan.rows[start:end])
+        if end < len(scan.rows):
+            self._clock.call_later(0.0, self._take, scan, end, step)
+            return
+        try:
+            self._follower.loaded(scan)
+        except StoreError as error:
+            self._try_again(self.load, str(error), is_stale=True)
+            return
+        self._broken = 0
+        self._follow()
 
     def end(self) -> None:
         """End; nothing is told any more."""

@@ -7,6 +7,7 @@ nodes that have applied the same revision have the same rows. Revisions only go 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -54,6 +55,14 @@ class Replica:
         self.live: dict[str, Entry] = {}
         self.dead: dict[str, None] = {}
         self._children: dict[str, set[str]] = {}
+        self._decoded: dict[str, Entry] = {}
+
+    def decode(self, rows: Iterable[Stored]) -> None:
+        """Decode rows that ``load`` will be given, but for those that this node has, and damaged ones."""
+        for each in rows:
+            if self._keys.is_row(each.key) and self.revision(each.key) != each.revision:
+                with suppress(StoreError):  # ``load`` says so
+                    self._decoded[each.key] = self._keys.entry(each)
 
     def load(self, rows: Iterable[Stored], revision: int) -> Changed:
         """Take all rows as they are at a revision in place of what there is; only those written since are decoded.
@@ -72,7 +81,11 @@ class Replica:
                 continue
             left.pop(each.key, None)
             if self.revision(each.key) != each.revision:
-                touched[each.key] = self._keys.entry(each)
+                entry = self._decoded.get(each.key)
+                if entry is None or entry.revision != each.revision:
+                    entry = self._keys.entry(each)
+                touched[each.key] = entry
+        self._decoded = {}
         return self._change(touched | left, revision)
 
     def apply(self, events: Sequence[Event], revision: int) -> Changed:
@@ -122,7 +135,8 @@ class Replica:
             self._set(key, was, now, changed)
             if was is None or now is None or was.incarnation != now.incarnation:
                 for child in self._children.get(key, ()):
-                    heappush(open_, (rank(child), child))
+                    if child not in found:  # else it is looked at anyway
+                        heappush(open_, (rank(child), child))
         return changed
 
     def _forget(self, key: str) -> None:

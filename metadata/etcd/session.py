@@ -30,6 +30,7 @@ from leveret.core.log.loggers import logger
 from leveret.metadata.etcd.codec import (
     FORMAT,
     Keys,
+    NodeState,
     check_format,
     packed_number,
     unpacked_node,
@@ -118,7 +119,8 @@ class Session:
         )
         self._writes = Writes(self.keys, self.replica)
         self._rows = RowWrites(self.keys, self._writes, random or SystemRandom())
-        self._transactor = Transactor(store, clock, self.keys, uuid, self._writes, self, address)
+        state = NodeState(uuid, 0, 0, address=address, valid_s=settings.valid_s)
+        self._transactor = Transactor(store, clock, self.keys, state, self._writes, self)
         self._numbers: dict[str, Stored] = {}  # counters and the format
         self._taking: dict[str, int] = {}  # the last numbers that this node has asked for
         self._lease = self._joined_at = 0  # of the node's key, and the revision that made it
@@ -296,6 +298,9 @@ class Session:
         told = self._told[-1][0] if self._told else 0
         return max(told, self.replica.applied)
 
+    def decode(self, rows: Sequence[Stored]) -> None:
+        self.replica.decode(rows)
+
     def loaded(self, scan: Scan) -> None:
         if scan.revision < self.replica.applied:
             self.went_back(scan.revision)
@@ -460,10 +465,12 @@ class Session:
         transactor = self._transactor
         is_ending = self._ending is not None and transactor.is_settled
         if is_ending and self._writes.is_empty and not self.nodes.is_waited_for:
+            if not transactor.revision:
+                return  # its lease is being revoked
             if transactor.has_left:
                 self._revoke(transactor.lease, self._end)
                 transactor.left()
-            elif transactor.revision:
+            else:
                 transactor.leave(self.replica.applied)
             return
         is_behind = self.nodes.has_others and transactor.told_applied < self._changed_at

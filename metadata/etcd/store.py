@@ -89,7 +89,8 @@ class EtcdMetadata:
         """Join the cluster; return when the node has all rows, and may serve clients.
 
         Raises:
-            ConfigError: a setting cannot work, or the name is another node's, for longer than its lease.
+            ConfigError: a setting cannot work, other nodes have another ``valid_s``, or the name is another node's, for
+                longer than its lease.
             StoreError: it has not come so far in ``timeout_s``; the text says why.
         """
         made = cls(EtcdClient(etcd), node, uuid, settings, address)
@@ -105,6 +106,9 @@ class EtcdMetadata:
         except BaseException:
             await made._end()
             raise
+        if refusal := made._disagreement(settings.valid_s):
+            await made.leave()
+            raise ConfigError(refusal)
         return made
 
     @property
@@ -253,6 +257,16 @@ class EtcdMetadata:
         self._epochs_taken(await self._numbers(keys.boot_epoch, EPOCHS))
         self._queue_nos_end = await self._numbers(keys.queue_no, QUEUE_NOS)
         self._queue_no = self._queue_nos_end - QUEUE_NOS
+
+    def _disagreement(self, valid_s: float) -> str:
+        """Return why this node and another cannot be in one cluster; "": they can."""
+        session = self._session
+        for key, other_s in session.nodes.with_other_times(valid_s).items():
+            return (
+                f"valid_s is {valid_s:g}, and {other_s:g} on node {session.keys.node_name(key)}: it must be the same on "
+                "all nodes; to change it, stop all of them"
+            )
+        return ""
 
     async def _numbers(self, key: str, count: int) -> int:
         taken: asyncio.Future[int | StoreError] = asyncio.get_running_loop().create_future()

@@ -55,10 +55,9 @@ class Transactor:
         store: etcd.
         clock: for the times of ``found_own``.
         keys: of the node.
-        uuid: of its data directory.
+        state: what the node says of itself, but for its transactions.
         writes: what is to be sent.
         owner: told of them.
-        address: where other nodes dial this one.
 
     Attributes:
         revision: of the node's key; 0: it has none.
@@ -72,21 +71,18 @@ class Transactor:
         store: WatchedStore,
         clock: Clock,
         keys: Keys,
-        uuid: str,
+        state: NodeState,
         writes: Writes,
         owner: Owner,
-        address: str = "",
     ) -> None:
         self._store = store
         self._clock = clock
         self._keys = keys
-        self._uuid = uuid
-        self._address = address
+        self._state = state
         self._writes = writes
         self._owner = owner
         self.revision = self.lease = self.told_applied = 0
         self.has_left = False
-        self._seq = 0
         self._is_asking = False
         self._unknown: tuple[int, list[Write]] | None = (
             None  # whose answer was lost, and its number
@@ -113,7 +109,7 @@ class Transactor:
 
     def own_value(self, applied: int, has_left: bool = False) -> bytes:
         """Return the value of the node's key for the next transaction."""
-        return packed_node(NodeState(self._uuid, self._seq, applied, has_left, self._address))
+        return packed_node(self._state._replace(applied=applied, has_left=has_left))
 
     def send(self, applied: int, *, is_put: bool, is_due: bool) -> None:
         """Send the next transaction, if none is on its way.
@@ -141,11 +137,11 @@ class Transactor:
     def _send(self, applied: int, group: list[Write], is_put: bool, has_left: bool = False) -> None:
         writes: list[Put | Delete] = [change.write for write in group for change in write.changes]
         if is_put:
-            self._seq += 1
+            self._state = self._state._replace(seq=self._state.seq + 1)
             own = Put(self._keys.own, self.own_value(applied, has_left), self.lease)
             writes.insert(0, own)
         expects = [Expect(self._keys.own, self.revision), *self._writes.expects(group)]
-        sent_s, term, seq = self._clock.monotonic_s(), self._terms, self._seq
+        sent_s, term, seq = self._clock.monotonic_s(), self._terms, self._state.seq
         self._is_asking = True
 
         def answered(answer: TxnAnswer | ClusterError) -> None:

@@ -1,7 +1,8 @@
 """``leveret serve``: a broker as a process of its own.
 
 Only this command sets up logging, signals and the interpreter's settings; an embedding service does so itself.
-SIGTERM and SIGINT stop the broker; a second signal ends the process at once. SIGHUP: see ``reload``.
+SIGTERM and SIGINT stop the broker, also while it starts; a second signal ends the process at once. SIGHUP: see
+``reload``.
 
 One line on standard output says that every vhost serves, and that the other nodes of a cluster are linked (``ready``).
 Where some are down, a line before it names each of them and why (``degraded``), and ``ready`` follows when all serve.
@@ -106,27 +107,56 @@ async def _serve(
         loop.add_signal_handler(number, _stop, stop, loop, number)
     _tune_interpreter()
     descriptors_limit = descriptors.raise_limit()
-    async with Broker(config) as broker:
-        exchange = _publish_log(broker, loop) if config.log_exchange else None
-        reload = Reload(broker, path, given, handlers, exchange)
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        broker.process = OwnProcess(stop.set, reload.set_log_level)
-        gc.freeze()
-        log.info("file descriptors limit=%d", descriptors_limit)
-        background = [
-            loop.create_task(_tell_ready(broker, config)),
-            loop.create_task(SpareMemory(Machine()).run()),
-            loop.create_task(collect_young()),
-        ]
-        try:
-            await _stopped_or_ended(stop, broker)
-        finally:
-            for task in background:
-                task.cancel()
-            if exchange is not None:
-                log_output.remove([exchange])
+    broker = Broker(config)
+    try:
+        if await _is_started(broker, stop):
+            log.info("file descriptors limit=%d", descriptors_limit)
+            await _run_until(stop, broker, path, given, handlers)
         log.info("stopping")
+    finally:
+        await broker.stop()
     log.info("stopped")
+
+
+async def _is_started(broker: Broker, stop: asyncio.Event) -> bool:
+    """Start the broker; return False if a signal has ended the start."""
+    starting, stopping = (asyncio.ensure_future(each) for each in (broker.start(), stop.wait()))
+    await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    starting.cancel()  # unless it is done
+    try:
+        await starting
+    except asyncio.CancelledError:
+        return False
+    return True
+
+
+async def _run_until(
+    stop: asyncio.Event,
+    broker: Broker,
+    path: Path | None,
+    given: dict[str, Any],
+    handlers: list[logging.Handler],
+) -> None:
+    """Run the broker, which has been started, until a signal."""
+    config, loop = broker.config, asyncio.get_running_loop()
+    exchange = _publish_log(broker, loop) if config.log_exchange else None
+    reload = Reload(broker, path, given, handlers, exchange)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    broker.process = OwnProcess(stop.set, reload.set_log_level)
+    gc.freeze()
+    background = [
+        loop.create_task(_tell_ready(broker, config)),
+        loop.create_task(SpareMemory(Machine()).run()),
+        loop.create_task(collect_young()),
+    ]
+    try:
+        await _stopped_or_ended(stop, broker)
+    finally:
+        for task in background:
+            task.cancel()
+        if exchange is not None:
+            log_output.remove([exchange])
 
 
 def _publish_log(broker: Broker, loop: asyncio.AbstractEventLoop) -> LogExchange:

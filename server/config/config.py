@@ -40,13 +40,13 @@ CLUSTER_FIELDS: Final = (
     "cluster_etcd_user", "cluster_etcd_password", "cluster_etcd_ca_file", "cluster_etcd_cert_file",
     "cluster_etcd_key_file", "cluster_tls_cert_file", "cluster_tls_key_file",
     "cluster_tls_key_password", "cluster_tls_ca_file", "cluster_queue_master_locator",
-    "cluster_lease_s",
+    "cluster_valid_s", "cluster_lease_s",
 )  # fmt: skip
 PAUSE_MINORITY: Final = "pause_minority"
 PARTITION_HANDLING: Final = ("ignore", PAUSE_MINORITY, "pause_if_all_down", "autoheal")
 LOCATORS: Final = ("client-local", "min-masters", "random")
+VALID_S: Final = 2
 LEASE_S: Final = 5
-LEASE_S_MIN: Final = 3
 ANY_HOST: Final = ("0.0.0.0", "[::]", "*")
 MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this setting
 
@@ -198,6 +198,7 @@ class Config(BrokerSettings):
         cluster_tls_key_password: of an encrypted key.
         cluster_tls_ca_file: authorities of the certificates of the other nodes.
         cluster_queue_master_locator: which node a new queue goes to, if neither its arguments nor a policy say so.
+        cluster_valid_s: how long a node serves clients without an answer of etcd; the same on all nodes.
         cluster_lease_s: after which the queues of this node that are not durable end if it has lost etcd.
     """
 
@@ -237,6 +238,7 @@ class Config(BrokerSettings):
     cluster_tls_key_password: str | None = dataclass_field(default=None, repr=False)
     cluster_tls_ca_file: Path | None = None
     cluster_queue_master_locator: str = LOCATORS[0]
+    cluster_valid_s: int = VALID_S
     cluster_lease_s: int = LEASE_S
 
     def __post_init__(self) -> None:
@@ -287,7 +289,8 @@ class Config(BrokerSettings):
         self._check_link_certificates()
         locator = self.cluster_queue_master_locator
         _chosen("cluster_queue_master_locator", (locator,), LOCATORS)
-        _within("cluster_lease_s", self.cluster_lease_s, LEASE_S_MIN, 3_600)
+        _within("cluster_valid_s", self.cluster_valid_s, 1, 60)
+        _within("cluster_lease_s", self.cluster_lease_s, self.cluster_valid_s + 1, 3_600)
         self.etcd()
 
     def _check_member(self) -> None:

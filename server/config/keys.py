@@ -344,6 +344,7 @@ KEYS: Final = (
         "queue_master_locator",
         text,
     ),
+    Key("cluster.valid_s", "cluster_valid_s", integer, unit="s"),
     Key("cluster.lease_s", "cluster_lease_s", integer, unit="s"),
     Key("announce.cluster_name", "cluster_name", text, "cluster_name", text),
 )

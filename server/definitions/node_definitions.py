@@ -6,7 +6,8 @@ bindings. Users, permissions, policies and limits replace existing ones; existin
 as they are, as in RabbitMQ. An import before the start of the supervision tree starts no actors: the tree
 does.
 
-In a cluster a large import is written in several transactions. Its queues are made on the node that imports; the other
+In a cluster queues and bindings are written when vhosts, policies and exchanges are there, and a large import in more
+transactions. Each queue is made on the node that its locator chooses (``server/definitions/placing.py``); the other
 nodes hear of all rows by the metadata.
 
 Clients work meanwhile. A client may create or delete an object of the file between the write and its
@@ -44,6 +45,7 @@ from leveret.metadata.definitions_reader import parsed_rows
 from leveret.metadata.tables import BindingRow, Contents, ExchangeRow, QueueRow, Row, VhostRow
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.server.audit_log import audit
+from leveret.server.definitions.placing import place_queues
 from leveret.server.definitions.plan import ORDER, Plan, described
 from leveret.server.errors import RefusedError
 
@@ -89,14 +91,17 @@ class NodeDefinitions:
 
         Raises:
             RefusedError: the document is malformed, or an entry cannot be created; nothing is changed.
-            StoreError: the rows cannot be written; nothing is changed.
+            StoreError: the rows cannot be written; nothing is changed, but in a cluster a part may be.
         """
         if unsupported_queues not in UNSUPPORTED_QUEUES:
             allowed = ", ".join(UNSUPPORTED_QUEUES)
             raise RefusedError(f"unsupported queues: {unsupported_queues!r} is none of {allowed}")
         async with self._node.admin_turn:
             plan = await self._planned(document, unsupported_queues)
-            rows = await plan.rows()
+            queues = len(plan.queues)
+            rows = plan.first_rows()
+            if self._node.homes is None:
+                rows += await plan.last_rows()
             for vhost in self._node.vhosts.values():
                 # They would delete rows of this import.
                 await run_in_task(self._node.runtime, vhost.deletions.all_ended())
@@ -104,8 +109,7 @@ class NodeDefinitions:
             await self._make(plan)
         audit(
             "definitions imported access=%s settings=%s exchanges=%s queues=%s bindings=%s by=%s",
-            len(plan.access), len(plan.settings), len(plan.exchanges), len(plan.queues),
-            len(plan.bindings),
+            len(plan.access), len(plan.settings), len(plan.exchanges), queues, len(plan.bindings),
         )  # fmt: skip
         notices = plan.notices
         if len(notices) > NOTICES_MAX:
@@ -143,6 +147,10 @@ class NodeDefinitions:
             async for row, exchange in sliced(plan.exchanges.values())
             if not self._add_exchange(row, exchange)
         ]
+        homes = self._node.homes
+        if homes is not None:
+            await place_queues(self._node, homes, plan)
+            await self._node.metadata.write(await plan.last_rows())
         lost += [
             row
             async for row in sliced(plan.queues.values(), QUEUES_AT_ONCE)
@@ -150,8 +158,8 @@ class NodeDefinitions:
         ]
         lost += [row async for row in sliced(plan.bindings) if not self._bind(row)]
         self._take_back(lost)
-        if self._node.homes is not None:
-            await run_in_task(self._node.runtime, _told(self._node.homes))
+        if homes is not None:
+            await run_in_task(self._node.runtime, _told(homes))
 
     async def _make_settings(self, plan: Plan) -> None:
         node = self._node

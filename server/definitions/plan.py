@@ -96,12 +96,19 @@ class Plan:
         except _CANNOT as error:
             raise RefusedError(f"{described(row)}: {error}") from error
 
-    async def rows(self) -> list[Row]:
-        """Return the rows that survive a restart, in a cluster all; queues are then this node's."""
+    def first_rows(self) -> list[Row]:
+        """Return the rows of settings, users and exchanges that survive a restart, in a cluster all."""
+        is_shared = self._node.homes is not None
+        exchanges = [
+            row for row, exchange in self.exchanges.values() if exchange.durable or is_shared
+        ]
+        return [*self.settings, *self.access, *exchanges]
+
+    async def last_rows(self) -> list[Row]:
+        """Return those of queues, which are this node's, and of bindings."""
         homes = self._node.homes
         is_shared = homes is not None
-        rows: list[Row] = [*self.settings, *self.access]
-        rows += [row for row, exchange in self.exchanges.values() if exchange.durable or is_shared]
+        rows: list[Row] = []
         async for queue in sliced(self.queues.values()):
             if queue.durable:
                 queue.queue_no = new_queue_no(

@@ -110,6 +110,23 @@ def test_loading_decodes_only_what_was_written_since(replica: Replica) -> None:
     assert len(replica.live) == 4
 
 
+def test_what_was_decoded_before_a_load_is_as_the_load_has_it(replica: Replica) -> None:
+    user = UserRow("guest")
+    old, new = put(user, 7, 5), put(user, 8, 6)
+    stored = [Stored(each.key, each.value or b"", each.revision) for each in (old, new)]
+    damaged = Stored(KEYS.row(UserRow("damaged")), b"x", 9)
+
+    replica.decode([stored[0], damaged])
+
+    assert replica.live.keys().isdisjoint([old.key, damaged.key]), "nothing is loaded"
+    rows = [put(VHOST, 2, 1), put(EXCHANGE, 3, 10, 1), put(QUEUE, 3, 20, 1)]
+    there = [Stored(each.key, each.value or b"", each.revision) for each in rows]
+    with pytest.raises(StoreError, match="damaged"):
+        replica.load([*there, damaged], 9)
+    replica.load([*there, stored[1]], 9)
+    assert replica.live[new.key].revision == 8
+
+
 def test_an_etcd_that_went_back_is_refused(replica: Replica) -> None:
     with pytest.raises(StoreError, match="restored from a backup"):
         replica.load([], 3)

@@ -335,6 +335,23 @@ def test_a_node_that_leaves_holds_nobody_up() -> None:
     assert cluster.write(two, [queue("q")], [], 0.2) is None
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_node_that_leaves_ends_when_its_lease_has(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    cluster = Cluster(seed, 2)
+    one, _ = both(cluster)
+    (own,) = [row for key, row in cluster.etcd.rows.items() if key == one.session.keys.own]
+    revoked: list[int] = []
+    revoke = cluster.etcd.revoke
+    monkeypatch.setattr(cluster.etcd, "revoke", lambda n: [revoked.append(n), revoke(n)][1])
+    cluster.clients["n0"].faults.watch_delay_s = 0.02
+    one.session.stop(lambda: revoked.append(-1))
+    cluster.clock.jump(1.0)
+
+    assert revoked == [own.lease, -1]
+
+
 def test_a_node_that_hangs_holds_a_writer_up_once_and_serves_nobody_meanwhile() -> None:
     cluster = Cluster(1, 3)
     one, two, three = cluster.nodes.values()

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from leveret.cluster.settings import EtcdSettings
-from leveret.core.errors import StoreError
+from leveret.core.errors import ConfigError, StoreError
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.store import QUEUE_NOS, EtcdMetadata
 from leveret.metadata.interface import ConflictError, Metadata
@@ -26,17 +26,19 @@ PATIENT = {"timeout_s": 20.0, "connect_timeout_s": 20.0}  # the machine may be b
 OPERATIONS = 40
 ATTEMPTS = 50
 
-Open = Callable[[str], Awaitable[EtcdMetadata]]
+VALID_S = 8.0
+
+Open = Callable[..., Awaitable[EtcdMetadata]]
 
 
 @pytest.fixture
 async def opened(etcd: Etcd, name: str) -> AsyncIterator[Open]:
     """Opens nodes of one cluster; slow machines do not take them for dead."""
-    settings = SessionSettings(f"/{name}", valid_s=8.0, suspect_s=60.0, lease_s=60)
     stores: list[EtcdMetadata] = []
 
-    async def opened(node: str) -> EtcdMetadata:
+    async def opened(node: str, valid_s: float = VALID_S) -> EtcdMetadata:
         where = EtcdSettings((etcd.url,), **PATIENT)
+        settings = SessionSettings(f"/{name}", valid_s=valid_s, suspect_s=60.0, lease_s=60)
         stores.append(await EtcdMetadata.open(where, node, f"uuid-{node}", settings))
         return stores[-1]
 
@@ -144,6 +146,19 @@ async def test_rows_are_told_before_the_outcome_of_their_write(opened: Open) -> 
 
     assert sorted(told[:2], key=str) == [("one", [VhostRow("/")]), ("two", [VhostRow("/")])]
     assert told[2:] == [("answer", None)]
+
+
+async def test_a_node_with_another_time_of_validity_is_refused_while_others_are_there(
+    opened: Open,
+) -> None:
+    one = await opened("one")
+    with pytest.raises(ConfigError, match="valid_s is 4, and 8 on node one: it must be the same"):
+        await opened("two", 4.0)
+    assert await written(one, [VhostRow("/")], []) is None, "it holds nobody up"
+    await one.leave()
+
+    two = await opened("two", 4.0)
+    assert [row.name for row in two.load().vhosts] == ["/"]
 
 
 async def test_a_node_goes_on_when_etcd_was_killed_and_compacted(tmp_path: Path, name: str) -> None:

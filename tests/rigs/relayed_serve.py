@@ -41,15 +41,16 @@ class RelayedSockets(Sockets):
         super().dial(RELAYS.get(address, address), endpoint)
 
 
-def slow(settings: type[Any]) -> Any:
-    """Return the settings with longer times."""
+def slow(settings: type[Any], **given: Any) -> Any:
+    """Return settings with longer times than those that are given, or the default ones."""
     fields = settings.__dataclass_fields__
-    return partial(settings, **{name: fields[name].default * SLOWNESS for name in TIMES[settings]})
+    times = {name: given.get(name, fields[name].default) * SLOWNESS for name in TIMES[settings]}
+    return settings(**given | times)
 
 
 if __name__ == "__main__":
     node.Sockets = RelayedSockets  # type: ignore[misc]
-    node.LinkLimits = slow(LinkLimits)  # type: ignore[misc]
-    cluster.SessionSettings = slow(SessionSettings)  # type: ignore[misc]
-    config.EtcdSettings = slow(EtcdSettings)  # type: ignore[misc]
+    node.LinkLimits = partial(slow, LinkLimits)  # type: ignore[misc]
+    cluster.SessionSettings = partial(slow, SessionSettings)  # type: ignore[misc]
+    config.EtcdSettings = partial(slow, EtcdSettings)  # type: ignore[misc]
     sys.exit(main.main())

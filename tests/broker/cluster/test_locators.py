@@ -49,6 +49,17 @@ def test_min_masters_chooses_the_node_with_the_fewest_queues(
     assert homes == ["b", "c", "a", "b", "c"]
 
 
+def test_queues_that_are_being_declared_count_for_min_masters(cluster: Cluster) -> None:
+    names = [f"q{number}" for number in range(6)]
+    clients = [cluster["c"].session() for _ in names]
+    cluster.settle_s = 0.0
+    for client, name in zip(clients, names, strict=True):
+        client.send(1, m.QueueDeclare(name, durable=True, arguments=locator("min-masters")))
+    cluster.settle_s = 0.5
+    cluster.settle()
+    assert sorted(home(cluster["b"], name) for name in names) == list("aabbcc")
+
+
 def test_random_uses_all_nodes(cluster: Cluster) -> None:
     client = cluster["a"].session()
     names = [f"q{number}" for number in range(40)]

@@ -158,9 +158,13 @@ def some_temporary_method(random: Random) -> m.Method:
     return random.choice(choices)
 
 
+# Of the others: a queue was lost that was declared while this node heard of the deletion of an earlier one (1694).
+TEMPORARY = (*range(8), 90, 1694)
+
+
 @pytest.mark.parametrize(
     "seed",
-    [*range(8), 90, *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 150) if n != 90)],
+    [*TEMPORARY, *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 150) if n != 90)],
 )
 def test_all_nodes_end_with_the_rows_of_etcd_with_temporary_objects_and_compactions(
     seed: int,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import aio_pika
 import pytest
 
+from leveret.broker.queue.homes import RemoteEntry
 from leveret.server.admin import other_nodes
 from leveret.server.admin.operator_server import (
     ROWS_AT_ONCE,
@@ -37,8 +39,10 @@ async def cluster(
 
 
 @asynccontextmanager
-async def client(broker: SocketBroker) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
-    connection = await aio_pika.connect(broker.url)
+async def client(
+    broker: SocketBroker, vhost: str = ""
+) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
+    connection = await aio_pika.connect(broker.url + vhost)
     try:
         yield await connection.channel()
     finally:
@@ -209,3 +213,80 @@ async def test_a_forgotten_node_takes_its_durable_queues_with_it(tmp_path: Path)
         found, _ = await operators.ask("c", "list_queues", vhost="/")
         assert {row["state"] for row in found} == {"running"}
         assert await operators.ask("b", "forget_cluster_node", node="a") == (unknown, [])
+
+
+def queues(vhost: str, prefix: str, count: int, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {"vhost": vhost, "name": f"{prefix}{number}", "durable": number % 3 > 0, **more}
+        for number in range(count)
+    ]
+
+
+def homes(broker: SocketBroker, vhost: str, prefix: str) -> Counter[str]:
+    """Return how many queues of a name live on each node, as one of them knows it."""
+    found = broker.node.vhosts[vhost].topology.queues.values()
+    return Counter(
+        entry.home.name if isinstance(entry, RemoteEntry) else broker.name
+        for entry in found
+        if entry.name.startswith(prefix)
+    )
+
+
+@pytest.mark.asyncio
+async def test_imported_queues_are_made_where_their_locators_say(tmp_path: Path) -> None:
+    spread = {"x-queue-master-locator": "min-masters"}
+    document = {
+        "vhosts": [{"name": "new"}],
+        "permissions": [
+            {"user": "guest", "vhost": "new", "configure": ".*", "write": ".*", "read": ".*"}
+        ],
+        "policies": [
+            {
+                "vhost": "new", "name": "p", "pattern": "^p",
+                "definition": {"queue-master-locator": "min-masters"},
+            }
+        ],
+        "exchanges": [{"vhost": "new", "name": "e", "type": "fanout", "durable": True}],
+        "queues": [
+            *queues("/", "here", 9),
+            *queues("/", "spread", 30, arguments=spread),
+            *queues("new", "p", 30),
+            *queues("new", "r", 60, arguments={"x-queue-master-locator": "random"}),
+        ],
+        "bindings": [
+            {
+                "vhost": "new", "source": "e", "destination": f"p{number}",
+                "destination_type": "queue", "routing_key": "",
+            }
+            for number in range(30)
+        ],
+    }  # fmt: skip
+    async with cluster(tmp_path, "abc") as (brokers, operators):
+        for _ in range(2):  # the second time nothing changes
+            _, warnings = await operators.ask("b", "import_definitions", document=document)
+            assert warnings == []
+            for broker in brokers.values():
+                assert homes(broker, "/", "here") == {"b": 9}
+                assert homes(broker, "/", "spread") == {"a": 13, "b": 4, "c": 13}
+                assert homes(broker, "new", "p") == {"a": 10, "b": 10, "c": 10}
+                assert homes(broker, "new", "r").keys() == {"a", "b", "c"}
+        async with client(brokers["c"], "new") as on_c:
+            exchange = await on_c.get_exchange("e")
+            await exchange.publish(aio_pika.Message(b"1"), "")
+            for number in range(30):
+                queue = await on_c.get_queue(f"p{number}")
+                assert queue.declaration_result.message_count == 1
+
+
+@pytest.mark.asyncio
+async def test_imported_queues_whose_node_cannot_make_them_are_made_on_the_node_that_imports(
+    tmp_path: Path,
+) -> None:
+    spread = {"x-queue-master-locator": "min-masters"}
+    document = {"queues": queues("/", "q", 20, arguments=spread)}
+    async with cluster(tmp_path) as (brokers, operators):
+        delegate = brokers["b"].node.vhosts["/"].local_queues.delegate
+        brokers["b"].runtime.exit(delegate, "kill")
+        await operators.ask("a", "import_definitions", document=document)
+        assert homes(brokers["a"], "/", "q").total() == 20
+        await until(lambda: homes(brokers["b"], "/", "q") == homes(brokers["a"], "/", "q"))

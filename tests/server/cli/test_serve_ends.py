@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pika
 import pytest
 
 from leveret.amqp import methods as m
-from rigs.nodes import BrokerUnderTest
+from rigs.nodes import BrokerUnderTest, clean_environment, start_leveret, stop_leveret
 from rigs.programs import ended
 
 LIMIT_S = 10.0
@@ -81,6 +82,58 @@ def test_a_start_without_threads_exits_71_with_one_line(
         f"leveret: no thread for {name}: can't start new thread;"
         " raise the limit of processes and threads (ulimit -u)"
     ]
+
+
+HELD = """
+import sys
+from leveret.broker.node.bootstrap import QueueStarter
+from leveret.broker.node.store_server import StoreServer
+from leveret.broker.script import Until
+from leveret.server.cli.main import main
+
+def hold(*_):
+    print("held", flush=True)
+
+def held_steps(starter):
+    yield Until(starter._vhost.store.when_open)
+    yield Until(hold)
+
+if sys.argv[1] == "store":
+    StoreServer._open_in_turn = hold
+else:
+    QueueStarter._steps = held_steps
+sys.exit(main(["serve", "--listen", "127.0.0.1:0", "--data", "data"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("at", ["store", "queues"])
+def test_a_signal_during_the_start_ends_it_in_order(
+    tmp_path: Path, at: str, number: signal.Signals
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD, at],
+        cwd=tmp_path,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as starting:
+        try:
+            assert starting.stdout is not None
+            assert starting.stdout.readline() == "held\n"
+            starting.send_signal(number)
+            output, errors = starting.communicate(timeout=LIMIT_S)
+        finally:
+            starting.kill()
+
+    assert (starting.returncode, output) == (0, "")
+    assert not [line for line in errors.splitlines() if " info " not in line], errors
+    assert "leveret.server.cli.serve stopped" in errors
+    if at == "queues":
+        node = start_leveret(tmp_path)
+        stop_leveret(node)
+        assert "message store opened vhost=/ clean=True" in (tmp_path / "log").read_text()
 
 
 def frame(channel: int, method: Any) -> bytes:

@@ -181,6 +181,7 @@ tls_key_password = "guessed too"
 tls_ca_file = "/etc/nodes.pem"
 queue_master_locator = "min-masters"
 partition_handling = "autoheal"
+valid_s = 4
 lease_s = 20
 """
 CLUSTER_VALUES = {
@@ -201,6 +202,7 @@ CLUSTER_VALUES = {
     "cluster_tls_ca_file": Path("/etc/nodes.pem"),
     "cluster_queue_master_locator": "min-masters",
     "cluster_partition_handling": "autoheal",
+    "cluster_valid_s": 4,
     "cluster_lease_s": 20,
 }
 
@@ -441,6 +443,8 @@ CLUSTER = {
         ({"cluster_tls_key_password": "x"}, "has no effect without cluster_tls_cert_file"),
         ({"cluster_queue_master_locator": "near"}, "allowed: client-local, min-masters, random"),
         ({"cluster_lease_s": 2}, "allowed: 3 to 3600"),
+        ({"cluster_valid_s": 0}, "allowed: 1 to 60"),
+        ({"cluster_valid_s": 5}, 'cluster_lease_s is "5"; allowed: 6 to 3600'),
     ],
 )
 def test_settings_of_a_cluster_that_cannot_work_are_refused(
