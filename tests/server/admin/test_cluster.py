@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -289,4 +289,4 @@ async def test_imported_queues_whose_node_cannot_make_them_are_made_on_the_node_
         brokers["b"].runtime.exit(delegate, "kill")
         await operators.ask("a", "import_definitions", document=document)
         assert homes(brokers["a"], "/", "q").total() == 20
-        await until(lambda: homes(brokers["b"], "/", "q") == homes(brokers["a"], "/", "q"))
+        await eventually(lambda: homes(brokers["b"], "/", "q") == homes(brokers["a"], "/", "q"))
