@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 READY = re.compile(r"leveret \S+ ready: amqps?://(\S+):(\d+) data=.* kernel=(\S+) loop=(\S+)")
-START_S = 60.0
+START_S = 180.0  # RabbitMQ beside other work
 STOP_S = 15.0
 RABBITMQ = "rabbitmq-server"
 
