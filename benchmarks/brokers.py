@@ -12,15 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from leveret.server.perf.cpu import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 READY = re.compile(r"leveret \S+ ready: amqps?://(\S+):(\d+) data=.* kernel=(\S+) loop=(\S+)")
-START_S = 60.0
+START_S = 180.0  # RabbitMQ beside other work
 STOP_S = 15.0
 RABBITMQ = "rabbitmq-server"
 
@@ -156,8 +158,7 @@ def rabbitmq(*, has_tls: bool = False, node: str = "") -> Iterator[Broker]:
         _await_amqp("127.0.0.1", port, process, has_tls)
         yield Broker("rabbitmq", "127.0.0.1", port, process.pid, node, has_tls=has_tls)
     finally:
-        _signal_tree(process.pid)
-        _stop(process)
+        _stop_rabbitmq(process)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -206,21 +207,29 @@ def _dial(host: str, port: int, has_tls: bool) -> socket.socket:
     return context.wrap_socket(probe)
 
 
-def _signal_tree(root: int) -> None:
-    """End RabbitMQ's processes: its wrapper scripts pass no signal on."""
-    from leveret.server.perf.cpu import descendants
+def _stop_rabbitmq(process: subprocess.Popen[bytes]) -> None:
+    """End RabbitMQ's virtual machine, to whose end its wrapper scripts wait: they pass no signal on."""
+    machines = [pid for pid in descendants(process.pid)[1:] if _command(pid) == "beam.smp"]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in machines:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+            return
+    process.kill()
+    process.wait()
 
-    for pid in descendants(root)[1:]:
-        try:
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "beam.smp":
-                os.kill(pid, signal.SIGTERM)
-        except OSError:
-            continue
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
-def _stop(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    if process.poll() is None and process.args != [RABBITMQ]:
-        process.terminate()
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
     try:
         process.wait(STOP_S)
     except subprocess.TimeoutExpired:

@@ -18,8 +18,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +29,15 @@ import brokers
 import results
 import rounds
 from brokers import Broker
-from peer import Peer
+from peer import Peer, RefusedError
 from scenarios import Bar
 
 from leveret.amqp.methods import QueueDeclare, QueueDelete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from leveret.amqp.fields import Method
 
 BARS: dict[str, Bar] = {
     "b1k": Bar((0.25, 0.25), (5, 5)),
@@ -169,27 +171,31 @@ def _messages(under_test: Cluster, key: str, options: argparse.Namespace) -> dic
 
 def _declares(under_test: Cluster, number: int, scale: float) -> dict[str, Any]:
     """Declare queues, and delete them again, which is not measured."""
-    count = max(1, int(DECLARES * scale))
-    ports = under_test.ports
-    peers = [Peer((under_test.root.host, ports[at % len(ports)])) for at in range(CONNECTIONS)]
+    count, ports = max(1, int(DECLARES * scale)), under_test.ports
     names = [[f"d.{number}.{at}.{each}" for each in range(count)] for at in range(CONNECTIONS)]
+    try:
+        with ThreadPoolExecutor(CONNECTIONS) as threads:
+            peers = [
+                Peer((under_test.root.host, ports[at % len(ports)])) for at in range(CONNECTIONS)
+            ]
 
-    def declare(peer: Peer, own: list[str]) -> None:
-        for name in own:
-            peer.call(1, QueueDeclare(name, durable=True))
+            def call_each(method: Callable[[str], Method]) -> None:
+                """Have all connections call at once, each for one queue after the other."""
 
-    threads = [
-        threading.Thread(target=declare, args=each) for each in zip(peers, names, strict=True)
-    ]
-    cpu_s, began_s = rounds.cpu_s(under_test.root), time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    took_s, cpu_s = time.monotonic() - began_s, rounds.cpu_s(under_test.root) - cpu_s
-    for peer, own in zip(peers, names, strict=True):
-        peer.calls(1, [QueueDelete(name) for name in own])
-        peer.close()
+                def call(peer: Peer, own: list[str]) -> None:
+                    for name in own:
+                        peer.call(1, method(name))
+
+                list(threads.map(call, peers, names))
+
+            cpu_s, began_s = rounds.cpu_s(under_test.root), time.monotonic()
+            call_each(lambda name: QueueDeclare(name, durable=True))
+            took_s, cpu_s = time.monotonic() - began_s, rounds.cpu_s(under_test.root) - cpu_s
+            call_each(QueueDelete)
+            for peer in peers:
+                peer.close()
+    except (OSError, RefusedError) as error:
+        return {"ok": False, "error": str(error)}
     total = count * CONNECTIONS
     return {"ok": True, "msgs_per_s": total / took_s, "broker_cpu_us_per_msg": cpu_s / total * 1e6}
 

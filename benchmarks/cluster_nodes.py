@@ -49,7 +49,7 @@ def main() -> None:
             for node in nodes[:-1]:
                 peer = Peer((node.host, node.port))
                 names = [f"unused.{node.port}.{number}" for number in range(UNUSED_QUEUES)]
-                peer.calls(1, [QueueDeclare(each) for each in names])
+                peer.calls(1, [QueueDeclare(each, durable=True) for each in names])
                 peer.close()
             print(json.dumps([node.port for node in nodes]), flush=True)
             sys.stdin.read()

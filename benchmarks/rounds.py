@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import brokers
 import results
 
+from leveret.server.perf.cpu import descendants, used_ns
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -72,21 +74,10 @@ def compare(
 
 def cpu_s(broker: Broker) -> float:
     """Return the CPU time of a broker and all its descendants."""
-    return sum(_thread_times(pid) for pid in _tree(broker.pid)) / 1e9
+    return used_ns(descendants(broker.pid)) / 1e9
 
 
 def children(pid: int) -> Iterator[int]:
     """Return the processes that a process has started, in that order for each of its threads."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         yield from map(int, (task / "children").read_text().split())
-
-
-def _tree(pid: int) -> Iterator[int]:
-    yield pid
-    for child in children(pid):
-        yield from _tree(child)
-
-
-def _thread_times(pid: int) -> int:
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
