@@ -249,6 +249,7 @@ class Broker:
             except ModuleNotFoundError as error:
                 raise ConfigError(CLUSTER_MISSING) from error
             self.cluster = await ClusterMember.join(self.config, self.runtime, self.node_id)
+            self._directory.join_cluster(self.config.cluster, self.config.cluster_node)
             return self.cluster.metadata
         folder = self._directory.path / "metadata"
         return MetadataStore(folder, loop.call_soon_threadsafe, gil_yielding=self._gil_yielding)

@@ -95,7 +95,7 @@ class DataDirectory:
         self.close()
 
     def check_cluster(self, cluster: str = "", node: str = "") -> None:
-        """Note the names of cluster and node in a new directory, or compare them; both empty: a single node.
+        """Compare the names of cluster and node with those of the directory; both empty: a single node.
 
         Raises:
             DataDirectoryError: it is another node's, or one of a cluster or a single node, and was not to be.
@@ -116,11 +116,19 @@ class DataDirectory:
                     f"{self.path} is a single node's: move its metadata with leveret metadata to-etcd --prefix "
                     f"/leveret/{cluster} --node {node}, then move {self.path / METADATA} away"
                 )
-            self._write(path, wanted)
         except OSError as error:
             raise self._unusable(error) from error
         except UnicodeDecodeError as error:
             raise DataDirectoryError(f"{path} does not hold the names of a node") from error
+
+    def join_cluster(self, cluster: str, node: str) -> None:
+        """Note in a new directory what ``check_cluster`` compares; DataDirectoryError: it cannot be written."""
+        path = self.path / CLUSTER
+        try:
+            if not path.exists():
+                self._write(path, f"{cluster} {node}")
+        except OSError as error:
+            raise self._unusable(error) from error
 
     def leave_cluster(self) -> None:
         """Note that the directory is a single node's; DataDirectoryError: it cannot be written."""

@@ -119,7 +119,7 @@ class Connections(Generic[ReaderT]):
         """Count a connection in, until its reader ends, whatever ends it."""
         ref = reader.ref
         self.readers[ref] = reader
-        self.elsewhere.changed()
+        self._tell_elsewhere(reader)
         self._runtime.watch(ref, lambda _: self._reader_ended(ref))
 
     def _reader_ended(self, ref: Ref) -> None:
@@ -129,7 +129,12 @@ class Connections(Generic[ReaderT]):
 
     def closed(self, reader: Ref) -> None:
         """Count a connection out; harmless when it never was open."""
-        if self.readers.pop(reader, None) is not None:
+        closed = self.readers.pop(reader, None)
+        if closed is not None:
+            self._tell_elsewhere(closed)
+
+    def _tell_elsewhere(self, reader: ReaderT) -> None:
+        if self.is_limited(reader):
             self.elsewhere.changed()
 
     def close_where(self, is_doomed: Callable[[ReaderT], bool], reason: str) -> int:

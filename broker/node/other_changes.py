@@ -27,7 +27,16 @@ from leveret.broker.queue.homes import RemoteEntry
 from leveret.broker.queue.registry import QueueFailed
 from leveret.broker.vhost.rows import exchange_row
 from leveret.core.log.loggers import logger
-from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row, VhostRow
+from leveret.metadata.tables import (
+    BindingKey,
+    BindingRow,
+    ExchangeRow,
+    ParameterRow,
+    QueueRow,
+    Row,
+    UserRow,
+    VhostRow,
+)
 from leveret.routing.bindings import EXCHANGE, QUEUE
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ def apply_changes(
 ) -> None:
     """Apply one write: its deletes, then its puts; ``is_own``: this node has made it."""
     node.metadata.pending.gone(deletes, is_own)
-    node.connections.elsewhere.changed()  # a limit may be new
+    _count_anew(node, (*puts, *deletes))
     if is_own:
         for row in puts:
             if isinstance(row, VhostRow):
@@ -68,6 +77,12 @@ def apply_changes(
                 _put(node, vhost, row)
         else:
             put_setting(node, row)
+
+
+def _count_anew(node: Node, rows: Sequence[Row]) -> None:
+    """Have other nodes told of what has a limit now, if one of these rows may have set it."""
+    if any(isinstance(row, UserRow | ParameterRow) for row in rows):
+        node.connections.elsewhere.changed()
 
 
 def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> None:

@@ -255,7 +255,9 @@ def located(vhost: VHost, locator: str) -> Home | None:
 
 
 def declare_there(vhost: VHost, home: Home, asked: DeclareThere) -> Steps:
-    """Have a queue declared on another node, and wait until it is known here; if the node is lost, it is not.
+    """Have a queue declared on another node, and wait until it is known here.
+
+    It is not, if that node is lost, or the queue is deleted before its answer comes.
 
     Raises:
         InternalError: the node could not.
@@ -266,8 +268,8 @@ def declare_there(vhost: VHost, home: Home, asked: DeclareThere) -> Steps:
         answer = yield Ask(home.delegates[vhost.name], asked)
         if isinstance(answer, SoftError):
             raise answer
-        if answer is None and asked.name not in vhost.topology.queues:
-            yield Until(partial(vhost.when_registered, asked.name))
+        if answer is None:
+            yield from vhost.until_known(asked.name)
     finally:
         vhost.homes.expect(home.name, -1)
     if answer is not None and not isinstance(answer, CallFailed):

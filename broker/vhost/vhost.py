@@ -10,7 +10,7 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -66,6 +66,9 @@ if TYPE_CHECKING:
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 log = logger(__name__)
+
+_LOOKS_MAX: Final = 25  # for a queue that another node has declared
+_LOOK_S: Final = 0.02  # between them
 
 
 class Client(Struct, eq=False):
@@ -140,7 +143,6 @@ class VHost:
         self._lost_queue: QueueEntry | None = None  # while it is ended
         self._forgotten_queue: QueueEntry | None = None  # while ``forget_queue`` ends it
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
-        self._awaited: dict[str, list[Callable[[Any], None]]] = {}  # by the name of the queue
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
@@ -435,19 +437,17 @@ class VHost:
         self.remote_queues += entry.is_remote
         if self.homes is not None:
             self.homes.count(entry, 1)
-        for resume in self._awaited.pop(entry.name, ()):
-            resume(None)
         if self.local_queues is not None and not entry.is_remote:
             entry.on_change = self.local_queues.changed
         if entry.exclusive is not None and not entry.is_remote:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
 
-    def when_registered(self, name: str, resume: Callable[[Any], None]) -> None:
-        """Call back once there is a queue of that name, at once if there is."""
-        if name in self.topology.queues:
-            resume(None)
-        else:
-            self._awaited.setdefault(name, []).append(resume)
+    def until_known(self, name: str) -> Steps:
+        """Wait until a queue that another node has declared is known here; not long, as it may be deleted again."""
+        clock, looks = self._runtime.clock, 0
+        while name not in self.topology.queues and looks < _LOOKS_MAX:
+            looks += 1
+            yield Until(lambda resume: clock.call_later(_LOOK_S, resume))
 
     def register_row(self, row: QueueRow) -> None:
         """Make the queue of a row known, on whatever node it lives."""

@@ -27,12 +27,13 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import VHOSTS
-from leveret.core.errors import StoreError
+from leveret.core.errors import ConfigError, StoreError
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, Row, VhostRow
 from leveret.server import Address, Broker, Config, child_spec
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import BrokerFailedError
+from leveret.server.cluster import ClusterMember
 from leveret.server.perf.client import Target, connect
 from leveret.server.process import AddressUnavailableError, DataDirectoryError
 from leveret.supervisors.requests import TerminateChild, WhichChildren
@@ -736,3 +737,19 @@ def test_it_runs_on_uvloop(tmp_path: Path) -> None:
     )
 
     assert (done.stdout, done.stderr) == ("b'hello'\n", "")
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_a_cluster_refuses_may_be_given_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise ConfigError("node is another one: give this one a name of its own")
+
+    monkeypatch.setattr(ClusterMember, "join", refuse)
+    for node in ("a", "b"):
+        etcd = ("http://127.0.0.1:1",)
+        member = {"cluster": "c", "cluster_etcd": etcd, "cluster_listen": "127.0.0.1:0"}
+        broker = Broker(config(tmp_path, cluster_node=node, **member))
+        with pytest.raises(ConfigError, match="a name of its own"):
+            await broker.start()

@@ -171,7 +171,8 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_directory_keeps_the_names_of_its_cluster_and_node(tmp_path: Path) -> None:
     with DataDirectory(tmp_path) as directory:
-        directory.check_cluster("c", "a")
+        directory.check_cluster("c", "b")
+        directory.join_cluster("c", "a")
         directory.check_cluster("c", "a")
         for names in [("c", "b"), ("d", "a"), ()]:
             with pytest.raises(DataDirectoryError, match="is that of node a of cluster c"):

@@ -245,3 +245,23 @@ def test_a_refusal_tells_of_what_has_been_declared_not_of_what_is_overtaken(
     refusal = answer(cluster, third, declare(3)).reply_text
     cluster.clock.jump(ANSWERED_S)
     assert refusal == answer(cluster, last, declare(3)).reply_text
+
+
+def test_a_queue_that_is_deleted_before_its_declaration_is_answered_is_declared_again(
+    cluster: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleter, declarer = cluster["a"].session(), cluster["b"].session()
+    answer(cluster, declarer, m.QueueDeclare("other"))
+    answer(cluster, cluster["c"].session(), m.QueueDeclare("another"))
+    locator = {"x-queue-master-locator": ("S", b"min-masters")}
+    send(declarer, 1, m.QueueDeclare("q", arguments=locator))
+    queues = cluster["b"].queues
+    while "q" not in queues or not queues["q"].is_running:
+        cluster.clock.jump(STEP_S)
+    due_s = cluster.network.due_s
+    monkeypatch.setattr(cluster.network, "due_s", lambda: due_s() + 0.3)  # as a link that is busy
+    assert type(answer(cluster, deleter, m.QueueDelete("q"))) is m.QueueDeleteOk
+    assert not declarer.wire.out
+    cluster.clock.jump(ANSWERED_S)
+
+    assert declarer.take() == [m.QueueDeclareOk("q", 0, 0)]

@@ -616,12 +616,13 @@ NOT_OF_A_CLIENT = {
     "broker/connection/reader.py _connection_started": "a supervisor of channels does not start",
     "broker/connection/reader.py terminate": "the broker stops, as the line of the closed connection says",
     "broker/node/bootstrap.py _bind": "at the start of the broker",
+    "broker/queue/calls.py await_gone_there": "another node cannot delete a row; its own line says why",
     "broker/queue/homes.py missing": "a node of a cluster is down; tests/broker/cluster/test_node_down.py has its line",
     "broker/vhost/outside.py _asked": "a back end refuses; tests/broker/vhost/test_outside.py has its lines",
     "broker/vhost/outside.py _log_in": "likewise",
     "broker/vhost/outside.py check_vhost": "likewise",
     "broker/vhost/outside.py update_secret": "likewise",
-    "broker/vhost/queue_declare.py _declare_there": "another node cannot declare a queue; its own line says why",
+    "broker/vhost/queue_declare.py declare_there": "another node cannot declare a queue; its own line says why",
     "broker/vhost/vhost.py start_queue": "a queue does not start; its own line says why",
 }
 ERRORS = {
