@@ -197,7 +197,8 @@ class Run:
             await self._until_done()
             if not self._consumers:
                 await self._barrier()
-                self._kept = await self._count_queued()
+                if not self.scenario.predeclared:  # others may consume
+                    self._kept = await self._count_queued()
         finally:
             reporting.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -163,19 +163,21 @@ async def test_an_interrupted_run_is_settled() -> None:
     assert result["received"] == result["sent"] > 0
 
 
-async def test_consumers_alone_consume_until_their_time_or_count_is_over() -> None:
+async def test_publisher_and_consumers_in_processes_of_their_own() -> None:
     async with faulty_broker() as uri:
-        publishing = Run(
-            args.parse(["-h", uri, "-p", "-u", "q", "-y", "0", "-r", "500", "--stall", "0.3"]),
-            Reporter("test", is_quiet=True),
-        )
+        words = ["-h", uri, "-p", "-u", "q", "-y", "0", "-r", "500", "--stall", "600"]
+        publishing = Run(args.parse(words), Reporter("test", is_quiet=True))
         published = asyncio.ensure_future(publishing())
 
-        result = await run(uri, "-p", "-u", "q", "-x", "0", "-D", "20", "-z", "60", "--stall", "60")
-
+        consumed = await run(
+            uri, "-p", "-u", "q", "-x", "0", "-D", "20", "-z", "60", "--stall", "60"
+        )
         publishing.stop()
-        await published
-    assert (result["ok"], result["received"]) == (True, 20)
+        result = await published
+
+    assert (consumed["ok"], consumed["received"]) == (True, 20)
+    assert result["ok"]
+    assert result["took_s"] < 600, "it waited for messages that others have consumed"
 
 
 async def test_a_confirm_of_nothing_is_a_violation() -> None:
