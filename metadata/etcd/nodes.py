@@ -91,10 +91,9 @@ class Nodes:
         """Return where the other nodes that serve clients are dialled, by key."""
         return {key: seen.state.address for key, seen in self._others() if seen.state.address}
 
-    def with_other_times(self, valid_s: float) -> dict[str, float]:
-        """Return the other nodes whose ``valid_s`` is another one, by key."""
-        times = {key: seen.state.valid_s for key, seen in self._others()}
-        return {key: other_s for key, other_s in times.items() if other_s != valid_s}
+    def validities(self) -> dict[str, float]:
+        """Return ``valid_s`` of the other nodes that serve clients, by key."""
+        return {key: seen.state.valid_s for key, seen in self._others()}
 
     @property
     def has_others(self) -> bool:

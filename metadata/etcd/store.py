@@ -261,11 +261,12 @@ class EtcdMetadata:
     def _disagreement(self, valid_s: float) -> str:
         """Return why this node and another cannot be in one cluster; "": they can."""
         session = self._session
-        for key, other_s in session.nodes.with_other_times(valid_s).items():
-            return (
-                f"valid_s is {valid_s:g}, and {other_s:g} on node {session.keys.node_name(key)}: it must be the same on "
-                "all nodes; to change it, stop all of them"
-            )
+        for key, other_s in session.nodes.validities().items():
+            if other_s != valid_s:
+                return (
+                    f"valid_s is {valid_s:g}, and {other_s:g} on node {session.keys.node_name(key)}: it must be the same "
+                    "on all nodes; to change it, stop all of them"
+                )
         return ""
 
     async def _numbers(self, key: str, count: int) -> int:

@@ -20,6 +20,7 @@ from leveret.broker.vhost.queue_declare import (
     locator_of,
 )
 from leveret.core.log.loggers import logger
+from leveret.core.slices import sliced
 from leveret.routing.delayed import exchange_of
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ async def place_queues(node: Node, homes: Homes, plan: Plan) -> None:
         homes: the other nodes.
         plan: of an import.
     """
-    locators = {place: _locator(node, row) for place, row in plan.queues.items()}
+    queues = sliced(plan.queues.items())
+    locators = {place: _locator(node, row) async for place, row in queues}
     spread = [place for place, locator in locators.items() if locator != CLIENT_LOCAL]
     own = len(plan.queues) - len(spread)
     homes.expect(homes.own, own)

@@ -303,7 +303,7 @@ DEFINITIONS = {
         _VHOST, "return self.is_up and self.is_recovered", "return self.is_up"
     ),
     "the first vhost that serves ends the starts": Mutant(
-        "broker/node/bootstrap.py", "if not self._have_begun or self", "if self"
+        "broker/node/bootstrap.py", "        if not self._have_begun:\n", "        if False:\n"
     ),
     "a queue that two ask for is started twice": Mutant(
         "broker/queue/supervisor.py", "(supervisor is not None and supervisor.is_alive)", "False"

@@ -151,14 +151,14 @@ def _ready_line(process: subprocess.Popen[str], log: Path) -> re.Match[str]:
     pytest.fail(f"leveret serve was not ready; it said {seen!r} and\n{log.read_text()}")
 
 
-def stop_leveret(broker: BrokerUnderTest) -> None:
-    """Stop it with SIGTERM unless it has ended; hold it to exit 0 and no traceback in its log."""
+def stop_leveret(broker: BrokerUnderTest, timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """Stop it with SIGTERM unless it has ended; hold it to exit 0 in time and no traceback in its log."""
     process = broker.process
     assert process is not None
     assert broker.log is not None
     process.terminate()
     try:
-        status = process.wait(STOP_TIMEOUT_S)
+        status = process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         status = process.wait()

@@ -9,7 +9,13 @@ from pathlib import Path
 import pika
 
 from rigs.etcd import Etcd
-from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
+from rigs.nodes import (
+    STOP_TIMEOUT_S,
+    BrokerUnderTest,
+    kill_leveret,
+    start_leveret,
+    stop_leveret,
+)
 
 SECRET = "a secret of tests, long enough"
 
@@ -59,6 +65,7 @@ def nodes(
     names: Sequence[str],
     *more: str,
     program: Sequence[str] = (),
+    stop_timeout_s: float = STOP_TIMEOUT_S,
     **environment: str,
 ) -> Iterator[list[BrokerUnderTest]]:
     """Nodes of one cluster, each with its ready line."""
@@ -73,7 +80,7 @@ def nodes(
         yield started
         ends.pop_all()
         for node in started:
-            stop_leveret(node)
+            stop_leveret(node, stop_timeout_s)
 
 
 @contextmanager
