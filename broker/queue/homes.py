@@ -187,6 +187,8 @@ class RemoteEntry(QueueEntry):
 
     def deleted(self) -> None:
         self.home.forget_waiting(self)
+        if self._ended != "deleted":  # the next queue of its name is another
+            self.home.refs.pop((self.vhost_name, self.name), None)
         super().deleted()
 
     def watch(self, channel: Ref) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -109,23 +110,44 @@ class MetadataWriter:
     def _commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
         clock = self._runtime.clock
         while True:
+            latest, owed = self.pending.latest(puts), self.pending.owed(deletes)
             server = self._runtime.whereis(METADATA_SERVER)
-            if server is not None:
-                write = Write(self.pending.latest(puts), self.pending.owed(deletes))
-                answer = yield Ask(server, write)
-                if answer is None:
-                    return
-                if isinstance(answer, ConflictError):
-                    if puts:
-                        raise OvertakenError()
-                    if self.pending.owed(deletes):
-                        continue
-                    yield from self.synced()  # others have deleted them
-                    return
-                elif not isinstance(answer, CallFailed):
-                    log.error("metadata not written, its client is refused error=%s", answer)
-                    raise InternalError()
+            answer: object = CallFailed
+            if self.shared is not None:
+                answer = yield Until(partial(self._write_shared, latest, owed))
+            elif server is not None:
+                answer = yield Ask(server, Write(latest, owed))
+            if answer is None:
+                return
+            if isinstance(answer, ConflictError):
+                if puts:
+                    raise OvertakenError()
+                if self.pending.owed(deletes):
+                    continue
+                yield from self.synced()  # others have deleted them
+                return
+            if isinstance(answer, StoreError):
+                log.error("metadata not written, its client is refused error=%s", answer)
+                raise InternalError()
             yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+
+    def _write_shared(
+        self, puts: Sequence[Row], deletes: Sequence[Row], resume: Callable[[Any], None]
+    ) -> None:
+        """Have the store write rows in this turn, in which their client's script has looked.
+
+        What other nodes change comes between two turns. So the store's rows are those on which the script has decided;
+        if they are others when the write is made, it is a conflict.
+        """
+
+        def written(error: StoreError | None) -> None:
+            resume(error)
+            self.settled(puts)  # their client may have gone
+
+        try:
+            self.store.write(puts, deletes, written)
+        except StoreError as error:  # it is closed
+            resume(error)
 
     def synced(self) -> Steps:
         """Wait until all nodes of the cluster know the rows that this one knows now.
