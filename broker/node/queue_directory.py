@@ -278,10 +278,10 @@ class QueueDirectory(GenServer):
         vhost = self._node.vhosts.get(told.vhost)
         for name, ref, state in told.queues:
             key = told.vhost, name
-            if state == "deleted" and not _is_same(home.refs.get(key), ref):
-                continue  # it has never run, or its name is that of a new queue already
             if state == "running":
                 home.refs[key] = ref
+            elif state == "deleted" and not _is_same(home.refs.get(key), ref):
+                continue  # it has never run, or there is another queue of this name already
             else:
                 home.refs.pop(key, None)
             entry = vhost.topology.queues.get(name) if vhost is not None else None
@@ -302,7 +302,7 @@ class QueueDirectory(GenServer):
             for channel in entry.up(ref):
                 self.runtime.send(channel, QueueUp(entry))
         elif state == "deleted":
-            entry.deleted()
+            entry.forget_incarnation()  # its row will be gone soon; until then its name is not free
         elif state in ("crashed", "stopped"):
             watchers = entry.crashed() if state == "crashed" else entry.stopped_there()
             for channel in watchers:

@@ -187,8 +187,6 @@ class RemoteEntry(QueueEntry):
 
     def deleted(self) -> None:
         self.home.forget_waiting(self)
-        if self._ended != "deleted":  # the next queue of its name is another
-            self.home.refs.pop((self.vhost_name, self.name), None)
         super().deleted()
 
     def watch(self, channel: Ref) -> None:
@@ -200,7 +198,7 @@ class RemoteEntry(QueueEntry):
         super().when_running(callback)
 
     def forget_incarnation(self) -> None:
-        """Its node tells anew which queues run: what was known of this one counts no more."""
+        """Forget the amqqueue: it has ended for good, or its node tells anew which queues run."""
         self._ref = None
         if self._ended != "deleted":
             self._ended = None

@@ -112,24 +112,35 @@ class MetadataWriter:
         while True:
             latest, owed = self.pending.latest(puts), self.pending.owed(deletes)
             server = self._runtime.whereis(METADATA_SERVER)
-            answer: object = CallFailed
             if self.shared is not None:
                 answer = yield Until(partial(self._write_shared, latest, owed))
             elif server is not None:
                 answer = yield Ask(server, Write(latest, owed))
+            else:
+                answer = CallFailed("noproc")
             if answer is None:
-                return
-            if isinstance(answer, ConflictError):
-                if puts:
-                    raise OvertakenError()
-                if self.pending.owed(deletes):
-                    continue
-                yield from self.synced()  # others have deleted them
-                return
-            if isinstance(answer, StoreError):
+                break
+            if isinstance(answer, CallFailed):
+                yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+            elif not isinstance(answer, ConflictError):
                 log.error("metadata not written, its client is refused error=%s", answer)
                 raise InternalError()
-            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+            elif puts:
+                raise OvertakenError()
+            elif not self.pending.owed(deletes):
+                owed = []
+                break
+        if len(owed) < len(deletes):
+            yield from self._replaced(deletes)
+
+    def _replaced(self, deletes: Sequence[Row]) -> Steps:
+        """Wait until all nodes have what clients have put in the place of deleted rows, or know that these are gone."""
+        successors = self.pending.being_put(deletes)
+        if not successors:
+            yield from self.synced()
+            return
+        with suppress(OvertakenError):  # then another node's rows are there
+            yield from self.commit(successors, [])
 
     def _write_shared(
         self, puts: Sequence[Row], deletes: Sequence[Row], resume: Callable[[Any], None]
@@ -164,7 +175,7 @@ class MetadataWriter:
         if owed:
             yield from self.commit([], owed)
         else:
-            yield from self.synced()
+            yield from self._replaced([row])
 
     def until_missing(self, row: Row) -> Steps:
         """Wait until no node has the row of an object that this one does not have any more.

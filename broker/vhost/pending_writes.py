@@ -104,6 +104,11 @@ class PendingWrites:
         found = [self._puts[_id(row)].row for row in rows]
         return [row for row in found if row is not None]
 
+    def being_put(self, rows: Iterable[Row]) -> list[Row]:
+        """Return the rows with these keys that clients put and wait for."""
+        puts = [self._puts.get(_id(row)) for row in rows]
+        return [put.row for put in puts if put is not None and put.row is not None]
+
     def waited_for(self, rows: Iterable[Row], is_refused: bool) -> list[Row]:
         """Undo ``put``: the rows are written or refused; return deletions that are owed again."""
         again: list[Row] = []
@@ -128,5 +133,4 @@ class PendingWrites:
 
     def is_being_put(self, row: Row) -> bool:
         """Whether a client waits for this row."""
-        put = self._puts.get(_id(row))
-        return put is not None and put.row is not None
+        return bool(self.being_put([row]))

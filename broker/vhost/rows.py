@@ -30,15 +30,15 @@ def exchange_row(vhost_name: str, exchange: Exchange) -> ExchangeRow:
     )
 
 
-def binding_row(vhost_name: str, binding: Binding, arguments: Table | None = None) -> BindingRow:
-    """Return the row of a binding; its arguments need not be decoded if they are given, sorted by name."""
+def binding_row(vhost_name: str, binding: Binding) -> BindingRow:
+    """Return the row of a binding."""
     return BindingRow(
         vhost_name,
         binding.source,
         binding.kind,
         binding.destination,
         binding.key,
-        binding.arguments if arguments is None else arguments,
+        binding.arguments,
     )
 
 

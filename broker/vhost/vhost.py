@@ -10,6 +10,7 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
-from leveret.routing.bindings import EXCHANGE, QUEUE, Binding
+from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.delayed import DELAYED, DelayedMatcher, queue_of
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
 from leveret.routing.topology import Removal, Removed, Topology
@@ -325,34 +326,42 @@ class VHost:
         while kind == QUEUE and (entry := self.topology.queues[destination]).state == "starting":
             yield Until(entry.when_running)
             self._check_binding(client, source, kind, destination, key, must_exist=True)
-        new = self.topology.bind(source, kind, destination, key, arguments)
-        if new is None:
-            there = self.topology.binding(source, kind, destination, key, arguments)
-            assert there is not None
-            yield from self._wait_for(self._binding_row(there))
-        elif self._is_written(new.is_durable):
-            row = self._binding_row(new, dict(sorted(arguments.items())))
-            try:
-                yield from self.commit([row], [])
-            except InternalError as error:
-                if self.topology.take_back(new) and not isinstance(error, OvertakenError):
-                    self._metadata.delete_later([row])
-                raise
+        ends = source, kind, destination, key, arguments
+        self.topology.ends_of_new(*ends)
+        there = self.topology.binding(*ends)
+        if there is not None:
+            yield from self._wait_for(binding_row(self.name, there))
+            return
+        # Where other nodes may delete an end meanwhile, nothing is routed by it before it is written.
+        new = None if self._metadata.shared is not None else self.topology.bind(*ends)
+        if new is not None and not self._is_written(new.is_durable):
+            return
+        row = BindingRow(self.name, source, kind, destination, key, dict(sorted(arguments.items())))
+        try:
+            yield from self.commit([row], [])
+        except InternalError as error:
+            is_left = new is None or self.topology.take_back(new)
+            if is_left and not isinstance(error, OvertakenError):
+                self._metadata.delete_later([row])
+            raise
 
     def unbind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Take a binding away; a missing one, or missing ends, are fine."""
         self._check_binding(client, source, kind, destination, key, must_exist=False)
-        bound = self.topology.binding(source, kind, destination, key, arguments)
-        if bound is not None and kind == QUEUE:
-            self._not_down(self.find_queue(destination, client.reader))
+        ends = source, kind, destination, key, arguments
+        row = BindingRow(self.name, *ends)
+        with suppress(OvertakenError):  # then its client looks again
+            while self._metadata.pending.is_being_put(row) and self.topology.binding(*ends) is None:
+                yield from self._wait_for(row)
+        bound = self.topology.binding(*ends)
         if bound is None:
-            row = BindingRow(self.name, source, kind, destination, key, arguments)
             yield from self._missing(row)
             return
-        removal = self.topology.unbind(source, kind, destination, key, arguments)
-        yield from self._remove(bound, removal)
+        if kind == QUEUE:
+            self._not_down(self.find_queue(destination, client.reader))
+        yield from self._remove(bound, self.topology.unbind(*ends))
 
     def _check_binding(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, must_exist: bool
@@ -687,9 +696,6 @@ class VHost:
 
     def _queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
         return queue_row(entry, user_name, self.homes)
-
-    def _binding_row(self, binding: Binding, arguments: Table | None = None) -> BindingRow:
-        return binding_row(self.name, binding, arguments)
 
 
 def _refuse_condition(entry: QueueEntry, flag: str, is_set: bool) -> None:
