@@ -91,10 +91,10 @@ class MetadataWriter:
         """
         pending = self.pending
         pending.delete(deletes)
-        pending.put(puts)
+        replaced = pending.put(puts)
         is_refused = is_settled = False
         try:
-            yield from self._commit(puts, deletes)
+            yield from self._commit(puts, deletes, replaced)
             pending.deleted(deletes)
             is_settled = True
         except (InternalError, GeneratorExit) as end:
@@ -107,13 +107,15 @@ class MetadataWriter:
             if is_settled:
                 self.settled([*puts, *deletes])
 
-    def _commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
+    def _commit(
+        self, puts: Sequence[Row], deletes: Sequence[Row], replaced: Sequence[Row]
+    ) -> Steps:
         clock = self._runtime.clock
         while True:
             latest, owed = self.pending.latest(puts), self.pending.owed(deletes)
             server = self._runtime.whereis(METADATA_SERVER)
             if self.shared is not None:
-                answer = yield Until(partial(self._write_shared, latest, owed))
+                answer = yield Until(partial(self._write_shared, latest, [*owed, *replaced]))
             elif server is not None:
                 answer = yield Ask(server, Write(latest, owed))
             else:
@@ -134,13 +136,12 @@ class MetadataWriter:
             yield from self._replaced(deletes)
 
     def _replaced(self, deletes: Sequence[Row]) -> Steps:
-        """Wait until all nodes have what clients have put in the place of deleted rows, or know that these are gone."""
-        successors = self.pending.being_put(deletes)
-        if not successors:
-            yield from self.synced()
-            return
-        with suppress(OvertakenError):  # then another node's rows are there
-            yield from self.commit(successors, [])
+        """Wait until what clients put in the place of deleted rows is written or refused, and all nodes know it."""
+        clock, looks = self._runtime.clock, 0
+        while looks < GONE_LOOKS_MAX and any(map(self.pending.is_being_put, deletes)):
+            looks += 1
+            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+        yield from self.synced()
 
     def _write_shared(
         self, puts: Sequence[Row], deletes: Sequence[Row], resume: Callable[[Any], None]

@@ -88,8 +88,9 @@ class PendingWrites:
         owed = self.deletes.get(_id(row))
         return [] if owed is None else [owed]
 
-    def put(self, rows: Iterable[Row]) -> None:
-        """Note rows that a client has put, and waits for."""
+    def put(self, rows: Iterable[Row]) -> list[Row]:
+        """Note rows that a client has put, and waits for; return those that were deleted before, and are owed no more."""
+        replaced: list[Row] = []
         for row in rows:
             name = _id(row)
             put = self._puts.get(name)
@@ -97,17 +98,16 @@ class PendingWrites:
                 put = self._puts[name] = _Put()
             put.count += 1
             put.row = row
-            put.cancelled = self.deletes.pop(name, put.cancelled)
+            owed = self.deletes.pop(name, None)
+            if owed is not None:
+                put.cancelled = owed
+                replaced.append(owed)
+        return replaced
 
     def latest(self, rows: Iterable[Row]) -> list[Row]:
         """Return the version to write of each row that was put; none of rows deleted since."""
         found = [self._puts[_id(row)].row for row in rows]
         return [row for row in found if row is not None]
-
-    def being_put(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows with these keys that clients put and wait for."""
-        puts = [self._puts.get(_id(row)) for row in rows]
-        return [put.row for put in puts if put is not None and put.row is not None]
 
     def waited_for(self, rows: Iterable[Row], is_refused: bool) -> list[Row]:
         """Undo ``put``: the rows are written or refused; return deletions that are owed again."""
@@ -133,4 +133,5 @@ class PendingWrites:
 
     def is_being_put(self, row: Row) -> bool:
         """Whether a client waits for this row."""
-        return bool(self.being_put([row]))
+        put = self._puts.get(_id(row))
+        return put is not None and put.row is not None
