@@ -11,7 +11,6 @@ from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.amqp.tables import Table
     from leveret.broker.queue.homes import Homes
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange

@@ -223,7 +223,7 @@ class VHost:
             yield from self.deletions.name_free(QUEUE, queue_of(name))
         current = self.topology.exchanges.get(name)
         if current is not None:
-            yield from self._wait_for(self._exchange_row(current))
+            yield from self._wait_for(exchange_row(self.name, current))
             if self.topology.exchanges.get(name) is not current:  # its client was overtaken
                 return (yield from self._declare_exchange(user, method))
             exchange_rules.check_equivalent(current, method, self.name)
@@ -248,7 +248,7 @@ class VHost:
         if not self._is_written(exchange.durable):
             return
         try:
-            yield from self.commit([self._exchange_row(exchange)], [])
+            yield from self.commit([exchange_row(self.name, exchange)], [])
         except InternalError as error:
             self._take_back(exchange, deletes_rows=not isinstance(error, OvertakenError))
             raise
@@ -353,7 +353,7 @@ class VHost:
         ends = source, kind, destination, key, arguments
         row = BindingRow(self.name, *ends)
         with suppress(OvertakenError):  # then its client looks again
-            while self._metadata.pending.is_being_put(row) and self.topology.binding(*ends) is None:
+            while self.topology.binding(*ends) is None and self._metadata.pending.is_being_put(row):
                 yield from self._wait_for(row)
         bound = self.topology.binding(*ends)
         if bound is None:
@@ -569,7 +569,10 @@ class VHost:
         if self.homes is not None:
             self.homes.count(entry, -1)
         if entry.exclusive is not None:
-            self._disown(entry, entry.exclusive)
+            owned = self._exclusive.get(entry.exclusive, set())
+            owned.discard(entry)
+            if not owned:
+                self._exclusive.pop(entry.exclusive, None)
         is_own = not entry.is_remote and self._lost_queue is not entry
         is_forgotten = self._forgotten_queue is entry
         deletes = self.deletions.begin(entry, removal, is_own or is_forgotten)
@@ -584,13 +587,6 @@ class VHost:
             self._note_messages_left(entry)
         if deletes:
             self._metadata.delete_later(deletes)
-
-    def _disown(self, entry: QueueEntry, owner: Ref) -> None:
-        owned = self._exclusive.get(owner)
-        if owned is not None:
-            owned.discard(entry)
-            if not owned:
-                del self._exclusive[owner]
 
     def forget_queue(self, entry: QueueEntry) -> Steps:
         """End a queue of a node that is in the cluster no more; its row has been deleted.
@@ -671,7 +667,9 @@ class VHost:
             for each in removed.bindings
             if self._is_written(each.is_durable)
         ]
-        rows += [self._exchange_row(e) for e in removed.exchanges if self._is_written(e.durable)]
+        rows += [
+            exchange_row(self.name, e) for e in removed.exchanges if self._is_written(e.durable)
+        ]
         for exchange in removed.exchanges:
             entry = self.topology.queues.get(queue_of(exchange.name))
             if entry is not None and entry.ref is not None and not entry.is_remote:
@@ -690,9 +688,6 @@ class VHost:
                 removal = self.topology.remove_exchange(name)
                 doomed += self._removed_rows(self.topology.step(removal))
         self._metadata.delete_later(doomed)
-
-    def _exchange_row(self, exchange: Exchange) -> ExchangeRow:
-        return exchange_row(self.name, exchange)
 
     def _queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
         return queue_row(entry, user_name, self.homes)

@@ -47,8 +47,8 @@ class RowWrites:
 
         Args:
             puts: rows to write.
-            deletes: rows to delete before, also some to put: then what hangs on these ends; those that are not there are ignored, and so is the row of a queue in
-                whose place another one has been declared.
+            deletes: rows to delete before; what hangs on one that is put again ends. Those that are not there are
+                ignored, and so is the row of a queue in whose place another one has been declared.
             lease: of this node.
             now_s: the time.
             then: told None and the revision when all is made and applied here, or the first error.
