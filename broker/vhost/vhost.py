@@ -316,8 +316,7 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
-        ends = source, kind, destination, key, arguments
-        return looking_again(lambda: self._bind(client, *ends))
+        return looking_again(lambda: self._bind(client, source, kind, destination, key, arguments))
 
     def _bind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
