@@ -188,9 +188,7 @@ class Topology(Generic[QueueT]):
             NotFound: an end is missing, the source before the destination.
             PreconditionFailed: the exchange type refuses the arguments.
         """
-        exchange = self.exchange(source)
-        target = self.queue(destination) if kind == QUEUE else self.exchange(destination)
-        exchange.matcher.check(key, arguments)
+        exchange, target = self.ends_of_new(source, kind, destination, key, arguments)
         arguments = dict(sorted(arguments.items()))
         identity = identity_of(kind, destination, key, arguments)
         if identity in exchange.bindings:
@@ -206,6 +204,15 @@ class Topology(Generic[QueueT]):
         exchange.epoch += 1
         self.epoch += 1
         return binding
+
+    def ends_of_new(
+        self, source: str, kind: str, destination: str, key: bytes, arguments: Table
+    ) -> tuple[Exchange, Any]:
+        """Return the two ends of a new binding; raise what ``bind`` raises."""
+        exchange = self.exchange(source)
+        target = self.queue(destination) if kind == QUEUE else self.exchange(destination)
+        exchange.matcher.check(key, arguments)
+        return exchange, target
 
     def take_back(self, binding: Binding) -> bool:
         """Undo ``bind``, sparing an exchange left bare; return whether the binding was there."""

@@ -31,7 +31,7 @@ from leveret.broker.channel.transaction import Transaction
 from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.mail_between_nodes import FindReplyConsumer
 from leveret.broker.queue.arguments import check_consumer_arguments
-from leveret.broker.queue.calls import ask_queue
+from leveret.broker.queue.calls import ask_queue, await_deleted_there
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
 from leveret.broker.vhost.queue_declare import declare_queue
@@ -216,7 +216,10 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
         try:
             ready, consumers = yield from ask_queue(entry, Stat())
         except NotFound:
-            if method.passive or entry.state != "deleted":
+            if method.passive:
+                raise
+            yield from await_deleted_there(entry)
+            if entry.state != "deleted":
                 raise
             continue  # another client has deleted it: it is declared once more
         return methods.QueueDeclareOk(entry.name, ready, consumers)

@@ -190,15 +190,18 @@ def agree(node: Node, shared: SharedMetadata, rows: Iterable[Row]) -> None:
 def _agree(node: Node, shared: SharedMetadata, row: Row) -> None:
     if not isinstance(row, ExchangeRow | QueueRow | BindingRow | BindingKey):
         return
-    vhost = node.vhosts.get(row.vhost)
-    if vhost is None or node.metadata.pending.is_pending(row):
+    vhost, pending = node.vhosts.get(row.vhost), node.metadata.pending
+    if vhost is None:
         return
-    if isinstance(row, ExchangeRow):
+    if isinstance(row, BindingRow | BindingKey):
+        if not pending.deletes_of(row):  # one that is being put is not in memory before it is there
+            _agree_on_binding(node, vhost, shared, row)
+    elif pending.is_pending(row):
+        return
+    elif isinstance(row, ExchangeRow):
         _agree_on_exchange(node, vhost, shared, row)
-    elif isinstance(row, QueueRow):
-        _agree_on_queue(node, vhost, shared, row)
     else:
-        _agree_on_binding(node, vhost, shared, row)
+        _agree_on_queue(node, vhost, shared, row)
 
 
 def _agree_on_exchange(node: Node, vhost: VHost, shared: SharedMetadata, row: ExchangeRow) -> None:

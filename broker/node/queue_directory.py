@@ -53,7 +53,7 @@ class Announcement:
     Attributes:
         node: that tells.
         delegate: of the vhost; None: the vhost does not run there.
-        queues: name, amqqueue and state of each; the amqqueue is None unless it runs.
+        queues: name, amqqueue and state of each; the amqqueue is None unless it runs, or has run and is deleted.
         is_first: what was told before of this vhost counts no more.
     """
 
@@ -256,7 +256,7 @@ class QueueDirectory(GenServer):
         assert vhost.local_queues is not None
         delegate = vhost.local_queues.delegate
         told = [
-            [each.name, each.ref if each.state == "running" else None, each.state]
+            [each.name, each.ref if each.state in ("running", "deleted") else None, each.state]
             for each in entries
         ]
         starts = range(0, len(told) or 1, QUEUES_AT_ONCE)
@@ -278,10 +278,12 @@ class QueueDirectory(GenServer):
         vhost = self._node.vhosts.get(told.vhost)
         for name, ref, state in told.queues:
             key = told.vhost, name
-            if ref is None:
-                home.refs.pop(key, None)
-            else:
+            if state == "running":
                 home.refs[key] = ref
+            elif state == "deleted" and not _is_same(home.refs.get(key), ref):
+                continue  # it has never run, or there is another queue of this name already
+            else:
+                home.refs.pop(key, None)
             entry = vhost.topology.queues.get(name) if vhost is not None else None
             if isinstance(entry, RemoteEntry) and entry.home is home:
                 self._changed(entry, ref, state)
@@ -295,11 +297,12 @@ class QueueDirectory(GenServer):
 
     def _changed(self, entry: RemoteEntry, ref: Ref | None, state: str) -> None:
         """Note what has become of a queue elsewhere; tell the channels with consumers."""
-        if ref is not None:
+        if state == "running":
+            assert ref is not None
             for channel in entry.up(ref):
                 self.runtime.send(channel, QueueUp(entry))
         elif state == "deleted":
-            entry.deleted()
+            entry.forget_incarnation()  # its row will be gone soon; until then its name is not free
         elif state in ("crashed", "stopped"):
             watchers = entry.crashed() if state == "crashed" else entry.stopped_there()
             for channel in watchers:
@@ -312,3 +315,8 @@ class QueueDirectory(GenServer):
             self.runtime.send(channel, QueueFailed(entry))
         self._node.resources.alarms.set_elsewhere(name, ())
         self._node.connections.elsewhere.lost(name)
+
+
+def _is_same(one: Ref | None, other: Ref | None) -> bool:
+    """Return whether two addresses are that of one actor of a node; a link may have made them one after the other."""
+    return one is not None and other is not None and one.num == other.num

@@ -198,7 +198,7 @@ class RemoteEntry(QueueEntry):
         super().when_running(callback)
 
     def forget_incarnation(self) -> None:
-        """Its node tells anew which queues run: what was known of this one counts no more."""
+        """Forget the amqqueue: it has ended for good, or its node tells anew which queues run."""
         self._ref = None
         if self._ended != "deleted":
             self._ended = None

@@ -78,16 +78,22 @@ class Deletions:
 
     def finish(self, kind: str, name: str) -> None:
         """Drop now all bindings of deleted queues or exchanges of this name: another node uses it again already."""
+        if not self._topology.is_leaving(kind, name):
+            return
         while self._topology.is_leaving(kind, name):
-            self._step()
+            self._drop_some()
+        self._runtime.after_drain(self._tell_waiting)  # who waits looks when the other's is there
 
     def _until(self, is_over: Callable[[], bool]) -> Steps:
         while not is_over():
             yield Until(lambda resume: self._waiting.append((is_over, resume)))
 
     def _step(self) -> None:
-        if not self._under_way:
-            return  # ``finish`` has done it
+        if self._under_way:  # else ``finish`` has done it
+            self._drop_some()
+            self._tell_waiting()
+
+    def _drop_some(self) -> None:
         target, removal, is_own = self._under_way.popleft()
         rows = self._rows(self._topology.step(removal, BINDINGS_PER_TURN))
         if not removal.is_done:
@@ -98,7 +104,6 @@ class Deletions:
             self._metadata.delete_left(rows)
         elif rows:
             self._metadata.delete_later(rows)
-        self._tell_waiting()
 
     def _tell_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -90,10 +91,10 @@ class MetadataWriter:
         """
         pending = self.pending
         pending.delete(deletes)
-        pending.put(puts)
+        replaced = pending.put(puts)
         is_refused = is_settled = False
         try:
-            yield from self._commit(puts, deletes)
+            yield from self._commit(puts, deletes, replaced)
             pending.deleted(deletes)
             is_settled = True
         except (InternalError, GeneratorExit) as end:
@@ -106,26 +107,59 @@ class MetadataWriter:
             if is_settled:
                 self.settled([*puts, *deletes])
 
-    def _commit(self, puts: Sequence[Row], deletes: Sequence[Row]) -> Steps:
+    def _commit(
+        self, puts: Sequence[Row], deletes: Sequence[Row], replaced: Sequence[Row]
+    ) -> Steps:
         clock = self._runtime.clock
         while True:
+            latest, owed = self.pending.latest(puts), self.pending.owed(deletes)
             server = self._runtime.whereis(METADATA_SERVER)
-            if server is not None:
-                write = Write(self.pending.latest(puts), self.pending.owed(deletes))
-                answer = yield Ask(server, write)
-                if answer is None:
-                    return
-                if isinstance(answer, ConflictError):
-                    if puts:
-                        raise OvertakenError()
-                    if self.pending.owed(deletes):
-                        continue
-                    yield from self.synced()  # others have deleted them
-                    return
-                elif not isinstance(answer, CallFailed):
-                    log.error("metadata not written, its client is refused error=%s", answer)
-                    raise InternalError()
+            if self.shared is not None:
+                answer = yield Until(partial(self._write_shared, latest, [*owed, *replaced]))
+            elif server is not None:
+                answer = yield Ask(server, Write(latest, owed))
+            else:
+                answer = CallFailed("noproc")
+            if answer is None:
+                break
+            if isinstance(answer, CallFailed):
+                yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+            elif not isinstance(answer, ConflictError):
+                log.error("metadata not written, its client is refused error=%s", answer)
+                raise InternalError()
+            elif puts:
+                raise OvertakenError()
+            elif not self.pending.owed(deletes):
+                owed = []
+                break
+        if len(owed) < len(deletes):
+            yield from self._replaced(deletes)
+
+    def _replaced(self, deletes: Sequence[Row]) -> Steps:
+        """Wait until what clients put in the place of deleted rows is written or refused, and all nodes know it."""
+        clock, looks = self._runtime.clock, 0
+        while looks < GONE_LOOKS_MAX and any(map(self.pending.is_being_put, deletes)):
+            looks += 1
             yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+        yield from self.synced()
+
+    def _write_shared(
+        self, puts: Sequence[Row], deletes: Sequence[Row], resume: Callable[[Any], None]
+    ) -> None:
+        """Have the store write rows in this turn, in which their client's script has looked.
+
+        What other nodes change comes between two turns. So the store's rows are those on which the script has decided;
+        if they are others when the write is made, it is a conflict.
+        """
+
+        def written(error: StoreError | None) -> None:
+            resume(error)
+            self.settled(puts)  # their client may have gone
+
+        try:
+            self.store.write(puts, deletes, written)
+        except StoreError as error:  # it is closed
+            resume(error)
 
     def synced(self) -> Steps:
         """Wait until all nodes of the cluster know the rows that this one knows now.
@@ -142,7 +176,7 @@ class MetadataWriter:
         if owed:
             yield from self.commit([], owed)
         else:
-            yield from self.synced()
+            yield from self._replaced([row])
 
     def until_missing(self, row: Row) -> Steps:
         """Wait until no node has the row of an object that this one does not have any more.

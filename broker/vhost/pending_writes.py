@@ -68,16 +68,15 @@ class PendingWrites:
 
         Args:
             rows: deleted rows, as the store tells.
-            is_own: this node has deleted them; a row that it has put since may be owed once more.
+            is_own: this node has deleted them; a row that it has put since may have been deleted once more.
         """
         for row in rows:
             name = _id(row)
             put = self._puts.get(name)
-            if put is None:
-                self.deletes.pop(name, None)
-            elif not is_own:
-                self.deletes.pop(name, None)
+            if put is not None:
                 put.cancelled = None
+            if put is None or not is_own:
+                self.deletes.pop(name, None)
 
     def owed(self, rows: Iterable[Row]) -> list[Row]:
         """Return the rows among these very objects whose deletion is still owed."""
@@ -88,8 +87,9 @@ class PendingWrites:
         owed = self.deletes.get(_id(row))
         return [] if owed is None else [owed]
 
-    def put(self, rows: Iterable[Row]) -> None:
-        """Note rows that a client has put, and waits for."""
+    def put(self, rows: Iterable[Row]) -> list[Row]:
+        """Note rows that a client has put, and waits for; return the deletions that are owed no more by that."""
+        replaced: list[Row] = []
         for row in rows:
             name = _id(row)
             put = self._puts.get(name)
@@ -97,7 +97,11 @@ class PendingWrites:
                 put = self._puts[name] = _Put()
             put.count += 1
             put.row = row
-            put.cancelled = self.deletes.pop(name, put.cancelled)
+            owed = self.deletes.pop(name, None)
+            if owed is not None:
+                put.cancelled = owed
+                replaced.append(owed)
+        return replaced
 
     def latest(self, rows: Iterable[Row]) -> list[Row]:
         """Return the version to write of each row that was put; none of rows deleted since."""

@@ -11,7 +11,6 @@ from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.amqp.tables import Table
     from leveret.broker.queue.homes import Homes
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
@@ -30,15 +29,15 @@ def exchange_row(vhost_name: str, exchange: Exchange) -> ExchangeRow:
     )
 
 
-def binding_row(vhost_name: str, binding: Binding, arguments: Table | None = None) -> BindingRow:
-    """Return the row of a binding; its arguments need not be decoded if they are given, sorted by name."""
+def binding_row(vhost_name: str, binding: Binding) -> BindingRow:
+    """Return the row of a binding."""
     return BindingRow(
         vhost_name,
         binding.source,
         binding.kind,
         binding.destination,
         binding.key,
-        binding.arguments if arguments is None else arguments,
+        binding.arguments,
     )
 
 

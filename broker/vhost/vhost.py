@@ -10,6 +10,7 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
-from leveret.routing.bindings import EXCHANGE, QUEUE, Binding
+from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.delayed import DELAYED, DelayedMatcher, queue_of
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
 from leveret.routing.topology import Removal, Removed, Topology
@@ -224,7 +225,7 @@ class VHost:
             yield from self.deletions.name_free(QUEUE, queue_of(name))
         current = self.topology.exchanges.get(name)
         if current is not None:
-            yield from self._wait_for(self._exchange_row(current))
+            yield from self._wait_for(exchange_row(self.name, current))
             if self.topology.exchanges.get(name) is not current:  # its client was overtaken
                 return (yield from self._declare_exchange(user, method))
             exchange_rules.check_equivalent(current, method, self.name)
@@ -249,7 +250,7 @@ class VHost:
         if not self._is_written(exchange.durable):
             return
         try:
-            yield from self.commit([self._exchange_row(exchange)], [])
+            yield from self.commit([exchange_row(self.name, exchange)], [])
         except InternalError as error:
             self._take_back(exchange, deletes_rows=not isinstance(error, OvertakenError))
             raise
@@ -317,8 +318,7 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
-        ends = source, kind, destination, key, arguments
-        return looking_again(lambda: self._bind(client, *ends))
+        return looking_again(lambda: self._bind(client, source, kind, destination, key, arguments))
 
     def _bind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
@@ -327,34 +327,42 @@ class VHost:
         while kind == QUEUE and (entry := self.topology.queues[destination]).state == "starting":
             yield Until(entry.when_running)
             self._check_binding(client, source, kind, destination, key, must_exist=True)
-        new = self.topology.bind(source, kind, destination, key, arguments)
-        if new is None:
-            there = self.topology.binding(source, kind, destination, key, arguments)
-            assert there is not None
-            yield from self._wait_for(self._binding_row(there))
-        elif self._is_written(new.is_durable):
-            row = self._binding_row(new, dict(sorted(arguments.items())))
-            try:
-                yield from self.commit([row], [])
-            except InternalError as error:
-                if self.topology.take_back(new) and not isinstance(error, OvertakenError):
-                    self._metadata.delete_later([row])
-                raise
+        ends = source, kind, destination, key, arguments
+        self.topology.ends_of_new(*ends)
+        there = self.topology.binding(*ends)
+        if there is not None:
+            yield from self._wait_for(binding_row(self.name, there))
+            return
+        # Where other nodes may delete an end meanwhile, nothing is routed by it before it is written.
+        new = None if self._metadata.shared is not None else self.topology.bind(*ends)
+        if new is not None and not self._is_written(new.is_durable):
+            return
+        row = BindingRow(self.name, source, kind, destination, key, dict(sorted(arguments.items())))
+        try:
+            yield from self.commit([row], [])
+        except InternalError as error:
+            is_left = new is None or self.topology.take_back(new)
+            if is_left and not isinstance(error, OvertakenError):
+                self._metadata.delete_later([row])
+            raise
 
     def unbind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Take a binding away; a missing one, or missing ends, are fine."""
         self._check_binding(client, source, kind, destination, key, must_exist=False)
-        bound = self.topology.binding(source, kind, destination, key, arguments)
-        if bound is not None and kind == QUEUE:
-            self._not_down(self.find_queue(destination, client.reader))
+        ends = source, kind, destination, key, arguments
+        row = BindingRow(self.name, *ends)
+        with suppress(OvertakenError):  # then its client looks again
+            while self.topology.binding(*ends) is None and self._metadata.pending.is_being_put(row):
+                yield from self._wait_for(row)
+        bound = self.topology.binding(*ends)
         if bound is None:
-            row = BindingRow(self.name, source, kind, destination, key, arguments)
             yield from self._missing(row)
             return
-        removal = self.topology.unbind(source, kind, destination, key, arguments)
-        yield from self._remove(bound, removal)
+        if kind == QUEUE:
+            self._not_down(self.find_queue(destination, client.reader))
+        yield from self._remove(bound, self.topology.unbind(*ends))
 
     def _check_binding(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, must_exist: bool
@@ -560,7 +568,10 @@ class VHost:
         if self.homes is not None:
             self.homes.count(entry, -1)
         if entry.exclusive is not None:
-            self._disown(entry, entry.exclusive)
+            owned = self._exclusive.get(entry.exclusive, set())
+            owned.discard(entry)
+            if not owned:
+                self._exclusive.pop(entry.exclusive, None)
         is_own = not entry.is_remote and self._lost_queue is not entry
         is_forgotten = self._forgotten_queue is entry
         deletes = self.deletions.begin(entry, removal, is_own or is_forgotten)
@@ -575,13 +586,6 @@ class VHost:
             self._note_messages_left(entry)
         if deletes:
             self._metadata.delete_later(deletes)
-
-    def _disown(self, entry: QueueEntry, owner: Ref) -> None:
-        owned = self._exclusive.get(owner)
-        if owned is not None:
-            owned.discard(entry)
-            if not owned:
-                del self._exclusive[owner]
 
     def forget_queue(self, entry: QueueEntry) -> Steps:
         """End a queue of a node that is in the cluster no more; its row has been deleted.
@@ -662,7 +666,9 @@ class VHost:
             for each in removed.bindings
             if self._is_written(each.is_durable)
         ]
-        rows += [self._exchange_row(e) for e in removed.exchanges if self._is_written(e.durable)]
+        rows += [
+            exchange_row(self.name, e) for e in removed.exchanges if self._is_written(e.durable)
+        ]
         for exchange in removed.exchanges:
             entry = self.topology.queues.get(queue_of(exchange.name))
             if entry is not None and entry.ref is not None and not entry.is_remote:
@@ -682,14 +688,8 @@ class VHost:
                 doomed += self._removed_rows(self.topology.step(removal))
         self._metadata.delete_later(doomed)
 
-    def _exchange_row(self, exchange: Exchange) -> ExchangeRow:
-        return exchange_row(self.name, exchange)
-
     def _queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
         return queue_row(entry, user_name, self.homes)
-
-    def _binding_row(self, binding: Binding, arguments: Table | None = None) -> BindingRow:
-        return binding_row(self.name, binding, arguments)
 
 
 def _refuse_condition(entry: QueueEntry, flag: str, is_set: bool) -> None:

@@ -47,8 +47,8 @@ class RowWrites:
 
         Args:
             puts: rows to write.
-            deletes: rows to delete before; those that are not there are ignored, and so is the row of a queue in
-                whose place another one has been declared.
+            deletes: rows to delete before; what hangs on one that is put again ends. Those that are not there are
+                ignored, and so is the row of a queue in whose place another one has been declared.
             lease: of this node.
             now_s: the time.
             then: told None and the revision when all is made and applied here, or the first error.
@@ -86,7 +86,7 @@ class RowWrites:
         changes = []
         for key, row in rows.items():
             entry = self._writes.entry(key)
-            if entry is not None and _is_another(row, entry.row):
+            if entry is not None and (key in deleting or _is_another(row, entry.row)):
                 entry = None  # its bindings end with it, and a queue has its own lease
             incarnation = self._incarnation(row, entry)
             parents, binding_lease = [], 0

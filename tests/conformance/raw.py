@@ -75,7 +75,13 @@ def is_there(witness: Connection, queue: str) -> bool:
 
 
 class Connection:
-    """One socket to the broker, shaken hands with unless told otherwise."""
+    """One socket to the broker, shaken hands with unless told otherwise.
+
+    Attributes:
+        answer_timeout_s: until ``call`` gives up.
+    """
+
+    answer_timeout_s = ANSWER_TIMEOUT_S
 
     def __init__(self, address: tuple[str, int], tls: ssl.SSLContext | None = None) -> None:
         self.socket = socket.create_connection(address, ANSWER_TIMEOUT_S)
@@ -113,7 +119,7 @@ class Connection:
         self.send(name, channel, **fields)
         replies = {"basic.get": {"basic.get-ok", "basic.get-empty"}}.get(name, {f"{name}-ok"})
         while True:
-            event = self._next(time.monotonic() + ANSWER_TIMEOUT_S)
+            event = self._next(time.monotonic() + self.answer_timeout_s)
             if event.name in {"connection.close", "closed"} or (
                 event.channel == channel and event.name in {*replies, "channel.close"}
             ):

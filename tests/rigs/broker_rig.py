@@ -337,6 +337,11 @@ class Rig:
         return self.node.vhosts["/"].topology.queues
 
 
+def mandatory(channel: int, exchange: str, key: str, body: bytes) -> bytes:
+    """Return a mandatory publish as bytes."""
+    return _content(channel, m.BasicPublish(exchange, key, True), {}, body)
+
+
 def durable(name: str, **more: Any) -> m.QueueDeclare:
     return m.QueueDeclare(name, durable=True, **more)
 

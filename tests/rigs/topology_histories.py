@@ -24,6 +24,7 @@ from conformance.raw import Channel, Connection, Event
 from leveret.testing.metadata.linearizability import Operation, is_explained
 
 KEY = "k"
+PATIENCE_S = 60.0  # on a machine with much to do
 IDENTITIES = (1, 2, 3)
 LOOKS = ("look for queue", "look for exchange", "publish")
 CHANGES = (
@@ -133,6 +134,14 @@ def _lines(history: Sequence[Operation]) -> str:
     )
 
 
+def found_by_refusal(text: str) -> int | str | None:
+    """Return what a refused operation has found, by the text of its channel.close; None: it does not say."""
+    current = _CURRENT.search(text)
+    if current is not None:
+        return int(current[1])
+    return next((each for each in (NO_QUEUE, NO_EXCHANGE) if f"NOT_FOUND - {each} " in text), None)
+
+
 class Client:
     """One client, which moves on to the next node when its connection is lost.
 
@@ -179,6 +188,7 @@ class Client:
         try:
             if self._connection is None:
                 self._connection = Connection(self._addresses[0]())
+                self._connection.answer_timeout_s = PATIENCE_S
                 if self._connection.open().name != "connection.open-ok":
                     raise ConnectionError
             if self._channel is None:
@@ -226,7 +236,7 @@ class Client:
         channel.publish(KEY, exchange=name, mandatory=True)
         answer: object = BOUND
         while True:
-            event = channel.read()
+            event = channel.read(PATIENCE_S)
             if event.name == "basic.return":
                 answer = NOT_BOUND
             elif event.name == "basic.ack":
@@ -242,14 +252,10 @@ class Client:
             raise _UnknownError
         self._channel.send("channel.close-ok")
         self._channel = None
-        text = str(reply.reply_text)
-        current = _CURRENT.search(text)
-        if current is not None:
-            return int(current[1])
-        for missing in (NO_QUEUE, NO_EXCHANGE):
-            if f"NOT_FOUND - {missing} " in text:
-                return missing
-        raise _UnknownError
+        found = found_by_refusal(str(reply.reply_text))
+        if found is None:
+            raise _UnknownError
+        return found
 
 
 class _UnknownError(Exception):

@@ -239,7 +239,7 @@ def test_after_a_gap_the_difference_is_applied(cluster: EtcdCluster) -> None:
     a.send(1, m.QueueDeclare("new", durable=True), m.QueueBind("new", "amq.fanout"))
     cluster.clock.jump(1)
     assert a.take() == [m.QueueDeleteOk(0), m.QueueDeclareOk("new", 0, 0), m.QueueBindOk()]
-    assert list(cluster["b"].queues) == []  # the home has told, not the rows
+    assert list(cluster["b"].queues) == ["gone"]  # of what b knows; it serves nobody meanwhile
     cluster.etcd.compact()
     cluster.stores["b"].client.faults.is_cut = False
     cluster.clock.jump(5)
@@ -295,9 +295,7 @@ def test_what_is_refused_after_its_client_has_gone_is_not_left_in_memory(
     faults.is_cut = True
     client.protocol.data_received(m.method_frame(1, m.encode(method)))
     cluster.clock.jump(0)
-    assert len(topology.exchanges["amq.direct"].bindings) + len(topology.exchanges) > bound + len(
-        exchanges
-    )
+    assert ("e" in topology.exchanges) == isinstance(method, m.ExchangeDeclare)
     cluster.clock.jump(15)
     faults.is_cut = False
     cluster.clock.jump(30)

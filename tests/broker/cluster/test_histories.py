@@ -1,0 +1,26 @@
+"""What clients of three busy nodes were answered can have happened one after the other; in virtual time."""
+
+from __future__ import annotations
+
+import pytest
+
+from leveret.actors.runtime import scheduler
+from rigs.topology_histories import judge
+from rigs.virtual_histories import busy_histories
+
+# Such histories have found: two declarations that differ, both answered ok (31); a publish that finds a binding which
+# was refused, or none where one was confirmed; a queue that is lost to the news of the end of an earlier one of its
+# name; an exchange that is deleted twice; an active declaration that is told 404; a queue that no node runs.
+SEEDS = (*range(12), 25, 31, 51, 95, 164)
+MORE = [pytest.param(each, marks=pytest.mark.slow) for each in range(200) if each not in SEEDS]
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *MORE])
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_what_clients_are_answered_has_an_order(
+    seed: int, is_durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_FEW_MAILS", 1)
+    monkeypatch.setattr(scheduler, "DRAIN_S", 0.0)
+    for history in busy_histories(seed, is_durable).values():
+        assert not judge(history)
