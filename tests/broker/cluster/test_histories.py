@@ -8,9 +8,9 @@ from leveret.actors.runtime import scheduler
 from rigs.topology_histories import judge
 from rigs.virtual_histories import busy_histories
 
-# Such histories have found: two declarations that differ, both answered ok (31); a publish that finds a binding which
-# was refused, or none where one was confirmed; a queue that is lost to the news of the end of an earlier one of its
-# name; an exchange that is deleted twice; an active declaration that is told 404; a queue that no node runs.
+# Found so far: two declarations that differ, both answered ok (31); a publish that followed a binding that was refused,
+# or none where one was confirmed; a queue lost to the news of the end of an earlier one of its name; an exchange
+# deleted twice; an active declaration told 404; a queue that no node runs.
 SEEDS = (*range(12), 25, 31, 51, 95, 164)
 MORE = [pytest.param(each, marks=pytest.mark.slow) for each in range(200) if each not in SEEDS]
 
