@@ -236,7 +236,7 @@ class Routes:
         exchange = self._exchange(exchange_bytes)
         vhost = self._vhost
         work = 0
-        if exchange.type == "topic" and self._access.topic_permissions:
+        if exchange.type == "topic":
             searched_s = self._access.check_topic(
                 self._user, vhost.name, exchange.name, routing_key, "write"
             )

@@ -123,7 +123,8 @@ class Connections(Generic[ReaderT]):
         self._runtime.watch(ref, lambda _: self._reader_ended(ref))
 
     def _reader_ended(self, ref: Ref) -> None:
-        self.closed(ref)
+        if self.readers.pop(ref, None) is not None:  # it was killed, and has no session any more
+            self.elsewhere.changed()
         for vhost in self._vhosts.values():
             vhost.owner_ended(ref)
 

@@ -47,6 +47,7 @@ class Taker:
 
     def __init__(self) -> None:
         self.decoded: list[Row] = []
+        self.told_to = 0
         self.applied = 0
         self.refusal = ""
         self.troubles: list[str] = []
@@ -59,7 +60,7 @@ class Taker:
         if self.refusal:
             raise StoreError(self.refusal)
         assert self.decoded[-len(ROWS) :] == scan.rows == ROWS
-        self.applied = scan.revision
+        self.applied = self.told_to = scan.revision
 
     def told(self, events: Sequence[Event]) -> None:
         raise AssertionError(events)
