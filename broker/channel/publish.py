@@ -20,7 +20,7 @@ has none costs one test per run.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -51,9 +51,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.producer_headers import Sent
-    from leveret.broker.channel.confirms import Answer
     from leveret.broker.channel.session import ChannelActor
-    from leveret.broker.channel.uncommitted import Batch
+    from leveret.broker.channel.uncommitted import Batch, Collector
     from leveret.broker.mail import Numbered
     from leveret.broker.queue.homes import LinkBackpressure
     from leveret.broker.queue.registry import QueueEntry
@@ -92,26 +91,6 @@ class _Examined(Struct, eq=False):
     routed: Routed[QueueEntry]
     reply_keys: Sequence[bytes]
     sent: Sent | None
-
-
-class Collector(Protocol):
-    """A transaction, as the publisher uses it (``transaction.py``)."""
-
-    def publish(
-        self,
-        route: Route | None,
-        queues: Sequence[QueueEntry],
-        messages: list[Message],
-        persistent: bool,
-        expiration_ms: int | None,
-        head_bytes: int,
-        reply_key: bytes | None = None,
-        sent: Sequence[Sent | None] | None = None,
-    ) -> None: ...
-
-    def answered(self, answers: list[Answer]) -> None: ...
-
-    def rollback(self) -> None: ...
 
 
 class Publisher:

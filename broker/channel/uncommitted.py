@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.amqp.producer_headers import Sent
+    from leveret.broker.channel.confirms import Answer
     from leveret.broker.channel.routes import Route
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
@@ -27,6 +28,26 @@ BATCH_BYTES: Final = 1_000
 _BATCH_MESSAGES: Final = 1_000
 _BATCH_COPIES: Final = 10_000  # messages times queues
 _BATCH_SIZE_BYTES: Final = 256 * 1024
+
+
+class Collector(Protocol):
+    """A transaction, as the publisher uses it (``transaction.py``)."""
+
+    def publish(
+        self,
+        route: Route | None,
+        queues: Sequence[QueueEntry],
+        messages: list[Message],
+        persistent: bool,
+        expiration_ms: int | None,
+        head_bytes: int,
+        reply_key: bytes | None = None,
+        sent: Sequence[Sent | None] | None = None,
+    ) -> None: ...
+
+    def answered(self, answers: list[Answer]) -> None: ...
+
+    def rollback(self) -> None: ...
 
 
 class Keeper(Protocol):

@@ -167,8 +167,7 @@ class Reader(GenServer):
         if alarms.raised:
             runs = read_control.passing(runs, bool(scanner.pending))
         self._dispatch(runs)
-        size_bytes = len(data)
-        if size_bytes >= COUNTED_READ_BYTES:
+        if (size_bytes := len(data)) >= COUNTED_READ_BYTES:
             alarms.read(size_bytes)
             if size_bytes >= read_control.read_bytes:
                 read_control.was_full(runs, scanner.buffered, bool(scanner.pending))
@@ -646,8 +645,7 @@ class Reader(GenServer):
     def _renew_scanner(self) -> None:
         """Replace a scanner that met an error.
 
-        A fresh one finds the answer when the client's next bytes begin a frame; the timer ends the
-        connection when not.
+        A fresh one finds the answer when the client's next bytes begin a frame; else the timer ends the connection.
         """
         self.scanner = self._new_scanner(self.scanner.frame_max)
 
@@ -657,8 +655,7 @@ class Reader(GenServer):
     def _part(self) -> None:
         """Say no more, and give the peer some time to close the socket.
 
-        Closing it over bytes that were not read would have the kernel reset the connection, and the
-        peer might lose our last word.
+        Closing it over unread bytes would have the kernel reset the connection, and the peer might lose our last word.
         """
         self._enter(Event.HEADER_REFUSED)
         self.writer.finish()
