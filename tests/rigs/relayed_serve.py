@@ -41,11 +41,11 @@ class RelayedSockets(Sockets):
         super().dial(RELAYS.get(address, address), endpoint)
 
 
-def slow(settings: type[Any], **given: Any) -> Any:
+def slow(settings: type[Any], *values: Any, **given: Any) -> Any:
     """Return settings with longer times than those that are given, or the default ones."""
     fields = settings.__dataclass_fields__
     times = {name: given.get(name, fields[name].default) * SLOWNESS for name in TIMES[settings]}
-    return settings(**given | times)
+    return settings(*values, **given | times)
 
 
 if __name__ == "__main__":
