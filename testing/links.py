@@ -139,6 +139,7 @@ class SimulatedNetwork:
         bytes_per_s: that a reader takes.
 
     Attributes:
+        delay_s: as it was given; it may be changed.
         silent: pairs of names (from, to) between which nothing arrives.
     """
 
@@ -153,7 +154,7 @@ class SimulatedNetwork:
         self.bytes_per_s = bytes_per_s
         self.silent: set[tuple[str, str]] = set()
         self._clock = clock
-        self._delay_s = delay_s
+        self.delay_s = delay_s
         self._accepts: dict[str, Callable[[], Listener]] = {}
         self._ports: dict[str, SimulatedPort] = {}
         self._connections: list[_Connection] = []
@@ -218,7 +219,7 @@ class SimulatedNetwork:
 
     def due_s(self) -> float:
         """Return when something arrives that is sent now."""
-        return self._clock.monotonic_s() + self.random.random() * self._delay_s
+        return self._clock.monotonic_s() + self.random.random() * self.delay_s
 
     def at(self, time_s: float, call: Callable[..., object], *args: object) -> None:
         self._clock.call_later(time_s - self._clock.monotonic_s(), call, *args)

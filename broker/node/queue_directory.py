@@ -25,9 +25,11 @@ from leveret.actors.links.sendable import message
 from leveret.actors.links.server import WhereIs
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Down
+from leveret.broker.node.other_changes import agree
 from leveret.broker.queue.homes import RemoteEntry
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.core.log.loggers import logger
+from leveret.metadata.tables import QueueRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -275,7 +277,7 @@ class QueueDirectory(GenServer):
             self._forget(home, told.vhost)
         if told.delegate is not None:
             home.delegates[told.vhost] = told.delegate
-        vhost = self._node.vhosts.get(told.vhost)
+        vhost, unknown = self._node.vhosts.get(told.vhost), list[QueueRow]()
         for name, ref, state in told.queues:
             key = told.vhost, name
             if state == "running":
@@ -287,6 +289,11 @@ class QueueDirectory(GenServer):
             entry = vhost.topology.queues.get(name) if vhost is not None else None
             if isinstance(entry, RemoteEntry) and entry.home is home:
                 self._changed(entry, ref, state)
+            elif entry is None and ref is not None:
+                unknown.append(QueueRow(told.vhost, name))
+        if unknown and self._node.metadata.shared is not None:
+            # The row of a queue that was declared again may have come before the end of the earlier one was told.
+            agree(self._node, self._node.metadata.shared, unknown)
 
     def _forget(self, home: Home, vhost_name: str) -> None:
         home.refs = {key: ref for key, ref in home.refs.items() if key[0] != vhost_name}

@@ -46,7 +46,7 @@ def slow(settings: type[Any], *values: Any, **given: Any) -> Any:
     fields = settings.__dataclass_fields__
     given |= dict(zip(fields, values, strict=False))
     times = {name: given.get(name, fields[name].default) * SLOWNESS for name in TIMES[settings]}
-    return settings(**given | times)
+    return settings(*values, **given | times)
 
 
 if __name__ == "__main__":
