@@ -18,7 +18,7 @@ from typing import Any, Final
 from leveret.amqp import producer_headers
 from leveret.amqp.content import mode_of
 from leveret.amqp.errors import ProtocolError
-from leveret.amqp.properties import Properties, decode_properties, encode_properties, with_table
+from leveret.amqp.properties import Properties, encode_properties, examine, with_table
 from leveret.amqp.properties import without_expiration as without
 from leveret.amqp.tables import Field, Table, encode_table
 from leveret.core.limits import SHORTSTR_BYTES_MAX
@@ -126,7 +126,7 @@ def headers_of(properties: bytes) -> Table:
     """Return the headers, empty if there are none; ProtocolError: they are malformed."""
     if not properties[0] & _HEADERS:
         return {}
-    return decode_properties(head(properties, 0)).headers or {}
+    return examine(head(properties, 0)).headers or {}
 
 
 def without_expiration(properties: bytes) -> bytes:
