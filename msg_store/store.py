@@ -327,8 +327,11 @@ class MsgStore:
     # The archive.
 
     def retain(self, queue_nos: Sequence[int], name: str, retention: Retention | None) -> None:
-        """Keep settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities."""
-        if self.archive.set(queue_nos, name, retention, Position(*self.core.rdq.reached)):
+        """Keep settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities.
+
+        It is archived from the durable end on: places behind it are given anew when a flush fails.
+        """
+        if self.archive.set(queue_nos, name, retention, Position(*self.core.durable[1:])):
             self._archive_changed()
 
     def policies_known(self, queue_nos: Collection[int]) -> None:

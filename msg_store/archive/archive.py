@@ -165,7 +165,7 @@ class Archive:
             queue_nos: those of its rows, one per priority, the lowest first.
             name: the queue's.
             retention: None: it is not archived.
-            at: the end of the segment in use, or the begin of the next: its messages from now on lie behind.
+            at: the durable end of the segment in use, or the begin of the next: its messages from now on lie behind.
         """
         first, old = queue_nos[0], self.queues.get(queue_nos[0])
         if retention is None:
@@ -282,17 +282,6 @@ class Archive:
                 found.append((share.newest_ms, file_no, share.size_bytes))
         found.sort(reverse=True)
         return found
-
-    def rewound(self, end: Position) -> None:
-        """Note that a flush has failed, and the next one writes from this position on.
-
-        A queue that came meanwhile begins there too: behind it a record may lie across its position.
-        """
-        for queue in self.queues.values():
-            if queue.since > end:
-                queue.since, queue.complete_from = end, end.segment
-                self.begun = end.segment if self.begun is None else min(self.begun, end.segment)
-                self.version += 1
 
     def give_up(self, file_nos: Iterable[int], size_bytes: int) -> None:
         """Keep segments no longer, which have so many bytes: the disk is short."""

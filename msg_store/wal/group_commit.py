@@ -42,7 +42,7 @@ from typing import Final
 
 from leveret.core.message import BODY, Message
 from leveret.core.shortage import is_shortage
-from leveret.msg_store.archive.archive import Archive, Position
+from leveret.msg_store.archive.archive import Archive
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import EPOCH_SHIFT
 from leveret.msg_store.format.journal_frames import DurablePosition
@@ -570,7 +570,6 @@ class GroupCommit:
 
     def _put_back(self, flush: Flush) -> Report:
         self.rdq.rewind(flush.rdq_before)
-        self.archive.rewound(Position(*self.rdq.reached))
         self.journal.rewind(flush.journal_before)
         self.holds.put_back(flush.batch.items)
         self._relocations = flush.batch.relocations + self._relocations

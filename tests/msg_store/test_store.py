@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.core.message import BODY
+from leveret.msg_store.archive.archive import Retention
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.errors import StoreFailed, StoreLocked
@@ -90,6 +91,18 @@ async def test_a_killed_store_loses_nothing_that_was_confirmed(
     assert queue.queue.next_seq > 300
     assert await queue.fetch_all() == bodies(300)
     await again.kill()
+
+
+async def test_a_queue_is_archived_from_the_durable_end_on(running: LiveStore) -> None:
+    """What a flush under way has placed is placed anew, if it fails, and readers go no further than the durable end."""
+    Owned(running, 1).publish(10)
+    running.core.start()
+
+    running.store.retain((1,), "q", Retention(1))
+
+    since = running.core.archive.queues[1].since
+    assert since == running.core.durable[1:]
+    assert since < running.core.rdq.reached
 
 
 async def test_two_cannot_have_the_same_store(running: LiveStore, tmp_path: Path) -> None:

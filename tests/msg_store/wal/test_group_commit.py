@@ -8,7 +8,6 @@ import random
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.msg_store.archive.archive import Position, Retention
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.wal import flush
@@ -326,20 +325,6 @@ def test_a_batch_that_does_not_fit_is_nacked_and_written_when_it_does(
     assert rig.safe == set(rig.rows)
     rig.crash(lambda disk: disk.power_cut())
     assert acked_late not in rig.held
-
-
-def test_a_queue_is_archived_from_where_a_flush_that_failed_began(rng: random.Random) -> None:
-    rig = full_rig(rng, room=10_000)
-    durable = Position(*rig.core.durable[1:])
-    rig.publish((1,), 100, size=500)
-    assert rig.start()
-    rig.core.archive.set((1,), "q", Retention(1), Position(*rig.core.rdq.reached))
-    rig.finish_flush()
-    assert rig.core.is_short
-
-    queue = rig.core.archive.queues[1]
-    assert (queue.since, queue.complete_from) == (durable, durable.segment)
-    assert rig.core.archive.version == 2
 
 
 def test_acks_are_written_while_messages_find_no_room(rng: random.Random) -> None:

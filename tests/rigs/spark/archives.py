@@ -86,7 +86,7 @@ class ArchivedData:
 
     def tell_policies(self) -> None:
         for queue_no in (1, 2, 3):
-            at = Position(*self.core.rdq.reached)
+            at = Position(*self.core.durable[1:])
             self.core.archive.set((queue_no,), f"q{queue_no}", self.retained.get(queue_no), at)
         self.core.archive.policies_known((1, 2, 3))
         self.publish_watermark()

@@ -127,7 +127,7 @@ class ArchiveRig(CollectorRig):
         self.loop.run()
 
     def retain(self, queue_no: int, retention: Retention | None) -> None:
-        self.archive.set((queue_no,), f"q{queue_no}", retention, Position(*self.core.rdq.reached))
+        self.archive.set((queue_no,), f"q{queue_no}", retention, Position(*self.core.durable[1:]))
         self.writer.look()
 
     def work(self, steps_max: int = 100_000) -> int:

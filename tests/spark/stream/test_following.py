@@ -197,6 +197,23 @@ def test_earliest_begins_where_the_first_queue_was_archived(tmp_path: Path) -> N
     rig.close()
 
 
+def test_a_query_begins_before_the_flush_has_ended_in_which_its_queue_was_archived(
+    tmp_path: Path,
+) -> None:
+    rig = ArchivedData(tmp_path / "data", retained=())
+    rig.write((1,), 3)
+    rig.core.start()
+    rig.retained = {1: Retention(AGE_MS)}
+    rig.tell_policies()
+    streams = [Stream(rig.data, startingOffsets=at) for at in ("earliest", "latest")]
+    assert [stream.run() for stream in streams] == [[], []]
+    rig.crash()
+    fill(rig, 2)
+
+    assert [bodies(stream.run()) for stream in streams] == [rig.written[1]] * 2
+    rig.close()
+
+
 def test_a_query_begins_at_a_time(rig: ArchivedData) -> None:
     begun_ms = rig.now_ms
     fill(rig, 30)
