@@ -23,8 +23,8 @@ from hypothesis import Phase, settings
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.log.loggers import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.balanced_cluster import balanced
-from rigs.etcd import Etcd
+from rigs.cluster.balanced_cluster import balanced
+from rigs.cluster.etcd import Etcd
 from rigs.nodes import (
     BrokerUnderTest,
     rabbitmq,

@@ -19,7 +19,7 @@ from leveret.amqp import _kernel_py as pure
 from leveret.amqp.errors import HardError, SyntaxError_
 from leveret.amqp.kernel import ACK, ERROR, PUBLISH
 from leveret.amqp.tables import Table
-from rigs.field_tables import TABLES
+from rigs.wire.field_tables import TABLES
 
 compiled = pytest.importorskip("leveret.amqp._kernel_c")
 

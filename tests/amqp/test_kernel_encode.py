@@ -14,7 +14,7 @@ from pamqp import header as pamqp_header
 from leveret.amqp import _kernel_py as pure
 from leveret.amqp.kernel import METHOD
 from leveret.core.message import Message, origin_of
-from rigs.amqp_streams import FRAME_MAX, MESSAGE_MAX, PLAIN_PROPERTIES, head, publish_method
+from rigs.wire.amqp_streams import FRAME_MAX, MESSAGE_MAX, PLAIN_PROPERTIES, head, publish_method
 
 ORIGIN = origin_of(b"", b"key")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp.kernel import ACK, ERROR, PUBLISH
-from rigs.amqp_streams import (
+from rigs.wire.amqp_streams import (
     FRAME_MAX,
     MESSAGE_MAX,
     ack,

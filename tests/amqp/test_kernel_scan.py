@@ -23,7 +23,7 @@ from leveret.amqp.kernel import (
     PUBLISH,
 )
 from leveret.core.limits import LARGE_BODY_BYTES
-from rigs.amqp_streams import (
+from rigs.wire.amqp_streams import (
     FRAME_MAX,
     HEADERS_PROPERTIES,
     HEARTBEAT_FRAME,

@@ -23,7 +23,7 @@ from leveret.amqp.properties import (
     head_of,
     with_headers,
 )
-from rigs.amqp_streams import MESSAGE_MAX, head, publish
+from rigs.wire.amqp_streams import MESSAGE_MAX, head, publish
 
 HEADERS = {"z": ("L", 5), "a": ("S", b"text")}
 EVERYTHING = Properties(

@@ -29,7 +29,7 @@ from leveret.amqp.tables import (
     typed_table,
 )
 from leveret.core.limits import TABLE_DEPTH_MAX, TABLE_FIELDS_MAX
-from rigs.field_tables import SCALARS, TABLES
+from rigs.wire.field_tables import SCALARS, TABLES
 
 LETTERS: list[tuple[Field, str]] = [
     (("t", True), "74 01"),

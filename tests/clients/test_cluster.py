@@ -10,8 +10,8 @@ import pika
 import pytest
 from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker
 
-from rigs.balanced_cluster import balanced
-from rigs.etcd import Etcd
+from rigs.cluster.balanced_cluster import balanced
+from rigs.cluster.etcd import Etcd
 from rigs.nodes import BrokerUnderTest
 
 

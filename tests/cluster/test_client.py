@@ -28,7 +28,7 @@ from leveret.cluster.gateway import ANSWER_BYTES_MAX, AUTHENTICATE, VALUE_BYTES_
 from leveret.cluster.key_values import Row, Swap
 from leveret.cluster.settings import EtcdSettings
 from rigs.certificates import Authority
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
 from rigs.faulty_proxy import Fault, FaultyProxy
 from rigs.waiting import eventually
 

@@ -21,9 +21,9 @@ import pytest
 
 from conformance.raw import Channel
 from leveret.testing.history import History
-from rigs.cluster_clients import FAN_OUT, ClusterClient, ClusterConsumer, ClusterPublisher
-from rigs.cluster_processes import ProcessCluster, channel_of, process_cluster
-from rigs.etcd import Etcd
+from rigs.cluster.cluster_clients import FAN_OUT, ClusterClient, ClusterConsumer, ClusterPublisher
+from rigs.cluster.cluster_processes import ProcessCluster, channel_of, process_cluster
+from rigs.cluster.etcd import Etcd
 from rigs.waiting import wait_until
 
 ROUNDS = int(os.environ.get("LEVERET_CLUSTER_ROUNDS", "50"))

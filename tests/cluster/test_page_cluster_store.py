@@ -10,7 +10,7 @@ from pathlib import Path
 from leveret.cluster import errors
 from leveret.cluster.errors import ClusterError
 from leveret.cluster.settings import EtcdSettings
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
 from rigs.programs import ended
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster-store.md").read_text(encoding="utf-8")

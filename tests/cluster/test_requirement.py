@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rigs import etcd
+from rigs.cluster import etcd
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from leveret.cluster.gateway_txns import (
 )
 from leveret.cluster.key_values import Delete, Event, Expect, Put, Row, Txn
 from leveret.cluster.settings import EtcdSettings
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
 from rigs.faulty_proxy import Fault, FaultyProxy
 from rigs.waiting import eventually
 

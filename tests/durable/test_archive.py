@@ -18,7 +18,6 @@ from leveret.core.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.format.folder import StorePaths, read_format
 from leveret.server.cli.main import main
-from rigs.channels import channel_of
 from rigs.nodes import (
     BrokerUnderTest,
     clean_environment,
@@ -28,6 +27,7 @@ from rigs.nodes import (
 )
 from rigs.store.archive_rig import ArchiveReader
 from rigs.waiting import wait_until
+from rigs.wire.channels import channel_of
 
 DAY = '{"replay-retention":"1D"}'
 

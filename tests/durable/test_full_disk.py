@@ -15,7 +15,7 @@ import pytest
 
 from conformance.raw import Connection, error_of
 from rigs.nodes import clean_environment, leveret_program
-from rigs.small_disk import fill, small_disk
+from rigs.store.small_disk import fill, small_disk
 from rigs.waiting import wait_until
 
 DISK_BYTES = 160 * 1000 * 1000

@@ -15,9 +15,9 @@ import pytest
 from conformance.raw import Channel
 from durable.history import History, Load, check_contents, contents
 from leveret.server.cli.main import main
-from rigs.channels import channel_of
 from rigs.nodes import BrokerUnderTest, clean_environment, kill_leveret, start_leveret
 from rigs.waiting import wait_until
+from rigs.wire.channels import channel_of
 
 QUEUES = ("kept", "consumed")
 KILLED = Path(__file__).parents[1] / "rigs" / "store" / "snapshot_killed.py"

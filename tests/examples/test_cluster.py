@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rigs.etcd import require_etcd
+from rigs.cluster.etcd import require_etcd
 from rigs.programs import ended
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "cluster" / "fail_over.py"

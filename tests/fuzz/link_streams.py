@@ -13,7 +13,7 @@ from leveret.actors.links.frames import GRANTED, HEADER, LARGE, Kind
 from leveret.actors.links.sendable import Pieces
 from leveret.actors.runtime.ref import Ref
 from leveret.testing.links import SimulatedWire
-from rigs.linked_nodes import LinkedNodes, Noting
+from rigs.links.linked_nodes import LinkedNodes, Noting
 
 STREAMS = (0, 1, 1, 1, 2, 2, 3, 1 << 20, (1 << 32) - 1)
 KINDS = (

@@ -26,7 +26,7 @@ from leveret.actors.links.handshake import HANDSHAKE_BYTES_MAX, Claim, Handshake
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.node import Node
 from leveret.actors.runtime.runtime import Runtime
-from rigs.linked_nodes import SECRET
+from rigs.links.linked_nodes import SECRET
 from rigs.waiting import eventually
 
 LENGTH_S = float(os.environ.get("LEVERET_FUZZ_S", "600"))

@@ -14,7 +14,7 @@ from leveret.gm.node_links import node_links
 from leveret.gm.records.group import MemberId
 from leveret.gm.requests import Broadcast
 from leveret.gm.store_server import GroupStoreServer, LinkedGroupStore
-from rigs.linked_nodes import LinkedNodes
+from rigs.links.linked_nodes import LinkedNodes
 
 
 class Log(Callbacks):

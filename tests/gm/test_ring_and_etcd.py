@@ -16,10 +16,10 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Group, GroupEndedError
 from leveret.gm.records.codec import pack
 from leveret.gm.records.etcd_store import EtcdGroupStore
-from rigs.etcd import Etcd, three_servers
-from rigs.etcd_stores import opened
+from rigs.cluster.etcd import Etcd, three_servers
+from rigs.cluster.etcd_stores import opened
 from rigs.faulty_proxy import Fault, FaultyProxy
-from rigs.live_ring import WITHIN_S, LiveRing, hears
+from rigs.gm.live_ring import WITHIN_S, LiveRing, hears
 from rigs.view_history import versions, violations
 from rigs.waiting import eventually
 

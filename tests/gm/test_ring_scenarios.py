@@ -21,8 +21,8 @@ from leveret.gm.ring.frames import Activity, CatchUp, Frame
 from leveret.gm.ring.view import View
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from rigs.etcd import Etcd
-from rigs.live_ring import WITHIN_S, BreakingLinks, LiveRing, Recorder, hears
+from rigs.cluster.etcd import Etcd
+from rigs.gm.live_ring import WITHIN_S, BreakingLinks, LiveRing, Recorder, hears
 from rigs.view_history import versions, violations
 from rigs.waiting import eventually
 

@@ -27,11 +27,11 @@ from leveret.gm.records.transactions import (
     Read,
     Transaction,
 )
-from rigs.etcd import Etcd
-from rigs.etcd_stores import opened
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.etcd_stores import opened
 from rigs.faulty_proxy import Fault, FaultyProxy
+from rigs.gm.record_worker import Worker, work
 from rigs.programs import Background as Program
-from rigs.record_worker import Worker, work
 from rigs.view_history import versions, violations
 
 Answer = Stored | Conflict | Unavailable
@@ -183,7 +183,7 @@ async def test_twenty_transactors_make_one_history(
 async def test_three_processes_make_one_history(
     etcd: Etcd, etcd_store: EtcdGroupStore, name: str, tmp_path: Path, seed: int
 ) -> None:
-    script = Path(__file__).parents[1] / "rigs" / "record_worker.py"
+    script = Path(__file__).parents[1] / "rigs" / "gm" / "record_worker.py"
     programs = [
         Program(
             [sys.executable, str(script), etcd.url, f"/{name}", "g", f"p{at}", "3", "4", str(seed)],

@@ -38,7 +38,7 @@ from leveret.metadata.tables import (
     VhostRow,
 )
 from leveret.server.output import json_text
-from rigs.field_tables import TABLES
+from rigs.wire.field_tables import TABLES
 
 RECORDED = Path(__file__).parent / "data" / "definitions-3.10.8.json"  # see README there
 

@@ -24,7 +24,7 @@ from leveret.metadata.tables import (
     UserRow,
     VhostRow,
 )
-from rigs.shared_metadata import SETTINGS, Cluster, Node, live_rows
+from rigs.cluster.shared_metadata import SETTINGS, Cluster, Node, live_rows
 
 
 def queue(name: str, number: int = 1, durable: bool = True) -> QueueRow:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from leveret.metadata.etcd.session_settings import SessionSettings
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
 from rigs.programs import ended
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")

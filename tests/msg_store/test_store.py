@@ -15,7 +15,7 @@ from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.errors import StoreFailed, StoreLocked
 from rigs.store.live_store import LiveStore, files_at, opened_at
 from rigs.store.owned_queue import Owned
-from rigs.variable_rig import UNBOUNDED, message
+from rigs.store.variable_rig import UNBOUNDED, message
 from rigs.waiting import eventually
 
 STORE_LIMITS = StoreLimits(checkpoint=CheckpointLimits(rows=150))

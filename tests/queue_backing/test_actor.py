@@ -21,7 +21,7 @@ from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.fake_index import FakeIndex
+from rigs.store.fake_index import FakeIndex
 
 
 class Entry:

@@ -23,10 +23,10 @@ from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.fake_index import FakeIndex
-from rigs.patient_queue import PatientQueue
-from rigs.stored_rig import StoreBench, StoredQueue
-from rigs.variable_rig import UNBOUNDED, VariableRig, message
+from rigs.store.fake_index import FakeIndex
+from rigs.store.patient_queue import PatientQueue
+from rigs.store.stored_rig import StoreBench, StoredQueue
+from rigs.store.variable_rig import UNBOUNDED, VariableRig, message
 
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
 OPERATIONS = ("publish",) * 4 + ("straight", "fetch", "fetch", "fetch", "drop", "ack", "ack",

@@ -9,7 +9,7 @@ from typing import Any
 
 from leveret.gm.records.codec import unpack
 from leveret.gm.records.group import Group, MemberId
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
 
 
 def versions(etcd: Etcd, key: str) -> list[Group]:

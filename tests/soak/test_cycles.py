@@ -16,8 +16,8 @@ from conformance.raw import Channel, Connection
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.server.control_client import ask
-from rigs.garbage import garbage_of_block
 from rigs.waiting import eventually
+from rigs.wire.garbage import garbage_of_block
 
 CYCLES = 5
 BATCH = 500

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from leveret.spark.schema import VIEWS
-from rigs.channels import channel_of
 from rigs.nodes import BrokerUnderTest, kill_leveret, serving, start_leveret
 from rigs.spark.archives import ArchivedData
 from rigs.waiting import wait_until
+from rigs.wire.channels import channel_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -22,7 +22,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallExit
 from leveret.core.errors import ConfigError
 from rigs.certificates import Authority
-from rigs.linked_nodes import SECRET
+from rigs.links.linked_nodes import SECRET
 from rigs.waiting import eventually
 
 Made = Callable[..., Awaitable[Node]]

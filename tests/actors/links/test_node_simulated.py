@@ -19,7 +19,7 @@ from leveret.actors.links.signals import DOWN, EXIT, LINK, LINK_EXIT, MONITOR, U
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Crash, Down, Exit
 from leveret.core.errors import ActorError
-from rigs.linked_nodes import Client, LinkedNodes, Noting
+from rigs.links.linked_nodes import Client, LinkedNodes, Noting
 
 
 class Server(GenServer):

@@ -17,7 +17,7 @@ from leveret.actors.links.security import Security
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallExit, Down
-from rigs import node_process
+from rigs.links import node_process
 from rigs.programs import Background
 from rigs.waiting import eventually
 

@@ -8,8 +8,8 @@ import pytest
 
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.runtime.ref import Ref
-from rigs.linked_nodes import LinkedNodes
-from rigs.talker import Talker
+from rigs.links.linked_nodes import LinkedNodes
+from rigs.wire.talker import Talker
 
 SCHEDULES = 150
 STEPS = 60

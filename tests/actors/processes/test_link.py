@@ -23,8 +23,8 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import CallFailed, Down, Exit
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.linked_nodes import Client, LinkedNodes
-from rigs.linked_processes import LinkedProcess, LinkedProcesses
+from rigs.links.linked_nodes import Client, LinkedNodes
+from rigs.links.linked_processes import LinkedProcess, LinkedProcesses
 
 LONG = bytes(20_000)  # travels by itself
 

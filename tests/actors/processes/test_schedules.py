@@ -10,8 +10,8 @@ from leveret.actors.links.limits import LinkLimits
 from leveret.actors.processes import link
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from rigs.linked_processes import LinkedProcess, LinkedProcesses
-from rigs.talker import Talker
+from rigs.links.linked_processes import LinkedProcess, LinkedProcesses
+from rigs.wire.talker import Talker
 
 SCHEDULES = 50
 STEPS = 60

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rigs.thespian_suite import FAILURES, KNOWN_FAILURES, MODULES, ORDER, QUICK, WAITS, run
+from rigs.supervision.thespian_suite import (
+    FAILURES,
+    KNOWN_FAILURES,
+    MODULES,
+    ORDER,
+    QUICK,
+    WAITS,
+    run,
+)
 
 
 @pytest.mark.parametrize(

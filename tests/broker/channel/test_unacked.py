@@ -15,7 +15,7 @@ from leveret.amqp.errors import PreconditionFailed
 from leveret.broker.channel import unacked as module
 from leveret.broker.channel.unacked import Settled, Source, Unacked
 from leveret.core.segmented_dict import SEGMENT_KEYS
-from rigs.segments import segmented_from
+from rigs.store.segments import segmented_from
 
 A = Source("queue a", b"ctag")
 B = Source("queue b", None)

@@ -9,7 +9,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.broker.remote_gate import WINDOW_BYTES
 from rigs.broker_rig import Client, durable
-from rigs.cluster_rig import Cluster
+from rigs.cluster.cluster_rig import Cluster
 
 
 @pytest.fixture

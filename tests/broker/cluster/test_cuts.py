@@ -17,7 +17,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.testing.history import History
 from rigs.broker_rig import Client, durable
-from rigs.etcd_cluster import EtcdCluster
+from rigs.cluster.etcd_cluster import EtcdCluster
 
 NAMES = "abc"
 WORKED = [f"worked-{name}" for name in NAMES]

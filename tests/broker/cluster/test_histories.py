@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leveret.actors.runtime import scheduler
-from rigs.topology_histories import judge
-from rigs.virtual_histories import busy_histories
+from rigs.cluster.topology_histories import judge
+from rigs.cluster.virtual_histories import busy_histories
 
 # Found so far: two declarations that differ, both answered ok (31); a publish that followed a binding that was refused,
 # or none where one was confirmed; a queue lost to the news of the end of an earlier one of its name; an exchange

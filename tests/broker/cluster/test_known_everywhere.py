@@ -11,7 +11,7 @@ from leveret.core.errors import StoreError
 from leveret.metadata.interface import Then
 from leveret.metadata.tables import QueueRow
 from rigs.broker_rig import Client
-from rigs.etcd_cluster import EtcdCluster
+from rigs.cluster.etcd_cluster import EtcdCluster
 
 STEP_S = 0.0002  # of virtual time; a message to another node takes longer
 ANSWERED_S = 5.0

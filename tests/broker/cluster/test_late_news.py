@@ -6,7 +6,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from rigs.broker_rig import durable
-from rigs.etcd_cluster import EtcdCluster
+from rigs.cluster.etcd_cluster import EtcdCluster
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -9,7 +9,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.metadata.tables import ParameterRow, Row, UserRow
 from rigs.broker_rig import Client
-from rigs.etcd_cluster import EtcdCluster
+from rigs.cluster.etcd_cluster import EtcdCluster
 
 STEP_S = 0.0002  # of virtual time; a message to another node takes longer
 

@@ -7,7 +7,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.metadata.tables import PolicyRow
 from rigs.broker_rig import Client, durable
-from rigs.cluster_rig import Cluster, Member
+from rigs.cluster.cluster_rig import Cluster, Member
 
 
 @pytest.fixture

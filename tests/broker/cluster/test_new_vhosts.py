@@ -6,7 +6,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.node.other_settings import SETTINGS_KEEPER, VhostAdded
 from leveret.metadata.tables import PermissionRow
-from rigs.etcd_cluster import EtcdCluster
+from rigs.cluster.etcd_cluster import EtcdCluster
 
 
 def test_a_client_waits_until_a_new_vhost_has_been_started() -> None:

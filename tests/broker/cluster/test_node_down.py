@@ -9,7 +9,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from rigs.broker_rig import Client, durable
-from rigs.cluster_rig import Cluster
+from rigs.cluster.cluster_rig import Cluster
 
 # Recorded from two nodes of RabbitMQ 3.10.8, one of which was halted.
 DOWN = "NOT_FOUND - home node 'a' of durable queue 'q' in vhost '/' is down or inaccessible"

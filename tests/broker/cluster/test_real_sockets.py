@@ -12,7 +12,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from conformance.raw import Connection
 from leveret.broker.mail import Info
 from leveret.broker.node.queue_directory import QUEUE_DIRECTORY
-from rigs.socket_cluster import is_up, start_cluster
+from rigs.cluster.socket_cluster import is_up, start_cluster
 
 COUNT = 500
 

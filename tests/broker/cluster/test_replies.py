@@ -8,7 +8,7 @@ from leveret.amqp import methods as m
 from leveret.amqp.properties import examine
 from leveret.broker.channel.replies import STALLED_S
 from rigs.broker_rig import HEAD, Client, durable
-from rigs.cluster_rig import Cluster
+from rigs.cluster.cluster_rig import Cluster
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 

@@ -17,7 +17,7 @@ from leveret.metadata.tables import (
     VhostRow,
 )
 from rigs.broker_rig import Client
-from rigs.etcd_cluster import EtcdCluster
+from rigs.cluster.etcd_cluster import EtcdCluster
 
 
 @pytest.fixture

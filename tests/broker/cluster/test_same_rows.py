@@ -13,8 +13,8 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 from rigs.broker_rig import Client
-from rigs.cluster_rig import Member
-from rigs.etcd_cluster import EtcdCluster
+from rigs.cluster.cluster_rig import Member
+from rigs.cluster.etcd_cluster import EtcdCluster
 
 STEPS = 60
 QUEUES, EXCHANGES = ("q1", "q2"), ("e1", "e2")

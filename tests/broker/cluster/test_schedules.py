@@ -9,7 +9,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from rigs.broker_rig import Client, durable
-from rigs.cluster_rig import Cluster
+from rigs.cluster.cluster_rig import Cluster
 
 STEPS = 120
 QUEUES = ("q0", "q1")

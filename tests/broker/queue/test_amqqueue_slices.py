@@ -13,7 +13,7 @@ from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail
 from leveret.core.limits import CREDIT_MESSAGES, TURN_MESSAGES
 from leveret.queue_backing.variable.queue import VariableQueue
-from rigs.queue_rig import Channel, Rig, longs
+from rigs.store.queue_rig import Channel, Rig, longs
 
 TOTAL = 3 * TURN_MESSAGES
 

@@ -14,7 +14,7 @@ from leveret.broker.queue.producers import Change, Entry
 from leveret.core.message import Message
 from leveret.queue_backing.api import Confirmed, Refused
 from leveret.queue_backing.variable.queue import VariableQueue
-from rigs.queue_rig import Channel, Rig
+from rigs.store.queue_rig import Channel, Rig
 
 
 class Kept:

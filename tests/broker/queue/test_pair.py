@@ -20,7 +20,7 @@ from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, Stor
 from leveret.queue_backing.api import Dropped, Fetched, FetchReady
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
-from rigs.queue_rig import Rig
+from rigs.store.queue_rig import Rig
 
 # Crash and restart.
 

@@ -12,7 +12,7 @@ from leveret.broker.mail import Requeue
 from leveret.broker.queue import requeueing as module
 from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.requeueing import Requeueing
-from rigs.consumers import QUEUE, consume
+from rigs.wire.consumers import QUEUE, consume
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from leveret.msg_store.format.rows import IndexFull
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_index import MemoryIndex
 from rigs.store.snapshot_load import Oracle, Rows
-from rigs.stored_rig import STORE, StoreBench
-from rigs.variable_rig import message
+from rigs.store.stored_rig import STORE, StoreBench
+from rigs.store.variable_rig import message
 
 TARGET = Path("/data/snapshots/one.draft/store")
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")

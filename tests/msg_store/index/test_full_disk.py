@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rigs.nodes import clean_environment
-from rigs.small_disk import fill, small_disk
+from rigs.store.small_disk import fill, small_disk
 
 PROGRAM = """
 import sys

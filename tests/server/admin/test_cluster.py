@@ -20,8 +20,8 @@ from leveret.server.admin.operator_server import (
     NextRows,
     OperatorServer,
 )
-from rigs.operated_cluster import Operators
-from rigs.socket_cluster import SocketBroker, start_cluster
+from rigs.cluster.operated_cluster import Operators
+from rigs.cluster.socket_cluster import SocketBroker, start_cluster
 from rigs.waiting import eventually
 
 

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from rigs.cluster_processes import ClusterNode, ProcessCluster, process_cluster
-from rigs.etcd import Etcd
+from rigs.cluster.cluster_processes import ClusterNode, ProcessCluster, process_cluster
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import nodes
+from rigs.cluster.topology_histories import histories, judge
 from rigs.nodes import BrokerUnderTest
-from rigs.served_cluster import nodes
-from rigs.topology_histories import histories, judge
 
 
 @pytest.mark.parametrize("operations", [20, pytest.param(80, marks=pytest.mark.slow)])

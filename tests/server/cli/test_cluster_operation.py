@@ -11,10 +11,10 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, NackError
 
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import channel, nodes, start_node
 from rigs.nodes import BrokerUnderTest, kill_leveret, leveret_program, stop_leveret
 from rigs.programs import ended
-from rigs.served_cluster import channel, nodes, start_node
 from rigs.waiting import wait_until
 
 PERSISTENT = pika.BasicProperties(delivery_mode=2)

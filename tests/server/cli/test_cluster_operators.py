@@ -11,7 +11,8 @@ from typing import Any
 import pika
 import pytest
 
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import SECRET, arguments, channel, nodes, start_node
 from rigs.nodes import (
     BrokerUnderTest,
     clean_environment,
@@ -20,7 +21,6 @@ from rigs.nodes import (
     stop_leveret,
 )
 from rigs.programs import ended
-from rigs.served_cluster import SECRET, arguments, channel, nodes, start_node
 from rigs.waiting import wait_until
 
 COUNT = 300

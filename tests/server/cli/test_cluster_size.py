@@ -20,9 +20,9 @@ from leveret.core.settings import BrokerSettings
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.store import EtcdMetadata
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import nodes, start_node
 from rigs.nodes import BrokerUnderTest, stop_leveret
-from rigs.served_cluster import nodes, start_node
 from rigs.waiting import wait_until
 
 ROWS = 10_000

@@ -18,10 +18,10 @@ from leveret.core.errors import ConfigError
 from leveret.server.config.config import Config
 from leveret.server.link_certificates import LinkCertificates
 from rigs.certificates import Authority, Issued
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import SECRET, channel, serving
 from rigs.nodes import BrokerUnderTest, leveret_program
 from rigs.programs import ended
-from rigs.served_cluster import SECRET, channel, serving
 from rigs.waiting import eventually, wait_until
 
 

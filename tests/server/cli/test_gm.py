@@ -20,8 +20,8 @@ from leveret.gm.records.codec import pack
 from leveret.gm.records.etcd_store import EtcdGroupStore
 from leveret.gm.records.group import Entry, Group, MemberId
 from leveret.server.cli.main import main
-from rigs.etcd import Etcd
-from rigs.live_ring import LiveRing
+from rigs.cluster.etcd import Etcd
+from rigs.gm.live_ring import LiveRing
 from rigs.nodes import leveret_program
 from rigs.programs import ended
 

@@ -25,7 +25,7 @@ from leveret.metadata.tables import (
 )
 from leveret.server.cli.main import main
 from leveret.server.process import DataDirectory
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
 from rigs.waiting import wait_until
 
 Tool = Callable[..., tuple[int, str, str]]

@@ -9,10 +9,10 @@ import pika
 import pytest
 from pika.exceptions import AMQPConnectionError, ConnectionClosedByBroker
 
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import SECRET, arguments, channel, nodes, start_node
 from rigs.nodes import kill_leveret, leveret_program
 from rigs.programs import ended
-from rigs.served_cluster import SECRET, arguments, channel, nodes, start_node
 from rigs.waiting import wait_until
 
 LOST = "this node has lost its cluster's store"

@@ -16,9 +16,9 @@ from leveret.spark import Export, Import, Selection, export, ingest
 from leveret.spark.publish.errors import Unroutable
 from leveret.spark.schema import MESSAGES, arrow_schema
 from leveret.testing.vhost import FreshVhost
-from rigs.scripted_broker import scripted
 from rigs.spark.jobs import declare, message, stored_snapshot
 from rigs.spark.snapshots import rows_of
+from rigs.wire.scripted_broker import scripted
 
 HIVE = ds.partitioning(
     pa.schema([("vhost", pa.string()), ("queue", pa.string()), ("date", pa.string())]),

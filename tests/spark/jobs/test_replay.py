@@ -16,9 +16,9 @@ from leveret.spark import Replay, Rewrite, Selection, replay
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.publish.errors import LedgerError, Unroutable
 from leveret.testing.vhost import FreshVhost
-from rigs.scripted_broker import scripted
 from rigs.spark.jobs import dead_letters, declare, message, retained, stored, stored_snapshot
 from rigs.spark.snapshots import snapshot_of
+from rigs.wire.scripted_broker import scripted
 
 TO_Q = Rewrite(exchange="", routing_key="q")
 

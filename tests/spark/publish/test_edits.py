@@ -11,7 +11,7 @@ from leveret.amqp.tables import Table
 from leveret.spark.publish import edits
 from leveret.spark.publish.errors import RowError
 from leveret.spark.publish.identity import Number
-from rigs.field_tables import TABLES
+from rigs.wire.field_tables import TABLES
 
 TEXT = st.text(max_size=20)
 PROPERTIES = st.builds(

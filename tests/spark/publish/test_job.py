@@ -26,8 +26,8 @@ from leveret.spark.publish.options import parse
 from leveret.spark.publish.report import Report
 from leveret.spark.publish.target import parse_uri
 from leveret.testing.vhost import FreshVhost
-from rigs.scripted_broker import Peer, scripted
 from rigs.sink_rows import batch, keyed
+from rigs.wire.scripted_broker import Peer, scripted
 
 TO_Q = {"exchange": "", "routingKey": "q"}
 

@@ -22,7 +22,7 @@ from leveret.spark.scan.gather import gather, text
 from leveret.spark.scan.headers import DEATHS, HEADERS, ROUNDS_MAX, read_headers
 from leveret.spark.scan.properties import PROPERTIES, Heads
 from leveret.spark.scan.record_meta import Rows, Spans, read_metas
-from rigs.field_tables import TABLES
+from rigs.wire.field_tables import TABLES
 
 LAST_SECOND = 253_402_300_799
 

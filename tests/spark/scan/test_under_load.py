@@ -15,10 +15,10 @@ import pytest
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED, RDQ_MAGIC, decode_header
 from leveret.server.perf.verify import HEAD, ConsumerCheck, QueueLedger, Violations
-from rigs.channels import channel_of
 from rigs.nodes import BrokerUnderTest, clean_environment, leveret_program, serving
 from rigs.spark.snapshots import snapshot_of, table_of
 from rigs.waiting import wait_until
+from rigs.wire.channels import channel_of
 
 RATE = 10_000
 MESSAGES = 60 * RATE

@@ -26,8 +26,8 @@ from leveret.broker.connection.layers.handshakes import STEPS_PER_ROUND, Handsha
 from leveret.server import Broker, Config
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.certificates import Authority
-from rigs.garbage import garbage_of_block
 from rigs.waiting import eventually
+from rigs.wire.garbage import garbage_of_block
 
 SOON_S = 10.0
 HEADER = b"AMQP\0\0\x09\x01"

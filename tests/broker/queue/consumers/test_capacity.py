@@ -8,8 +8,8 @@ import pytest
 
 from leveret.broker.queue.consumers.capacity import CYCLES_S, Capacity
 from leveret.broker.queue.consumers.consumers import Consumers
-from rigs.consumers import QUEUE, consume
-from rigs.queue_rig import Rig
+from rigs.store.queue_rig import Rig
+from rigs.wire.consumers import QUEUE, consume
 
 
 class Clock:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.queue.consumers.allotments import in_order
 from leveret.broker.queue.consumers.consumers import Consumers
-from rigs.consumers import QUEUE, consume
+from rigs.wire.consumers import QUEUE, consume
 
 
 def dealt(consumers: Consumers, wanted: int) -> str:

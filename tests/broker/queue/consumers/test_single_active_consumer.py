@@ -10,8 +10,8 @@ from leveret.amqp.errors import AccessRefused
 from leveret.broker import mail
 from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
-from rigs.consumers import QUEUE, consume
-from rigs.queue_rig import Channel, Rig
+from rigs.store.queue_rig import Channel, Rig
+from rigs.wire.consumers import QUEUE, consume
 
 
 def single_active() -> Rig:

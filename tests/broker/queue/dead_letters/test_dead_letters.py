@@ -19,9 +19,9 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.exchange import Exchange
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.fake_index import FakeIndex
 from rigs.letter_rig import DLX, LetterRig, message, publish
-from rigs.queue_rig import Channel, longs
+from rigs.store.fake_index import FakeIndex
+from rigs.store.queue_rig import Channel, longs
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.exchange import Exchange
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.fake_index import FakeIndex
 from rigs.letter_rig import DelayRig, message, publish
-from rigs.queue_rig import Channel
+from rigs.store.fake_index import FakeIndex
+from rigs.store.queue_rig import Channel
 
 Message = tuple[bytes, bytes, bytes]
 

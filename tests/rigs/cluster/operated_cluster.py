@@ -13,7 +13,7 @@ from leveret.server.admin.operator_server import OperatorServer
 from leveret.server.admin.verb_table import Verb, VerbTable
 from leveret.server.config.config import Address, Config
 from leveret.server.process import OwnProcess
-from rigs.socket_cluster import SocketBroker
+from rigs.cluster.socket_cluster import SocketBroker
 
 
 @dataclass

@@ -128,7 +128,13 @@ def run(
     (folder / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-c", str(folder / "pytest.ini")]
-    command += [f"--rootdir={folder}", "-p", "rigs.thespian_suite", "-p", "no:cacheprovider"]
+    command += [
+        f"--rootdir={folder}",
+        "-p",
+        "rigs.supervision.thespian_suite",
+        "-p",
+        "no:cacheprovider",
+    ]
     command += ["-o", "junit_family=xunit1"]  # it names files
     command += [
         f"--junitxml={report}",
@@ -136,7 +142,7 @@ def run(
         *[f"thespian.test.{m}" for m in sorted(modules)],
     ]
     command += ["--late-threads"] if has_late_threads else []
-    paths = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONSAFEPATH": "1"}
+    paths = {"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONSAFEPATH": "1"}
     subprocess.run(
         command,
         cwd=folder,

@@ -2,7 +2,7 @@
 
 As a program it serves until it is stopped, for suites of clients that are not part of this one::
 
-    PYTHONSAFEPATH=1 PYTHONPATH=tests .venv/bin/python -m rigs.balanced_cluster --port 5672
+    PYTHONSAFEPATH=1 PYTHONPATH=tests .venv/bin/python -m rigs.cluster.balanced_cluster --port 5672
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
 
-from rigs.balancer import Balancer
-from rigs.etcd import Etcd
+from rigs.cluster.balancer import Balancer
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import nodes
 from rigs.nodes import BrokerUnderTest
-from rigs.served_cluster import nodes
 
 SLOW_SERVE = Path(__file__).with_name("relayed_serve.py")
 SLOWNESS = 10
@@ -78,7 +78,7 @@ def balanced(
 
 def main() -> None:
     """Serve until SIGINT or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="rigs.balanced_cluster", description=__doc__)
+    parser = argparse.ArgumentParser(prog="rigs.cluster.balanced_cluster", description=__doc__)
     parser.add_argument("--nodes", type=int, default=3, metavar="N")
     parser.add_argument("--port", type=int, default=0, help="of the balancer, on 127.0.0.1")
     asked = parser.parse_args()

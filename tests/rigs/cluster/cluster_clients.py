@@ -14,7 +14,7 @@ from random import Random
 
 from conformance.raw import Channel, Connection, Event
 from leveret.testing.history import History
-from rigs.cluster_processes import ClusterNode
+from rigs.cluster.cluster_processes import ClusterNode
 
 FAN_OUT = "fan-out"
 IN_FLIGHT = 50  # publishes ahead of their confirms

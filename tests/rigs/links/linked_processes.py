@@ -12,7 +12,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.testing.links import SimulatedNetwork
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.linked_nodes import Noting
+from rigs.links.linked_nodes import Noting
 
 
 class Host(OtpActor):

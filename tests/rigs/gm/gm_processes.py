@@ -21,8 +21,8 @@ from leveret.gm.records.codec import unpack
 from leveret.gm.records.group import Group as Record
 from leveret.testing.gm.recording import Recording, read
 from leveret.testing.relays import Relays
-from rigs import gm_process
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
+from rigs.gm import gm_process
 from rigs.nodes import clean_environment
 from rigs.view_history import versions, violations
 

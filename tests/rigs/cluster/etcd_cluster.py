@@ -14,7 +14,7 @@ from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.interface import Then
 from leveret.metadata.tables import Contents, Row
 from leveret.testing.metadata.simulated_etcd import SimulatedClient, SimulatedEtcd
-from rigs.cluster_rig import Cluster, Member
+from rigs.cluster.cluster_rig import Cluster, Member
 
 
 class SessionRows:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from leveret.amqp import methods as m
 from leveret.testing.metadata.linearizability import Operation
 from rigs.broker_rig import mandatory
-from rigs.etcd_cluster import EtcdCluster
-from rigs.topology_histories import (
+from rigs.cluster.etcd_cluster import EtcdCluster
+from rigs.cluster.topology_histories import (
     BOUND,
     CHANGES,
     IDENTITIES,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pika
 
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
 from rigs.nodes import (
     STOP_TIMEOUT_S,
     BrokerUnderTest,

@@ -15,9 +15,9 @@ from random import SystemRandom
 
 from conformance.raw import Channel, Connection
 from leveret.testing.relays import Relays
-from rigs.etcd import Etcd
+from rigs.cluster.etcd import Etcd
+from rigs.cluster.served_cluster import SECRET
 from rigs.nodes import BrokerUnderTest, kill_leveret, start_leveret, stop_leveret
-from rigs.served_cluster import SECRET
 
 PROGRAM = Path(__file__).with_name("relayed_serve.py")
 WHOLE_MAX_S = 300.0  # for a machine with much else to do

@@ -25,8 +25,8 @@ from leveret.supervisors.spec import ChildSpec
 from leveret.testing.links import SimulatedNetwork
 from leveret.testing.virtual_clock import VirtualClock
 from rigs import broker_rig
-from rigs.linked_nodes import now
-from rigs.stoppable_clock import StoppableClock
+from rigs.cluster.stoppable_clock import StoppableClock
+from rigs.links.linked_nodes import now
 
 SECRET = Security(b"a secret of tests")
 TOLD_S = 0.002  # from a write to the other nodes
