@@ -44,7 +44,6 @@ class RelayedSockets(Sockets):
 def slow(settings: type[Any], *values: Any, **given: Any) -> Any:
     """Return settings with longer times than those that are given, or the default ones."""
     fields = settings.__dataclass_fields__
-    given |= dict(zip(fields, values, strict=False))
     times = {name: given.get(name, fields[name].default) * SLOWNESS for name in TIMES[settings]}
     return settings(*values, **given | times)
 
