@@ -165,6 +165,10 @@ class StreamMachine(RuleBasedStateMachine):
         assert not self.in_segments() & set(skipped), "messages that are there were skipped"
 
     @rule()
+    def another_query(self) -> None:
+        self.begin()
+
+    @rule()
     def stop_and_start(self) -> None:
         self.stream.restart()
 
