@@ -106,6 +106,15 @@ class StreamMachine(RuleBasedStateMachine):
     def collect(self) -> None:
         self.rig.collect()
 
+    @rule(ms=st.sampled_from([1, AGE_MS]))
+    def retention_ends(self, ms: int) -> None:
+        """Have the messages of some flushes settled, and what is old enough freed."""
+        for queue_nos in ((1, 2), (1,), (3, 1)):
+            self.publish(queue_nos, 2, 400, is_flushed=True)
+        self.ack(1)
+        self.time_passes(ms)
+        self.collect()
+
     @rule()
     def crash(self) -> None:
         self.rig.crash(self.draws)
