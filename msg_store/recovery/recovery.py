@@ -344,8 +344,8 @@ class Recovery:
         self._producers, self._rolled_back = replay.producers, replay.rolled_back
         self._measure(memtables)
         if not self._report.gaps:  # records that are missing in the journal may have been durable
-            self._find_ends(memtables, indexed, replay)
             self._torn = checked.torn()
+            self._find_ends(memtables, indexed, replay)
         return memtables, queues
 
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
@@ -396,7 +396,11 @@ class Recovery:
             end = max(row.size_bytes if row is not None else 0, replay.ends.get(file_no, 0))
             if file_no == durable.file_no:
                 end = max(end, durable.offset)
-            if end < state.size_bytes or state.size_bytes < HEADER_BYTES:
+            is_torn = self._torn.get(file_no) == [(HEADER_BYTES, end)]
+            if is_torn:
+                del self._torn[file_no]
+                end = HEADER_BYTES  # nothing in it counts, and its header may be torn, too
+            if is_torn or end < state.size_bytes or state.size_bytes < HEADER_BYTES:
                 with Segment(self._folder, file_no) as segment:
                     is_copy = segment.header is not None and segment.header.flags & MOVED
                 if not is_copy:

@@ -629,6 +629,23 @@ def test_a_segment_that_a_crash_left_without_a_header_has_nothing(rig: ArchivedD
     assert bodies(Stream(rig.data).run()) == rig.written[1]
 
 
+@pytest.mark.parametrize("left", [b"", b"RDQ", bytes(64), bytes(70)])
+def test_a_segment_of_a_flush_that_only_the_journal_has_in_full_has_nothing(
+    rig: ArchivedData, left: bytes
+) -> None:
+    rig.write((1,), 1)
+    flush = rig.core.start()
+    for _ in rig.opened.journal_log.run(flush.journal):
+        pass
+    number = flush.rdq.end.file_no
+    rig.opened.folder.rdq_path(number).write_bytes(left)
+    rig.crash()
+    fill(rig, 2)
+
+    assert (rig.core.archive.ends, rig.core.archive.torn) == ({number: 64}, {})
+    assert bodies(Stream(rig.data).run()) == rig.written[1]
+
+
 def test_a_segment_shorter_than_the_watermark_asks_for_a_start_of_the_broker(
     rig: ArchivedData,
 ) -> None:

@@ -106,6 +106,15 @@ class StreamMachine(RuleBasedStateMachine):
     def collect(self) -> None:
         self.rig.collect()
 
+    @rule(ms=st.sampled_from([1, AGE_MS]))
+    def retention_ends(self, ms: int) -> None:
+        """Have the messages of some flushes settled, and what is old enough freed."""
+        for queue_nos in ((1, 2), (1,), (3, 1)):
+            self.publish(queue_nos, 2, 400, is_flushed=True)
+        self.ack(1)
+        self.time_passes(ms)
+        self.collect()
+
     @rule()
     def crash(self) -> None:
         self.rig.crash(self.draws)
@@ -163,6 +172,10 @@ class StreamMachine(RuleBasedStateMachine):
         skipped = self.written(queue_no)[self.passed[queue_no] : end]
         assert not self.is_strict or not skipped, "messages were skipped, and nothing was said"
         assert not self.in_segments() & set(skipped), "messages that are there were skipped"
+
+    @rule()
+    def another_query(self) -> None:
+        self.begin()
 
     @rule()
     def stop_and_start(self) -> None:
