@@ -332,8 +332,8 @@ DEFINITIONS = {
     ),
     "rows of dropped bindings stay": Mutant(
         _DELETIONS,
-        "            self._metadata.delete_later(rows)\n        self._tell",
-        "            pass\n        self._tell",
+        "            self._metadata.delete_later(rows)",
+        "            pass",
     ),
     "bindings that a crash has left stay": Mutant(
         "broker/node/bootstrap.py", "            vhost.forget_bindings(rows)", "            pass"
