@@ -121,7 +121,7 @@ def main() -> int:
         "commit": results.commit(),
         "machine": results.machine(),
         "versions": results.versions("rabbitmq" in names),
-        "command": ["benchmarks/cluster.py", *sys.argv[1:]],
+        "command": results.command_line("benchmarks/cluster.py"),
     }
     target = results.write(options.out, options.name, {"medians": medians, "rounds": found}, about)
     print(results.table(medians, rates_count=True, bars=BARS))

@@ -162,6 +162,11 @@ def _values(rounds: list[dict[str, Any]], measure: str) -> list[float]:
     return values
 
 
+def command_line(program: str) -> list[str]:
+    """Return how this benchmark was called; ``DIR`` stands for folders of the machine, which say nothing to others."""
+    return [program, *("DIR" if Path(each).is_absolute() else each for each in sys.argv[1:])]
+
+
 def _read(path: str) -> str:
     try:
         return Path(path).read_text()

@@ -40,7 +40,7 @@ def main() -> int:
             "commit": results.commit(),
             "machine": results.machine(),
             "versions": results.versions("rabbitmq" in names),
-            "command": ["benchmarks/run.py", *sys.argv[1:]],
+            "command": results.command_line("benchmarks/run.py"),
             "generator": "loadgen" if options.loadgen else "leveret perf",
             "tls": options.tls,
             "event_loop": running[-1].event_loop,

@@ -126,7 +126,8 @@ class Turns:
     def last_mail(self, to: Ref) -> Any:
         """Return the mail that waits last in an actor's mailbox, None if there is none.
 
-        A sender may add to it, as ``absorb`` would, what it would send otherwise.
+        A sender may add its message to that mail instead of sending it. The mail's class says whether the two may be
+        merged, as its ``absorb`` does.
         """
         inbox = to.cell.inbox
         return inbox[-1][0] if inbox else None

@@ -15,8 +15,8 @@ A route that is much work (``routing/work.py``) comes with a ``walk`` that the p
 turn. It is completed whatever changes meanwhile, so nobody can hold a publisher up by changing the topology; but
 it is cached only if nothing has changed.
 
-Turned down: a full cache that forgets its oldest routes only. With a key per message all of them are new, and a cache
-that stays full costs a message of 7 us half a microsecond more than one that is emptied.
+Turned down: a full cache forgets its oldest routes only. Where each message has a key of its own, no route is used
+twice and the cache is always full; a message then took 7.6 us instead of 6.9.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def apply_changes(
 
 
 def _count_anew(node: Node, rows: Sequence[Row]) -> None:
-    """Have other nodes told of what has a limit now, if one of these rows may have set it."""
+    """Send this node's counts to the others, if a row may have set a limit: only what has a limit is counted."""
     if any(isinstance(row, UserRow | ParameterRow) for row in rows):
         node.connections.elsewhere.changed()
 
@@ -134,7 +134,8 @@ def _lose(node: Node, vhost: VHost, entry: QueueEntry) -> None:
 def _is_row_of(node: Node, row: QueueRow, entry: QueueEntry) -> bool:
     """Return whether a row is that of a queue of this node, and not of an earlier one; transient ones have no number.
 
-    While this node puts a row, the queue is newer than what is told of; ``agree`` looks at it afterwards.
+    While this node is writing the queue's row, the change is an older one; ``agree`` compares the two when the row is
+    written.
     """
     is_new = node.metadata.pending.is_being_put(row)
     return node.is_own(row) and not is_new and row.queue_no in (0, entry.queue_no)
@@ -194,7 +195,7 @@ def _agree(node: Node, shared: SharedMetadata, row: Row) -> None:
     if vhost is None:
         return
     if isinstance(row, BindingRow | BindingKey):
-        if not pending.deletes_of(row):  # one that is being put is not in memory before it is there
+        if not pending.deletes_of(row):  # a binding that is being written is not in memory yet
             _agree_on_binding(node, vhost, shared, row)
     elif pending.is_pending(row):
         return

@@ -258,7 +258,7 @@ class Homes:
         self._queues[name] += change
 
     def queues_of(self, name: str) -> int:
-        """Return how many queues live on a node, with those that are being declared there."""
+        """Return the number of queues on a node; those that are being declared there count."""
         return self._queues[name]
 
     def changed(self) -> None:

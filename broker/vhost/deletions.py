@@ -82,7 +82,8 @@ class Deletions:
             return
         while self._topology.is_leaving(kind, name):
             self._drop_some()
-        self._runtime.after_drain(self._tell_waiting)  # who waits looks when the other's is there
+        # A script that waits for this resumes when the other node's queue or exchange is in memory.
+        self._runtime.after_drain(self._tell_waiting)
 
     def _until(self, is_over: Callable[[], bool]) -> Steps:
         while not is_over():
