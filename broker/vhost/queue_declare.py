@@ -97,6 +97,8 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
             return (yield from declare_queue(vhost, client, method))
         return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
+    if name in vhost.topology.queues:  # another client was faster, while a back end was asked
+        return (yield from declare_queue(vhost, client, method))
     durable = method.durable and not method.exclusive
     home = None
     if not method.exclusive:
