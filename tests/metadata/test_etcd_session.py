@@ -447,6 +447,22 @@ def test_a_node_that_is_started_again_takes_the_place_of_its_former_process() ->
     assert fresh.queue("mine") is None
 
 
+def test_a_node_that_was_started_again_has_no_node_taken_for_dead_that_knows_all_rows() -> None:
+    cluster = Cluster(1, 3)
+    one, two, three = cluster.nodes.values()
+    assert cluster.write(one, [queue("q")]) is None
+    cluster.clock.jump(10.0)
+    leases = [cluster.etcd.rows[each.session.keys.own].lease for each in (two, three)]
+    one = cluster.start("n0")
+    cluster.until_live()
+    told: list[float] = []
+    one.session.sync(lambda: told.append(cluster.clock.monotonic_s()))
+    cluster.clock.jump(5.0)
+
+    assert len(told) == 1
+    assert [cluster.etcd.rows[each.session.keys.own].lease for each in (two, three)] == leases
+
+
 def test_without_etcd_a_node_serves_nobody_after_a_while_and_writes_are_refused() -> None:
     cluster = Cluster(1, 1)
     (node,) = cluster.nodes.values()
