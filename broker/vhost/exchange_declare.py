@@ -13,7 +13,7 @@ from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.metadata_writer import OvertakenError, looking_again
+from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.policies import EXCHANGES
 from leveret.broker.vhost.rows import exchange_row
 from leveret.routing.bindings import EXCHANGE, QUEUE
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def declare_exchange(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
     """Declare an exchange, or check that it is there as declared."""
-    return looking_again(lambda: _look_and_declare(vhost, user, method))
+    return vhost.looking_again(lambda: _look_and_declare(vhost, user, method))
 
 
 def _look_and_declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:

@@ -33,7 +33,6 @@ from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.queue.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.metadata_writer import looking_again
 from leveret.broker.vhost.outside import granted
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
@@ -76,7 +75,7 @@ register(
 
 def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
     """Declare a queue, or check that it is there as declared; return its entry, and whether it is new."""
-    return looking_again(lambda: _look_and_declare(vhost, client, method))
+    return vhost.looking_again(lambda: _look_and_declare(vhost, client, method))
 
 
 def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
@@ -128,7 +127,7 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
 
 def declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
     """Declare a queue that a client of another node wants here; all has been checked there."""
-    return looking_again(lambda: _look_and_declare_here(vhost, asked))
+    return vhost.looking_again(lambda: _look_and_declare_here(vhost, asked))
 
 
 def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:

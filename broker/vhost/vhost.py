@@ -10,7 +10,6 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -33,7 +32,7 @@ from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.local_queues import LocalQueues
-from leveret.broker.vhost.metadata_writer import OvertakenError, looking_again
+from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.policies import (
     Kind,
     Policies,
@@ -247,7 +246,9 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
-        return looking_again(lambda: self._bind(client, source, kind, destination, key, arguments))
+        return self.looking_again(
+            lambda: self._bind(client, source, kind, destination, key, arguments)
+        )
 
     def _bind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
@@ -282,9 +283,8 @@ class VHost:
         self._check_binding(client, source, kind, destination, key, must_exist=False)
         ends = source, kind, destination, key, arguments
         row = BindingRow(self.name, *ends)
-        with suppress(OvertakenError):  # then its client looks again
-            while self.topology.binding(*ends) is None and self._metadata.pending.is_being_put(row):
-                yield from self.wait_for(row)
+        if self.topology.binding(*ends) is None:
+            yield from self.wait_for(row)
         bound = self.topology.binding(*ends)
         if bound is None:
             yield from self._missing(row)
@@ -560,16 +560,23 @@ class VHost:
         if puts or deletes:
             yield from self._metadata.commit(puts, deletes)
 
+    def looking_again(self, look: Callable[[], Steps]) -> Steps:
+        """Run a script that looks and writes; again, while other nodes of the cluster are faster."""
+        return self._metadata.looking_again(look)
+
     def is_written(self, is_durable: bool) -> bool:
         """Whether an object has a row: in a cluster all have one, for the other nodes."""
         return is_durable or self.homes is not None
 
     def wait_for(self, row: Row) -> Steps:
-        """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet."""
-        if self._metadata.pending.is_being_put(row):
+        """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet.
+
+        In a cluster it is not put once more: another node may delete it in between.
+        """
+        if self._metadata.shared is not None:
+            yield from self._metadata.until_put(row)
+        elif self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
-        else:
-            yield from self._metadata.synced()
 
     def _missing(self, row: Row) -> Steps:
         """Wait, before a client is told that there is no such object, until no node of the cluster has it."""

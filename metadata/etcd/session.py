@@ -378,6 +378,7 @@ class Session:
         lease = self._transactor.lease
         if any(each.key == self.keys.own and each.lease == lease != 0 for each in events):
             changed = changed._replace(is_own=True)  # each transaction puts the key of its node
+            self._transactor.applied(nodes[self.keys.own].state.seq)
         has_lost = False
         for each in events:
             if self._is_number(each.key):

@@ -235,6 +235,26 @@ def test_a_binding_that_crosses_the_deletion_of_its_queue_is_a_conflict() -> Non
     assert not any("bindings" in key for key in cluster.etcd.rows)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_binding_was_made_although_its_queue_is_deleted_before_that_is_answered(
+    seed: int,
+) -> None:
+    cluster = Cluster(seed, 2)
+    one, two = both(cluster)
+    assert cluster.write(one, [queue("q")]) is None
+    cluster.clients["n0"].faults.delay_s = 0.8
+    answers: list[object] = []
+    binding = BindingRow("/", "amq.topic", "queue", "q")
+    one.session.write([binding], [], answers.append)
+    while two.row(binding) is None:
+        cluster.clock.jump(0.01)
+    two.session.write([], [queue("q")], lambda _: None)
+    cluster.clock.jump(5.0)
+
+    assert answers == [None]
+    assert one.row(binding) is None
+
+
 def test_a_conflict_is_answered_when_its_node_has_what_was_in_the_way() -> None:
     cluster = Cluster(1, 2)
     one, two = both(cluster)
