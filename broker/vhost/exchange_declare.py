@@ -16,6 +16,7 @@ from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.policies import EXCHANGES
 from leveret.broker.vhost.rows import exchange_row
+from leveret.metadata.tables import ExchangeRow
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.delayed import DELAYED, DelayedMatcher, queue_of
 from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
@@ -55,6 +56,8 @@ def _look_and_declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Step
         exchange_rules.check_equivalent(current, method, vhost.name)
         yield from _delay_queue_runs(vhost, name)
         return
+    if (yield from vhost.is_decided(ExchangeRow(vhost.name, name, ""))):
+        return (yield from _look_and_declare(vhost, user, method))
     exchange_rules.check_new_name(name)
     _check_alternate(vhost, user, method)
     exchange = Exchange(

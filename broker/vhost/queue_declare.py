@@ -36,6 +36,7 @@ from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.outside import granted
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
+from leveret.metadata.tables import QueueRow
 from leveret.routing.bindings import QUEUE
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
             return (yield from declare_queue(vhost, client, method))
         return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
-    if name in vhost.topology.queues:  # another client was faster, while a back end was asked
+    # Another client may have been faster, while a back end was asked.
+    if name in vhost.topology.queues or (yield from vhost.is_decided(QueueRow(vhost.name, name))):
         return (yield from declare_queue(vhost, client, method))
     durable = method.durable and not method.exclusive
     home = None
@@ -134,6 +136,8 @@ def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
     yield from vhost.deletions.name_free(QUEUE, asked.name)
     if asked.name in vhost.topology.queues:
         return
+    if (yield from vhost.is_decided(QueueRow(vhost.name, asked.name))):
+        return (yield from declare_here(vhost, asked))
     entry = QueueEntry(
         vhost.name,
         asked.name,

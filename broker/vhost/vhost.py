@@ -578,6 +578,16 @@ class VHost:
         elif self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
 
+    def is_decided(self, row: Row) -> Steps:
+        """Wait for the row of an object that another client declares and that another node has taken away again.
+
+        Its row may be written all the same. Return whether it was waited for: then there is something else to see.
+        """
+        is_open = self._metadata.pending.is_being_put(row)
+        if is_open:
+            yield from self.wait_for(row)
+        return is_open
+
     def _missing(self, row: Row) -> Steps:
         """Wait, before a client is told that there is no such object, until no node of the cluster has it."""
         if self.homes is not None:

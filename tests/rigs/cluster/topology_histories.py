@@ -62,7 +62,9 @@ def pair_after(operation: Operation, pair: Pair) -> tuple[bool, Pair]:
         case "unbind":
             pair = Pair(pair.queue, pair.exchange)
         case "bind":
-            answer = missing
+            # Where both are missing, either may be named: a node knows the exchange that it is declaring itself.
+            names_queue = operation.answer == NO_QUEUE and pair.queue is None
+            answer = NO_QUEUE if names_queue else missing
             pair = pair._replace(is_bound=missing is None)
         case look:
             answer = _seen(look, pair)
