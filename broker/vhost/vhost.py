@@ -579,13 +579,13 @@ class VHost:
             yield from self.commit([row], [])
 
     def is_decided(self, row: Row) -> Steps:
-        """Wait for the row of an object that another client declares and that another node has taken away again.
+        """Wait for the row of an object that a client is declaring, though another node has taken the object away again.
 
-        Its row may be written all the same. Return whether it was waited for: then there is something else to see.
+        The row may be written all the same. Return whether it was waited for: then there is something else to see.
         """
-        is_open = self._metadata.pending.is_being_put(row)
+        is_open = self._metadata.shared is not None and self._metadata.pending.is_being_put(row)
         if is_open:
-            yield from self.wait_for(row)
+            yield from self._metadata.until_put(row)
         return is_open
 
     def _missing(self, row: Row) -> Steps:
