@@ -62,13 +62,20 @@ def pair_after(operation: Operation, pair: Pair) -> tuple[bool, Pair]:
         case "unbind":
             pair = Pair(pair.queue, pair.exchange)
         case "bind":
-            # Where both are missing, either may be named: a node knows the exchange that it is declaring itself.
-            names_queue = operation.answer == NO_QUEUE and pair.queue is None
-            answer = NO_QUEUE if names_queue else missing
+            answer = missing
             pair = pair._replace(is_bound=missing is None)
         case look:
             answer = _seen(look, pair)
+    if answer == NO_EXCHANGE and operation.answer == _instead(operation.kind, pair):
+        answer = operation.answer
     return operation.answered_at is None or operation.answer == answer, pair
+
+
+def _instead(kind: str, pair: Pair) -> str | None:
+    """Return what may be answered where the exchange is missing: its node knows one that it is still declaring."""
+    if kind == "bind":
+        return NO_QUEUE if pair.queue is None else None
+    return NOT_BOUND if kind == "publish" else None
 
 
 def _seen(look: str, pair: Pair) -> object:
