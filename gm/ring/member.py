@@ -585,6 +585,8 @@ class Member:
         """
         assert self.view is not None
         view = self.view
+        if self._pushed != NO_STAMP:
+            self._flush()  # a catch-up is without what has been round since the one before
         self._pushed = view.stamp
         names = sorted(view.known, key=lambda name: (name in view.alive, name))
         streams = [self._streams[name] for name in names]
