@@ -579,7 +579,7 @@ class VHost:
             yield from self.commit([row], [])
 
     def is_decided(self, row: Row) -> Steps:
-        """Wait for the row of an object that a client is declaring, though another node has taken the object away again.
+        """Wait for the row of an object that a client is declaring, though another node has taken the object away.
 
         The row may be written all the same. Return whether it was waited for: then there is something else to see.
         """
