@@ -56,7 +56,7 @@ def _look_and_declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Step
         exchange_rules.check_equivalent(current, method, vhost.name)
         yield from _delay_queue_runs(vhost, name)
         return
-    if (yield from vhost.is_decided(ExchangeRow(vhost.name, name, ""))):
+    if (yield from vhost.was_being_declared(ExchangeRow(vhost.name, name, ""))):
         return (yield from _look_and_declare(vhost, user, method))
     exchange_rules.check_new_name(name)
     _check_alternate(vhost, user, method)
@@ -124,7 +124,7 @@ def _new_delay_queue(vhost: VHost, exchange: str) -> QueueEntry:
 
 
 def _delay_queue_runs(vhost: VHost, exchange: str) -> Steps:
-    """Wait until the delay queue of an exchange runs, if it has one that is being started."""
+    """Wait until the delay queue of an exchange runs; return at once if the exchange has none, or if it runs."""
     queue = vhost.topology.queues.get(queue_of(exchange))
     if queue is not None and queue.state == "starting":
         yield Until(queue.when_running)

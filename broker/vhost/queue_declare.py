@@ -98,7 +98,9 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
         return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
     # Another client may have been faster, while a back end was asked.
-    if name in vhost.topology.queues or (yield from vhost.is_decided(QueueRow(vhost.name, name))):
+    if name in vhost.topology.queues or (
+        yield from vhost.was_being_declared(QueueRow(vhost.name, name))
+    ):
         return (yield from declare_queue(vhost, client, method))
     durable = method.durable and not method.exclusive
     home = None
@@ -136,7 +138,7 @@ def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
     yield from vhost.deletions.name_free(QUEUE, asked.name)
     if asked.name in vhost.topology.queues:
         return
-    if (yield from vhost.is_decided(QueueRow(vhost.name, asked.name))):
+    if (yield from vhost.was_being_declared(QueueRow(vhost.name, asked.name))):
         return (yield from declare_here(vhost, asked))
     entry = QueueEntry(
         vhost.name,

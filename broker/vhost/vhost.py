@@ -284,7 +284,7 @@ class VHost:
         ends = source, kind, destination, key, arguments
         row = BindingRow(self.name, *ends)
         if self.topology.binding(*ends) is None:
-            yield from self.wait_for(row)
+            yield from self.was_being_declared(row)
         bound = self.topology.binding(*ends)
         if bound is None:
             yield from self._missing(row)
@@ -578,10 +578,11 @@ class VHost:
         elif self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
 
-    def is_decided(self, row: Row) -> Steps:
-        """Wait for the row of an object that a client is declaring, though another node has taken the object away.
+    def was_being_declared(self, row: Row) -> Steps:
+        """Wait until no client of this node is declaring the object of a row; return whether one was.
 
-        The row may be written all the same. Return whether it was waited for: then there is something else to see.
+        In a cluster another node can take the object out of memory while its row is on the way to the store. The store
+        may take the row all the same, so the caller must look again.
         """
         is_open = self._metadata.shared is not None and self._metadata.pending.is_being_put(row)
         if is_open:

@@ -586,7 +586,7 @@ class Member:
         view = self.view
         assert view is not None
         if self._pushed != NO_STAMP:
-            self._flush()  # a catch-up is without what has been round since the one before
+            self._flush()  # the second catch-up lacks messages that have gone round since the first
         self._pushed = view.stamp
         names = sorted(view.known, key=lambda name: (name in view.alive, name))
         streams = [self._streams[name] for name in names]

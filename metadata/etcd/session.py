@@ -314,8 +314,9 @@ class Session:
         is_first = is_new and not nodes
         self.nodes.load(nodes, self._clock.monotonic_s(), is_first=is_first)
         self._is_loaded = True
-        # Others tell that they have applied a change of rows, and nothing of later revisions. What was deleted they
-        # have applied when ``nodes`` lets the first settle.
+        # Each node tells the revision of the last change of rows that it has applied. The revision of the scan may be
+        # higher, and no node would tell that one. The scan does not show deletions: the other nodes have applied them
+        # before ``valid_s`` is over, and ``nodes`` settles nothing earlier.
         newest = max((each.revision for each in scan.rows if self.keys.is_row(each.key)), default=0)
         self._tell(changed, max(self._changed_at, newest))
         if self._transactor.revision and self.keys.own not in nodes:
