@@ -10,7 +10,7 @@ _CONFIRMS = "channel/confirms.py"
 MUTANTS = {
     "a batch that is never cut": Mutant(
         _PUBLISH,
-        "if len(queues) > FAN_OUT_QUEUES:\n            self._fan_out(",
+        "if len(queues) > WIDE_QUEUES and _takes_turns(len(queues), count):\n            self._fan_out(",
         "if False:\n            self._fan_out(",
     ),
     "a slice that is sent again": Mutant(
