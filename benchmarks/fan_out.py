@@ -58,7 +58,7 @@ SCENARIOS = {
     "1000-of-64k": Scenario(1_000, 64 * KIB, 15),
     "100-of-100": Scenario(100, 100, 4_000, batch=100),
     "1000-of-100": Scenario(1_000, 100, 400, batch=100),
-    "10000-of-100": Scenario(10_000, 100, 400, batch=100),
+    "10000-of-100": Scenario(10_000, 100, 200, batch=100),
 }
 
 
@@ -132,9 +132,7 @@ def run(broker: Broker, key: str) -> tuple[float, float]:
     publisher.call(1, ExchangeDeclare(EXCHANGE, "fanout"))
     publisher.calls(1, [QueueDeclare(name) for name in names])
     publisher.calls(1, [QueueBind(name, EXCHANGE) for name in names])
-    consumes = [
-        BasicConsume(name, tag, no_ack=True) for name, tag in zip(names, tags, strict=True)
-    ]
+    consumes = [BasicConsume(name, tag, no_ack=True) for name, tag in zip(names, tags, strict=True)]
     consumer.calls(1, consumes)
     one = message(1, KEY, bytes(scenario.body_bytes), exchange=EXCHANGE.encode())
     batch = one * scenario.batch

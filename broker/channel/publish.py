@@ -229,7 +229,9 @@ class Publisher:
                         batch, batch_key, head_bytes, producers = [], key, 0, None
                         if len(key[0]) <= WIDE_QUEUES:
                             self.work_left -= _MAIL_WORK * len(key[0])
-                if len(key[0]) <= WIDE_QUEUES:  # otherwise the whole batch is counted when it is sent
+                if (
+                    len(key[0]) <= WIDE_QUEUES
+                ):  # otherwise the whole batch is counted when it is sent
                     self.work_left -= len(key[0])
                 self.work_left -= 1
                 head_bytes += len(head)
