@@ -1,7 +1,7 @@
 """Frames of bodies that are not copied: parts for ``transport.writelines``, in which a body is a part of its own.
 
-To copy 64 KiB costs as much as all other work that a delivery takes, and a fan-out would copy a body once per queue. The
-frames of a large body come a piece at a time, so that its time is not needed at once.
+A copy of 64 KiB costs as much as all other work that a delivery takes, and a fan-out would copy a body once per queue.
+The frames of a large body come a piece at a time, so that its time is not needed at once.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 One client publishes to a fanout exchange, and another consumes from all of its queues, without acknowledgements, on one
 channel. A unit is a delivery. Meanwhile a client of another process asks for a queue's length, again and again: the
-time to its answer shows for how long the broker serves nobody else, and its largest and its 99th percentile are printed.
+time to its answer shows for how long the broker serves nobody else, and its 99th percentile and longest are printed.
 """
 
 from __future__ import annotations

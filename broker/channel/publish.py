@@ -207,7 +207,7 @@ class Publisher:
         batch: list[Message] = []
         batch_key: _Key | None = None
         producers: list[Sent | None] | None = None  # made for the first message that has one
-        head_bytes = 0  # as they came
+        head_bytes = width = 0  # as they came; queues of the batch
         last_head: bytes | None = None
         new_head, new_origin, sent = b"", None, None
         try:
@@ -223,26 +223,22 @@ class Publisher:
                     new_head, new_origin, key, per_message, sent = looked
                     last_head = None if per_message else head
                     if key != batch_key:
-                        if batch_key is not None and len(batch_key[0]) > WIDE_QUEUES:
-                            return messages[position:]  # that batch may take the rest of the turn
                         self._flush(route, batch, batch_key, head_bytes, producers)
                         batch, batch_key, head_bytes, producers = [], key, 0, None
-                        if len(key[0]) <= WIDE_QUEUES:
-                            self.work_left -= _MAIL_WORK * len(key[0])
-                if (
-                    len(key[0]) <= WIDE_QUEUES
-                ):  # otherwise the whole batch is counted when it is sent
-                    self.work_left -= len(key[0])
-                self.work_left -= 1
+                        width = len(key[0])
+                        if self.fan_out is not None:
+                            return messages[position:]
+                        self.work_left -= 0 if width > WIDE_QUEUES else _MAIL_WORK * width
+                # Copies for a wide route are counted when they are sent.
+                self.work_left -= 1 if width > WIDE_QUEUES else 1 + width
                 head_bytes += len(head)
                 if new_head is not head:
                     message = (new_origin or message[0], new_head, message[2])  # noqa: PLW2901
                 batch.append(message)
                 if sent is not None or producers is not None:
-                    if producers is None:
-                        producers = [None] * (len(batch) - 1)
+                    producers = producers or [None] * (len(batch) - 1)
                     producers.append(sent)
-                if len(batch) >= FAN_OUT_MESSAGES and len(key[0]) > WIDE_QUEUES:
+                if width > WIDE_QUEUES and len(batch) >= FAN_OUT_MESSAGES:
                     return messages[position + 1 :] or None
         finally:
             self._flush(route, batch, batch_key, head_bytes, producers)
