@@ -36,6 +36,7 @@ from cpython.unicode cimport PyUnicode_AsEncodedString, PyUnicode_DecodeUTF8
 from libc.math cimport isinf
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
+from posix.uio cimport iovec, readv
 
 from leveret.amqp import frame_errors
 from leveret.amqp.errors import HardError, SyntaxError_
@@ -122,6 +123,12 @@ cdef class Scanner:
                 count += <Py_ssize_t>content.filled
         return count
 
+    @property
+    def awaited(self):
+        if self._stream is None or self._stream.swallowed:
+            return 0
+        return self._stream.size - self._stream.filled
+
     def swallow(self, uint64_t bytes_max=<uint64_t>-1):
         cdef _Content content
         cdef uint64_t dropped = 0
@@ -132,17 +139,63 @@ cdef class Scanner:
                 dropped += content.filled
                 content.swallow()
 
-    def scan(self, bytes data not None):
+    def scan(self, data not None):
         cdef list runs = []
         cdef const uint8_t *p
-        cdef const uint8_t *end
+        cdef Py_buffer view
+        cdef bint is_view = not PyBytes_CheckExact(data)
         if self._failed:
             return runs
         if self._held is not None:
             data = self._held + data
             self._held = None
+            is_view = False
+        if is_view:
+            PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+            try:
+                return self._scan(runs, <const uint8_t *>view.buf, view.len)
+            finally:
+                PyBuffer_Release(&view)
         p = <const uint8_t *>PyBytes_AS_STRING(data)
-        end = p + PyBytes_GET_SIZE(data)
+        return self._scan(runs, p, PyBytes_GET_SIZE(data))
+
+    def read_body(self, int descriptor, Py_ssize_t bytes_max):
+        cdef list runs = []
+        cdef uint8_t behind[OVERHEAD_BYTES]  # the end octet of a frame, the head of the next
+        cdef iovec parts[2]
+        cdef uint32_t done, left
+        cdef Py_ssize_t count, wanted
+        cdef _Content content
+        while bytes_max > 0 and self.awaited:
+            content, left = self._stream, self._stream_left
+            count = LARGE_BODY_BYTES if content.size <= LARGE_BODY_BYTES else 0  # all of it at once
+            content.reserve(<Py_ssize_t>content.filled + left, count)
+            parts[0].iov_base = bytes_of(content.body) + content.filled
+            parts[0].iov_len = left
+            parts[1].iov_base = behind
+            parts[1].iov_len = OVERHEAD_BYTES if content.filled + left < content.size else 1
+            wanted = <Py_ssize_t>(left + parts[1].iov_len)
+            count = readv(descriptor, parts, 2)
+            if count <= 0:  # the transport will find the end of the stream, or the error
+                break
+            bytes_max -= count
+            done = self._stream_size - left
+            if done < 16:
+                memcpy(
+                    self._snippet + done,
+                    parts[0].iov_base,
+                    <size_t>min(min(count, <Py_ssize_t>left), <Py_ssize_t>(16 - done)),
+                )
+            content.filled += <uint64_t>min(count, <Py_ssize_t>left)
+            self._stream_left -= <uint32_t>min(count, <Py_ssize_t>left)
+            if count > left:
+                self._scan(runs, behind, count - left)
+            if count < wanted:
+                break
+        return runs
+
+    cdef list _scan(self, list runs, const uint8_t *p, Py_ssize_t size):
+        cdef const uint8_t *end = p + size
         self._runs = runs
         self._run = RUN_NONE
         try:

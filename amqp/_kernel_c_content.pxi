@@ -39,24 +39,26 @@ cdef class _Content:
 
     cdef int take(self, const uint8_t *p, Py_ssize_t count, Py_ssize_t arrived) except -1:
         """Append to the body; ``arrived`` bytes of the read are at hand, these included."""
-        cdef Py_ssize_t need
-        cdef uint64_t capacity
-        if self.swallowed or count == 0:
-            self.filled += <uint64_t>count
-            return 0
-        need = <Py_ssize_t>self.filled + count
-        if need > self.capacity:
-            capacity = <uint64_t>max(2 * need, need + arrived)
-            if need > LARGE_BODY_BYTES and capacity < MAPPED_BYTES:
-                capacity = MAPPED_BYTES
-            if capacity > self.size:
-                capacity = self.size
-            if self.body == NULL:
-                self.body = new_bytes(NULL, <Py_ssize_t>capacity)
-            else:
-                self.capacity = 0
-                _PyBytes_Resize(&self.body, <Py_ssize_t>capacity)
-            self.capacity = <Py_ssize_t>capacity
-        memcpy(bytes_of(self.body) + self.filled, p, <size_t>count)
+        if not self.swallowed and count:
+            self.reserve(<Py_ssize_t>self.filled + count, arrived)
+            memcpy(bytes_of(self.body) + self.filled, p, <size_t>count)
         self.filled += <uint64_t>count
+        return 0
+
+    cdef int reserve(self, Py_ssize_t need, Py_ssize_t more) except -1:
+        """Have room for ``need`` bytes; if there is not, for ``more`` behind them as well."""
+        cdef uint64_t capacity
+        if need <= self.capacity:
+            return 0
+        capacity = <uint64_t>max(2 * need, need + more)
+        if need > LARGE_BODY_BYTES and capacity < MAPPED_BYTES:
+            capacity = MAPPED_BYTES
+        if capacity > self.size:
+            capacity = self.size
+        if self.body == NULL:
+            self.body = new_bytes(NULL, <Py_ssize_t>capacity)
+        else:
+            self.capacity = 0
+            _PyBytes_Resize(&self.body, <Py_ssize_t>capacity)
+        self.capacity = <Py_ssize_t>capacity
         return 0

@@ -65,11 +65,19 @@ class Scanner(FrameScanner):
 
     __slots__ = ()
 
-    def scan(self, data: bytes) -> list[tuple[Any, ...]]:
+    awaited = 0  # bodies come by ``scan`` only
+
+    def read_body(self, descriptor: int, bytes_max: int) -> list[tuple[Any, ...]]:
+        """Read nothing."""
+        return []
+
+    def scan(self, data: bytes | memoryview) -> list[tuple[Any, ...]]:
         """Take the bytes of a read and return the completed runs.
 
         A client that waits for each answer sends one predicted message, or one ack, at a time.
         """
+        if data.__class__ is memoryview:
+            data = bytes(data)
         if not (
             self._contents or self._part or self._held or self.stepwise or data[:1] == NO_FRAME
         ):

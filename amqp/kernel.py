@@ -10,7 +10,8 @@ Scanner
 -------
 ``Scanner(frame_max: int, message_max: int)``
 
-* ``scan(data: bytes) -> list[Run]`` takes the bytes of a read and returns the completed runs.
+* ``scan(data: bytes | memoryview) -> list[Run]`` takes the bytes of a read and returns the completed runs, which keep
+  nothing of a memoryview.
   Bytes of an unfinished frame or content are buffered. ``scan(b"")`` continues with the buffered bytes.
 * ``frame_max`` (settable): negotiated frame size in bytes, overhead included; 0 = no limit. As in
   RabbitMQ a *payload* of up to ``frame_max`` bytes is tolerated, one more is a FrameError.
@@ -18,6 +19,11 @@ Scanner
   rest. The handshake uses it, because tune-ok changes ``frame_max``.
 * ``pending`` (property): tuple of the channels whose content is not yet complete, usually ``()``.
 * ``buffered`` (property): the number of buffered bytes.
+* ``awaited`` (property): how many bytes of a body are still to come, where ``scan`` has ended within one of its frames;
+  otherwise, and always in the pure kernel, 0.
+* ``read_body(descriptor: int, bytes_max: int) -> list[Run]``: read these bytes from a socket that does not block, right
+  to where they stay, until the body is complete, nothing more has come, or ``bytes_max`` bytes or some more were read.
+  Return the completed runs. An end of the stream is left to the next reader.
 * ``swallow(bytes_max=...)``: drop the bodies of the contents that are not yet complete, all or so many that they have
   ``bytes_max`` bytes. The rest of each is read and dropped as well, then it comes as OVERSIZE, whatever its size.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from msgspec import Struct
 
 from leveret.actors.runtime.ref import Ref
+from leveret.amqp.body_frames import UNCOPIED_BYTES, delivery_parts
 from leveret.amqp.kernel import deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
@@ -185,22 +186,16 @@ class Deliveries:
         if session.interceptors is not None or session.vhost.firehose is not None:
             source, name = subscription.source, subscription.entry.name
             messages = self._shown(name, messages, mail.redelivered, source)
-        large = None
-        if len(messages[-1][2]) > LARGE_BODY_BYTES:  # more than a batch holds: no other can be
-            origin, head, large = messages[-1]
+        origin, head, last = messages[-1]
+        start = self._number, mail.consumer, first, mail.redelivered, session.frame_max
+        if len(last) < UNCOPIED_BYTES:  # most batches have bodies of one size
+            session.writer.write(deliveries(*start, messages))
+        elif len(last) <= LARGE_BODY_BYTES:
+            session.writer.write_parts(delivery_parts(*start, messages))
+        else:  # more than a batch holds: no other can be
             messages = [*messages[:-1], (origin, head, b"")]
-        session.writer.write(
-            deliveries(
-                self._number,
-                mail.consumer,
-                first,
-                mail.redelivered,
-                session.frame_max,
-                messages,
-            )
-        )
-        if large is not None:
-            session.writer.write_body(self._number, session.frame_max, large)
+            session.writer.write_parts(delivery_parts(*start, messages))
+            session.writer.write_body(self._number, session.frame_max, last)
 
     def from_nodes(self) -> RemoteDeliveries:
         """Return what is owed to queues of other nodes."""

@@ -1,8 +1,10 @@
 """Fan-out: messages for very many queues are sent to so many of them in each turn of their channel.
 
-The number of queues has no limit, and a mail to each costs some microseconds. So the publisher keeps a batch whose
-route has more than ``FAN_OUT_QUEUES`` queues in a ``FanOut``, and the channel goes on with it, a slice of the
-queues per turn, before it handles anything else that its client has sent. Other actors have their turns in between.
+The number of queues has no limit, and a mail to each costs some microseconds. So the publisher keeps a batch that is
+too much for a turn, or whose route has more than ``FAN_OUT_QUEUES`` queues, in a ``FanOut``, and the channel goes on
+with it, a slice of the queues per turn, before it handles anything else that its client has sent. Other actors have
+their turns in between. A batch has up to ``FAN_OUT_MESSAGES``: were it cut instead, each mail would bring a queue fewer
+messages, and a mail costs as much as many of them.
 
 Invariants:
 

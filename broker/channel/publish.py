@@ -43,7 +43,7 @@ from leveret.broker.mail import Publish
 from leveret.broker.mail_between_nodes import NodePublish
 from leveret.broker.queue.registry import are_down, some_refuse
 from leveret.broker.queue.store_writes import write_for
-from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
+from leveret.core.limits import FAN_OUT_MESSAGES, FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message, exchange_and_key, origin_of
 from leveret.routing.router import Routed
 
@@ -65,6 +65,8 @@ _RUN_WORK: Final = 30
 _MAIL_WORK: Final = 10
 _ACCOUNT_WORK: Final = 50  # of a queue that was not published to of late
 _EXAMINE_WORK: Final = 100  # and the bytes of the header
+# A turn may have no time to send so many messages to more queues than these; it sends them to some of the queues.
+WIDE_QUEUES: Final = PUBLISH_TURN_WORK // (_MAIL_WORK + FAN_OUT_MESSAGES)
 _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
 _NODE_MAIL_BYTES: Final = (
     64 * 1024 * 1024
@@ -75,6 +77,11 @@ _Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None, Sequence[bytes]
 # The head to store, and the origin where it is another; what a message must share with its neighbours; whether equal
 # ones may differ; its producer.
 _Looked: TypeAlias = "tuple[bytes, bytes | None, _Key, bool, Sent | None]"
+
+
+def _takes_turns(width: int, count: int) -> bool:
+    """Tell whether one turn has no time to send so many messages to so many queues."""
+    return width > FAN_OUT_QUEUES or width * (_MAIL_WORK + count) > PUBLISH_TURN_WORK
 
 
 class _Examined(Struct, eq=False):
@@ -185,8 +192,9 @@ class Publisher:
         self.work_left = work_left - _RUN_WORK - width * (_MAIL_WORK + len(messages))
         rest = None
         if self.work_left < 0 and width:
-            width = min(width, FAN_OUT_QUEUES)
             some = max(int(self.is_long_work), (work_left - _RUN_WORK) // width - _MAIL_WORK)
+            if width > WIDE_QUEUES and _takes_turns(width, min(len(messages), FAN_OUT_MESSAGES)):
+                some = FAN_OUT_MESSAGES
             if some <= 0:
                 return messages
             if some < len(messages):
@@ -199,7 +207,7 @@ class Publisher:
         batch: list[Message] = []
         batch_key: _Key | None = None
         producers: list[Sent | None] | None = None  # made for the first message that has one
-        head_bytes = 0  # as they came
+        head_bytes = width = 0  # as they came; queues of the batch
         last_head: bytes | None = None
         new_head, new_origin, sent = b"", None, None
         try:
@@ -217,17 +225,20 @@ class Publisher:
                     if key != batch_key:
                         self._flush(route, batch, batch_key, head_bytes, producers)
                         batch, batch_key, head_bytes, producers = [], key, 0, None
-                        self.work_left -= _MAIL_WORK * len(key[0])
-                self.work_left -= 1 + len(key[0])
+                        width = len(key[0])
+                        if self.fan_out is not None:
+                            return messages[position:]
+                        self.work_left -= 0 if width > WIDE_QUEUES else _MAIL_WORK * width
+                # Copies for a wide route are counted when they are sent.
+                self.work_left -= 1 if width > WIDE_QUEUES else 1 + width
                 head_bytes += len(head)
                 if new_head is not head:
                     message = (new_origin or message[0], new_head, message[2])  # noqa: PLW2901
                 batch.append(message)
                 if sent is not None or producers is not None:
-                    if producers is None:
-                        producers = [None] * (len(batch) - 1)
+                    producers = producers or [None] * (len(batch) - 1)
                     producers.append(sent)
-                if len(key[0]) > FAN_OUT_QUEUES:
+                if width > WIDE_QUEUES and len(batch) >= FAN_OUT_MESSAGES:
                     return messages[position + 1 :] or None
         finally:
             self._flush(route, batch, batch_key, head_bytes, producers)
@@ -302,6 +313,8 @@ class Publisher:
         if batch and key is not None:
             queues, persistent, expiration_ms, reply_keys = key
             self._send(route, queues, batch, persistent, expiration_ms, head_bytes, sent)
+            if len(queues) > WIDE_QUEUES and self.fan_out is None:
+                self.work_left -= len(queues) * (_MAIL_WORK + len(batch))
             for reply_key in reply_keys:
                 if self.collector is None:
                     self.replies.send(reply_key, batch)
@@ -347,20 +360,9 @@ class Publisher:
         expirations: list[int | None] | None = (
             None if expiration_ms is None else [expiration_ms] * count
         )
-        if len(queues) > FAN_OUT_QUEUES:
-            self._fan_out(
-                FanOut(
-                    route,
-                    queues,
-                    messages,
-                    persistent,
-                    size_bytes,
-                    head_bytes,
-                    expirations,
-                    first,
-                    sent,
-                )
-            )
+        if len(queues) > WIDE_QUEUES and _takes_turns(len(queues), count):
+            batch = (size_bytes, head_bytes, expirations, first, sent)
+            self._fan_out(FanOut(route, queues, messages, persistent, *batch))
             return
         reached = self._reach(
             queues, messages, persistent, size_bytes, head_bytes, expirations, first, sent
@@ -514,8 +516,9 @@ class Publisher:
         fan_out = self.fan_out
         if fan_out is None:
             return
-        queues = fan_out.next_slice(FAN_OUT_QUEUES)
-        self.work_left -= len(queues) * (_MAIL_WORK + len(fan_out.messages))
+        per_queue = _MAIL_WORK + len(fan_out.messages)
+        queues = fan_out.next_slice(max(1, min(FAN_OUT_QUEUES, PUBLISH_TURN_WORK // per_queue)))
+        self.work_left -= len(queues) * per_queue
         reached = self._reach(
             queues,
             fan_out.messages,

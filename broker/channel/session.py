@@ -7,6 +7,7 @@ from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp import spec
+from leveret.amqp.body_frames import UNCOPIED_BYTES, Part, body_parts, part_max_of
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run, content
 from leveret.broker.vhost.vhost import Client
 from leveret.core.limits import LARGE_BODY_BYTES
@@ -34,6 +35,8 @@ class Output(Protocol):
     def unsent_bytes(self) -> int: ...
 
     def write(self, data: bytes) -> None: ...
+
+    def write_parts(self, parts: list[Part]) -> None: ...
 
     def write_body(self, channel: int, frame_max: int, body: bytes) -> None: ...
 
@@ -118,12 +121,16 @@ class Session(Client, eq=False):
     left_queues: tuple[QueueEntry, ...] = ()
 
     def write_content(self, channel: int, method: bytes, head: bytes, body: bytes) -> None:
-        """Write one content; a large body goes piece by piece."""
+        """Write one content; a body of some size is not copied, and a large one goes piece by piece."""
+        frame_max, writer = self.frame_max, self.writer
+        if len(body) < UNCOPIED_BYTES:
+            writer.write(content(channel, method, frame_max, head, body))
+            return
+        writer.write(content(channel, method, frame_max, head, b""))
         if len(body) <= LARGE_BODY_BYTES:
-            self.writer.write(content(channel, method, self.frame_max, head, body))
+            writer.write_parts(body_parts(channel, part_max_of(frame_max, body), body))
         else:
-            self.writer.write(content(channel, method, self.frame_max, head, b""))
-            self.writer.write_body(channel, self.frame_max, body)
+            writer.write_body(channel, frame_max, body)
 
     def write_returns(self, channel: int, messages: list[Message]) -> None:
         """Return messages that no queue gets."""

@@ -64,6 +64,7 @@ from leveret.broker.connection.handshake import (
     is_protocol_header,
 )
 from leveret.broker.connection.reading.read_control import ReadControl
+from leveret.broker.connection.reading.read_sizes import AWAITED_BYTES
 from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.secret_update import update_secret
 from leveret.broker.connection.states import Event, State, after
@@ -156,21 +157,27 @@ class Reader(GenServer):
 
     # -- the socket ----------------------------------------------------------------------------
 
-    def received(self, data: bytes) -> None:
+    def received(self, data: bytes | memoryview) -> None:
+        """Take the bytes of a read; those of a memoryview are there until this returns."""
         if self.heartbeat is not None:
             self.heartbeat.received()
         if self.state is not _RUNNING:
-            self._received_while_not_running(data)
+            self._received_while_not_running(bytes(data))
             return
         scanner, read_control, alarms = self.scanner, self.read_control, self.connections.alarms
         runs = scanner.scan(data)
+        size_bytes, rest_bytes = len(data), 0
         if alarms.raised:
             runs = read_control.passing(runs, bool(scanner.pending))
+        elif size_bytes >= COUNTED_READ_BYTES and (awaited := scanner.awaited) >= AWAITED_BYTES:
+            runs += read_control.read_rest(scanner)
+            rest_bytes = awaited - scanner.awaited
         self._dispatch(runs)
-        if (size_bytes := len(data)) >= COUNTED_READ_BYTES:
-            alarms.read(size_bytes)
+        if size_bytes >= COUNTED_READ_BYTES:
+            alarms.read(size_bytes + rest_bytes)
             if size_bytes >= read_control.read_bytes:
-                read_control.was_full(runs, scanner.buffered, bool(scanner.pending))
+                pending = bool(scanner.pending)
+                read_control.was_full(runs, scanner.buffered, pending, rest_bytes)
 
     def _received_while_not_running(self, data: bytes) -> None:
         match self.state:

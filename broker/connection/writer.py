@@ -2,11 +2,13 @@
 
 The transport never blocks, so the writer is an object of the connection, not an actor. Frames written
 during one drain of the run queue are joined and given to the transport when the drain ends; a chunk
-that is large already goes at once, so that the transport can say ``pause_writing`` in time.
+that is large already goes at once, so that the transport can say ``pause_writing`` in time. Bodies of some size are
+parts of their own, which are not joined: uvloop gives them to the system where they lie. asyncio's transports join
+them before Python 3.12.
 
-A large body would take the loop a quarter of a second and two copies of itself, so it is framed and written piece by
-piece, as the peer's socket takes it. Until its last piece is written, all other frames of the connection queue
-behind it, in the order in which they came.
+A large body would take the loop a quarter of a second, so it is framed and written piece by piece, as the peer's
+socket takes it. Until its last piece is written, all other frames of the connection queue behind it, in the order in
+which they came.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from contextlib import suppress
 from typing import Final
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.amqp.body_frames import BodyFrames
+from leveret.amqp.body_frames import BodyFrames, Part
 
 FLUSH_BYTES: Final = 256 * 1024
 TURN_BYTES: Final = 1024 * 1024  # of a large body and what queues behind it, per round
@@ -39,6 +41,7 @@ class Writer:
     __slots__ = (
         "_chunks",
         "_finished",
+        "_has_parts",
         "_is_due",
         "_is_paused",
         "_large_body_begun",
@@ -61,12 +64,13 @@ class Writer:
         self._runtime = runtime
         self._transport: asyncio.Transport | None = transport
         self._finished: asyncio.Transport | None = None
-        self._chunks: list[bytes] = []
+        self._chunks: list[Part] = []
+        self._has_parts = False  # among the chunks
         self._pending_bytes = 0
         self._large_body_begun = large_body_begun
         self._large_body_ended = large_body_ended
         # A large body and what queues behind it; None: the transport gets all at once.
-        self._output: deque[bytes | BodyFrames] | None = None
+        self._output: deque[list[Part] | BodyFrames] | None = None
         self._is_paused = False  # the transport is full
         self._is_due = False
         self.wrote = False
@@ -81,6 +85,18 @@ class Writer:
             self._runtime.after_drain(self.flush)
         chunks.append(data)
         self._pending_bytes += len(data)
+        if self._pending_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def write_parts(self, parts: list[Part]) -> None:
+        """Write whole frames, in parts that are not joined; dropped as by ``write``."""
+        if self._transport is None:
+            return
+        if not self._chunks:
+            self._runtime.after_drain(self.flush)
+        self._chunks += parts
+        self._has_parts = True
+        self._pending_bytes += sum(map(len, parts))
         if self._pending_bytes >= FLUSH_BYTES:
             self.flush()
 
@@ -102,11 +118,13 @@ class Writer:
         self._chunks = []
         self._pending_bytes = 0
         self.wrote = True
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        if self._output is None:
-            self._transport.write(data)
+        if self._output is not None:
+            self._output.append(chunks)
+        elif self._has_parts:
+            self._transport.writelines(chunks)
         else:
-            self._output.append(data)
+            self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        self._has_parts = False
         if self.after_flush is not None:
             self.after_flush()
 
@@ -132,11 +150,11 @@ class Writer:
             return
         while output and left > 0 and not self._is_paused:
             first = output[0]
-            data = first if isinstance(first, bytes) else first.take(FLUSH_BYTES)
-            if isinstance(first, bytes) or not first.left:
+            parts = first if isinstance(first, list) else first.take(FLUSH_BYTES)
+            if isinstance(first, list) or not first.left:
                 output.popleft()
-            left -= len(data)
-            transport.write(data)
+            left -= sum(map(len, parts))
+            transport.writelines(parts)
         self.wrote = True
         if output:
             self._go_on()
@@ -168,7 +186,8 @@ class Writer:
         if self._transport is None:
             return 0
         queued = sum(
-            len(each) if isinstance(each, bytes) else each.left for each in self._output or ()
+            sum(map(len, each)) if isinstance(each, list) else each.left
+            for each in self._output or ()
         )
         return self._pending_bytes + queued + self._transport.get_write_buffer_size()
 

@@ -15,7 +15,7 @@ OVERHEAD = 8
 def pieces(frame_max: int, body: bytes, bytes_max: int) -> list[bytes]:
     frames, taken = BodyFrames(7, frame_max, body), []
     while frames.left:
-        taken.append(frames.take(bytes_max))
+        taken.append(b"".join(frames.take(bytes_max)))
     return taken
 
 

@@ -10,8 +10,8 @@ _CONFIRMS = "channel/confirms.py"
 MUTANTS = {
     "a batch that is never cut": Mutant(
         _PUBLISH,
-        "if len(queues) > FAN_OUT_QUEUES:\n            self._fan_out(",
-        "if False:\n            self._fan_out(",
+        "if len(queues) > WIDE_QUEUES and _takes_turns(len(queues), count):\n            batch =",
+        "if False:\n            batch =",
     ),
     "a slice that is sent again": Mutant(
         _FAN_OUT, "self.sent, self.sent + count_max", "self.sent, self.sent + count_max - 1"

@@ -6,7 +6,7 @@ Everything happens by hand: ``settle`` lets happen what needs no time, ``jump`` 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -69,6 +69,9 @@ class Wire:
         self.out += data
         self.writes += 1
         self.largest_write = max(self.largest_write, len(data))
+
+    def writelines(self, parts: Iterable[Any]) -> None:
+        self.write(b"".join(parts))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         local = ("127.0.0.1", 5672)

@@ -103,7 +103,7 @@ def make_all_rare_things_frequent() -> None:
     files = partial(StoreFiles, rdq_file_bytes=FILE_BYTES, journal_file_bytes=FILE_BYTES)
     recovery.StoreFiles = files  # type: ignore[assignment,misc]
     msg_store.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
-    publish.FAN_OUT_QUEUES = FAN_OUT_QUEUES  # type: ignore[misc]
+    publish.FAN_OUT_QUEUES = publish.WIDE_QUEUES = FAN_OUT_QUEUES  # type: ignore[misc]
     dead_letters.LETTERS_IN_FLIGHT = LETTERS_IN_FLIGHT  # type: ignore[misc]
     maintenance.PERIOD_S = 0.05  # type: ignore[misc]
     maintenance.ORPHANS_PERIODS = 1  # type: ignore[misc]

@@ -23,6 +23,8 @@ from leveret.broker.connection.layers.handshakes import FIRST_READ_BYTES, READ_B
 from leveret.core.transports import let_go
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from leveret.broker.connection.layers.connected import Connected
     from leveret.broker.connection.layers.credentials import Credentials
     from leveret.broker.connection.layers.handshakes import Handshakes
@@ -308,6 +310,10 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._break(error)
         else:
             self._raw.writelines(pieces)
+
+    def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
+        """Write all parts; a record has several of them."""
+        self.write(b"".join(parts))
 
     def _send(self) -> None:
         """Write what OpenSSL says by itself."""

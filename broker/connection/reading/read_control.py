@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from leveret.amqp.kernel import ACK, PUBLISH, Run
+from leveret.amqp.kernel import ACK, PUBLISH, Run, Scanner
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.reading.ack_coalescing import LATEST, AckCoalescing
@@ -39,6 +39,7 @@ from leveret.broker.connection.reading.read_sizes import (
     FIRST_READ_BYTES,
     limit_reads,
     next_read_bytes,
+    read_rest,
 )
 from leveret.broker.mail import PEER_ENDED
 
@@ -250,13 +251,19 @@ class ReadControl:
             self.block(Block.ALARM)
         return passes
 
-    def was_full(self, runs: list[Run], cut_bytes: int, is_publish_pending: bool) -> None:
+    def read_rest(self, scanner: Scanner) -> list[Run]:
+        """Read more of a large body whose beginning has come; return the runs that it completes."""
+        return [] if self._transport is None else read_rest(self._transport, scanner)
+
+    def was_full(
+        self, runs: list[Run], cut_bytes: int, is_publish_pending: bool, rest_bytes: int = 0
+    ) -> None:
         """Note a full read: its connection floods, so the next one waits for its turn.
 
-        ``cut_bytes`` is the part of a frame, or of contents, at its end.
+        ``cut_bytes`` is the part of a frame, or of contents, at its end; ``rest_bytes`` were read by ``read_rest``.
         """
         self._has_published = is_publish_pending or (bool(runs) and runs[-1][0] == PUBLISH)
-        read_bytes = next_read_bytes(self.read_bytes, len(runs), cut_bytes)
+        read_bytes = next_read_bytes(self.read_bytes, len(runs), cut_bytes, rest_bytes)
         if self._transport is not None and read_bytes != self.read_bytes:
             self.read_bytes = limit_reads(self._transport, read_bytes)
         self._pause()

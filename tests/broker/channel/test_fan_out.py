@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods as m
-from leveret.broker.channel import publish
+from leveret.broker.channel import channel, publish
 from leveret.broker.channel.publish import Publisher
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
@@ -26,21 +26,25 @@ class Slices:
 
     Attributes:
         sent: how many queues were sent to in each of a publisher's steps.
+        mails: how many messages each of them was sent.
         before: is called before a fan-out's first slice, once.
         between: is called behind each slice.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.sent: list[int] = []
+        self.mails: list[int] = []
         self.before: Callable[[], object] = lambda: None
         self.between: Callable[[], object] = lambda: None
         patch.setattr(publish, "FAN_OUT_QUEUES", SLICE)
+        patch.setattr(publish, "WIDE_QUEUES", SLICE)
         patch.setattr(publish, "Publish", self._publish)
         for name in ("publish", "go_on"):
             patch.setattr(Publisher, name, self._counted(getattr(Publisher, name)))
 
     def _publish(self, *fields: Any) -> Publish:
         self.sent[-1] += 1
+        self.mails.append(len(fields[0]))
         return Publish(*fields)
 
     def _counted(self, step: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,6 +128,29 @@ def test_no_turn_sends_to_more_queues_than_a_slice_has(
     assert max(slices.sent) == SLICE
     assert answers(client) == {1: m.BasicAck, 2: m.BasicAck}
     assert [found(rig, name) for name in QUEUES] == [[b"a", b"b"]] * len(QUEUES)
+
+
+@pytest.mark.parametrize(("exchange", "properties"), WAYS)
+def test_a_batch_that_is_too_much_for_a_turn_keeps_its_messages_together(
+    rig: Rig,
+    client: Client,
+    slices: Slices,
+    monkeypatch: pytest.MonkeyPatch,
+    exchange: str,
+    properties: dict[str, Any],
+) -> None:
+    monkeypatch.setattr(publish, "FAN_OUT_MESSAGES", 8)
+    for module in (publish, channel):
+        monkeypatch.setattr(module, "PUBLISH_TURN_WORK", 2_000)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 2_000)
+    bodies = [b"%d" % number for number in range(200)]
+
+    client.publish(1, "", *bodies, exchange=exchange, **properties)
+
+    assert max(slices.sent) <= SLICE
+    assert min(slices.mails) == 8
+    assert set(answers(client)) == set(range(1, 201))
+    assert [found(rig, name) for name in QUEUES] == [bodies] * len(QUEUES)
 
 
 def test_messages_of_a_run_go_together(client: Client, slices: Slices) -> None:

@@ -7,8 +7,10 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.amqp import methods as m
+from leveret.amqp.body_frames import UNCOPIED_BYTES
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
-from rigs.broker_rig import Wire
+from rigs.broker_rig import Rig, Wire
 
 
 class Writing(OtpActor):
@@ -109,3 +111,36 @@ def test_a_peer_that_has_reset_the_connection_is_told_nothing(
     assert bytes(wire.out) == b"last word"
     writer.close()
     assert wire.state == "closed"
+
+
+def test_parts_are_not_joined(runtime: Runtime, wire: Wire, writer: Writer) -> None:
+    given: list[object] = []
+    wire.writelines = given.extend  # type: ignore[method-assign]
+    body = bytes(UNCOPIED_BYTES)
+
+    writer.write(b"a")
+    writer.write_parts([b"b", body])
+    writer.write(b"c")
+    runtime.run_until_idle()
+    writer.write(b"d")
+    runtime.run_until_idle()
+
+    assert given == [b"a", b"b", body, b"c"]
+    assert given[2] is body
+    assert bytes(wire.out) == b"d"
+
+
+def test_a_body_is_one_object_from_its_read_to_all_of_its_writes(rig: Rig) -> None:
+    parts: list[bytes] = []
+    clients = [rig.session() for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.send(1, m.QueueDeclare(f"q{number}"), m.QueueBind(f"q{number}", "amq.fanout", ""))
+        client.send(1, m.BasicConsume(f"q{number}", no_ack=True))
+        client.wire.writelines = parts.extend  # type: ignore[method-assign]
+    body = bytes(range(256)) * (UNCOPIED_BYTES // 256)
+
+    clients[0].publish(1, "", body, exchange="amq.fanout")
+
+    written = [part for part in parts if part == body]
+    assert len(written) == len(clients)
+    assert len({id(part) for part in written}) == 1
