@@ -138,7 +138,9 @@ def rabbitmq(*, has_tls: bool = False, node: str = "") -> Iterator[Broker]:
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "RABBITMQ_CONFIG_FILE": str(folder / ("rabbitmq.conf" if has_tls else "none")),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
     }
+    (folder / "rabbitmq-env.conf").write_text("ulimit -n $(ulimit -Hn)\n")  # else 832 sockets
     if has_tls:
         del settings["RABBITMQ_NODE_IP_ADDRESS"], settings["RABBITMQ_NODE_PORT"]
         cert, key = certificate(folder)

@@ -12,10 +12,11 @@ import gc
 from typing import Final
 
 PAUSE_S: Final = 0.1
+MIDDLE_AFTER: Final = 2  # collections of the youngest
 
 
 async def collect_young() -> None:
     """Do so for ever."""
     while True:
-        gc.collect(0)
+        gc.collect(1 if gc.get_count()[1] >= MIDDLE_AFTER else 0)
         await asyncio.sleep(PAUSE_S)
