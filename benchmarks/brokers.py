@@ -30,7 +30,7 @@ RABBITMQ = "rabbitmq-server"
 class Broker(NamedTuple):
     """A running broker; ``pid`` is the root of its processes, ``node`` RabbitMQ's name for it.
 
-    ``event_loop`` is Leveret's. ``has_tls``: the port is that of a TLS listener.
+    ``event_loop`` and ``data``, the data directory, are Leveret's. ``has_tls``: the port is that of a TLS listener.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Broker(NamedTuple):
     node: str = ""
     event_loop: str = ""
     has_tls: bool = False
+    data: Path | None = None
 
 
 class StartError(Exception):
@@ -116,6 +117,7 @@ def leveret_in(
             process.pid,
             event_loop=found[4],
             has_tls=has_tls,
+            data=folder / "data",
         )
     finally:
         _stop(process)

@@ -54,7 +54,7 @@ class Wait:
 
     def __init__(self, spare_bytes: int, pause_s: float) -> None:
         self._spare_bytes = spare_bytes
-        self._pause_s = pause_s
+        self.pause_s = pause_s
         self._is_spare = False
         self._until_s = self._not_before_s = 0.0
 
@@ -62,15 +62,14 @@ class Wait:
         """Return whether it is time; work that has just ended may have left memory behind."""
         was_spare, self._is_spare = self._is_spare, spare_bytes > self._spare_bytes
         if self._is_spare and not was_spare:
-            self._until_s = max(self._until_s, now_s + self._pause_s)
+            self._until_s = max(self._until_s, now_s + self.pause_s)
         elif has_come_to_rest:
-            rested_s = max(now_s + self._pause_s, self._not_before_s)
+            rested_s = max(now_s + self.pause_s, self._not_before_s)
             self._until_s = min(self._until_s, rested_s)
         return self._is_spare and now_s >= self._until_s
 
-    def round_ended(self, now_s: float, pause_s: float | None, rest_s: float) -> None:
-        """Wait for ``pause_s``, by default as for memory that has just become spare; at least ``rest_s``."""
-        pause_s = self._pause_s if pause_s is None else pause_s
+    def round_ended(self, now_s: float, pause_s: float, rest_s: float) -> None:
+        """Wait for ``pause_s``, or ``rest_s`` when the process comes to rest before."""
         self._until_s = now_s + max(pause_s, rest_s)
         self._not_before_s = now_s + rest_s
 
@@ -147,10 +146,11 @@ class SpareMemory:
         gain_bytes = self._before_bytes - (self._machine.used_bytes() or 0)
         self._pause_s = LOOK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
         has_burst = gain_bytes >= BURST_BYTES
-        share = SERVING_ROUND_SHARE if self._is_serving else ROUND_SHARE
-        rest_s = 0.0 if has_burst and not self._is_serving else self._took_s / share
+        rest_s = 0.0 if has_burst else self._took_s / ROUND_SHARE
+        serving_s = self._took_s / SERVING_ROUND_SHARE if self._is_serving else 0.0
         for each in self._waits:
-            each.round_ended(self._looked_s, None if has_burst else self._pause_s, rest_s)
+            pause_s = each.pause_s if has_burst else self._pause_s
+            each.round_ended(self._looked_s, max(pause_s, serving_s), rest_s)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""

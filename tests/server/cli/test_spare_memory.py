@@ -90,6 +90,20 @@ def test_a_backlog_that_is_drained_after_minutes_leaves_nothing_either(process: 
     assert process.machine.bytes == BASE_BYTES
 
 
+def test_a_round_while_there_is_traffic_does_not_put_off_the_one_after_it(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.1)
+    process.machine.bytes = 2 * BURST_BYTES
+    process.machine.spare_bytes = BURST_BYTES
+    process.passes(8, worked=0.4)
+    assert process.machine.bytes == BURST_BYTES
+    process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+    process.passes(8)
+
+    assert process.machine.bytes == BASE_BYTES
+
+
 def test_a_process_that_comes_to_rest_again_and_again_has_rounds_for_a_share_of_the_time(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
