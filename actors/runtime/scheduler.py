@@ -143,7 +143,7 @@ class Scheduler:
 
     # Drains.
 
-    def drain(self) -> None:
+    def drain(self, with_bulk: bool = True) -> None:
         """Give turns from the run queues, within the budgets. The loop calls this."""
         if self._is_draining:
             raise ActorError("the runtime is draining already; actor code must not drain it")
@@ -165,7 +165,7 @@ class Scheduler:
                 if len(ready) > before + WOKEN_MAX:
                     self.limit_woken(before + WOKEN_MAX)
                 turns += self._serve(ready, turn, _FEW_MAILS)
-            if bulk:
+            if bulk and with_bulk:
                 until_s = self.clock.monotonic_s() + DRAIN_S
                 self._bulk_turns += self._serve(bulk, self._bulk_turn, 0, until_s)
                 self._end_rounds(self._bulk_rounds, self._bulk_turns, bulk)
@@ -284,8 +284,10 @@ class Scheduler:
         if was_awake:
             if self._coming is not None:
                 self._events += 1
-                if self._events >= EVENTS_MAX or self._is_last():
+                if self._is_last():
                     self.drain()
+                elif self._events >= EVENTS_MAX:
+                    self.drain(with_bulk=False)
         elif not (self.ready or self._bulk or self._after):
             self.is_awake = False
         elif self._is_last():

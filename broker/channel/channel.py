@@ -41,7 +41,14 @@ from leveret.amqp.methods import (
     encode,
     method_frame,
 )
-from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, method_name
+from leveret.amqp.spec import (
+    BASIC_PUBLISH,
+    CHANNEL_CLOSE,
+    CHANNEL_CLOSE_OK,
+    EXCHANGE_DECLARE,
+    QUEUE_DECLARE,
+    method_name,
+)
 from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
@@ -82,6 +89,7 @@ log = logger(__name__)
 _RUNNING: Final = State.RUNNING
 _SETTLEMENT_CHECK_S: Final = 60.0
 _FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
+_TOPOLOGY: Final = frozenset({EXCHANGE_DECLARE >> 16, QUEUE_DECLARE >> 16})  # classes of methods
 _HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
@@ -150,7 +158,7 @@ class Channel(GenServer):
         self._fenced: SoftError | None = (
             None  # by a producer's later epoch, while the channel is busy
         )
-        self._is_going_on = False
+        self._is_going_on = self._is_bulk_turn = False
         self._script: Script | None = None
         self._scripted: Run = ()  # the method of the script
         self._asking: Run | None = None  # until a back end has answered
@@ -207,6 +215,9 @@ class Channel(GenServer):
                     rest = publisher.publish(run[2], run[3], run[4])
                     if rest is None and publisher.work_left > 0:
                         continue
+                elif run[0] == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
+                    self._wait_in_bulk_queue(runs[position - 1 :])
+                    return
                 else:
                     publisher.work_left -= METHOD_WORK
                     self._run(run)
@@ -231,6 +242,16 @@ class Channel(GenServer):
     def _go_on_later(self, runs: list[Run]) -> None:
         """Leave runs, or a fan-out, to a later turn, so that others get theirs; nothing more is read before."""
         self._hold(runs)
+        self._busy = True
+        self.runtime.again(self.ref, _GO_ON)
+
+    def _wait_in_bulk_queue(self, runs: list[Run]) -> None:
+        """Handle a method on exchanges or queues, and what follows it, in a turn of the bulk queue.
+
+        Each costs as much as a hundred messages, in turns of several actors. When thousands of clients declare or
+        delete at once, the run queue has those only that a drain of the bulk queue has begun.
+        """
+        self._held.extendleft(reversed(runs))
         self._busy = True
         self.runtime.again(self.ref, _GO_ON)
 
@@ -293,7 +314,9 @@ class Channel(GenServer):
             self._tell_cancelled()
         self._fail_if_fenced()
         self.publisher.work_left = PUBLISH_TURN_WORK
+        self._is_bulk_turn = True
         self._go_on()
+        self._is_bulk_turn = False
 
     # -- scripts -------------------------------------------------------------------------------
 
