@@ -27,8 +27,8 @@ from types import FrameType
 from typing import Any
 
 FIGURES = Struct("=3d")  # longest iteration and collection in seconds, iterations
-STACKS_S = float(os.environ.get("LEVERET_STACKS_S","0.02"))
-SAMPLE_S = float(os.environ.get("LEVERET_SAMPLE_S","0.002"))  # of CPU time
+STACKS_S = 0.02
+SAMPLE_S = 0.002  # of CPU time
 DEPTH = 9
 
 

@@ -23,6 +23,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import brokers
@@ -32,12 +33,16 @@ from rounds import cpu_s
 
 from leveret.amqp import methods, spec
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 REQUESTS = b"bench.rpc"
 DIRECT = b"amq.rabbitmq.reply-to"
 AT_ONCE = 100  # connections that are opened together
 BURST_S = 1.0
 READ_BYTES = 1 << 18
 GRACE_S = 20.0
+CLOSES = [each.to_bytes(4, "big") for each in (spec.CONNECTION_CLOSE, spec.CHANNEL_CLOSE)]
 _TIME = struct.Struct(">d")
 _FRAME = struct.Struct(">BHI")
 
@@ -60,45 +65,34 @@ class Crowd:
 
     def __init__(self, broker: brokers.Broker, clients: int, is_direct: bool) -> None:
         self.broker = broker
-        address = broker.host, broker.port
         self._epoll = select.epoll()
         self._rest: dict[int, bytes] = {}
         self._by_number: dict[int, socket.socket] = {}
-        (self._server,) = self._open(address, 1, lambda _: _consumes(REQUESTS, exclusive=False))
+        (self._server,) = self._open([REQUESTS], is_exclusive=False)
         self._clients: list[tuple[socket.socket, bytes]] = []
-        while len(self._clients) < clients:
-            first = len(self._clients)
-            names = [
-                DIRECT if is_direct else b"bench.rpc.%d" % (first + number)
-                for number in range(min(AT_ONCE, clients - first))
-            ]
-            sockets = self._open(address, len(names), lambda at, names=names: _consumes(names[at]))
-            self._clients += zip(sockets, names, strict=True)
+        for first in range(0, clients, AT_ONCE):
+            numbers = range(first, min(first + AT_ONCE, clients))
+            names = [DIRECT if is_direct else b"bench.rpc.%d" % number for number in numbers]
+            self._clients += zip(self._open(names), names, strict=True)
         self._next = 0
 
-    def _open(self, address, count, then) -> list[socket.socket]:
-        opened = [socket.create_connection(address, 60) for _ in range(count)]
+    def _open(self, queues: Sequence[bytes], is_exclusive: bool = True) -> list[socket.socket]:
+        """Open a connection for each queue, and consume from it there."""
+        address = self.broker.host, self.broker.port
+        opened = [socket.create_connection(address, 60) for _ in queues]
         login = methods.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest")
-        tune = methods.ConnectionTuneOk(2047, 131_072, 0), methods.ConnectionOpen("/")
-        for step, answers in (
-            (lambda _: spec.PROTOCOL_HEADER, 1),
-            (lambda _: frames(0, [login]), 1),
-            (lambda _: frames(0, tune), 1),
-            (lambda _: frames(1, [methods.ChannelOpen()]), 1),
-            (then, 0),
-        ):
-            for number, each in enumerate(opened):
-                each.sendall(step(number))
-            for number, each in enumerate(opened):
-                wanted = answers or (1 if DIRECT in step(number) else 2)
-                data = b""
-                while data.count(b"\xce", max(0, 0)) < wanted or data[-1:] != b"\xce":
-                    part = each.recv(READ_BYTES)
-                    if not part:
-                        raise ConnectionError(data)
-                    data += part
-                if answers == 0:
-                    assert data[7:11] != b"\x00\x14\x00\x28", data
+        tuned = methods.ConnectionTuneOk(2047, 131_072, 0), methods.ConnectionOpen("/")
+        _ask_all(opened, [spec.PROTOCOL_HEADER] * len(opened))
+        for step in (frames(0, [login]), frames(0, tuned), frames(1, [methods.ChannelOpen()])):
+            _ask_all(opened, [step] * len(opened))
+        declared = [name for name in queues if name != DIRECT]
+        if declared:
+            declares = [
+                methods.QueueDeclare(each.decode(), exclusive=is_exclusive) for each in queues
+            ]
+            _ask_all(opened, [frames(1, [each]) for each in declares])
+        consumes = [methods.BasicConsume(each.decode(), no_ack=True) for each in queues]
+        _ask_all(opened, [frames(1, [each]) for each in consumes])
         for each in opened:
             each.setblocking(False)
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -173,12 +167,18 @@ class Crowd:
         self._epoll.close()
 
 
-def _consumes(queue: bytes, exclusive: bool = True) -> bytes:
-    name = queue.decode()
-    consume = methods.BasicConsume(name, no_ack=True)
-    if queue == DIRECT:
-        return frames(1, [consume])
-    return frames(1, [methods.QueueDeclare(name, exclusive=exclusive), consume])
+def _ask_all(opened: Sequence[socket.socket], questions: Sequence[bytes]) -> None:
+    """Ask on all connections at once, and wait for a frame on each."""
+    for each, question in zip(opened, questions, strict=True):
+        each.sendall(question)
+    for each in opened:
+        data = b""
+        while not any(_frames_of(data)):
+            if not (part := each.recv(READ_BYTES)):
+                raise ConnectionError("closed by the broker")
+            data += part
+        if data[7:11] in CLOSES:
+            raise ConnectionError(str(data))
 
 
 def _message(key: bytes, body: bytes, reply_to: bytes = b"") -> bytes:
@@ -191,7 +191,7 @@ def _message(key: bytes, body: bytes, reply_to: bytes = b"") -> bytes:
     )
 
 
-def _frames_of(data: bytes):
+def _frames_of(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield kind, start and end of the payload of each whole frame."""
     at, size = 0, len(data)
     while size - at >= 7:
@@ -211,6 +211,7 @@ def main() -> None:
     parser.add_argument("--direct", action="store_true", help="direct reply-to")
     parser.add_argument("--burst", action="store_true", help="all clients at once")
     parser.add_argument("--brokers", default="c,rabbitmq", help="of c, py and rabbitmq")
+    parser.add_argument("--out", type=Path, default=results.RESULTS, help="folder of the results")
     options = parser.parse_args()
     count = int(options.rate * options.seconds)
     if options.burst:
@@ -225,7 +226,7 @@ def main() -> None:
             crowd = Crowd(stack.enter_context(started), options.clients, options.direct)
             stack.callback(crowd.close)
             crowds.append(crowd)
-            crowd.run(min(count, 2 * options.clients), options.rate, is_burst=False)  # warm
+            crowd.run(options.clients, options.rate, is_burst=False)  # containers made on first use
         for number in range(options.rounds):
             for crowd in crowds if number % 2 else reversed(crowds):
                 before_s = cpu_s(crowd.broker)
@@ -233,11 +234,21 @@ def main() -> None:
                 cpu_us = (cpu_s(crowd.broker) - before_s) / count * 1e6
                 row = found.at(0.5), found.at(0.99), found.at(1.0), found.lag_s * 1000, cpu_us
                 rows.setdefault(crowd.broker.name, []).append(row)
-                print(f"{crowd.broker.name:10}", "  ".join(f"{each:8.2f}" for each in row), flush=True)
+                _show(crowd.broker.name, row)
     print("medians: p50, p99, maximum, lag (ms), CPU (us per request)")
-    for name, found in rows.items():
-        middle = [statistics.median(column) for column in zip(*found, strict=True)]
-        print(f"{name:10}", "  ".join(f"{each:8.2f}" for each in middle))
+    for name, several in rows.items():
+        _show(name, [statistics.median(column) for column in zip(*several, strict=True)])
+    about = {
+        "commit": results.commit(),
+        "machine": results.machine(),
+        "versions": results.versions("rabbitmq" in rows),
+        "command": results.command_line("benchmarks/rpc.py"),
+    }
+    results.write(options.out, "rpc", {"rounds": rows}, about)
+
+
+def _show(name: str, row: Sequence[float]) -> None:
+    print(f"{name:10}", "  ".join(f"{each:8.2f}" for each in row), flush=True)
 
 
 if __name__ == "__main__":

@@ -154,9 +154,7 @@ def _with_loadgen(
     return rounds
 
 
-def _measure_rest(
-    running: list[brokers.Broker], last: list[dict[str, Any]], rest_s: float
-) -> None:
+def _measure_rest(running: list[brokers.Broker], last: list[dict[str, Any]], rest_s: float) -> None:
     """Add to the results of the last round what each Leveret uses at rest, in MB, beside what its queues hold."""
     time.sleep(rest_s)
     for broker in running:

@@ -70,7 +70,7 @@ def trim_in_steps(used_bytes: Callable[[], int | None], heap: Heap | None = None
         for size_bytes in BLOCK_BYTES:
             began_s = monotonic()
             yield from _take(heap, size_bytes, held, used_bytes)
-            if monotonic() - began_s > STEP_S / 2:  # even if the allocator has only sorted its pieces
+            if monotonic() - began_s > STEP_S / 2:  # also if the allocator has only sorted pieces
                 yield
         while held:
             _give_back(heap, held)

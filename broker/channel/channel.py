@@ -41,14 +41,7 @@ from leveret.amqp.methods import (
     encode,
     method_frame,
 )
-from leveret.amqp.spec import (
-    BASIC_PUBLISH,
-    CHANNEL_CLOSE,
-    CHANNEL_CLOSE_OK,
-    EXCHANGE_DECLARE,
-    QUEUE_DECLARE,
-    method_name,
-)
+from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, method_name
 from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
 from leveret.broker.channel.publish import METHOD_WORK, Publisher
@@ -89,7 +82,8 @@ log = logger(__name__)
 _RUNNING: Final = State.RUNNING
 _SETTLEMENT_CHECK_S: Final = 60.0
 _FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
-_TOPOLOGY: Final = frozenset({EXCHANGE_DECLARE >> 16, QUEUE_DECLARE >> 16})  # classes of methods
+# Classes whose methods cost as much as 100 messages: bulk turns begin them, so thousands do not fill the run queue.
+_TOPOLOGY: Final = frozenset({40, 50})  # exchange and queue
 _HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
@@ -155,9 +149,7 @@ class Channel(GenServer):
         self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
         self._busy = False
-        self._fenced: SoftError | None = (
-            None  # by a producer's later epoch, while the channel is busy
-        )
+        self._fenced: SoftError | None = None  # by a later epoch, while the channel is busy
         self._is_going_on = self._is_bulk_turn = False
         self._script: Script | None = None
         self._scripted: Run = ()  # the method of the script
@@ -216,7 +208,9 @@ class Channel(GenServer):
                     if rest is None and publisher.work_left > 0:
                         continue
                 elif run[0] == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
-                    self._wait_in_bulk_queue(runs[position - 1 :])
+                    self._held.extendleft(reversed(runs[position - 1 :]))
+                    self._busy = True
+                    self.runtime.again(self.ref, _GO_ON)
                     return
                 else:
                     publisher.work_left -= METHOD_WORK
@@ -230,28 +224,18 @@ class Channel(GenServer):
             if self._busy:
                 self._hold(runs[position:])
                 return
-            if rest is not None:
-                self._go_on_later([(*run[:4], rest), *runs[position:]])
-                return
-            if publisher.fan_out is not None or (
-                publisher.work_left <= 0 and (position < len(runs) or self._held)
+            if (
+                rest is not None
+                or publisher.fan_out is not None
+                or (publisher.work_left <= 0 and (position < len(runs) or self._held))
             ):
-                self._go_on_later(runs[position:])
+                cut = [] if rest is None else [(*run[:4], rest)]
+                self._go_on_later([*cut, *runs[position:]])
                 return
 
     def _go_on_later(self, runs: list[Run]) -> None:
         """Leave runs, or a fan-out, to a later turn, so that others get theirs; nothing more is read before."""
         self._hold(runs)
-        self._busy = True
-        self.runtime.again(self.ref, _GO_ON)
-
-    def _wait_in_bulk_queue(self, runs: list[Run]) -> None:
-        """Handle a method on exchanges or queues, and what follows it, in a turn of the bulk queue.
-
-        Each costs as much as a hundred messages, in turns of several actors. When thousands of clients declare or
-        delete at once, the run queue has those only that a drain of the bulk queue has begun.
-        """
-        self._held.extendleft(reversed(runs))
         self._busy = True
         self.runtime.again(self.ref, _GO_ON)
 
@@ -384,8 +368,7 @@ class Channel(GenServer):
                 raise ChannelError("unexpected command while processing 'tx.commit'", ids)
 
     def _block_reading(self) -> None:
-        has_more = self._held or self.publisher.fan_out is not None
-        if has_more and not self._blocks_reading:
+        if not self._blocks_reading and (self._held or self.publisher.fan_out is not None):
             self._blocks_reading = True
             self.session.read_control.block(Block.HELD_RUNS)
 
@@ -578,14 +561,12 @@ class Channel(GenServer):
         if (now_s - self._oldest_s) * 1000 < timeout_ms or self._busy:
             self._arm_check()
             return
-        self.fail(
-            PreconditionFailed(
-                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used:"
-                f" {timeout_ms} ms. This timeout value can be configured, see consumers doc guide"
-                " to learn more",
-                0,
-            )
+        text = (
+            f"delivery acknowledgement on channel {self.number} timed out. Timeout value used:"
+            f" {timeout_ms} ms. This timeout value can be configured, see consumers doc guide"
+            " to learn more"
         )
+        self.fail(PreconditionFailed(text, 0))
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class MemoryWatch(GenServer):
         self._relieves_from_s = float("-inf")
         self._reported_s = float("-inf")
         self._gives_back = False  # a pass is under way, or a timer for the next one
-        self._has_given_back = False  # a pass has ended since there was less than the paging ratio in use
+        self._has_given_back = False  # a pass has ended since less than the paging ratio was in use
         self._steps: Iterator[None] | None = None  # of the pass under way
         self._pass_used_bytes = 0  # at the beginning of the pass
         self._pass_took_s = 0.0
