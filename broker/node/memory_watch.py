@@ -12,7 +12,7 @@ are sent in several turns.
 
 What the allocator keeps of freed memory counts as used, so from the paging ratio on the watch gives it back, in passes
 of short steps (``core/heap.py``), one every ``GIVE_BACK_S`` while that gains anything. Queues page, and the alarm is
-raised, only when a first pass is over; it is cleared at the next look.
+raised, only when a first pass is over or has taken ``WAIT_S``; it is cleared at the next look.
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``CONTENTS_RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than
@@ -62,6 +62,7 @@ COLLECT_S: Final = 600.0  # between two full garbage collections
 COLLECT_AFTER_S: Final = (
     60.0  # above the limit; what queues page out and clients take mostly ends it before
 )
+WAIT_S: Final = 1.0  # for the end of the first pass; in that time some GB go back
 GIVE_BACK_SHARE: Final = (
     0.02  # of the time at most for passes that gain less than ``GIVE_BACK_GAIN_BYTES``
 )
@@ -98,6 +99,7 @@ class MemoryWatch(GenServer):
         self._reported_s = float("-inf")
         self._gives_back = False  # a pass is under way, or a timer for the next one
         self._has_given_back = False  # a pass has ended since less than the paging ratio was in use
+        self._waits_until_s = 0.0  # for the end of the first pass
         self._steps: Iterator[None] | None = None  # of the pass under way
         self._pass_used_bytes = 0  # at the beginning of the pass
         self._pass_took_s = 0.0
@@ -147,7 +149,7 @@ class MemoryWatch(GenServer):
         """Raise or clear the alarm; return the bytes in use."""
         alarms, used_bytes = self._resources.alarms, self._used_bytes(limit_bytes)
         is_short = used_bytes > limit_bytes
-        if self._has_given_back or not is_short:
+        if not is_short or self._has_waited:
             alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
         if used_bytes > CONTENTS_RELIEF_SHARE * limit_bytes:
             self._relieve(limit_bytes)
@@ -183,9 +185,16 @@ class MemoryWatch(GenServer):
         if not self._is_pressed(used_bytes, limit_bytes):
             self._has_given_back = False
         elif not self._gives_back:
+            self._waits_until_s = now_s + WAIT_S
             self._give_back()
             used_bytes = self._measured()
         return used_bytes
+
+    @property
+    def _has_waited(self) -> bool:
+        """Whether free memory that has been there for long has been given back, or should have been."""
+        now_s = self.runtime.clock.monotonic_s()
+        return self._has_given_back or now_s >= self._waits_until_s
 
     def _is_pressed(self, used_bytes: int, limit_bytes: int) -> bool:
         return used_bytes >= self._resources.memory.paging_ratio * limit_bytes
@@ -228,7 +237,7 @@ class MemoryWatch(GenServer):
         resources, runtime = self._resources, self.runtime
         memory = resources.memory
         is_pressed = self._is_pressed(used_bytes, limit_bytes)
-        if self._has_given_back or not is_pressed:
+        if not is_pressed or self._has_waited:
             self._targets += memory.update(used_bytes, limit_bytes, resources.alarms.has_disk)
         now_s = runtime.clock.monotonic_s()
         period_s = report_interval_s(len(memory.active), is_pressed)
