@@ -4,8 +4,8 @@ The interpreter begins a collection when 2,000 more objects have been made than 
 that replace others are not counted: after a flood in which as many messages came as went, the next collection looked
 at 200,000 tuples, for 60 ms. In a tenth of a second there are some 40,000 at most. One that finds few takes 0.02 ms.
 
-What outlives such a collection waits in the middle generation, which the interpreter collects only behind collections of
-its own. These may be seconds apart, so the middle one is collected here as well.
+What outlives such a collection waits in the middle generation, which the interpreter collects only behind collections
+of its own. These may be seconds apart, so the middle one is collected here as well.
 """
 
 from __future__ import annotations
