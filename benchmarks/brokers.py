@@ -30,7 +30,7 @@ RABBITMQ = "rabbitmq-server"
 class Broker(NamedTuple):
     """A running broker; ``pid`` is the root of its processes, ``node`` RabbitMQ's name for it.
 
-    ``event_loop`` is Leveret's. ``has_tls``: the port is that of a TLS listener.
+    ``event_loop`` and ``data``, the data directory, are Leveret's. ``has_tls``: the port is that of a TLS listener.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Broker(NamedTuple):
     node: str = ""
     event_loop: str = ""
     has_tls: bool = False
+    data: Path | None = None
 
 
 class StartError(Exception):
@@ -116,6 +117,7 @@ def leveret_in(
             process.pid,
             event_loop=found[4],
             has_tls=has_tls,
+            data=folder / "data",
         )
     finally:
         _stop(process)
@@ -138,7 +140,9 @@ def rabbitmq(*, has_tls: bool = False, node: str = "") -> Iterator[Broker]:
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         "RABBITMQ_CONFIG_FILE": str(folder / ("rabbitmq.conf" if has_tls else "none")),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
     }
+    (folder / "rabbitmq-env.conf").write_text("ulimit -n $(ulimit -Hn)\n")  # else 832 sockets
     if has_tls:
         del settings["RABBITMQ_NODE_IP_ADDRESS"], settings["RABBITMQ_NODE_PORT"]
         cert, key = certificate(folder)

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-MEASURES = ("msgs_per_s", "broker_cpu_us_per_msg", "latency_us.p50", "latency_us.p99")
+MEASURES = ("msgs_per_s", "broker_cpu_us_per_msg", "latency_us.p50", "latency_us.p99", "rest_mb")
+REST_MB = 300.0  # that a broker at rest may use beside what its queues hold
 REFERENCE = "rabbitmq"
 
 
@@ -51,6 +53,12 @@ def machine() -> dict[str, Any]:
         "kernel": platform.release(),
         "system": platform.platform(),
     }
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return the resident memory of a process that is not of files."""
+    found = re.search(r"^RssAnon:\s+(\d+) kB$", _read(f"/proc/{pid}/status"), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def versions(with_rabbitmq: bool) -> dict[str, str]:
@@ -98,6 +106,8 @@ def judge(
 ) -> list[tuple[str, str, str, float, float, bool]]:
     """Return (scenario, broker, measure, ratio, bar, met) for every measure that has a bar.
 
+    For ``rest_mb`` it is the figure itself instead of its ratio to RabbitMQ's.
+
     Args:
         found: of ``medians``.
         rates_count: whether the generator is fast enough for messages per second to mean anything.
@@ -107,6 +117,9 @@ def judge(
     for scenario, brokers in found.items():
         reference, bar = brokers.get(REFERENCE), bars.get(scenario)
         for name, own in brokers.items():
+            if "rest_mb" in own:
+                met = own["rest_mb"] <= REST_MB
+                judged.append((scenario, name, "rest_mb", own["rest_mb"], REST_MB, met))
             if reference is None or bar is None or name == REFERENCE:
                 continue
             pure = name.endswith("-py")
@@ -130,16 +143,18 @@ def table(
     bars: Mapping[str, Bar] = BARS,
 ) -> str:
     """Return the medians and, where RabbitMQ ran too, the ratios against the bars."""
-    lines = [f"{'':6} {'broker':12} {'msg/s':>12} {'CPU µs/msg':>11} {'p50 µs':>9} {'p99 µs':>9}"]
+    latency = f"{'p50 µs':>9} {'p99 µs':>9}"
+    lines = [f"{'':6} {'broker':12} {'msg/s':>12} {'CPU µs/msg':>11} {latency} {'rest MB':>8}"]
     for scenario, brokers in found.items():
         for name, own in brokers.items():
             cells = [own.get(measure) for measure in MEASURES]
             shown = [
                 f"{cells[0]:12,.0f}" if cells[0] is not None else " " * 12,
                 f"{cells[1]:11.3f}" if cells[1] is not None else " " * 11,
-                *(f"{cell:9,.0f}" if cell is not None else " " * 9 for cell in cells[2:]),
+                *(f"{cell:9,.0f}" if cell is not None else " " * 9 for cell in cells[2:4]),
+                f"{cells[4]:8,.0f}" if cells[4] is not None else "",
             ]
-            lines.append(f"{scenario:6} {name:12} {' '.join(shown)}")
+            lines.append(f"{scenario:6} {name:12} {' '.join(shown)}".rstrip())
     if judged := judge(found, rates_count, bars):
         lines += ["", f"{'':6} {'broker':12} {'measure':22} {'ratio':>8} {'bar':>8}"]
     for scenario, name, measure, ratio, limit, met in judged:

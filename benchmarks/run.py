@@ -17,6 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ import brokers
 import results
 from scenarios import BARS, DEFAULT, SCALES, SCENARIOS
 
+from leveret.server.control_client import ask
+
 PERF_TIMEOUT_S = 600
+MESSAGE_BYTES = 200  # of a message in RAM, beside its body
 
 
 def main() -> int:
@@ -50,6 +54,8 @@ def main() -> int:
             scale = options.scale * SCALES.get(key, 1.0)
             measure = _with_loadgen if options.loadgen else _with_perf
             rounds += measure(key, scale, running, options)
+            if options.rest_s:
+                _measure_rest(running, rounds[-len(running) :], options.rest_s)
     found = results.medians(rounds)
     figures = {"medians": found, "rounds": rounds}
     target = results.write(options.out, options.name, figures, about)
@@ -77,6 +83,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies every count")
     parser.add_argument("--loadgen", type=Path, help="folder with a loadgen.py")
     parser.add_argument("--tls", action="store_true", help="over TLS; so must be the loadgen.py")
+    parser.add_argument(
+        "--rest-s", type=float, default=10.0, help="before the memory is measured; 0: it is not"
+    )
     parser.add_argument("--name", default="ratios", help="last part of the results file's name")
     parser.add_argument("--out", type=Path, default=results.RESULTS, help="folder of the results")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
@@ -143,6 +152,22 @@ def _with_loadgen(
     for result in rounds:
         _say(result)
     return rounds
+
+
+def _measure_rest(running: list[brokers.Broker], last: list[dict[str, Any]], rest_s: float) -> None:
+    """Add to the results of the last round what each Leveret uses at rest, in MB, beside what its queues hold."""
+    time.sleep(rest_s)
+    for broker in running:
+        if broker.data is not None:
+            used_bytes = results.anonymous_bytes(broker.pid) - _held_bytes(broker.data)
+            (own,) = (each for each in last if each["target"] == broker.name)
+            own["rest_mb"] = round(used_bytes / 1e6, 1)
+
+
+def _held_bytes(data: Path) -> int:
+    """Return the RAM that messages in queues take."""
+    rows = ask(data, "list_queues", {"vhost": "/"})
+    return sum(row["message_bytes_ram"] + MESSAGE_BYTES * row["messages_ram"] for row in rows)
 
 
 def _say(result: dict[str, Any]) -> None:

@@ -37,6 +37,7 @@ DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
 WOKEN_MAX: Final = 64
+EVENTS_MAX: Final = 128  # of sockets, one after the other, before what they have brought is handled
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 2  # handles that bring no mail
 
@@ -85,6 +86,7 @@ class Scheduler:
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
         self._coming: asyncio.Handle | None = None
+        self._events = 0  # of sockets since the last drain
         # asyncio's own loops: the handles left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
         self._loop_waker: Any = getattr(loop, "_read_from_self", None)  # runs after a thread's call
@@ -141,7 +143,7 @@ class Scheduler:
 
     # Drains.
 
-    def drain(self) -> None:
+    def drain(self, with_bulk: bool = True) -> None:
         """Give turns from the run queues, within the budgets. The loop calls this."""
         if self._is_draining:
             raise ActorError("the runtime is draining already; actor code must not drain it")
@@ -149,6 +151,7 @@ class Scheduler:
             self._coming.cancel()
             self._coming = None
         self.is_awake = self._is_draining = True
+        self._events = 0
         self.drains += 1
         ready, bulk, turn = self.ready, self._bulk, self._turn
         try:
@@ -162,7 +165,7 @@ class Scheduler:
                 if len(ready) > before + WOKEN_MAX:
                     self.limit_woken(before + WOKEN_MAX)
                 turns += self._serve(ready, turn, _FEW_MAILS)
-            if bulk:
+            if bulk and with_bulk:
                 until_s = self.clock.monotonic_s() + DRAIN_S
                 self._bulk_turns += self._serve(bulk, self._bulk_turn, 0, until_s)
                 self._end_rounds(self._bulk_rounds, self._bulk_turns, bulk)
@@ -279,8 +282,12 @@ class Scheduler:
                 for no drain.
         """
         if was_awake:
-            if self._coming is not None and self._is_last():
-                self.drain()
+            if self._coming is not None:
+                self._events += 1
+                if self._is_last():
+                    self.drain()
+                elif self._events >= EVENTS_MAX:
+                    self.drain(with_bulk=False)
         elif not (self.ready or self._bulk or self._after):
             self.is_awake = False
         elif self._is_last():

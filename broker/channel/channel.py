@@ -82,6 +82,8 @@ log = logger(__name__)
 _RUNNING: Final = State.RUNNING
 _SETTLEMENT_CHECK_S: Final = 60.0
 _FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
+# Classes whose methods cost as much as 100 messages: bulk turns begin them, so thousands do not fill the run queue.
+_TOPOLOGY: Final = frozenset({40, 50})  # exchange and queue
 _HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
@@ -147,10 +149,8 @@ class Channel(GenServer):
         self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
         self._busy = False
-        self._fenced: SoftError | None = (
-            None  # by a producer's later epoch, while the channel is busy
-        )
-        self._is_going_on = False
+        self._fenced: SoftError | None = None  # by a later epoch, while the channel is busy
+        self._is_going_on = self._is_bulk_turn = False
         self._script: Script | None = None
         self._scripted: Run = ()  # the method of the script
         self._asking: Run | None = None  # until a back end has answered
@@ -207,6 +207,11 @@ class Channel(GenServer):
                     rest = publisher.publish(run[2], run[3], run[4])
                     if rest is None and publisher.work_left > 0:
                         continue
+                elif run[0] == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
+                    self._held.extendleft(reversed(runs[position - 1 :]))
+                    self._busy = True
+                    self.runtime.again(self.ref, _GO_ON)
+                    return
                 else:
                     publisher.work_left -= METHOD_WORK
                     self._run(run)
@@ -219,13 +224,13 @@ class Channel(GenServer):
             if self._busy:
                 self._hold(runs[position:])
                 return
-            if rest is not None:
-                self._go_on_later([(*run[:4], rest), *runs[position:]])
-                return
-            if publisher.fan_out is not None or (
-                publisher.work_left <= 0 and (position < len(runs) or self._held)
+            if (
+                rest is not None
+                or publisher.fan_out is not None
+                or (publisher.work_left <= 0 and (position < len(runs) or self._held))
             ):
-                self._go_on_later(runs[position:])
+                cut = [] if rest is None else [(*run[:4], rest)]
+                self._go_on_later([*cut, *runs[position:]])
                 return
 
     def _go_on_later(self, runs: list[Run]) -> None:
@@ -293,7 +298,9 @@ class Channel(GenServer):
             self._tell_cancelled()
         self._fail_if_fenced()
         self.publisher.work_left = PUBLISH_TURN_WORK
+        self._is_bulk_turn = True
         self._go_on()
+        self._is_bulk_turn = False
 
     # -- scripts -------------------------------------------------------------------------------
 
@@ -361,8 +368,7 @@ class Channel(GenServer):
                 raise ChannelError("unexpected command while processing 'tx.commit'", ids)
 
     def _block_reading(self) -> None:
-        has_more = self._held or self.publisher.fan_out is not None
-        if has_more and not self._blocks_reading:
+        if not self._blocks_reading and (self._held or self.publisher.fan_out is not None):
             self._blocks_reading = True
             self.session.read_control.block(Block.HELD_RUNS)
 
@@ -555,14 +561,12 @@ class Channel(GenServer):
         if (now_s - self._oldest_s) * 1000 < timeout_ms or self._busy:
             self._arm_check()
             return
-        self.fail(
-            PreconditionFailed(
-                f"delivery acknowledgement on channel {self.number} timed out. Timeout value used:"
-                f" {timeout_ms} ms. This timeout value can be configured, see consumers doc guide"
-                " to learn more",
-                0,
-            )
+        text = (
+            f"delivery acknowledgement on channel {self.number} timed out. Timeout value used:"
+            f" {timeout_ms} ms. This timeout value can be configured, see consumers doc guide"
+            " to learn more"
         )
+        self.fail(PreconditionFailed(text, 0))
 
     # -- the end -------------------------------------------------------------------------------
 

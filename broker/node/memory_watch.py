@@ -10,8 +10,9 @@ is looked at as well, since the limit of a control group can change. Queues in u
 where memory is short; how often depends on how many they are, so that asking them stays cheap. Mails to many queues
 are sent in several turns.
 
-Above the limit queues free gigabytes within a second, and the system takes 0.1 s to take a gigabyte back. So the watch
-gives free memory back as it comes, every ``GIVE_BACK_S`` while that gains anything; the alarm waits for the next look.
+What the allocator keeps of freed memory counts as used, so from the paging ratio on the watch gives it back, in passes
+of short steps (``core/heap.py``), one every ``GIVE_BACK_S`` while that gains anything. Queues page, and the alarm is
+raised, only when a first pass is over or has taken ``WAIT_S``; it is cleared at the next look.
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``CONTENTS_RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than
@@ -36,6 +37,8 @@ from leveret.core.log.loggers import logger
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.timers import Timer
     from leveret.broker.connection.connections import Connections
@@ -54,15 +57,14 @@ QUEUES_PER_TURN: Final = 1_000  # that are sent mail
 READ_SHARE: Final = 4  # of the room below the limit is read before the next look
 READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
 RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
-GIVE_BACK_S: Final = (
-    0.02  # between two times that free memory is given back; each takes 0.1 s per GB freed since
-)
+GIVE_BACK_S: Final = 0.02  # between two steps of a pass, and between two passes
 COLLECT_S: Final = 600.0  # between two full garbage collections
 COLLECT_AFTER_S: Final = (
     60.0  # above the limit; what queues page out and clients take mostly ends it before
 )
+WAIT_S: Final = 1.0  # for the end of the first pass; in that time some GB go back
 GIVE_BACK_SHARE: Final = (
-    0.02  # of the time at most for what gains less than ``GIVE_BACK_GAIN_BYTES``
+    0.02  # of the time at most for passes that gain less than ``GIVE_BACK_GAIN_BYTES``
 )
 GIVE_BACK_GAIN_BYTES: Final = 8 * 1024 * 1024
 
@@ -95,7 +97,12 @@ class MemoryWatch(GenServer):
         self._connections = connections
         self._relieves_from_s = float("-inf")
         self._reported_s = float("-inf")
-        self._gives_back = False  # a timer runs
+        self._gives_back = False  # a pass is under way, or a timer for the next one
+        self._has_given_back = False  # a pass has ended since less than the paging ratio was in use
+        self._waits_until_s = 0.0  # for the end of the first pass
+        self._steps: Iterator[None] | None = None  # of the pass under way
+        self._pass_used_bytes = 0  # at the beginning of the pass
+        self._pass_took_s = 0.0
         self._collects_from_s = float("-inf")
         self._timer: Timer | None = None
         self._targets: deque[tuple[Ref, float]] = deque()  # to be sent
@@ -113,8 +120,7 @@ class MemoryWatch(GenServer):
 
     def handle_info(self, message: object) -> None:
         if message == _GIVE_BACK:
-            self._gives_back = False
-            self._used_bytes(self._resources.memory_limit_bytes)
+            self._give_back()
         else:
             assert message == _LOOK
             self._look()
@@ -143,7 +149,8 @@ class MemoryWatch(GenServer):
         """Raise or clear the alarm; return the bytes in use."""
         alarms, used_bytes = self._resources.alarms, self._used_bytes(limit_bytes)
         is_short = used_bytes > limit_bytes
-        alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
+        if not is_short or self._has_waited:
+            alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
         if used_bytes > CONTENTS_RELIEF_SHARE * limit_bytes:
             self._relieve(limit_bytes)
         if not is_short:
@@ -171,27 +178,52 @@ class MemoryWatch(GenServer):
             self._set_alarm(self._resources.memory_limit_bytes)
 
     def _used_bytes(self, limit_bytes: int) -> int:
-        """Return the bytes in use; above the limit, after garbage and free memory have been given back."""
+        """Return the bytes in use; from the paging ratio on, have free memory given back."""
         used_bytes, now_s = self._measured(), self.runtime.clock.monotonic_s()
         if used_bytes <= limit_bytes:
             self._collects_from_s = max(self._collects_from_s, now_s + COLLECT_AFTER_S)
-            return used_bytes
-        return used_bytes if self._gives_back else self._give_back(used_bytes, now_s)
+        if not self._is_pressed(used_bytes, limit_bytes):
+            self._has_given_back = False
+        elif not self._gives_back:
+            self._waits_until_s = now_s + WAIT_S
+            self._give_back()
+            used_bytes = self._measured()
+        return used_bytes
 
-    def _give_back(self, used_bytes: int, now_s: float) -> int:
-        """Give memory back, and again while more than the limit is in use; return the bytes in use."""
-        machine, clock = self._resources.machine, self.runtime.clock
-        if now_s >= self._collects_from_s:
-            self._collects_from_s = now_s + COLLECT_S
-            machine.collect_garbage()
-        machine.give_back()
-        left_bytes = self._measured()
+    @property
+    def _has_waited(self) -> bool:
+        """Whether free memory that has been there for long has been given back, or should have been."""
+        now_s = self.runtime.clock.monotonic_s()
+        return self._has_given_back or now_s >= self._waits_until_s
+
+    def _is_pressed(self, used_bytes: int, limit_bytes: int) -> bool:
+        return used_bytes >= self._resources.memory.paging_ratio * limit_bytes
+
+    def _give_back(self) -> None:
+        """Take a step of the pass under way, or of a new one if the paging ratio is in use."""
+        resources, clock = self._resources, self.runtime.clock
+        began_s = clock.monotonic_s()
+        if self._steps is None:
+            self._gives_back = self._is_pressed(self._measured(), resources.memory_limit_bytes)
+            if not self._gives_back:
+                return
+            if began_s >= self._collects_from_s:
+                self._collects_from_s = began_s + COLLECT_S
+                resources.machine.collect_garbage()
+            self._pass_used_bytes, self._pass_took_s = self._used_last_bytes, 0.0
+            self._steps = resources.machine.give_back_in_steps()
+        is_over = next(self._steps, self) is self
+        self._pass_took_s += clock.monotonic_s() - began_s
         pause_s = GIVE_BACK_S
-        if used_bytes - left_bytes < GIVE_BACK_GAIN_BYTES:
-            pause_s = max(pause_s, (clock.monotonic_s() - now_s) / GIVE_BACK_SHARE)
-        self._gives_back = True
+        if is_over:
+            self._steps = None
+            gain_bytes = self._pass_used_bytes - self._measured()
+            if gain_bytes < GIVE_BACK_GAIN_BYTES:
+                pause_s = max(pause_s, self._pass_took_s / GIVE_BACK_SHARE)
+            if not self._has_given_back:
+                self._has_given_back = True
+                self.runtime.again(self.ref, LookAgain())
         self.start_timer(pause_s, _GIVE_BACK)
-        return left_bytes
 
     def _measured(self) -> int:
         """Return the bytes in use; those of the last look when the system refuses to tell."""
@@ -204,9 +236,10 @@ class MemoryWatch(GenServer):
     def _tell_queues(self, used_bytes: int, limit_bytes: int) -> None:
         resources, runtime = self._resources, self.runtime
         memory = resources.memory
-        self._targets += memory.update(used_bytes, limit_bytes, resources.alarms.has_disk)
+        is_pressed = self._is_pressed(used_bytes, limit_bytes)
+        if not is_pressed or self._has_waited:
+            self._targets += memory.update(used_bytes, limit_bytes, resources.alarms.has_disk)
         now_s = runtime.clock.monotonic_s()
-        is_pressed = used_bytes >= memory.paging_ratio * limit_bytes
         period_s = report_interval_s(len(memory.active), is_pressed)
         if now_s - self._reported_s >= period_s:
             self._reported_s = now_s

@@ -8,8 +8,8 @@ all generations frees both, and the allocator of large blocks (glibc) has to be 
 Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
 (``core/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
-slower. So they run in the idle process only, when memory was spare for a while, in different seconds, less and less
-often while they gain nothing, and seldom while there is some traffic. Where there are many objects the collection
+slower. So they run in the idle process only, when memory was spare for a while (a shorter one if it is much), less and
+less often while they gain nothing, and seldom while there is some traffic. Where there are many objects the collection
 frees the free lists only: it passes over *frozen* containers.
 
 After a burst many arenas hold one or two objects that the broker makes anew every second, such as timers. A round
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from leveret.core.machine import Machine
 
 LOOK_S: Final = 1.0
-STEP_S: Final = 0.05  # between two steps in which memory is given back
+STEP_S: Final = 0.01  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
+MUCH_BYTES: Final = 256 * 1024 * 1024  # above the least in use so far
+MUCH_SPARE_S: Final = 6.0  # the same for so much, so that it is gone when ten seconds have passed
 BURST_BYTES: Final = (
     8 * 1024 * 1024
 )  # a round that gains as much has found a burst: another may follow
@@ -44,13 +46,38 @@ IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memor
 SERVING_SHARE: Final = 0.05  # of a processor; in a less busy process clients hardly do anything
 ROUND_SHARE: Final = 0.02  # of the time
 SERVING_ROUND_SHARE: Final = 0.002  # so that rounds delay fewer than one message in a hundred
-BLOCKS_MAX: Final = 400_000  # collected in some 20 ms; a broker without clients has 170,000
+BLOCKS_MAX: Final = 280_000  # collected in some 10 ms; a broker without clients has 170,000
+
+
+class Wait:
+    """When to begin a round because memory is spare: ``spare_bytes`` above the least in use, for ``pause_s``."""
+
+    def __init__(self, spare_bytes: int, pause_s: float) -> None:
+        self._spare_bytes = spare_bytes
+        self.pause_s = pause_s
+        self._is_spare = False
+        self._until_s = self._not_before_s = 0.0
+
+    def look(self, now_s: float, spare_bytes: int, has_come_to_rest: bool) -> bool:
+        """Return whether it is time; work that has just ended may have left memory behind."""
+        was_spare, self._is_spare = self._is_spare, spare_bytes > self._spare_bytes
+        if self._is_spare and not was_spare:
+            self._until_s = max(self._until_s, now_s + self.pause_s)
+        elif has_come_to_rest:
+            rested_s = max(now_s + self.pause_s, self._not_before_s)
+            self._until_s = min(self._until_s, rested_s)
+        return self._is_spare and now_s >= self._until_s
+
+    def round_ended(self, now_s: float, pause_s: float, rest_s: float) -> None:
+        """Wait for ``pause_s``, or ``rest_s`` when the process comes to rest before."""
+        self._until_s = now_s + max(pause_s, rest_s)
+        self._not_before_s = now_s + rest_s
 
 
 class SpareMemory:
     """Decides when free memory is given back.
 
-    A *round* is a collection and, from the next look on, the steps in which the allocator gives memory back.
+    A *round* is a collection and then the steps in which the allocator gives memory back.
 
     Attributes:
         rounds: done so far.
@@ -60,29 +87,28 @@ class SpareMemory:
         self.rounds = 0
         self._machine = machine
         self._least_bytes = sys.maxsize
-        self._before_bytes: int | None = None  # of the round under way
+        self._before_bytes = 0  # of the round under way
         self._steps: Iterator[None] | None = None  # of the round under way
         self._took_s = 0.0
         self._pause_s = LOOK_S
-        self._round_share = ROUND_SHARE
-        self._from_s = 0.0
-        self._is_spare = False
+        self._waits = Wait(SPARE_BYTES, SPARE_S), Wait(MUCH_BYTES, MUCH_SPARE_S)
+        self._is_serving = False
         self._looked_s = self._worked_s = 0.0
 
     async def run(self) -> None:
         """Look once a second, for ever, and carry out the steps of a round in between."""
         while True:
             self.look(time.monotonic(), time.process_time())
-            await asyncio.sleep(LOOK_S)
-            while self.step():  # noqa: ASYNC110
+            while self._steps is not None:
                 await asyncio.sleep(STEP_S)
+                self.step()
+            await asyncio.sleep(LOOK_S)
 
     def look(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
         busy_s, elapsed_s = worked_s - self._worked_s, now_s - self._looked_s
         is_idle = busy_s < IDLE_SHARE * elapsed_s
-        is_serving = busy_s >= SERVING_SHARE * elapsed_s
-        self._round_share = SERVING_ROUND_SHARE if is_serving else ROUND_SHARE
+        was_serving, self._is_serving = self._is_serving, busy_s >= SERVING_SHARE * elapsed_s
         self._looked_s, self._worked_s = now_s, worked_s
         try:
             used_bytes = self._machine.used_bytes()
@@ -91,14 +117,13 @@ class SpareMemory:
         if used_bytes is None or not is_idle:
             return
         self._least_bytes = min(self._least_bytes, used_bytes)
-        was_spare, self._is_spare = self._is_spare, used_bytes > self._least_bytes + SPARE_BYTES
-        if self._is_spare and not was_spare:
-            self._from_s = max(self._from_s, now_s + SPARE_S)
-        if self._before_bytes is not None:
-            self._steps = self._machine.give_back_in_steps()
-        elif self._is_spare and now_s >= self._from_s:
+        spare_bytes = used_bytes - self._least_bytes
+        rests = was_serving and not self._is_serving
+        is_time = [each.look(now_s, spare_bytes, rests) for each in self._waits]
+        if self._steps is None and any(is_time):
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
+            self._steps = self._machine.give_back_in_steps()
 
     def step(self) -> bool:
         """Give a part back; return whether more is left of the round."""
@@ -116,12 +141,16 @@ class SpareMemory:
         return not is_over
 
     def _finish(self) -> None:
-        before_bytes, self._before_bytes, self._steps = self._before_bytes or 0, None, None
+        self._steps = None
         self.rounds += 1
-        gain_bytes = before_bytes - (self._machine.used_bytes() or 0)
+        gain_bytes = self._before_bytes - (self._machine.used_bytes() or 0)
         self._pause_s = LOOK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
-        pause_s = SPARE_S if gain_bytes >= BURST_BYTES else self._pause_s
-        self._from_s = self._looked_s + max(pause_s, self._took_s / self._round_share)
+        has_burst = gain_bytes >= BURST_BYTES
+        rest_s = 0.0 if has_burst else self._took_s / ROUND_SHARE
+        serving_s = self._took_s / SERVING_ROUND_SHARE if self._is_serving else 0.0
+        for each in self._waits:
+            pause_s = each.pause_s if has_burst else self._pause_s
+            each.round_ended(self._looked_s, max(pause_s, serving_s), rest_s)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""

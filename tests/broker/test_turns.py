@@ -250,6 +250,45 @@ def test_others_get_their_turns_between_those_of_a_flood(
     assert ready_of(rig, "q0") == (published if flood != "many" else published // 50)
 
 
+TOPOLOGY: dict[str, Callable[[int], list[m.Method]]] = {
+    "declared": lambda number: [m.QueueDeclare(f"q{number}.{each}") for each in range(5)],
+    "deleted": lambda number: [m.QueueDelete(f"q{number}.{each}") for each in range(5)],
+}
+
+
+@pytest.mark.parametrize("change", TOPOLOGY)
+def test_clients_that_declare_or_delete_at_once_have_others_wait_for_a_drain_of_it(
+    rig: Rig, change: str
+) -> None:
+    """Each method takes turns of several actors; the run queue has those only that a drain has begun."""
+    clients = [rig.session() for _ in range(200)]
+    for number, client in enumerate(clients):
+        client.send(1, *TOPOLOGY["declared"](number))
+        client.take()
+    other = rig.session()
+    other.ask(1, m.QueueDeclare("other"))
+    question = other.contents(1, ("", "other", b"x", {}))
+    question += m.method_frame(1, m.encode(m.BasicGet("other", no_ack=True)))
+    for number, client in enumerate(clients):
+        frames = [m.method_frame(1, m.encode(each)) for each in TOPOLOGY[change](number)]
+        client.protocol.data_received(b"".join(frames))
+    clock = rig.runtime.turns.scheduler.clock = SlowTurns()
+
+    asked = most = 0
+    while not rig.runtime.is_idle:
+        before = clock.looks
+        other.protocol.data_received(question)
+        while not other.wire.out:
+            rig.runtime.drain()
+        other.wire.out.clear()
+        most = max(most, clock.looks - before)
+        asked += 1
+
+    assert most <= 14 * DRAIN_S / SlowTurns.turn_s
+    assert asked > 50
+    assert all(len(client.take()) == 5 for client in clients)
+
+
 class SlowTurns(VirtualClock):
     """Time goes on whenever it is looked at, which is after each turn of long work."""
 

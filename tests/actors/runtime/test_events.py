@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.scheduler import EVENTS_MAX
 
 
 class Rounds:
@@ -123,3 +124,32 @@ async def test_with_other_events_in_the_round_their_mail_is_handled_together(
 
     assert seen == ["came"] * 3
     assert runtime.drains == before + 1
+
+
+async def test_what_many_events_of_a_round_have_brought_is_handled_between_them(
+    log_class: Any,
+) -> None:
+    """uvloop reads all sockets that have bytes, thousands maybe, before it calls anything else."""
+    loop, seen = asyncio.get_running_loop(), []
+    runtime, done = Runtime(), asyncio.Event()
+    log, other = runtime.spawn(log_class, seen), runtime.spawn(log_class, [])
+    bulk = runtime.spawn(log_class, seen)
+    await asyncio.sleep(0)
+    count = 3 * EVENTS_MAX
+
+    def came() -> None:
+        seen.append("came")
+        runtime.send(log, "mail")
+        if len(seen) == 1:
+            runtime.send_bulk(bulk, "long work")
+
+    for _ in range(count):
+        loop.call_soon(runtime.run_event, other, came)
+    loop.call_soon(done.set)
+    await asyncio.wait_for(done.wait(), 10)
+    runtime.run_until_idle()
+
+    assert seen.count("mail") == count
+    rounds = "".join("m" if each == "mail" else "." for each in seen).split("m")
+    assert max(map(len, rounds)) <= EVENTS_MAX + 1
+    assert "came" not in seen[seen.index("long work") :], "it would make the round longer"

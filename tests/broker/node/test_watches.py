@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from leveret.testing.virtual_clock import VirtualClock
 
 MB = 1_000_000
 GB = 1_000 * MB
+STEP_BYTES = 100 * MB
 
 
 @pytest.mark.parametrize(
@@ -99,10 +101,13 @@ class FakeMachine(Machine):
         self.collections += 1
         self.free, self.garbage = self.free + self.garbage, 0
 
-    def give_back(self) -> None:
-        assert self.used is not None
-        self.used -= self.free
-        self.free = 0
+    def give_back_in_steps(self) -> Iterator[None]:
+        steps = -(-self.free // STEP_BYTES)
+        for left in range(steps, 0, -1):
+            part = self.free // left
+            assert self.used is not None
+            self.used, self.free = self.used - part, self.free - part
+            yield
 
 
 class FakeFiles:
@@ -260,6 +265,33 @@ def test_free_memory_is_given_back_before_the_alarm_is_raised() -> None:
 
     assert watched.raised == ()
     assert watched.machine.used == 3 * GB
+
+
+def test_queues_page_only_when_free_memory_has_been_given_back() -> None:
+    watched = Watched(MemoryWatch)
+    memory, machine = watched.node.resources.memory, watched.machine
+    memory.report(watched.runtime.spawn(Queue, []), 8.0)
+    machine.used, machine.free = 3 * GB, 2 * GB
+    for _ in range(100):
+        watched.clock.jump(0.1)
+        assert memory.desired_s == float("inf")
+    assert (machine.used, machine.free) == (1 * GB, 0)
+
+    machine.used = 3 * GB
+    watched.clock.jump(1.0)
+    assert memory.desired_s < float("inf")
+
+
+def test_free_memory_that_comes_as_fast_as_it_goes_back_puts_paging_off_once() -> None:
+    watched = Watched(MemoryWatch)
+    memory, machine = watched.node.resources.memory, watched.machine
+    memory.report(watched.runtime.spawn(Queue, []), 8.0)
+    machine.used = 3 * GB
+    for _ in range(30):
+        machine.used, machine.free = 3 * GB, STEP_BYTES
+        watched.clock.jump(0.1)
+
+    assert memory.desired_s < float("inf")
 
 
 def test_what_queues_free_above_the_limit_is_given_back_as_it_comes() -> None:

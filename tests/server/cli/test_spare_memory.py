@@ -72,6 +72,50 @@ def test_what_a_burst_leaves_behind_is_given_back_within_seconds(process: Proces
     assert process.machine.asked == 1
 
 
+def test_much_memory_is_given_back_when_ten_seconds_have_passed(process: Process) -> None:
+    process.machine.bytes = BURST_BYTES
+    process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+    process.passes(7)
+
+    assert process.machine.bytes == BASE_BYTES
+
+
+def test_a_backlog_that_is_drained_after_minutes_leaves_nothing_either(process: Process) -> None:
+    process.machine.bytes = BURST_BYTES
+    process.passes(300)
+    process.passes(2, worked=0.4)
+    process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+    process.passes(8)
+
+    assert process.machine.bytes == BASE_BYTES
+
+
+def test_a_round_while_there_is_traffic_does_not_put_off_the_one_after_it(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.1)
+    process.machine.bytes = 2 * BURST_BYTES
+    process.machine.spare_bytes = BURST_BYTES
+    process.passes(8, worked=0.4)
+    assert process.machine.bytes == BURST_BYTES
+    process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+    process.passes(8)
+
+    assert process.machine.bytes == BASE_BYTES
+
+
+def test_a_process_that_comes_to_rest_again_and_again_has_rounds_for_a_share_of_the_time(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.2)
+    process.machine.bytes = BURST_BYTES
+    for _ in range(200):
+        process.passes(1, worked=spare_memory.SERVING_SHARE + 0.01)
+        process.passes(1)
+
+    assert 0 < process.spare.rounds <= 400 * spare_memory.ROUND_SHARE / 1.4 + 1  # 1.4 s each
+
+
 @pytest.mark.parametrize("kept_bytes", [0, 2 * spare_memory.SPARE_BYTES])
 def test_bursts_that_follow_one_another_keep_their_memory(
     process: Process, kept_bytes: int

@@ -79,6 +79,20 @@ def test_latency_is_judged_where_it_has_a_bar() -> None:
     ]
 
 
+def test_memory_at_rest_is_judged_without_another_broker() -> None:
+    given = [
+        {"scenario": "c1k", "target": name, "rest_mb": rest_mb}
+        for name, rest_mb in (("leveret-c", results.REST_MB), ("leveret-py", 301.0))
+    ]
+
+    judged = results.judge(results.medians(given), rates_count=False)
+
+    assert [(name, measure, met) for _, name, measure, _, _, met in judged] == [
+        ("leveret-c", "rest_mb", True),
+        ("leveret-py", "rest_mb", False),
+    ]
+
+
 def test_the_table_marks_what_is_missed() -> None:
     table = results.table(results.medians(ROUNDS), rates_count=True)
 
@@ -105,6 +119,8 @@ def test_a_small_run_leaves_its_figures(tmp_path: Path) -> None:
         "c1k,f10",
         "--scale",
         "0.003",
+        "--rest-s",
+        "0.1",
         "--name",
         "try",
         "--out",
@@ -125,6 +141,7 @@ def test_a_small_run_leaves_its_figures(tmp_path: Path) -> None:
         ("f10", True),
     ]
     assert document["medians"]["c1k"]["leveret-py"]["broker_cpu_us_per_msg"] > 0
+    assert 0 < document["medians"]["f10"]["leveret-py"]["rest_mb"] < results.REST_MB
     assert {"cpu", "cores"} <= document["machine"].keys()
     assert {"leveret", "python"} <= document["versions"].keys()
     assert "c1k    leveret-py" in done.stdout
