@@ -22,6 +22,7 @@ from leveret.broker.channel.remote_deliveries import RemoteDeliveries
 from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Source, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
+from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.firehose import is_copy
 from leveret.core import small_set
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from leveret.amqp.fields import Method
     from leveret.broker.channel.reply_consumers import Reply, ReplyConsumer
     from leveret.broker.channel.session import ChannelActor
-    from leveret.broker.queue.registry import QueueEntry
 
 RESUMES_MAX: Final = 1_000  # in a turn, of the queues that wait for room
 _OUTCOMES: Final = {Ack: b"ack", Requeue: b"requeue", Reject: b"reject"}

@@ -20,6 +20,7 @@ has none costs one test per run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
@@ -48,8 +49,6 @@ from leveret.core.message import Message, exchange_and_key, origin_of
 from leveret.routing.router import Routed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.channel.uncommitted import Batch, Collector
