@@ -41,46 +41,46 @@ if COMPILE not in CHOICES:
     sys.exit(f"LEVERET_COMPILE is {COMPILE!r}, must be one of {', '.join(CHOICES)}")
 # Without modules of classes that mypyc does not take: of actors, because Thespian's class is their base, and of mails,
 # because msgspec's is (docs/decisions/0041-mypyc-on-the-path.md).
-PATH = """
-actors/credit.py
-actors/runtime/cell.py
-actors/runtime/inbox.py
-actors/runtime/inline.py
-actors/runtime/scheduler.py
-actors/runtime/timers.py
-actors/runtime/turns.py
-amqp/heartbeat.py
-broker/channel/confirms.py
-broker/channel/deliveries.py
-broker/channel/publish.py
-broker/channel/routes.py
-broker/channel/unacked.py
-broker/connection/channel_table.py
-broker/connection/reading/ack_coalescing.py
-broker/connection/reading/read_control.py
-broker/connection/writer.py
-broker/delivery_gate.py
-broker/queue/consumers/allotments.py
-broker/queue/consumers/consumer.py
-broker/queue/consumers/consumers.py
-broker/queue/consumers/dispatch.py
-broker/queue/expiry.py
-broker/queue/mailbox.py
-broker/queue/numbered.py
-broker/queue/publishers.py
-broker/remote_gate.py
-core/entry.py
-core/limits.py
-core/small_set.py
-queue_backing/proxy.py
-queue_backing/variable/columns.py
-queue_backing/variable/delta.py
-queue_backing/variable/fetch.py
-queue_backing/variable/limits.py
-queue_backing/variable/paging.py
-queue_backing/variable/pending_acks.py
-queue_backing/variable/queue.py
-""".split()
+PATH = [
+    "actors/credit.py",
+    "actors/runtime/cell.py",
+    "actors/runtime/inbox.py",
+    "actors/runtime/inline.py",
+    "actors/runtime/scheduler.py",
+    "actors/runtime/timers.py",
+    "actors/runtime/turns.py",
+    "amqp/heartbeat.py",
+    "broker/channel/confirms.py",
+    "broker/channel/deliveries.py",
+    "broker/channel/publish.py",
+    "broker/channel/routes.py",
+    "broker/channel/unacked.py",
+    "broker/connection/channel_table.py",
+    "broker/connection/reading/ack_coalescing.py",
+    "broker/connection/reading/read_control.py",
+    "broker/connection/writer.py",
+    "broker/delivery_gate.py",
+    "broker/queue/consumers/allotments.py",
+    "broker/queue/consumers/consumer.py",
+    "broker/queue/consumers/consumers.py",
+    "broker/queue/consumers/dispatch.py",
+    "broker/queue/expiry.py",
+    "broker/queue/mailbox.py",
+    "broker/queue/numbered.py",
+    "broker/queue/publishers.py",
+    "broker/remote_gate.py",
+    "core/entry.py",
+    "core/limits.py",
+    "core/small_set.py",
+    "queue_backing/proxy.py",
+    "queue_backing/variable/columns.py",
+    "queue_backing/variable/delta.py",
+    "queue_backing/variable/fetch.py",
+    "queue_backing/variable/limits.py",
+    "queue_backing/variable/paging.py",
+    "queue_backing/variable/pending_acks.py",
+    "queue_backing/variable/queue.py",
+]
 PATH_C = Path("build/path")  # the sources as mypyc must see them, and their C
 COMPILED = "leveret._compiled"
 DESCRIBES = {"dist_info", "egg_info", "sdist"}  # commands that compile nothing

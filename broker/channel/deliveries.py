@@ -12,17 +12,15 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from msgspec import Struct
-
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.kernel import deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
+from leveret.broker.channel.records import Source, Subscription
 from leveret.broker.channel.remote_deliveries import RemoteDeliveries
-from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Source, Unacked, unknown_tag
+from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
-from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.firehose import is_copy
 from leveret.core import small_set
@@ -35,33 +33,13 @@ if TYPE_CHECKING:
     from leveret.amqp.fields import Method
     from leveret.broker.channel.reply_consumers import Reply, ReplyConsumer
     from leveret.broker.channel.session import ChannelActor
+    from leveret.broker.queue.registry import QueueEntry
 
 RESUMES_MAX: Final = 1_000  # in a turn, of the queues that wait for room
 _OUTCOMES: Final = {Ack: b"ack", Requeue: b"requeue", Reject: b"reject"}
 _GET_OK: Final = struct.Struct(">HHQB")
 _DELIVER: Final = struct.pack(">HH", 60, 60)
 _TAG: Final = struct.Struct(">Q?")  # and redelivered
-
-
-class Subscription(Struct, eq=False):
-    """One basic.consume of this channel.
-
-    Attributes:
-        entry: the queue's registry entry, the same across restarts of the queue.
-        cancel_on_restart: it asked to be cancelled when the queue restarts (``x-cancel-on-ha-failover``).
-        arguments: as ``tables.pack`` encodes them.
-        source: where its deliveries are settled; None for no-ack. A new one after each restart.
-    """
-
-    tag: bytes
-    entry: QueueEntry
-    no_ack: bool
-    exclusive: bool
-    prefetch: int
-    priority: int
-    cancel_on_restart: bool = False
-    arguments: bytes = b""
-    source: Source | None = None
 
 
 class Deliveries:

@@ -20,10 +20,7 @@ has none costs one test per run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
-
-from msgspec import Struct
 
 from leveret.actors.credit import CreditSender
 from leveret.actors.runtime.ref import Ref
@@ -36,9 +33,9 @@ from leveret.broker.channel.fan_out import FanOut
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
 from leveret.broker.channel.node_publish import NodePublisher
 from leveret.broker.channel.producers import Predecessors
+from leveret.broker.channel.records import Examination, Route
 from leveret.broker.channel.replies import Replies
 from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply_key_of
-from leveret.broker.channel.routes import Route
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
 from leveret.broker.mail_between_nodes import NodePublish
@@ -46,9 +43,10 @@ from leveret.broker.queue.registry import are_down, some_refuse
 from leveret.broker.queue.store_writes import write_for
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message, exchange_and_key, origin_of
-from leveret.routing.router import Routed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.channel.uncommitted import Batch, Collector
@@ -74,22 +72,6 @@ _Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None, Sequence[bytes]
 # The head to store, and the origin where it is another; what a message must share with its neighbours; whether equal
 # ones may differ; its producer.
 _Looked: TypeAlias = "tuple[bytes, bytes | None, _Key, bool, Sent | None]"
-
-
-class _Examined(Struct, eq=False):
-    """A message whose own route is not complete yet: its header as it is stored, and its properties.
-
-    Attributes:
-        origin: with the keys of BCC; None: the message's own.
-    """
-
-    head: bytes
-    origin: bytes | None
-    persistent: bool
-    expiration_ms: int | None
-    routed: Routed[QueueEntry]
-    reply_keys: Sequence[bytes]
-    sent: Sent | None
 
 
 class Publisher:
@@ -140,7 +122,7 @@ class Publisher:
         self._backpressure: Backpressure | LinkBackpressure | None = None
         # Of the first message of the rest of a run, if its route was not complete.
         self._route: Route | None = None
-        self._examined: _Examined | None = None
+        self._examined: Examination | None = None
         self._predecessors: Predecessors | None = None  # made for the first producer
         self._lagging = 0  # queues that this channel is ahead of as far as it may
         self.collector: Collector | None = None
@@ -268,7 +250,7 @@ class Publisher:
             known = () if routed.queues else (route.routing_key,)  # ``_drop`` looks at that
             reply_keys = [key for key in sorted({*keys}.difference(known)) if is_reply_key(key)]
         return self._looked(
-            _Examined(head, origin, seen.persistent, expiration_ms, routed, reply_keys, sent)
+            Examination(head, origin, seen.persistent, expiration_ms, routed, reply_keys, sent)
         )
 
     def _with_reply_key(self, head: bytes) -> bytes:
@@ -277,7 +259,7 @@ class Publisher:
             raise PreconditionFailed("fast reply consumer does not exist")
         return properties.with_reply_to(head, self.reply_key)
 
-    def _looked(self, examined: _Examined) -> _Looked | None:
+    def _looked(self, examined: Examination) -> _Looked | None:
         routed = examined.routed
         if routed.rest is None:
             key = (
