@@ -168,33 +168,42 @@ def extensions() -> list[Extension]:
 
 
 def sources_of_path() -> dict[str, str]:
-    """Return the hash of each source of the path: its modules, and those that they import."""
+    """Return the hash of each source of the path, as it was copied: its modules, and those that they import."""
+    package = PATH_C / "leveret"
     found = set(PATH)
     for module in PATH:
-        for node in ast.walk(ast.parse(Path(module).read_bytes())):
+        for node in ast.walk(ast.parse((package / module).read_bytes())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("leveret."):
                 at = Path(*node.module.split(".")[1:])
                 files = [at.with_suffix(".py"), *(at / f"{name.name}.py" for name in node.names)]
-                found |= {each.as_posix() for each in files if each.exists()}
-    return {each: hashlib.sha256(Path(each).read_bytes()).hexdigest() for each in sorted(found)}
+                found |= {each.as_posix() for each in files if (package / each).exists()}
+    return {
+        each: hashlib.sha256((package / each).read_bytes()).hexdigest() for each in sorted(found)
+    }
 
 
 class BuildExt(build_ext):
     """Puts the compiled path into a folder of its own, with a manifest; what an earlier build has left there goes."""
 
     def run(self) -> None:
-        folders = [Path(*COMPILED.split(".")), Path(self.build_lib, *COMPILED.split("."))]
-        for folder in folders:
+        is_in_place = self.inplace or self.editable_mode
+        into = [
+            Path(each, *COMPILED.split(".")) for each in (self.build_lib, "")[: 1 + is_in_place]
+        ]
+        for folder in into:
             shutil.rmtree(folder, ignore_errors=True)
-        if COMPILE == "path":
-            self.parallel = os.cpu_count()
-            modules = [module.removesuffix(".py").replace("/", ".") for module in PATH]
-            manifest = json.dumps({"modules": modules, "sources": sources_of_path()}, indent=1)
-            for folder in folders[not (self.inplace or self.editable_mode) :]:
-                for module in PATH:
-                    (folder / module).parent.mkdir(parents=True, exist_ok=True)
-                (folder / "manifest.json").write_text(manifest)
+        if COMPILE != "path":
+            super().run()
+            return
+        for folder in into:
+            for module in PATH:
+                (folder / module).parent.mkdir(parents=True, exist_ok=True)
+        self.parallel = os.cpu_count()
         super().run()
+        modules = [module.removesuffix(".py").replace("/", ".") for module in PATH]
+        manifest = json.dumps({"modules": modules, "sources": sources_of_path()}, indent=1)
+        for folder in into:
+            (folder / "manifest.json").write_text(manifest)
 
 
 class BuildPy(build_py):

@@ -71,7 +71,7 @@ def choose_form(package: Path = PACKAGE) -> None:
         if files:
             sys.meta_path.insert(0, CompiledFinder(files))
             return
-        problem = "the compiled message's path is older than its sources: install Leveret again"
+        problem = "the compiled message's path is older than its sources: install Leveret again, or remove _compiled"
         warnings.warn(problem, RuntimeWarning, stacklevel=2)
     if wanted == "require":
         raise ImportError(problem)
