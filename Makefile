@@ -20,7 +20,7 @@ test: $(VENV)/.installed-dev
 # The tests of the message's path on its compiled form, which is made first: a minute of work.
 test-compiled: $(VENV)/.installed-dev
 	LEVERET_COMPILE=path $(VENV)/bin/python setup.py -q build_ext --inplace
-	LEVERET_COMPILED=require $(VENV)/bin/pytest -m "not sources" tests/actors tests/broker tests/queue_backing $(ARGS)
+	LEVERET_COMPILED=require $(VENV)/bin/pytest tests/actors tests/broker tests/queue_backing $(ARGS)
 
 slow: $(VENV)/.installed-dev
 	$(VENV)/bin/pytest --slow -o faulthandler_timeout=1200 $(ARGS)

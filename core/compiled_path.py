@@ -37,18 +37,19 @@ class CompiledFinder(MetaPathFinder):
     """Finds compiled modules by their names."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
-        self._files = files
+        self.files: Final = files
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        file = self._files.get(fullname)
+        file = self.files.get(fullname)
         return None if file is None else spec_from_file_location(fullname, file)
 
 
-def is_compiled() -> bool:
-    """Return whether the message's path runs compiled in this process."""
-    return any(isinstance(finder, CompiledFinder) for finder in sys.meta_path)
+def compiled_modules() -> frozenset[str]:
+    """Return the names of the modules that run compiled in this process: those of the message's path, or none."""
+    finders = [each for each in sys.meta_path if isinstance(each, CompiledFinder)]
+    return frozenset(name for finder in finders for name in finder.files)
 
 
 def choose_form(package: Path = PACKAGE) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.compiled_path import CompiledFinder, choose_form, is_compiled
+from leveret.core.compiled_path import CompiledFinder, choose_form, compiled_modules
 from leveret.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def test_modules_that_are_up_to_date_are_imported_compiled(package: Path) -> Non
 
     finder = sys.meta_path[0]
     assert isinstance(finder, CompiledFinder)
-    assert is_compiled()
+    assert compiled_modules() == {"leveret.broker.writer"}
     spec = finder.find_spec("leveret.broker.writer", None)
     assert spec is not None
     assert spec.origin == str(package / f"_compiled/broker/writer{EXTENSION_SUFFIXES[0]}")
@@ -63,7 +63,7 @@ def test_what_is_out_of_date_is_not_used(package: Path, change: str) -> None:
     with pytest.warns(RuntimeWarning, match="older than its sources"):
         choose_form(package)
 
-    assert not is_compiled()
+    assert not compiled_modules()
 
 
 def test_the_sources_are_taken_on_demand(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_the_sources_are_taken_on_demand(package: Path, monkeypatch: pytest.Monk
 
     choose_form(package)
 
-    assert not is_compiled()
+    assert not compiled_modules()
 
 
 def test_without_compiled_modules_the_sources_run(package: Path) -> None:
@@ -79,7 +79,7 @@ def test_without_compiled_modules_the_sources_run(package: Path) -> None:
 
     choose_form(package)
 
-    assert not is_compiled()
+    assert not compiled_modules()
 
 
 def test_a_demand_for_compiled_modules_fails_without_them(

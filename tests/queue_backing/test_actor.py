@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
@@ -30,6 +32,7 @@ class Entry:
     backing: Ref | None = None
 
 
+@pytest.mark.sources
 def test_queues_that_free_many_messages_take_turns() -> None:
     freed: list[VariableQueue] = []
 
@@ -154,6 +157,7 @@ class WorkClock(VirtualClock):
         return super().monotonic_s() + self.worked_s
 
 
+@pytest.mark.sources
 def test_queues_that_end_together_are_freed_within_the_budget_of_a_drain() -> None:
     clock = WorkClock()
     turns: list[int] = []

@@ -174,6 +174,8 @@ KINDS: dict[str, Callable[[], Subject]] = {
     "stored, all on disk": lambda: stored(SMALL, 0),
     "stored, lazy": lambda: stored(SMALL, 2, "lazy"),
 }
+_OF_SOURCES = {"by way of its actor": pytest.mark.sources}
+_EACH_KIND = [pytest.param(kind, marks=_OF_SOURCES.get(kind, ())) for kind in KINDS]
 
 
 class Run:
@@ -310,7 +312,7 @@ class Run:
 
 
 @pytest.mark.parametrize("may_change_mode", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", _EACH_KIND)
 def test_every_kind_of_queue_answers_as_the_model(
     kind: str, may_change_mode: bool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,7 +354,7 @@ def test_the_disk_does_no_more_than_it_must(kind: str, seed: int) -> None:
         assert index.reads <= handed_out + put_back
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", _EACH_KIND)
 def test_a_requeue_in_any_order_restores_the_queue(kind: str, rng: random.Random) -> None:
     queue = KINDS[kind]().queue
     queue.publish([message(3, n) for n in range(20)], False, None, None, False, 1)
