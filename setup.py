@@ -224,5 +224,6 @@ setup(
     package_dir={"leveret": "leveret", **{f"leveret.{root}": root for root in ROOTS}},
     cmdclass={"build_py": BuildPy, "build_ext": BuildExt},
     ext_modules=extensions(),
-    setup_requires=["mypy>=1.14"] if COMPILE == "path" else [],
+    # pip asks with egg_info for what a build needs
+    setup_requires=["mypy>=2.4"] if COMPILE == "path" and "egg_info" in sys.argv else [],
 )
