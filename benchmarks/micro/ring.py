@@ -164,8 +164,9 @@ async def member(name: str, addresses: list[str]) -> None:
     for address in addresses:
         node.dial(address)
     await until(lambda: len(node.nodes) == len(addresses))
-    await Group.join("ring", Log(), ring_node(node))
+    joined = asyncio.ensure_future(Group.join("ring", Log(), ring_node(node)))
     await runtime.join(node.server_of(HOME))
+    joined.cancel()  # without the first process a join that is under way would wait for the records
 
 
 async def confirmed(ring: Ring, body: bytes, count: int) -> None:

@@ -33,6 +33,7 @@ from leveret.broker.mail_between_nodes import FindReplyConsumer
 from leveret.broker.queue.arguments import check_consumer_arguments
 from leveret.broker.queue.calls import ask_queue, await_deleted_there
 from leveret.broker.script import Ask, Steps, Until
+from leveret.broker.vhost.exchange_declare import declare_exchange
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
 from leveret.broker.vhost.queue_declare import declare_queue
 from leveret.broker.vhost.read_your_writes import await_gone
@@ -157,7 +158,7 @@ def _transaction(channel: Channel) -> Transaction:
 def exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> Steps:
     """exchange.declare."""
     method.exchange = strip_crlf(method.exchange)
-    yield from channel.session.vhost.declare_exchange(channel.session.user, method)
+    yield from declare_exchange(channel.session.vhost, channel.session.user, method)
     return None if method.nowait else methods.ExchangeDeclareOk()
 
 

@@ -80,7 +80,10 @@ def apply_changes(
 
 
 def _count_anew(node: Node, rows: Sequence[Row]) -> None:
-    """Send this node's counts to the others, if a row may have set a limit: only what has a limit is counted."""
+    """Send the other nodes this node's counts of connections and channels, if one of these rows may set a limit.
+
+    A node counts only what has a limit.
+    """
     if any(isinstance(row, UserRow | ParameterRow) for row in rows):
         node.connections.elsewhere.changed()
 

@@ -258,7 +258,7 @@ class Homes:
         self._queues[name] += change
 
     def queues_of(self, name: str) -> int:
-        """Return the number of queues on a node; those that are being declared there count."""
+        """Return the number of queues on a node, including the queues that are being declared there."""
         return self._queues[name]
 
     def changed(self) -> None:

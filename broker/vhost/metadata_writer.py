@@ -35,18 +35,11 @@ METADATA_SERVER: Final = "metadata_store"
 LOOKS_MAX: Final = 20  # of one operation, while other nodes are faster again and again
 GONE_LOOKS_MAX: Final = 100  # at a row that another node is deleting; it may be lost before it has
 _RETRY_S: Final = 0.02
+_LOOK_AGAIN_S: Final = 0.002  # a write takes longer
 
 
 class OvertakenError(InternalError):
     """Another node of the cluster has changed a row since this one looked at it: nothing was written."""
-
-
-def looking_again(look: Callable[[], Steps]) -> Steps:
-    """Run the script that ``look`` makes; again, at most ``LOOKS_MAX`` times, while other nodes overtake it."""
-    for _ in range(LOOKS_MAX - 1):
-        with suppress(OvertakenError):
-            return (yield from look())
-    return (yield from look())
 
 
 class Write(Struct, eq=False):
@@ -161,6 +154,18 @@ class MetadataWriter:
         except StoreError as error:  # it is closed
             resume(error)
 
+    def looking_again(self, look: Callable[[], Steps]) -> Steps:
+        """Run the script that ``look`` makes; again, at most ``LOOKS_MAX`` times, while others overtake it.
+
+        What overtakes it may be a deletion that a client of this node waits for, so some time passes in between.
+        """
+        clock = self._runtime.clock
+        for _ in range(LOOKS_MAX - 1):
+            with suppress(OvertakenError):
+                return (yield from look())
+            yield Until(lambda resume: clock.call_later(_LOOK_AGAIN_S, resume))
+        return (yield from look())
+
     def synced(self) -> Steps:
         """Wait until all nodes of the cluster know the rows that this one knows now.
 
@@ -169,6 +174,13 @@ class MetadataWriter:
         shared = self.shared
         if shared is not None:
             yield Until(lambda resume: shared.sync(lambda: resume(None)))
+
+    def until_put(self, row: Row) -> Steps:
+        """Wait until a row that another client puts is written or refused, and all nodes know it."""
+        clock = self._runtime.clock
+        while self.pending.is_being_put(row):
+            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+        yield from self.synced()
 
     def until_gone(self, row: Row) -> Steps:
         """Wait until a row that was deleted is so on disk, and on all nodes."""

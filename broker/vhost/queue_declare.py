@@ -33,10 +33,10 @@ from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.queue.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.metadata_writer import looking_again
 from leveret.broker.vhost.outside import granted
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
+from leveret.metadata.tables import QueueRow
 from leveret.routing.bindings import QUEUE
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ register(
 
 def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
     """Declare a queue, or check that it is there as declared; return its entry, and whether it is new."""
-    return looking_again(lambda: _look_and_declare(vhost, client, method))
+    return vhost.looking_again(lambda: _look_and_declare(vhost, client, method))
 
 
 def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
@@ -97,6 +97,11 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
             return (yield from declare_queue(vhost, client, method))
         return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
+    # Another client may have been faster, while a back end was asked.
+    if name in vhost.topology.queues or (
+        yield from vhost.was_being_declared(QueueRow(vhost.name, name))
+    ):
+        return (yield from declare_queue(vhost, client, method))
     durable = method.durable and not method.exclusive
     home = None
     if not method.exclusive:
@@ -126,13 +131,15 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
 
 def declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
     """Declare a queue that a client of another node wants here; all has been checked there."""
-    return looking_again(lambda: _look_and_declare_here(vhost, asked))
+    return vhost.looking_again(lambda: _look_and_declare_here(vhost, asked))
 
 
 def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
     yield from vhost.deletions.name_free(QUEUE, asked.name)
     if asked.name in vhost.topology.queues:
         return
+    if (yield from vhost.was_being_declared(QueueRow(vhost.name, asked.name))):
+        return (yield from declare_here(vhost, asked))
     entry = QueueEntry(
         vhost.name,
         asked.name,

@@ -10,7 +10,6 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -21,7 +20,6 @@ from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, Precon
 from leveret.broker.mail import Delete, ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.calls import ask_queue, await_deleted_there
-from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.queue.factory import (
     backing_of,
     forget_messages,
@@ -34,9 +32,8 @@ from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.local_queues import LocalQueues
-from leveret.broker.vhost.metadata_writer import OvertakenError, looking_again
+from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.policies import (
-    EXCHANGES,
     Kind,
     Policies,
     apply_to_exchange,
@@ -49,15 +46,15 @@ from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
-from leveret.routing.bindings import EXCHANGE, QUEUE
-from leveret.routing.delayed import DELAYED, DelayedMatcher, queue_of
-from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
+from leveret.routing.bindings import QUEUE
+from leveret.routing.delayed import DelayedMatcher, queue_of
+from leveret.routing.exchange import Exchange
 from leveret.routing.topology import Removal, Removed, Topology
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.amqp.methods import ExchangeDeclare, ExchangeDelete
+    from leveret.amqp.methods import ExchangeDelete
     from leveret.amqp.tables import Table
     from leveret.broker.queue.homes import Homes
     from leveret.broker.queue.registry import ReplyAddresses
@@ -204,58 +201,7 @@ class VHost:
 
     # -- exchanges -----------------------------------------------------------------------------
 
-    def declare_exchange(self, user: User, method: ExchangeDeclare) -> Steps:
-        """Declare an exchange, or check that it is there as declared."""
-        return looking_again(lambda: self._declare_exchange(user, method))
-
-    def _declare_exchange(self, user: User, method: ExchangeDeclare) -> Steps:
-        name = method.exchange
-        if method.passive:
-            exchange_rules.refuse_default(name)
-            self.topology.exchange(name)
-            yield from self.known_rows()
-            return
-        exchange_rules.check_type(method.type)
-        exchange_rules.refuse_default(name)
-        self.access.check_exchange(user, self.name, name, "configure")
-        if name not in self.topology.exchanges:
-            yield from self.find_policies(name, EXCHANGES)
-        yield from self.deletions.name_free(EXCHANGE, name)
-        if method.type == DELAYED:
-            yield from self.deletions.name_free(QUEUE, queue_of(name))
-        current = self.topology.exchanges.get(name)
-        if current is not None:
-            yield from self._wait_for(exchange_row(self.name, current))
-            if self.topology.exchanges.get(name) is not current:  # its client was overtaken
-                return (yield from self._declare_exchange(user, method))
-            exchange_rules.check_equivalent(current, method, self.name)
-            return
-        exchange_rules.check_new_name(name)
-        self._check_alternate(user, method)
-        exchange = Exchange(
-            name,
-            method.type,
-            durable=method.durable,
-            auto_delete=method.auto_delete,
-            internal=method.internal,
-            arguments=method.arguments,
-        )
-        self.add_exchange(exchange)
-        if isinstance(exchange.matcher, DelayedMatcher):
-            try:
-                yield from self._have_delay_queue(name, user.name)
-            except (InternalError, GeneratorExit):
-                self._take_back(exchange)
-                raise
-        if not self._is_written(exchange.durable):
-            return
-        try:
-            yield from self.commit([exchange_row(self.name, exchange)], [])
-        except InternalError as error:
-            self._take_back(exchange, deletes_rows=not isinstance(error, OvertakenError))
-            raise
-
-    def _take_back(self, exchange: Exchange, *, deletes_rows: bool = True) -> None:
+    def take_back(self, exchange: Exchange, *, deletes_rows: bool = True) -> None:
         """Forget an exchange that could not be declared; a row of its name may be another node's."""
         if self.topology.exchanges.get(exchange.name) is exchange:
             removal = self.topology.remove_exchange(exchange.name)
@@ -269,24 +215,6 @@ class VHost:
         self.topology.add_exchange(exchange)
         if isinstance(exchange.matcher, DelayedMatcher):
             exchange.matcher.queue = self.topology.queues.get(queue_of(exchange.name))
-
-    def _have_delay_queue(self, exchange: str, user_name: str) -> Steps:
-        """Declare the delay queue of an exchange, or wait for the one that is there."""
-        name = queue_of(exchange)
-        entry = self.topology.queues.get(name)
-        if entry is None:
-            entry = QueueEntry(self.name, name, durable=True, on_deleted=self.queue_deleted)
-            self.number(entry)
-            yield from self.add_queue(entry, user_name)
-        elif entry.state == "starting":
-            yield Until(entry.when_running)
-
-    def _check_alternate(self, user: User, method: ExchangeDeclare) -> None:
-        what = f"exchange '{method.exchange}' in vhost '{self.name}'"
-        alternate = exchange_named(method.arguments, ALTERNATE_EXCHANGE, what)
-        if alternate is not None:
-            self.access.check_exchange(user, self.name, method.exchange, "read")
-            self.access.check_exchange(user, self.name, alternate, "write")
 
     def delete_exchange(self, user: User, method: ExchangeDelete) -> Steps:
         """Delete an exchange; a missing one is fine."""
@@ -318,7 +246,9 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
-        return looking_again(lambda: self._bind(client, source, kind, destination, key, arguments))
+        return self.looking_again(
+            lambda: self._bind(client, source, kind, destination, key, arguments)
+        )
 
     def _bind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
@@ -331,11 +261,11 @@ class VHost:
         self.topology.ends_of_new(*ends)
         there = self.topology.binding(*ends)
         if there is not None:
-            yield from self._wait_for(binding_row(self.name, there))
+            yield from self.wait_for(binding_row(self.name, there))
             return
         # Where other nodes may delete an end meanwhile, nothing is routed by it before it is written.
         new = None if self._metadata.shared is not None else self.topology.bind(*ends)
-        if new is not None and not self._is_written(new.is_durable):
+        if new is not None and not self.is_written(new.is_durable):
             return
         row = BindingRow(self.name, source, kind, destination, key, dict(sorted(arguments.items())))
         try:
@@ -353,9 +283,8 @@ class VHost:
         self._check_binding(client, source, kind, destination, key, must_exist=False)
         ends = source, kind, destination, key, arguments
         row = BindingRow(self.name, *ends)
-        with suppress(OvertakenError):  # then its client looks again
-            while self.topology.binding(*ends) is None and self._metadata.pending.is_being_put(row):
-                yield from self._wait_for(row)
+        if self.topology.binding(*ends) is None:
+            yield from self.was_being_declared(row)
         bound = self.topology.binding(*ends)
         if bound is None:
             yield from self._missing(row)
@@ -413,9 +342,9 @@ class VHost:
         if not self.is_up:
             raise InternalError()
         self.register(entry)
-        if self._is_written(entry.durable):
+        if self.is_written(entry.durable):
             try:
-                yield from self.commit([self._queue_row(entry, user_name)], [])
+                yield from self.commit([self.queue_row(entry, user_name)], [])
             except (InternalError, GeneratorExit):
                 entry.deleted()
                 raise
@@ -516,8 +445,8 @@ class VHost:
             NotFound: it lives on another node, and does not run.
         """
         count = yield from self._end_queue(entry, if_unused, if_empty)
-        if self._is_written(entry.durable) and not entry.is_remote:
-            yield from self._metadata.until_gone(self._queue_row(entry))
+        if self.is_written(entry.durable) and not entry.is_remote:
+            yield from self._metadata.until_gone(self.queue_row(entry))
         return count
 
     def _end_queue(self, entry: QueueEntry, if_unused: bool, if_empty: bool) -> Steps:
@@ -580,8 +509,8 @@ class VHost:
         if not is_own:
             self._metadata.delete_left(deletes)
             return
-        if self._is_written(entry.durable):
-            deletes.append(self._queue_row(entry))
+        if self.is_written(entry.durable):
+            deletes.append(self.queue_row(entry))
         if entry.durable:
             self._note_messages_left(entry)
         if deletes:
@@ -591,18 +520,11 @@ class VHost:
         """End a queue of a node that is in the cluster no more; its row has been deleted.
 
         The rows of its bindings, and of auto-delete exchanges that have lost their last one, are deleted by this node.
-        An exchange whose delay queue it was gets a new one here.
-
-        Raises:
-            InternalError: that could not be made.
         """
         self._forgotten_queue = entry
         entry.deleted()
         self._forgotten_queue = None
         yield from self.deletions.name_free(QUEUE, entry.name)
-        exchange = entry.delayed_exchange
-        if exchange is not None and exchange in self.topology.exchanges:
-            yield from self._have_delay_queue(exchange, "")
 
     def lose_queue(self, entry: QueueEntry) -> list[Ref]:
         """End a queue whose row is gone, or another node's; return the channels of its consumers, to be told.
@@ -638,16 +560,34 @@ class VHost:
         if puts or deletes:
             yield from self._metadata.commit(puts, deletes)
 
-    def _is_written(self, is_durable: bool) -> bool:
+    def looking_again(self, look: Callable[[], Steps]) -> Steps:
+        """Run a script that looks and writes; again, while other nodes of the cluster are faster."""
+        return self._metadata.looking_again(look)
+
+    def is_written(self, is_durable: bool) -> bool:
         """Whether an object has a row: in a cluster all have one, for the other nodes."""
         return is_durable or self.homes is not None
 
-    def _wait_for(self, row: Row) -> Steps:
-        """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet."""
-        if self._metadata.pending.is_being_put(row):
+    def wait_for(self, row: Row) -> Steps:
+        """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet.
+
+        In a cluster it is not put once more: another node may delete it in between.
+        """
+        if self._metadata.shared is not None:
+            yield from self._metadata.until_put(row)
+        elif self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
-        else:
-            yield from self._metadata.synced()
+
+    def was_being_declared(self, row: Row) -> Steps:
+        """Wait until no client of this node is declaring the object of a row; return whether one was.
+
+        In a cluster another node can take the object out of memory while its row is on the way to the store. The store
+        may take the row all the same, so the caller must look again.
+        """
+        is_open = self._metadata.shared is not None and self._metadata.pending.is_being_put(row)
+        if is_open:
+            yield from self._metadata.until_put(row)
+        return is_open
 
     def _missing(self, row: Row) -> Steps:
         """Wait, before a client is told that there is no such object, until no node of the cluster has it."""
@@ -664,10 +604,10 @@ class VHost:
         rows: list[Row] = [
             BindingKey(self.name, each.source, *each.identity)
             for each in removed.bindings
-            if self._is_written(each.is_durable)
+            if self.is_written(each.is_durable)
         ]
         rows += [
-            exchange_row(self.name, e) for e in removed.exchanges if self._is_written(e.durable)
+            exchange_row(self.name, e) for e in removed.exchanges if self.is_written(e.durable)
         ]
         for exchange in removed.exchanges:
             entry = self.topology.queues.get(queue_of(exchange.name))
@@ -688,7 +628,8 @@ class VHost:
                 doomed += self._removed_rows(self.topology.step(removal))
         self._metadata.delete_later(doomed)
 
-    def _queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
+    def queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
+        """Return the row of a queue that a user has declared here."""
         return queue_row(entry, user_name, self.homes)
 
 

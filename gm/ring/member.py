@@ -583,18 +583,19 @@ class Member:
 
         The dead come first, so that nothing of them is overtaken by their heir's mark.
         """
-        assert self.view is not None
         view = self.view
+        assert view is not None
+        if self._pushed != NO_STAMP:
+            self._flush()  # the second catch-up lacks messages that have gone round since the first
         self._pushed = view.stamp
         names = sorted(view.known, key=lambda name: (name in view.alive, name))
         streams = [self._streams[name] for name in names]
         parts = list(state_in_parts(streams, view.right, self._limits.frame_bytes))
-        last = len(parts) - 1
         for stream in streams:
             stream.take_unsent()
         self._news.clear()
         for number, entries in enumerate(parts):
-            self._send(view.right, CatchUp(view.stamp, entries, number == 0, number == last))
+            self._send(view.right, CatchUp(view.stamp, entries, number == 0, entries is parts[-1]))
 
     # Own publications.
 

@@ -314,7 +314,11 @@ class Session:
         is_first = is_new and not nodes
         self.nodes.load(nodes, self._clock.monotonic_s(), is_first=is_first)
         self._is_loaded = True
-        self._tell(changed)
+        # Each node tells the revision of the last change of rows that it has applied. The revision of the scan may be
+        # higher, and no node would tell that one. The scan does not show deletions: the other nodes have applied them
+        # before ``valid_s`` is over, and ``nodes`` settles nothing earlier.
+        newest = max((each.revision for each in scan.rows if self.keys.is_row(each.key)), default=0)
+        self._tell(changed, max(self._changed_at, newest))
         if self._transactor.revision and self.keys.own not in nodes:
             self.lost_own()
         elif not self._transactor.revision:
@@ -375,6 +379,7 @@ class Session:
         lease = self._transactor.lease
         if any(each.key == self.keys.own and each.lease == lease != 0 for each in events):
             changed = changed._replace(is_own=True)  # each transaction puts the key of its node
+            self._transactor.applied(nodes[self.keys.own].state.seq)
         has_lost = False
         for each in events:
             if self._is_number(each.key):
@@ -383,7 +388,7 @@ class Session:
                 self.nodes.deleted(each.key, self._clock.monotonic_s())
                 own = self._transactor.revision
                 has_lost = has_lost or (each.key == self.keys.own and revision > own > 0)
-        self._tell(changed)
+        self._tell(changed, revision)
         if has_lost:
             self.lost_own()
 
@@ -396,10 +401,10 @@ class Session:
         else:
             self._numbers[event.key] = Stored(event.key, event.value, event.revision)
 
-    def _tell(self, changed: Changed) -> None:
+    def _tell(self, changed: Changed, changed_at: int) -> None:
         """Tell of changes, then of the writes that made them."""
         if changed.deletes or changed.puts:
-            self._changed_at = changed.revision
+            self._changed_at = changed_at
             self._listener.changed(changed)
         self.decided()
 

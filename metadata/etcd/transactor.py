@@ -84,6 +84,7 @@ class Transactor:
         self.revision = self.lease = self.told_applied = 0
         self.has_left = False
         self._is_asking = False
+        self._asked: list[Write] = []  # in the transaction that is on its way
         self._unknown: tuple[int, list[Write]] | None = (
             None  # whose answer was lost, and its number
         )
@@ -130,6 +131,13 @@ class Transactor:
         if is_put or is_due:
             self._send(applied, group, is_put)
 
+    def applied(self, seq: int) -> None:
+        """Note that this node has just applied the transaction of this number, answered or not."""
+        if self._unknown is not None and seq == self._unknown[0]:
+            self._writes.judge(self._unknown[1])
+        elif seq == self._state.seq:
+            self._writes.judge(self._asked)
+
     def leave(self, applied: int) -> None:
         """Write into the node's key that it serves nobody any more; to be called when ``is_settled``."""
         self._send(applied, [], True, has_left=True)
@@ -142,10 +150,10 @@ class Transactor:
             writes.insert(0, own)
         expects = [Expect(self._keys.own, self.revision), *self._writes.expects(group)]
         sent_s, term, seq = self._clock.monotonic_s(), self._terms, self._state.seq
-        self._is_asking = True
+        self._is_asking, self._asked = True, group
 
         def answered(answer: TxnAnswer | ClusterError) -> None:
-            self._is_asking = False
+            self._is_asking, self._asked = False, []
             if isinstance(answer, TxnAnswer) and answer.revision < applied:
                 self._owner.went_back(answer.revision)
             if term != self._terms:

@@ -59,6 +59,7 @@ class Write:
     Attributes:
         revision: with which it was made; 0: it was not yet.
         has_failed: it was not made, and will not be.
+        judged: once this node has applied its revision, the error or None that it is answered with.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Write:
         self.expects: list[_Expected] = []
         self.revision = 0
         self.has_failed = False
+        self.judged: list[ConflictError | None] = []
         self.size_bytes = sum(size_bytes(each.write) for each in changes)
 
 
@@ -212,6 +214,11 @@ class Writes:
             write.revision = revision
             self._made.append(write)
 
+    def judge(self, group: Iterable[Write]) -> None:
+        """Judge writes with whose revision the replica is now; that they were made may be answered later."""
+        for write in group:
+            write.judged = [self._gone(write)]
+
     def conflicted(self, group: Sequence[Write], found: dict[str, int]) -> None:
         """Take out the writes that expect other revisions than were found; the others are tried again."""
         others = []
@@ -244,7 +251,7 @@ class Writes:
         outcomes: list[Outcome] = []
         while self._made and self._made[0].revision <= revision:
             write = self._made.popleft()
-            outcomes.append((write, self._gone(write)))
+            outcomes.append((write, write.judged[0] if write.judged else self._gone(write)))
             self._settle(write)
         if self._conflicts:
             known = [each for each in self._conflicts if self._is_known(each)]
@@ -255,7 +262,8 @@ class Writes:
     def _gone(self, write: Write) -> ConflictError | None:
         """Return an error if a row was put that is not live, as a row on which it hangs was deleted at the same time.
 
-        The row itself may be gone when this is asked: after it was made, another node has deleted it.
+        The row itself may be gone when this is asked: after it was made, another node has deleted it. So the error must
+        be that of the revision with which it was made.
         """
         live = self._replica.live
         for change in write.changes:

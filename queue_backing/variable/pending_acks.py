@@ -50,7 +50,7 @@ class PendingAcks:
         else:
             seqs = sorted(self.on_disk if is_below else chain(self.in_ram, self.on_disk))
         at = bisect_left(seqs, low)
-        return seqs[at:] if at else seqs  # of 500,000, each look at all of them takes 10 ms
+        return seqs[at:] if at else seqs  # a copy of 500,000 seqs takes 10 ms
 
     def size_on_disk(self) -> int:
         """Return the bodies of the messages without content, from the smaller of the two dicts."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.amqp.errors import ProtocolError
 from leveret.broker.queue.homes import RemoteEntry
 from leveret.broker.script import run_in_task
+from leveret.broker.vhost.exchange_declare import have_delay_queue
 from leveret.core.slices import sliced
 from leveret.metadata.tables import MemberRow, QueueRow
 from leveret.server.admin.verb_table import WithWarnings
@@ -178,10 +179,14 @@ class MembershipAdmin:
             vhost = self._node.vhosts.get(entry.vhost_name)
             if vhost is None:
                 continue
+            await run_in_task(self._node.runtime, vhost.forget_queue(entry))
+            exchange = entry.delayed_exchange
+            if exchange is None or exchange not in vhost.topology.exchanges:
+                continue
             try:
-                await run_in_task(self._node.runtime, vhost.forget_queue(entry))
+                await run_in_task(self._node.runtime, have_delay_queue(vhost, exchange))
             except ProtocolError:
                 warnings.append(
-                    f"exchange '{entry.delayed_exchange}' in vhost '{vhost.name}' delays no messages until it is deleted "
+                    f"exchange '{exchange}' in vhost '{vhost.name}' delays no messages until it is deleted "
                     "and declared again: its queue was on that node, and no other could be made"
                 )

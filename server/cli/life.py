@@ -131,13 +131,18 @@ def _pid_in(path: Path) -> int | None:
 
 
 def _is_alive(pid: int) -> bool:
+    """Return whether a process runs; one that has ended does not, though its parent has not asked for it yet."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         pass  # another user's
-    return True
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:  # there is no /proc, or the process has ended now
+        return True
+    return not stat.rpartition(b")")[2].startswith(b" Z")
 
 
 LIFE: Final[dict[str, Action]] = {

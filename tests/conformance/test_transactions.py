@@ -9,6 +9,7 @@ import pytest
 from conformance.conftest import Connect
 from conformance.raw import Channel, hard, soft
 from rigs.nodes import BrokerUnderTest
+from rigs.waiting import wait_until
 
 UNKNOWN = "PRECONDITION_FAILED - unknown delivery tag {}"
 
@@ -511,6 +512,7 @@ def test_a_method_that_does_not_wait_for_the_answer(
 
     text = "CHANNEL_ERROR - unexpected command while processing 'tx.commit'"
     assert tx.read_error() == hard(504, text, "basic.publish")
+    wait_until(lambda: channel.ready(name) == 1)  # the queue may be on another node
     assert [body for body, _ in _drain(channel, name)] == [b"m"]
 
 

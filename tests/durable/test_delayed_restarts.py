@@ -49,7 +49,8 @@ def test_messages_keep_their_times_whatever_their_delivery_mode(tmp_path: Path, 
         end(broker)
 
     with node(tmp_path) as broker, channel_of(broker) as channel:
-        assert drained(channel, 1) == [2]
+        # Twice, if the node was killed after it came to the queue and before it left the delay queue.
+        assert set(drained(channel, 1)) == {2}
         assert drained(channel, 2) == [0, 1]
         assert time.time() >= due_s
 

@@ -235,6 +235,26 @@ def test_a_binding_that_crosses_the_deletion_of_its_queue_is_a_conflict() -> Non
     assert not any("bindings" in key for key in cluster.etcd.rows)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_binding_was_made_although_its_queue_is_deleted_before_that_is_answered(
+    seed: int,
+) -> None:
+    cluster = Cluster(seed, 2)
+    one, two = both(cluster)
+    assert cluster.write(one, [queue("q")]) is None
+    cluster.clients["n0"].faults.delay_s = 0.8
+    answers: list[object] = []
+    binding = BindingRow("/", "amq.topic", "queue", "q")
+    one.session.write([binding], [], answers.append)
+    while two.row(binding) is None:
+        cluster.clock.jump(0.01)
+    two.session.write([], [queue("q")], lambda _: None)
+    cluster.clock.jump(5.0)
+
+    assert answers == [None]
+    assert one.row(binding) is None
+
+
 def test_a_conflict_is_answered_when_its_node_has_what_was_in_the_way() -> None:
     cluster = Cluster(1, 2)
     one, two = both(cluster)
@@ -445,6 +465,22 @@ def test_a_node_that_is_started_again_takes_the_place_of_its_former_process() ->
     cluster.until_live(seconds=1.0)
 
     assert fresh.queue("mine") is None
+
+
+def test_a_node_that_was_started_again_has_no_node_taken_for_dead_that_knows_all_rows() -> None:
+    cluster = Cluster(1, 3)
+    one, two, three = cluster.nodes.values()
+    assert cluster.write(one, [queue("q")]) is None
+    cluster.clock.jump(10.0)
+    leases = [cluster.etcd.rows[each.session.keys.own].lease for each in (two, three)]
+    one = cluster.start("n0")
+    cluster.until_live()
+    told: list[float] = []
+    one.session.sync(lambda: told.append(cluster.clock.monotonic_s()))
+    cluster.clock.jump(5.0)
+
+    assert len(told) == 1
+    assert [cluster.etcd.rows[each.session.keys.own].lease for each in (two, three)] == leases
 
 
 def test_without_etcd_a_node_serves_nobody_after_a_while_and_writes_are_refused() -> None:

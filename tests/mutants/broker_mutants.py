@@ -313,9 +313,9 @@ DEFINITIONS = {
     ),
     "a queue's row goes with the last of its bindings": Mutant(
         _VHOST,
-        "        if self._is_written(entry.durable):\n            deletes.append(self._queue_row(entry))",
+        "        if self.is_written(entry.durable):\n            deletes.append(self.queue_row(entry))",
         "        if entry.durable and not self.topology.is_leaving(QUEUE, entry.name):\n"
-        "            deletes.append(self._queue_row(entry))",
+        "            deletes.append(self.queue_row(entry))",
     ),
     "a queue takes a name whose bindings are not dropped": Mutant(
         "broker/vhost/queue_declare.py",
@@ -323,7 +323,9 @@ DEFINITIONS = {
         "    yield from _look",
     ),
     "an exchange takes a name whose bindings are not dropped": Mutant(
-        _VHOST, "yield from self.deletions.name_free(EXCHANGE, name)", "yield from ()"
+        "broker/vhost/exchange_declare.py",
+        "yield from vhost.deletions.name_free(EXCHANGE, name)",
+        "yield from ()",
     ),
     "the answer does not wait for the last bindings": Mutant(
         _VHOST,

@@ -174,6 +174,9 @@ MUTANTS = {
     "a new right neighbour is sent old news": member(
         "            stream.take_unsent()\n        self._news.clear()\n", "            pass\n"
     ),
+    "a second catch-up is without what has been round since the first": member(
+        "        if self._pushed != NO_STAMP:\n", "        if False:\n"
+    ),
     "the mark overtakes the dead in a frame": Mutant(
         "ring/news.py", "stream.publisher in view.alive)", "stream.publisher not in view.alive)"
     ),

@@ -16,6 +16,7 @@ from leveret.metadata.tables import (
     UserRow,
     VhostRow,
 )
+from leveret.routing.delayed import queue_of
 from rigs.broker_rig import Client
 from rigs.cluster.etcd_cluster import EtcdCluster
 
@@ -102,6 +103,36 @@ def test_two_nodes_that_declare_an_exchange_at_once_have_one(
         member.node.vhosts["/"].topology.exchanges["e"].type for member in cluster.members.values()
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("pause_s", [0, 0.001, 0.002, 0.003, 0.004, 0.005, 0.01])
+@pytest.mark.parametrize("kind", ["x-delayed-message", "fanout"])
+def test_a_delayed_exchange_takes_no_other_exchange_of_its_name_away(
+    cluster: EtcdCluster, kind: str, pause_s: float
+) -> None:
+    a, b = cluster["a"].session(), cluster["b"].session()
+    of_direct = {"x-delayed-type": ("S", b"direct")}
+    delayed = m.ExchangeDeclare("x", "x-delayed-message", durable=True, arguments=of_direct)
+    a.protocol.data_received(m.method_frame(1, m.encode(delayed)))
+    cluster.clock.jump(pause_s)
+    other = m.ExchangeDeclare("x", kind, durable=kind != "fanout", arguments=of_direct)
+    [answer] = send_at_once(cluster, (b, other))
+    answers = [type(a.take()[-1]), type(answer)]
+
+    refused = [m.ChannelClose, m.ExchangeDeclareOk]
+    found = {
+        member.node.vhosts["/"].topology.exchanges["x"].type for member in cluster.members.values()
+    }
+    assert len(found) == 1
+    rows = [row.type for store in cluster.stores.values() for row in store.load().exchanges]
+    assert rows == [*found] * 2
+    if kind == "fanout":
+        assert sorted(answers, key=str) == refused
+        assert (answers[0] is m.ExchangeDeclareOk) == (found == {"x-delayed-message"})
+    else:
+        assert answers == [m.ExchangeDeclareOk] * 2
+        first, second = homes(cluster, queue_of("x"))
+        assert first == second
 
 
 def test_who_was_told_that_a_queue_is_there_may_publish_to_it_on_any_node(

@@ -390,6 +390,7 @@ REFUSALS = [
     hard(530, "none", "allowed user limit of (1)", user_limit("max-channels", 1),
          lambda client: client.send(2, m.ChannelOpen())),
     hard(541, "queue.declare", "INTERNAL_ERROR", stop_vhost, Q, channel=1),
+    hard(541, "exchange.declare", "INTERNAL_ERROR", stop_vhost, delaying(b"direct"), channel=1),
     hard(541, "queue.declare", "INTERNAL_ERROR", close_vhost, durable("q"), channel=1),
     hard(541, "queue.declare", "INTERNAL_ERROR", full_disk, durable("q"), channel=1),
     hard(541, "queue.declare", "INTERNAL_ERROR", no_queue_numbers, durable("q"), channel=1),

@@ -305,6 +305,27 @@ async def test_a_queue_named_by_the_server_is_made(rig: Rig) -> None:
     assert len(rig.queues) == 1
 
 
+async def test_a_queue_that_another_declares_while_the_back_end_is_asked_is_compared(
+    rig: Rig, company: Company
+) -> None:
+    client = await channel_of(rig)
+    await ask(rig, client, m.QueueDeclare("q"))
+    await ask(rig, client, m.QueueDelete("q"))
+    other = await logged_in(rig, "guest", "guest")
+    await ask(rig, other, m.ChannelOpen())
+    company.gate.clear()
+    arguments: Any = {"x-dead-letter-exchange": ("S", b"amq.fanout")}
+    client.send(1, m.QueueDeclare("q", arguments=arguments))
+    await answered(rig)
+    assert await ask(rig, other, m.QueueDeclare("q", durable=True)) == m.QueueDeclareOk("q", 0, 0)
+
+    company.gate.set()
+    await answered(rig)
+
+    [closed] = client.take()
+    assert (closed.reply_code, rig.queues["q"].durable) == (406, True)
+
+
 async def test_an_error_refuses_and_is_not_kept(rig: Rig, company: Company) -> None:
     client = await channel_of(rig)
     company.error = OSError("no route")

@@ -66,7 +66,10 @@ class Member(broker_rig.Rig):
         self.name = name
         self.readers = []
         self.clock = cluster.clock
-        self.runtime = Runtime(clock=cluster.clocks[name], name=name)
+        cluster.creation += (
+            1  # a random one is of another length at times, and the network cuts elsewhere
+        )
+        self.runtime = Runtime(clock=cluster.clocks[name], name=name, creation=cluster.creation)
         self.links = LinkedNode(self.runtime, SECRET, None, cluster.network.port(name))
         self.store = cluster.stores[name]
         self.node = Node(self.runtime, BrokerSettings(**settings), self.store, links=self.links)
@@ -93,6 +96,7 @@ class Cluster:
     """Nodes by name, all linked.
 
     Attributes:
+        creation: of the node that was started last.
         settle_s: that ``settle`` lets pass; network and metadata take less.
         clocks: of the nodes.
     """
@@ -104,6 +108,7 @@ class Cluster:
         self.clocks = {name: StoppableClock(self.clock) for name in names}
         self.network = SimulatedNetwork(self.clock, Random(seed), delay_s=0.001)
         self.queue_no = 0
+        self.creation = 1_000_000_000
         self.settings = settings
         self.stores = self.make_stores(names, bootstrap.first_rows(BrokerSettings(**settings)))
         self.members: dict[str, Member] = {}

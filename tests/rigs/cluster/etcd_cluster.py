@@ -90,6 +90,15 @@ class EtcdCluster(Cluster):
         rows.begin()
         self.stores[member.name].rows = rows
 
+    def restart(self, name: str) -> Member:
+        """Kill a node, let its lease end, and start it again."""
+        self.members[name].crash()
+        self.stores[name].session.abort()
+        self.clock.jump(10.0)
+        store = self.stores[name] = SessionRows(self, name)
+        self.until(lambda: store.session.is_live)
+        return self.start(name)
+
     def until(self, is_so: Callable[[], bool], seconds: float = 60.0, step_s: float = 0.01) -> None:
         """Let time pass, a step after the other, until something is so."""
         for _ in range(round(seconds / step_s)):

@@ -66,7 +66,16 @@ def pair_after(operation: Operation, pair: Pair) -> tuple[bool, Pair]:
             pair = pair._replace(is_bound=missing is None)
         case look:
             answer = _seen(look, pair)
+    if answer == NO_EXCHANGE and operation.answer == _instead(operation.kind, pair):
+        answer = operation.answer
     return operation.answered_at is None or operation.answer == answer, pair
+
+
+def _instead(kind: str, pair: Pair) -> str | None:
+    """Return what may be answered where the exchange is missing: its node knows one that it is still declaring."""
+    if kind == "bind":
+        return NO_QUEUE if pair.queue is None else None
+    return NOT_BOUND if kind == "publish" else None
 
 
 def _seen(look: str, pair: Pair) -> object:

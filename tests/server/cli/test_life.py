@@ -17,8 +17,6 @@ from leveret.server.config.config import Address, Config
 from leveret.server.errors import RefusedError
 from rigs.nodes import (
     BrokerUnderTest,
-    clean_environment,
-    leveret_program,
     start_leveret,
     stop_leveret,
 )
@@ -63,23 +61,18 @@ def test_a_process_ends_as_by_a_signal(
         stop_leveret(node)
 
 
-def test_a_process_that_ends_is_waited_for(
-    node: BrokerUnderTest,
+def test_a_process_that_ends_is_waited_for_also_when_its_parent_does_not_ask_for_it(
+    node: BrokerUnderTest, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # The test is the parent: the process stays as long as nobody waits for it.
-    shutdown = [leveret_program(), "ctl", "--data", str(node.data), "shutdown"]
     try:
-        assert node.process is not None
-        waiting = subprocess.Popen(
-            shutdown, stdout=subprocess.PIPE, text=True, env=clean_environment()
-        )
-        assert node.process.wait(10) == 0
-        out, _ = waiting.communicate(timeout=10)
-        assert out.splitlines() == [
+        assert ctl(node, "shutdown") == 0
+        assert capsys.readouterr().out.splitlines() == [
             f"Shutting down RabbitMQ node {NODE} running at PID {node.pid}",
             f"Waiting for PID {node.pid} to terminate",
             f"RabbitMQ node {NODE} running at PID {node.pid} successfully shut down",
         ]
+        assert node.process is not None
+        assert node.process.wait(0) == 0
     finally:
         stop_leveret(node)
 

@@ -1,0 +1,124 @@
+"""How many calls a message takes on its way: Python functions of the broker, the codec left out, and writes to sockets.
+
+With one message in each read half of its cost is the interpreter's, spread over calls as short as these. So a call that
+is added to the path, or one write more, must be seen here. Each number is an upper bound: lower it when a call goes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeAlias
+
+import pytest
+
+import leveret
+from leveret.amqp import methods as m
+from rigs.broker_rig import Client, Rig
+
+Read: TypeAlias = tuple[Client, bytes]
+Walk: TypeAlias = Callable[[Rig], Iterator[list[Read]]]
+
+OURS = str(Path(leveret.__file__).parent)
+NOT_COUNTED = (f"{OURS}/amqp/", f"{OURS}/testing/")
+ROUNDS = 20
+
+
+class Pair:
+    """A publisher and a consumer of a queue of their own."""
+
+    def __init__(self, rig: Rig, number: int = 0, prefetch: int = 50, **publish: Any) -> None:
+        self.queue, self.tag, self._publish = f"q{number}", 0, publish
+        self.publisher, self.consumer = rig.session(), rig.session()
+        self.consumer.ask(1, m.QueueDeclare(self.queue))
+        self.consumer.send(1, m.BasicQos(prefetch_count=prefetch))
+        self.consumer.send(1, m.BasicConsume(self.queue, "t"))
+
+    def published(self, count: int = 1) -> Read:
+        properties = [{"message_id": f"{self.tag + n}"} if count > 1 else {} for n in range(count)]
+        bodies = [bytes(256 + n) for n in range(count)]
+        contents = [("", self.queue, *each) for each in zip(bodies, properties, strict=True)]
+        return self.publisher, self.publisher.contents(1, *contents)
+
+    def acked(self, count: int = 1) -> Read:
+        acks = [m.encode(m.BasicAck(self.tag + n + 1)) for n in range(count)]
+        self.tag += count
+        return self.consumer, b"".join(m.method_frame(1, ack) for ack in acks)
+
+
+def confirmed(rig: Rig) -> Iterator[list[Read]]:
+    """A publisher that waits for each confirm, and a consumer that acks: k1."""
+    return confirmed_by_many(rig, 1)
+
+
+def confirmed_by_many(rig: Rig, count: int = 50) -> Iterator[list[Read]]:
+    """The same with 50 of each, one read after the other: k50."""
+    pairs = [Pair(rig, number) for number in range(count)]
+    for pair in pairs:
+        pair.publisher.send(1, m.ConfirmSelect())
+    while True:
+        yield [read for pair in pairs for read in (pair.published(), pair.acked())]
+
+
+def at_a_rate(rig: Rig) -> Iterator[list[Read]]:
+    """A publisher without confirms, a message at a time, and a consumer that acks: h2k."""
+    pair = Pair(rig, prefetch=200)
+    while True:
+        yield [pair.published(), pair.acked()]
+
+
+def at_once(rig: Rig) -> Iterator[list[Read]]:
+    """100 messages in a read, no two alike, and their acks: c1kv."""
+    pair = Pair(rig, prefetch=200)
+    while True:
+        yield [pair.published(100), pair.acked(100)]
+
+
+def counted(reads: Iterable[Read]) -> Counter[str]:
+    """Have the broker read; return the calls of each function."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        name = code.co_filename
+        if event == "call" and name.startswith(OURS) and not name.startswith(NOT_COUNTED):
+            calls[f"{name.removeprefix(OURS)} {code.co_qualname}"] += 1
+
+    sys.setprofile(count)
+    try:
+        for client, data in reads:
+            client.feed(data)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("walk", "messages", "calls_max", "writes_max"),
+    [
+        (confirmed, 1, 96.5, 2),
+        (confirmed_by_many, 50, 96.5, 2),
+        (at_a_rate, 1, 80.5, 1),
+        (at_once, 100, 0.95, 0.01),
+    ],
+    ids=["k1", "k50", "h2k", "c1kv"],
+)
+def test_a_message_takes_no_more_calls(
+    walk: Walk, messages: int, calls_max: float, writes_max: float
+) -> None:
+    rig = Rig()
+    rounds = walk(rig)
+    for _ in range(ROUNDS):
+        counted(next(rounds))
+    reads = [read for _ in range(ROUNDS) for read in next(rounds)]
+    wires = {id(client): client.wire for client, _ in reads}.values()
+    written = sum(wire.writes for wire in wires)
+
+    calls = counted(reads)
+
+    of_each = {name: count / ROUNDS / messages for name, count in calls.most_common()}
+    assert sum(of_each.values()) <= calls_max, of_each
+    assert (sum(wire.writes for wire in wires) - written) / ROUNDS / messages <= writes_max
