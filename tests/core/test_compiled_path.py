@@ -100,7 +100,8 @@ def test_another_value_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch
         choose_form(package)
 
 
-def _compiled_modules() -> list[str]:
+def _path() -> list[str]:
+    """Return the files that ``setup.py`` may compile."""
     for node in ast.parse((ROOT / "setup.py").read_text()).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PATH":
             modules: list[str] = ast.literal_eval(node.value)
@@ -108,11 +109,29 @@ def _compiled_modules() -> list[str]:
     raise AssertionError("setup.py has no PATH")
 
 
-@pytest.mark.parametrize("module", _compiled_modules())
-def test_no_class_of_a_compiled_module_is_one_that_mypyc_makes_wrongly(module: str) -> None:
+_TREES = {module: ast.parse((ROOT / module).read_text()) for module in _path()}
+_CLASSES = [
+    node for tree in _TREES.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+]
+
+
+@pytest.mark.parametrize("made", _CLASSES, ids=lambda made: made.name)
+def test_no_class_of_a_compiled_module_is_one_that_mypyc_makes_wrongly(made: ast.ClassDef) -> None:
     """mypyc leaves out the keywords of a class, such as ``eq=False``, and takes no base that it does not know."""
     foreign = {"Struct", "GenServer", "OtpActor", "Actor", "ActorAddress"}
-    for node in ast.walk(ast.parse((ROOT / module).read_text())):
-        if isinstance(node, ast.ClassDef):
-            assert not node.keywords, node.name
-            assert not foreign.intersection(map(ast.unparse, node.bases)), node.name
+
+    assert not made.keywords
+    assert not foreign.intersection(map(ast.unparse, made.bases))
+
+
+def test_what_may_be_none_and_has_a_length_says_itself_whether_it_is_true() -> None:
+    """mypyc takes an instance for true where its class may be None and has no ``__bool__``, whatever ``__len__`` says."""
+    methods = {
+        made.name: {each.name for each in made.body if isinstance(each, ast.FunctionDef)}
+        for made in _CLASSES
+    }
+    wrong = {name for name, own in methods.items() if "__len__" in own and "__bool__" not in own}
+    for module, tree in _TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":
+                assert not wrong & set(ast.unparse(node.left).split(" | ")), f"{module}: {node.lineno}"
