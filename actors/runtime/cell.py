@@ -45,7 +45,8 @@ PRIORITY: Final = 1  # the class has ``prioritise``
 COROUTINES: Final = 2  # the class says ``async_handlers``
 UNACKED: Final = 4  # its start is not acknowledged
 
-Mail = tuple[Any, "Ref | None"]
+# Message and sender (a Ref, or None). Timers know their mail by its identity; to mypyc, a tuple of a fixed length has none.
+Mail = tuple[Any, ...]
 
 
 class Cell:

@@ -295,14 +295,15 @@ class Deliveries:
 
     def settle_tags(self, kind: type[Ack | Requeue | Reject], tags: list[int]) -> Steps | None:
         """Settle single deliveries, the older ones first."""
-        take = self.unacked.take
         if len(tags) <= SETTLED_MAX:
-            self._hand_back(kind, take(sorted(tags))[0])
+            self._hand_back(kind, self.unacked.take(sorted(tags))[0])
             return None
-        takes = (
-            take(sorted(tags[at : at + SETTLED_MAX]))[0] for at in range(0, len(tags), SETTLED_MAX)
-        )
+        takes = self._takes(tags)
         return self.requeue(takes, None) if kind is Requeue else self._settle_each(kind, takes)
+
+    def _takes(self, tags: list[int]) -> Iterator[Settled]:
+        for at in range(0, len(tags), SETTLED_MAX):
+            yield self.unacked.take(sorted(tags[at : at + SETTLED_MAX]))[0]
 
     def _settle_each(self, kind: type[Ack | Requeue | Reject], takes: Iterator[Settled]) -> Steps:
         for some in takes:
@@ -406,7 +407,7 @@ class Deliveries:
         limiter.limit = limit
         remote = [each.ref for each in self._by_queue if each.is_remote] if is_another else []
         if remote:
-            self.from_nodes().limit_changed(ref for ref in remote if ref is not None)
+            self.from_nodes().limit_changed([ref for ref in remote if ref is not None])
         self._session.read_control.limit_coalescing(limit)
         self._resume()
 

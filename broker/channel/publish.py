@@ -647,7 +647,7 @@ class Publisher:
         messages, queues = batch.messages, batch.queues
         if any(entry.state == "deleted" for entry in queues):
             known = self.vhost.topology.queues
-            there = (known.get(each.name) if each.state == "deleted" else each for each in queues)
+            there = [known.get(each.name) if each.state == "deleted" else each for each in queues]
             queues = [each for each in there if each is not None]
         self.work_left -= _RUN_WORK + len(queues) * (_MAIL_WORK + len(messages))
         if batch.route is not None:
