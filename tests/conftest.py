@@ -102,7 +102,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = "spark" if "spark" in item.keywords else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
     if compiled_modules():
-        skip = pytest.mark.skip(reason="sources: extends a class of a compiled module")
+        skip = pytest.mark.skip(reason="sources: needs the modules that are compiled as they are")
         for item in items:
             if "sources" in item.keywords:
                 item.add_marker(skip)

@@ -426,7 +426,7 @@ class Deliveries:
     def _to_resume(self) -> list[Ref]:
         """Return queues that the channel-wide limit held back; others go on in a later turn if there is room still."""
         limiter = self.limiter
-        if not limiter.waiting or not limiter.room():
+        if not limiter.room():
             return []
         queues = limiter.take_waiting(RESUMES_MAX)
         if limiter.waiting and not self._resumes_later:

@@ -85,7 +85,7 @@ class Unacked:
         """
         records: list[tuple[Source, int]] = []
         try:
-            records.extend(map(self._records.pop, tags))
+            records += map(self._records.pop, tags)  # compiled, ``extend`` would take all or none
         except KeyError:  # the records before the unknown tag have been taken
             return _by_source(records), tags[len(records)]
         return _by_source(records), -1

@@ -125,7 +125,7 @@ def test_no_class_of_a_compiled_module_is_one_that_mypyc_makes_wrongly(made: ast
 
 
 def test_what_may_be_none_and_has_a_length_says_itself_whether_it_is_true() -> None:
-    """mypyc takes an instance for true where its class may be None and has no ``__bool__``, whatever ``__len__`` says."""
+    """mypyc takes what may be None for true when it is not, unless its class has ``__bool__``; ``__len__`` is not asked."""
     methods = {
         made.name: {each.name for each in made.body if isinstance(each, ast.FunctionDef)}
         for made in _CLASSES
@@ -135,7 +135,9 @@ def test_what_may_be_none_and_has_a_length_says_itself_whether_it_is_true() -> N
     for module, tree in _TREES.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.BinOp) and ast.unparse(node.right) == "None":
-                assert not wrong & set(ast.unparse(node.left).split(" | ")), f"{module}: {node.lineno}"
+                assert not wrong & set(ast.unparse(node.left).split(" | ")), (
+                    f"{module}: {node.lineno}"
+                )
 
 
 def test_a_generator_expression_is_consumed_where_it_stands() -> None:

@@ -24,6 +24,7 @@ from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.store.fake_index import FakeIndex
+from rigs.store.open_queue import OpenQueue
 from rigs.store.patient_queue import PatientQueue
 from rigs.store.stored_rig import StoreBench, StoredQueue
 from rigs.store.variable_rig import UNBOUNDED, VariableRig, message
@@ -124,15 +125,13 @@ def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
     return Subject(PatientQueue(queue.queue, queue.settle), route, [])
 
 
-class Driven(BackingProxy):
+class Driven(OpenQueue):
     """A lazy queue that is called by way of its actor, whose turns do the housekeeping."""
-
-    __slots__ = ("backing", "runtime")
 
     def __init__(self, queue: BackingQueue) -> None:
         self.runtime = Runtime(clock=VirtualClock())
         self.backing = self.runtime.spawn(BackingActor, lambda _: queue, self)
-        super().__init__(self.runtime.turns, self.backing)
+        super().__init__(BackingProxy(self.runtime.turns, self.backing))
         self.set_queue_mode("lazy")
 
     def needs_timeout(self) -> bool:
@@ -174,8 +173,6 @@ KINDS: dict[str, Callable[[], Subject]] = {
     "stored, all on disk": lambda: stored(SMALL, 0),
     "stored, lazy": lambda: stored(SMALL, 2, "lazy"),
 }
-_OF_SOURCES = {"by way of its actor": pytest.mark.sources}
-_EACH_KIND = [pytest.param(kind, marks=_OF_SOURCES.get(kind, ())) for kind in KINDS]
 
 
 class Run:
@@ -312,7 +309,7 @@ class Run:
 
 
 @pytest.mark.parametrize("may_change_mode", [False, True])
-@pytest.mark.parametrize("kind", _EACH_KIND)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_queue_answers_as_the_model(
     kind: str, may_change_mode: bool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,7 +351,7 @@ def test_the_disk_does_no_more_than_it_must(kind: str, seed: int) -> None:
         assert index.reads <= handed_out + put_back
 
 
-@pytest.mark.parametrize("kind", _EACH_KIND)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_requeue_in_any_order_restores_the_queue(kind: str, rng: random.Random) -> None:
     queue = KINDS[kind]().queue
     queue.publish([message(3, n) for n in range(20)], False, None, None, False, 1)
