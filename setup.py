@@ -53,6 +53,7 @@ PATH = [
     "broker/channel/confirms.py",
     "broker/channel/deliveries.py",
     "broker/channel/publish.py",
+    "broker/channel/records.py",
     "broker/channel/routes.py",
     "broker/channel/unacked.py",
     "broker/connection/channel_table.py",

@@ -52,6 +52,11 @@ def compiled_modules() -> frozenset[str]:
     return frozenset(name for finder in finders for name in finder.files)
 
 
+def form_of_path() -> str:
+    """Return how the message's path runs, for operators: ``compiled`` or ``sources``."""
+    return "compiled" if compiled_modules() else "sources"
+
+
 def choose_form(package: Path = PACKAGE) -> None:
     """Have the compiled modules imported instead of their sources, if they are wanted and up to date.
 

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.core.compiled_path import compiled_modules
+from leveret.core.compiled_path import compiled_modules, form_of_path
 from leveret.core.log.loggers import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.cluster.balanced_cluster import balanced
@@ -90,9 +90,8 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     own = f"{nodes} nodes of Leveret behind a balancer" if nodes else "a Leveret of our own"
     peer = config.getoption("--rabbitmq") or own
     kernel = os.environ.get("LEVERET_KERNEL", "as built")
-    path = "compiled" if compiled_modules() else "sources"
     return [
-        f"broker: {peer}, kernel: {kernel}, message's path: {path}",
+        f"broker: {peer}, kernel: {kernel}, message's path: {form_of_path()}",
         f"repeat with: --seed {config.option.seed}",
     ]
 

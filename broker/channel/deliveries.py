@@ -143,23 +143,23 @@ class Deliveries:
 
     def deliver(self, mail: Deliver) -> None:
         """Write a batch out and remember the deliveries that must be settled."""
-        subscription = self.subscriptions.get(mail.consumer)
-        seqs = mail.seqs
+        tag, seqs, messages = mail.consumer, mail.seqs, mail.messages
+        subscription = self.subscriptions.get(tag)
         if subscription is None:
             if seqs is not None:
-                self.refuse([(Source(mail.queue, mail.consumer), seqs)], requeue=True)
+                self.refuse([(Source(mail.queue, tag), seqs)], requeue=True)
             return
         if seqs is None:
-            first = self.unacked.skip(len(mail.messages))
+            first = self.unacked.skip(len(messages))
         else:
-            source = subscription.source
-            if source is None or source.queue is not mail.queue:
+            source, queue = subscription.source, mail.queue
+            if source is None or source.queue is not queue:
                 name = subscription.entry.name
-                source = subscription.source = Source(mail.queue, subscription.tag, name)
+                source = subscription.source = Source(queue, tag, name)
             first = self.unacked.add(source, seqs)
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
-        session, messages = self._session, mail.messages
+        session = self._session
         if session.interceptors is not None or session.vhost.firehose is not None:
             source, name = subscription.source, subscription.entry.name
             messages = self._shown(name, messages, mail.redelivered, source)
@@ -170,7 +170,7 @@ class Deliveries:
         session.writer.write(
             deliveries(
                 self._number,
-                mail.consumer,
+                tag,
                 first,
                 mail.redelivered,
                 session.frame_max,

@@ -1,13 +1,11 @@
 """Records of the parts of a channel: subscriptions, routes, and what publishes wait for.
 
-They are msgspec's, and so in a file of their own: mypyc compiles the parts, but does not take such classes.
+They are plain classes because mypyc compiles the parts, and does not take msgspec's.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
-
-from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     Decider: TypeAlias = Exchange | Topology[QueueEntry]
 
 
-class Source(Struct, eq=False):
+class Source:
     """Where the settlement of a delivery goes.
 
     Attributes:
@@ -32,13 +30,18 @@ class Source(Struct, eq=False):
         has_copies: some of them are copies that the firehose has made.
     """
 
-    queue: Ref
-    consumer: bytes | None
-    queue_name: str = ""
-    has_copies: bool = False
+    __slots__ = ("consumer", "has_copies", "queue", "queue_name")
+
+    def __init__(
+        self, queue: Ref, consumer: bytes | None, queue_name: str = "", has_copies: bool = False
+    ) -> None:
+        self.queue = queue
+        self.consumer = consumer
+        self.queue_name = queue_name
+        self.has_copies = has_copies
 
 
-class Subscription(Struct, eq=False):
+class Subscription:
     """One basic.consume of this channel.
 
     Attributes:
@@ -48,25 +51,52 @@ class Subscription(Struct, eq=False):
         source: where its deliveries are settled; None for no-ack. A new one after each restart.
     """
 
-    tag: bytes
-    entry: QueueEntry
-    no_ack: bool
-    exclusive: bool
-    prefetch: int
-    priority: int
-    cancel_on_restart: bool = False
-    arguments: bytes = b""
-    source: Source | None = None
+    __slots__ = (
+        "arguments",
+        "cancel_on_restart",
+        "entry",
+        "exclusive",
+        "no_ack",
+        "prefetch",
+        "priority",
+        "source",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        tag: bytes,
+        entry: QueueEntry,
+        no_ack: bool,
+        exclusive: bool,
+        prefetch: int,
+        priority: int,
+        cancel_on_restart: bool = False,
+        arguments: bytes = b"",
+        source: Source | None = None,
+    ) -> None:
+        self.tag = tag
+        self.entry = entry
+        self.no_ack = no_ack
+        self.exclusive = exclusive
+        self.prefetch = prefetch
+        self.priority = priority
+        self.cancel_on_restart = cancel_on_restart
+        self.arguments = arguments
+        self.source = source
 
 
-class Walk(Struct, eq=False):
+class Walk:
     """A route that is not complete, and the epoch in which it was begun."""
 
-    routed: Routed[QueueEntry]
-    access_epoch: int
+    __slots__ = ("access_epoch", "routed")
+
+    def __init__(self, routed: Routed[QueueEntry], access_epoch: int) -> None:
+        self.routed = routed
+        self.access_epoch = access_epoch
 
 
-class Route(Struct, eq=False):
+class Route:
     """Where one publish goes.
 
     Attributes:
@@ -79,38 +109,81 @@ class Route(Struct, eq=False):
         size_bytes: in the cache of a connection, about, without a list of queues that others share.
     """
 
-    origin: bytes
-    exchange: Exchange
-    routing_key: bytes
-    mandatory: bool
-    queues: Sequence[QueueEntry]
-    needs_headers: bool
-    decider: Decider
-    epoch: int
-    work: int
-    walk: Walk | None = None
-    size_bytes: int = 0
+    __slots__ = (
+        "decider",
+        "epoch",
+        "exchange",
+        "mandatory",
+        "needs_headers",
+        "origin",
+        "queues",
+        "routing_key",
+        "size_bytes",
+        "walk",
+        "work",
+    )
+
+    def __init__(
+        self,
+        origin: bytes,
+        exchange: Exchange,
+        routing_key: bytes,
+        mandatory: bool,
+        queues: Sequence[QueueEntry],
+        needs_headers: bool,
+        decider: Decider,
+        epoch: int,
+        work: int,
+        walk: Walk | None = None,
+        size_bytes: int = 0,
+    ) -> None:
+        self.origin = origin
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.mandatory = mandatory
+        self.queues = queues
+        self.needs_headers = needs_headers
+        self.decider = decider
+        self.epoch = epoch
+        self.work = work
+        self.walk = walk
+        self.size_bytes = size_bytes
 
 
-class Examination(Struct, eq=False):
+class Examination:
     """A message whose own route is not complete yet: its header as it is stored, and its properties.
 
     Attributes:
         origin: with the keys of BCC; None: the message's own.
     """
 
-    head: bytes
-    origin: bytes | None
-    persistent: bool
-    expiration_ms: int | None
-    routed: Routed[QueueEntry]
-    reply_keys: Sequence[bytes]
-    sent: Sent | None
+    __slots__ = ("expiration_ms", "head", "origin", "persistent", "reply_keys", "routed", "sent")
+
+    def __init__(
+        self,
+        head: bytes,
+        origin: bytes | None,
+        persistent: bool,
+        expiration_ms: int | None,
+        routed: Routed[QueueEntry],
+        reply_keys: Sequence[bytes],
+        sent: Sent | None,
+    ) -> None:
+        self.head = head
+        self.origin = origin
+        self.persistent = persistent
+        self.expiration_ms = expiration_ms
+        self.routed = routed
+        self.reply_keys = reply_keys
+        self.sent = sent
 
 
-class OwedRun(Struct, eq=False):
+class OwedRun:
     """A stretch of publish numbers with the number of queues that still owe an answer."""
 
-    count: int
-    owing: int
-    refused: bool = False
+    __slots__ = ("count", "owing", "refused")
+
+    def __init__(self, count: int, owing: int, refused: bool = False) -> None:
+        self.count = count
+        self.owing = owing
+        self.refused = refused

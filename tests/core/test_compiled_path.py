@@ -125,7 +125,7 @@ def test_no_class_of_a_compiled_module_is_one_that_mypyc_makes_wrongly(made: ast
 
 
 def test_what_may_be_none_and_has_a_length_says_itself_whether_it_is_true() -> None:
-    """mypyc takes what may be None for true when it is not, unless its class has ``__bool__``; ``__len__`` is not asked."""
+    """Where a class may be None, and has no ``__bool__``, mypyc takes an instance for true and asks no ``__len__``."""
     methods = {
         made.name: {each.name for each in made.body if isinstance(each, ast.FunctionDef)}
         for made in _CLASSES

@@ -137,8 +137,7 @@ def deliver(
             consumer.owe(own)
         again = allotment.count_below(redelivered) if redelivered else 0
         messages = batch if len(allotment.picks[0]) == len(batch) else allotment.of(batch)
-        spec = consumer.spec
-        delivery = mail.Deliver(queue, spec.tag, messages, own, again)
-        if not runtime.send_now(spec.channel, delivery):
-            delivery.wait_at(spec.gate)
+        delivery = mail.Deliver(queue, consumer.tag, messages, own, again)
+        if not runtime.send_now(consumer.channel, delivery):
+            delivery.wait_at(consumer.gate)
     return done
