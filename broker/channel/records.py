@@ -86,6 +86,16 @@ class Subscription:
         self.source = source
 
 
+class QueueList:
+    """A list of queues, and how many routes of the cache of a connection share it."""
+
+    __slots__ = ("queues", "routes")
+
+    def __init__(self, queues: Sequence[QueueEntry]) -> None:
+        self.queues = queues
+        self.routes = 0
+
+
 class Walk:
     """A route that is not complete, and the epoch in which it was begun."""
 

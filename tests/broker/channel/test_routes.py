@@ -183,7 +183,7 @@ def test_an_exchange_declared_anew_has_routes_of_its_own(client: Client, routes:
     assert names(routes, raw("k", "x")) == []
 
 
-def test_a_full_cache_is_emptied(client: Client, routes: Routes) -> None:
+def test_in_a_full_cache_the_oldest_route_makes_room(client: Client, routes: Routes) -> None:
     client.ask(1, m.QueueDeclare("q"))
     client.ask(1, m.QueueBind("q", "amq.topic", "#"))
     methods = [raw(f"k{number}", "amq.topic") for number in range(ROUTES_PER_CONNECTION)]
@@ -192,9 +192,23 @@ def test_a_full_cache_is_emptied(client: Client, routes: Routes) -> None:
 
     newest = routes.find(raw("one more", "amq.topic"))
 
-    assert len(routes._cache) == 1
     assert routes.find(raw("one more", "amq.topic")) is newest
+    assert routes.find(methods[1]) is found[1]
     assert routes.find(methods[0]) is not found[0]
+    assert len(routes._cache) == ROUTES_PER_CONNECTION
+
+
+def test_exchanges_published_to_are_forgotten_when_they_are_many(
+    rig: Rig, client: Client, routes: Routes
+) -> None:
+    client.ask(1, m.QueueDeclare("q"))
+    for number in range(1_001):
+        client.ask(1, m.ExchangeDeclare(f"x{number}", "fanout"))
+        assert names(routes, raw("", f"x{number}")) == []
+
+    assert len(routes._granted) == 1
+    client.ask(1, m.QueueBind("q", "x0", ""))
+    assert names(routes, raw("", "x0")) == ["q"]
 
 
 def test_exchanges_that_are_not_there_take_no_room(routes: Routes) -> None:
