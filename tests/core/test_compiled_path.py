@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.compiled_path import CompiledFinder, choose_form, compiled_modules
+from leveret.core.compiled_path import CompiledFinder, choose_form, compiled_modules, form_of_path
 from leveret.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,7 @@ def test_modules_that_are_up_to_date_are_imported_compiled(package: Path) -> Non
     finder = sys.meta_path[0]
     assert isinstance(finder, CompiledFinder)
     assert compiled_modules() == {"leveret.broker.writer"}
+    assert form_of_path() == "compiled"
     spec = finder.find_spec("leveret.broker.writer", None)
     assert spec is not None
     assert spec.origin == str(package / f"_compiled/broker/writer{EXTENSION_SUFFIXES[0]}")
@@ -72,6 +73,7 @@ def test_the_sources_are_taken_on_demand(package: Path, monkeypatch: pytest.Monk
     choose_form(package)
 
     assert not compiled_modules()
+    assert form_of_path() == "sources"
 
 
 def test_without_compiled_modules_the_sources_run(package: Path) -> None:
