@@ -5,17 +5,23 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard */_kernel_c*.p?? */*/_kernel_c*.p??)
+TESTS_OF_PATH := $(addprefix tests/,actors amqp broker chaos conformance queue_backing server supervisors)
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONSAFEPATH := 1
 
-.PHONY: run test slow check format bench turns clean
+.PHONY: run test test-compiled slow check format bench turns clean
 
 run: $(VENV)/.installed
 	@exec $(VENV)/bin/leveret serve $(ARGS)
 
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/pytest $(ARGS)
+
+# The tests of the message's path on its compiled form, which is made first: a minute of work.
+test-compiled: $(VENV)/.installed-dev
+	LEVERET_COMPILE=path $(VENV)/bin/python setup.py -q build_ext --inplace
+	LEVERET_COMPILED=require $(VENV)/bin/pytest $(TESTS_OF_PATH) $(ARGS)
 
 slow: $(VENV)/.installed-dev
 	$(VENV)/bin/pytest --slow -o faulthandler_timeout=1200 $(ARGS)
@@ -40,6 +46,7 @@ turns: $(VENV)/.installed
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -f */_kernel_c.c */_kernel_c*.so */*/_kernel_c.c */*/_kernel_c*.so
+	rm -rf leveret/_compiled
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

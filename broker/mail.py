@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.actors.runtime.ref import Ref
+    from leveret.amqp.kernel import Run
     from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 
 
@@ -308,6 +309,12 @@ class OwnMessage(Struct, eq=False):
     routing_key: bytes
     head: bytes
     body: bytes
+
+
+class RunsLeft(Struct, eq=False):
+    """A reader to itself: go on with the runs of a read that were too many for a turn."""
+
+    runs: list[Run]
 
 
 class PeerEnded:

@@ -16,11 +16,14 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
 
 from leveret.actors.runtime.runtime import Runtime
+from leveret.core.compiled_path import compiled_modules, form_of_path
 from leveret.core.log.loggers import FLOODS
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.cluster.balanced_cluster import balanced
@@ -63,6 +66,23 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{' and '.join(chosen)}: choose one broker")
     if config.getoption("--seed") is None:
         config.option.seed = 1 if CI else random.SystemRandom().randrange(1 << 32)
+    if compiled_modules():
+        skip_what_replaces_parts(compiled_modules())
+
+
+def skip_what_replaces_parts(modules: frozenset[str]) -> None:
+    """Skip tests that replace a part of a compiled module: its code would go on with what it was compiled from."""
+    setattr_ = pytest.MonkeyPatch.setattr
+
+    def setattr_or_skip(patch: pytest.MonkeyPatch, target: Any, *rest: Any, **options: Any) -> None:
+        name = target.rpartition(".")[0] if isinstance(target, str) else target
+        if isinstance(name, ModuleType):
+            name = name.__name__
+        if getattr(name, "__module__", name) in modules:
+            pytest.skip("replaces a part of a compiled module")
+        setattr_(patch, target, *rest, **options)
+
+    pytest.MonkeyPatch.setattr = setattr_or_skip  # type: ignore[method-assign]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -70,13 +90,21 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     own = f"{nodes} nodes of Leveret behind a balancer" if nodes else "a Leveret of our own"
     peer = config.getoption("--rabbitmq") or own
     kernel = os.environ.get("LEVERET_KERNEL", "as built")
-    return [f"broker: {peer}, kernel: {kernel}", f"repeat with: --seed {config.option.seed}"]
+    return [
+        f"broker: {peer}, kernel: {kernel}, message's path: {form_of_path()}",
+        f"repeat with: --seed {config.option.seed}",
+    ]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:  # with --dist loadgroup a worker takes a file, and one takes all tests of the session of Spark
         group = "spark" if "spark" in item.keywords else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
+    if compiled_modules():
+        skip = pytest.mark.skip(reason="sources: needs the modules that are compiled as they are")
+        for item in items:
+            if "sources" in item.keywords:
+                item.add_marker(skip)
     if not config.getoption("--slow"):
         skip = pytest.mark.skip(reason="slow: runs with --slow")
         for item in items:

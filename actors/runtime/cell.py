@@ -45,7 +45,8 @@ PRIORITY: Final = 1  # the class has ``prioritise``
 COROUTINES: Final = 2  # the class says ``async_handlers``
 UNACKED: Final = 4  # its start is not acknowledged
 
-Mail = tuple[Any, "Ref | None"]
+# Message, and its sender or None. A timer knows its mail by identity, which mypyc takes from tuples of a fixed length.
+Mail = tuple[Any, ...]
 
 
 class Cell:

@@ -73,6 +73,9 @@ class Levels:
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
 
+    def __bool__(self) -> bool:
+        return any(self._queues.values())
+
     def __iter__(self) -> Iterator[Mail]:
         for level in self._falling:
             yield from self._queues[level]

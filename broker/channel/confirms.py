@@ -18,10 +18,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from msgspec import Struct
-
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.spec import FRAME_END
+from leveret.broker.channel.records import OwedRun
 
 _FEW: Final = 16  # runs, waiting and settled, that need no tidying up
 _SETTLED_MAX: Final = 64
@@ -32,14 +31,6 @@ Answer: TypeAlias = tuple[bool, int, bool]
 """basic.ack (or nack, when the first is False), delivery tag, multiple."""
 
 
-class _Run(Struct, eq=False):
-    """A stretch of publish numbers with the number of queues that still owe an answer."""
-
-    count: int
-    owing: int
-    refused: bool = False
-
-
 class Confirms:
     """The confirm state of one channel."""
 
@@ -47,7 +38,7 @@ class Confirms:
 
     def __init__(self) -> None:
         self.next_seqno = 1
-        self._runs: dict[int, _Run] = {}  # by first number
+        self._runs: dict[int, OwedRun] = {}  # by first number
         # Their first numbers, ascending, among some that are settled. (The first key of a dict is found
         # by a walk over all that were deleted before it.)
         self._firsts: deque[int] = deque()
@@ -78,7 +69,7 @@ class Confirms:
             if owed is None:
                 owed = self._owed[queue] = set()
             owed.add(first)
-        self._runs[first] = _Run(count, owing)
+        self._runs[first] = OwedRun(count, owing)
         self._firsts.append(first)
 
     def wait_also(self, owner: Ref, queues: Sequence[Ref]) -> None:
@@ -157,7 +148,7 @@ class Confirms:
             firsts = self._firsts = deque(sorted(runs))
         return firsts[0] if firsts else self.next_seqno
 
-    def _answered(self, first: int, run: _Run, ok: bool) -> None:
+    def _answered(self, first: int, run: OwedRun, ok: bool) -> None:
         run.owing -= 1
         run.refused |= not ok
         if run.owing == 0:
@@ -181,7 +172,7 @@ class Confirms:
         run = self._runs.get(start)
         if run is None or not start < at < start + run.count:
             return
-        self._runs[at] = _Run(start + run.count - at, run.owing, run.refused)
+        self._runs[at] = OwedRun(start + run.count - at, run.owing, run.refused)
         run.count = at - start
         self._firsts.insert(place, at)
         for owed in self._owed.values():

@@ -12,15 +12,14 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from msgspec import Struct
-
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.body_frames import UNCOPIED_BYTES, delivery_parts
 from leveret.amqp.kernel import deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
+from leveret.broker.channel.records import Source, Subscription
 from leveret.broker.channel.remote_deliveries import RemoteDeliveries
-from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Source, Unacked, unknown_tag
+from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
 from leveret.broker.script import Steps, Until
@@ -42,27 +41,6 @@ _OUTCOMES: Final = {Ack: b"ack", Requeue: b"requeue", Reject: b"reject"}
 _GET_OK: Final = struct.Struct(">HHQB")
 _DELIVER: Final = struct.pack(">HH", 60, 60)
 _TAG: Final = struct.Struct(">Q?")  # and redelivered
-
-
-class Subscription(Struct, eq=False):
-    """One basic.consume of this channel.
-
-    Attributes:
-        entry: the queue's registry entry, the same across restarts of the queue.
-        cancel_on_restart: it asked to be cancelled when the queue restarts (``x-cancel-on-ha-failover``).
-        arguments: as ``tables.pack`` encodes them.
-        source: where its deliveries are settled; None for no-ack. A new one after each restart.
-    """
-
-    tag: bytes
-    entry: QueueEntry
-    no_ack: bool
-    exclusive: bool
-    prefetch: int
-    priority: int
-    cancel_on_restart: bool = False
-    arguments: bytes = b""
-    source: Source | None = None
 
 
 class Deliveries:
@@ -166,28 +144,28 @@ class Deliveries:
 
     def deliver(self, mail: Deliver) -> None:
         """Write a batch out and remember the deliveries that must be settled."""
-        subscription = self.subscriptions.get(mail.consumer)
-        seqs = mail.seqs
+        tag, seqs, messages = mail.consumer, mail.seqs, mail.messages
+        subscription = self.subscriptions.get(tag)
         if subscription is None:
             if seqs is not None:
-                self.refuse([(Source(mail.queue, mail.consumer), seqs)], requeue=True)
+                self.refuse([(Source(mail.queue, tag), seqs)], requeue=True)
             return
         if seqs is None:
-            first = self.unacked.skip(len(mail.messages))
+            first = self.unacked.skip(len(messages))
         else:
-            source = subscription.source
-            if source is None or source.queue is not mail.queue:
+            source, queue = subscription.source, mail.queue
+            if source is None or source.queue is not queue:
                 name = subscription.entry.name
-                source = subscription.source = Source(mail.queue, subscription.tag, name)
+                source = subscription.source = Source(queue, tag, name)
             first = self.unacked.add(source, seqs)
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
-        session, messages = self._session, mail.messages
+        session = self._session
         if session.interceptors is not None or session.vhost.firehose is not None:
             source, name = subscription.source, subscription.entry.name
             messages = self._shown(name, messages, mail.redelivered, source)
         origin, head, last = messages[-1]
-        start = self._number, mail.consumer, first, mail.redelivered, session.frame_max
+        start = self._number, tag, first, mail.redelivered, session.frame_max
         if len(last) < UNCOPIED_BYTES:  # most batches have bodies of one size
             session.writer.write(deliveries(*start, messages))
         elif len(last) <= LARGE_BODY_BYTES:
@@ -312,14 +290,15 @@ class Deliveries:
 
     def settle_tags(self, kind: type[Ack | Requeue | Reject], tags: list[int]) -> Steps | None:
         """Settle single deliveries, the older ones first."""
-        take = self.unacked.take
         if len(tags) <= SETTLED_MAX:
-            self._hand_back(kind, take(sorted(tags))[0])
+            self._hand_back(kind, self.unacked.take(sorted(tags))[0])
             return None
-        takes = (
-            take(sorted(tags[at : at + SETTLED_MAX]))[0] for at in range(0, len(tags), SETTLED_MAX)
-        )
+        takes = self._takes(tags)
         return self.requeue(takes, None) if kind is Requeue else self._settle_each(kind, takes)
+
+    def _takes(self, tags: list[int]) -> Iterator[Settled]:
+        for at in range(0, len(tags), SETTLED_MAX):
+            yield self.unacked.take(sorted(tags[at : at + SETTLED_MAX]))[0]
 
     def _settle_each(self, kind: type[Ack | Requeue | Reject], takes: Iterator[Settled]) -> Steps:
         for some in takes:
@@ -423,7 +402,7 @@ class Deliveries:
         limiter.limit = limit
         remote = [each.ref for each in self._by_queue if each.is_remote] if is_another else []
         if remote:
-            self.from_nodes().limit_changed(ref for ref in remote if ref is not None)
+            self.from_nodes().limit_changed([ref for ref in remote if ref is not None])
         self._session.read_control.limit_coalescing(limit)
         self._resume()
 
@@ -442,7 +421,7 @@ class Deliveries:
     def _to_resume(self) -> list[Ref]:
         """Return queues that the channel-wide limit held back; others go on in a later turn if there is room still."""
         limiter = self.limiter
-        if not limiter.waiting or not limiter.room():
+        if not limiter.room():
             return []
         queues = limiter.take_waiting(RESUMES_MAX)
         if limiter.waiting and not self._resumes_later:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.producer_headers import Sent
-    from leveret.broker.channel.routes import Route
+    from leveret.broker.channel.records import Route
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
 

@@ -8,8 +8,8 @@ from leveret.amqp.tables import unpack
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.channel.deliveries import Subscription
     from leveret.broker.channel.methods import Channel
+    from leveret.broker.channel.records import Subscription
 
 
 WALKED_MAX: Final = 50_000  # unacked deliveries; above, acks of a transaction are not counted

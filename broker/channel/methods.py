@@ -24,7 +24,7 @@ from leveret.amqp.errors import (
 )
 from leveret.amqp.tables import pack
 from leveret.broker.channel.confirms import Confirms
-from leveret.broker.channel.deliveries import Subscription
+from leveret.broker.channel.records import Subscription
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.channel.transaction import Transaction

@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from msgspec import Struct
-
 from leveret.actors.credit import CreditSender
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
@@ -35,9 +33,9 @@ from leveret.broker.channel.fan_out import FanOut
 from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
 from leveret.broker.channel.node_publish import NodePublisher
 from leveret.broker.channel.producers import Predecessors
+from leveret.broker.channel.records import Examination, Route
 from leveret.broker.channel.replies import Replies
 from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply_key_of
-from leveret.broker.channel.routes import Route
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
 from leveret.broker.mail_between_nodes import NodePublish
@@ -45,7 +43,6 @@ from leveret.broker.queue.registry import are_down, some_refuse
 from leveret.broker.queue.store_writes import write_for
 from leveret.core.limits import FAN_OUT_MESSAGES, FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message, exchange_and_key, origin_of
-from leveret.routing.router import Routed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,22 +79,6 @@ _Looked: TypeAlias = "tuple[bytes, bytes | None, _Key, bool, Sent | None]"
 def _takes_turns(width: int, count: int) -> bool:
     """Tell whether one turn has no time to send so many messages to so many queues."""
     return width > FAN_OUT_QUEUES or width * (_MAIL_WORK + count) > PUBLISH_TURN_WORK
-
-
-class _Examined(Struct, eq=False):
-    """A message whose own route is not complete yet: its header as it is stored, and its properties.
-
-    Attributes:
-        origin: with the keys of BCC; None: the message's own.
-    """
-
-    head: bytes
-    origin: bytes | None
-    persistent: bool
-    expiration_ms: int | None
-    routed: Routed[QueueEntry]
-    reply_keys: Sequence[bytes]
-    sent: Sent | None
 
 
 class Publisher:
@@ -148,7 +129,7 @@ class Publisher:
         self._backpressure: Backpressure | LinkBackpressure | None = None
         # Of the first message of the rest of a run, if its route was not complete.
         self._route: Route | None = None
-        self._examined: _Examined | None = None
+        self._examined: Examination | None = None
         self._predecessors: Predecessors | None = None  # made for the first producer
         self._lagging = 0  # queues that this channel is ahead of as far as it may
         self.collector: Collector | None = None
@@ -280,7 +261,7 @@ class Publisher:
             known = () if routed.queues else (route.routing_key,)  # ``_drop`` looks at that
             reply_keys = [key for key in sorted({*keys}.difference(known)) if is_reply_key(key)]
         return self._looked(
-            _Examined(head, origin, seen.persistent, expiration_ms, routed, reply_keys, sent)
+            Examination(head, origin, seen.persistent, expiration_ms, routed, reply_keys, sent)
         )
 
     def _with_reply_key(self, head: bytes) -> bytes:
@@ -289,7 +270,7 @@ class Publisher:
             raise PreconditionFailed("fast reply consumer does not exist")
         return properties.with_reply_to(head, self.reply_key)
 
-    def _looked(self, examined: _Examined) -> _Looked | None:
+    def _looked(self, examined: Examination) -> _Looked | None:
         routed = examined.routed
         if routed.rest is None:
             key = (
@@ -669,7 +650,7 @@ class Publisher:
         messages, queues = batch.messages, batch.queues
         if any(entry.state == "deleted" for entry in queues):
             known = self.vhost.topology.queues
-            there = (known.get(each.name) if each.state == "deleted" else each for each in queues)
+            there = [known.get(each.name) if each.state == "deleted" else each for each in queues]
             queues = [each for each in there if each is not None]
         self.work_left -= _RUN_WORK + len(queues) * (_MAIL_WORK + len(messages))
         if batch.route is not None:

@@ -22,11 +22,10 @@ of its own for each message 2.9, and takes 2.7.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.errors import AccessRefused, NotFound, NotImplemented_, PreconditionFailed
+from leveret.broker.channel.records import QueueList, Route, Walk
 from leveret.core.limits import ROUTE_BYTES_PER_CONNECTION, ROUTES_PER_CONNECTION
 from leveret.core.message import exchange_and_key
 from leveret.routing.router import Routed, route
@@ -35,13 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.properties import Examined
+    from leveret.broker.channel.records import Decider
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange
-    from leveret.routing.topology import Topology
-
-    Decider: TypeAlias = Exchange | Topology[QueueEntry]
 
 MANDATORY = 1
 IMMEDIATE = 2
@@ -56,46 +53,6 @@ _EXCHANGE_OCTETS: Final = 6  # position in the method of the length of the excha
 _DEFAULT_KEY: Final = 8  # and of the routing key, for the default exchange
 _DEFAULT_EXCHANGE: Final = b""
 _SHARED_QUEUES: Final = 32  # lists as long as this are kept once, for all routes that lead there
-
-
-class QueueList(Struct, eq=False):
-    """A list of queues, and how many routes of the cache share it."""
-
-    queues: Sequence[QueueEntry]
-    routes: int = 0
-
-
-class Walk(Struct, eq=False):
-    """A route that is not complete, and the epoch in which it was begun."""
-
-    routed: Routed[QueueEntry]
-    access_epoch: int
-
-
-class Route(Struct, eq=False):
-    """Where one publish goes.
-
-    Attributes:
-        origin: exchange and routing key as sent.
-        mandatory: unroutable messages are returned.
-        needs_headers: ``queues`` is void; every message must be routed with its properties.
-        decider: what has decided the route; it holds as long as the decider has ``epoch``.
-        work: to find it, in units of about 0.1 us; 0 once the publisher has counted it.
-        walk: what is left to do; None when the route is complete.
-        size_bytes: in the cache of a connection, about, without a list of queues that others share.
-    """
-
-    origin: bytes
-    exchange: Exchange
-    routing_key: bytes
-    mandatory: bool
-    queues: Sequence[QueueEntry]
-    needs_headers: bool
-    decider: Decider
-    epoch: int
-    work: int
-    walk: Walk | None = None
-    size_bytes: int = 0
 
 
 class Routes:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel.confirms import Answer
     from leveret.broker.channel.deliveries import Deliveries
     from leveret.broker.channel.publish import Publisher
-    from leveret.broker.channel.routes import Route
+    from leveret.broker.channel.records import Route
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.clock import Clock
     from leveret.core.message import Message

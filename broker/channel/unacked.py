@@ -14,10 +14,8 @@ from functools import partial
 from itertools import islice, repeat, takewhile
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
-from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import PreconditionFailed
+from leveret.broker.channel.records import Source
 from leveret.core.segmented_dict import SEGMENT_KEYS, grown
 
 if TYPE_CHECKING:
@@ -27,22 +25,6 @@ if TYPE_CHECKING:
 SETTLED_MAX: Final = 2_000  # in a turn, with multiple
 _FREED: Final = 50_000  # per turn
 _SPARSE: Final = 1_000
-
-
-class Source(Struct, eq=False):
-    """Where the settlement of a delivery goes.
-
-    Attributes:
-        queue: the incarnation of the amqqueue that sent it.
-        consumer: the consumer's tag; None for basic.get.
-        queue_name: for the firehose; empty: the client has not got these deliveries.
-        has_copies: some of them are copies that the firehose has made.
-    """
-
-    queue: Ref
-    consumer: bytes | None
-    queue_name: str = ""
-    has_copies: bool = False
 
 
 Settled = list[tuple[Source, list[int]]]
@@ -103,7 +85,7 @@ class Unacked:
         """
         records: list[tuple[Source, int]] = []
         try:
-            records.extend(map(self._records.pop, tags))
+            records += map(self._records.pop, tags)  # compiled, ``extend`` would take all or none
         except KeyError:  # the records before the unknown tag have been taken
             return _by_source(records), tags[len(records)]
         return _by_source(records), -1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.confirms import Answer
-    from leveret.broker.channel.routes import Route
+    from leveret.broker.channel.records import Route
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.message import Message
 

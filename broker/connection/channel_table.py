@@ -13,8 +13,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from msgspec import Struct
-
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import NORMAL, CallFailed
@@ -66,12 +64,6 @@ def _from_open(stash: list[Run]) -> list[Run]:
         if run[0] == METHOD and run[2] == spec.CHANNEL_OPEN:
             return stash[position:]
     return []
-
-
-class RunsLeft(Struct, eq=False):
-    """A reader to itself: go on with the runs of a read that were too many for a turn."""
-
-    runs: list[Run]
 
 
 class _Slot:

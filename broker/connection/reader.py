@@ -46,7 +46,7 @@ from leveret.broker.channel.routes import Routes
 from leveret.broker.channel.session import Block, Session, method_of
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import COUNTED_READ_BYTES, AlarmsOver
-from leveret.broker.connection.channel_table import ChannelTable, RunsLeft, is_close
+from leveret.broker.connection.channel_table import ChannelTable, is_close
 from leveret.broker.connection.connection_log import TO_MAKE_ROOM, ConnectionLog, header_problem
 from leveret.broker.connection.connections import (
     CONNECTIONS,
@@ -69,7 +69,7 @@ from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.secret_update import update_secret
 from leveret.broker.connection.states import Event, State, after
 from leveret.broker.connection.writer import Writer
-from leveret.broker.mail import PeerEnded
+from leveret.broker.mail import PeerEnded, RunsLeft
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.outside import Question
 from leveret.broker.vhost.read_your_writes import connection_ended

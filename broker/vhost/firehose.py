@@ -83,7 +83,7 @@ class _Batch(Struct, eq=False):
 
 
 class Settled(Protocol):
-    """Where deliveries came from that a client settles (``channel.unacked.Source``)."""
+    """Where deliveries came from that a client settles (``channel.records.Source``)."""
 
     @property
     def queue_name(self) -> str: ...

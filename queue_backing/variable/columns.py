@@ -130,7 +130,7 @@ class Columns:
 
     def entries(self) -> Iterator[Entry]:
         """Yield entries, oldest first, and leave the messages where they are."""
-        flags = chain.from_iterable(repeat(each > 0, abs(each)) for each in self._flags)
+        flags = chain.from_iterable(map(_flags_of, self._flags))
         first = self.end_seq - len(self.messages)
         return _entries(first, self.messages, self._expiries_ms, flags)
 
@@ -143,6 +143,10 @@ class Columns:
         assert sum(map(abs, self._flags)) == len(self.messages)
         assert 0 not in self._flags
         assert self._expiries_ms is None or len(self._expiries_ms) == len(self.messages)
+
+
+def _flags_of(stretch: int) -> Iterable[bool]:
+    return repeat(stretch > 0, abs(stretch))
 
 
 def _entries(

@@ -15,8 +15,8 @@ from leveret.server.errors import RefusedError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from leveret.broker.channel.deliveries import Subscription
     from leveret.broker.channel.methods import Channel
+    from leveret.broker.channel.records import Subscription
     from leveret.broker.connection.reader import Reader
     from leveret.broker.node.node import Node
     from leveret.server.output.json_text import Row

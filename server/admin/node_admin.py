@@ -10,6 +10,7 @@ import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.background import in_thread
 from leveret.broker.node.node import VHOSTS
+from leveret.core.compiled_path import form_of_path
 from leveret.core.sizes import SizeLimit
 from leveret.core.slices import sliced
 from leveret.server.admin import rows
@@ -197,7 +198,7 @@ class NodeAdmin:
         }
 
     async def status(self) -> Row:
-        """Return version, kernel, counts, and the queues with most messages (see ``docs/cli.md``)."""
+        """Return version, kernel, form of the path, counts, and the queues with most messages (see ``docs/cli.md``)."""
         node, vhosts = self._node, self._node.vhosts.values()
         sums, largest = await totals(node.runtime, list(vhosts))
         figures = node.resources.figures()
@@ -208,6 +209,7 @@ class NodeAdmin:
             "version": leveret.__version__,
             "kernel": KERNEL_NAME,
             "event_loop": name_of(asyncio.get_running_loop()),
+            "path": form_of_path(),
             "pid": os.getpid(),
             "node_id": str(self._broker.node_id),
             "data_dir": str(node.data_dir) if node.data_dir is not None else None,

@@ -23,6 +23,7 @@ import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.log_exchange import LogExchange
 from leveret.core import descriptors, heap
+from leveret.core.compiled_path import form_of_path
 from leveret.core.errors import ConfigError, StoreError
 from leveret.core.log import output as log_output
 from leveret.core.log.loggers import logger
@@ -177,7 +178,8 @@ async def _tell_ready(broker: Broker, config: Config) -> None:
         _say(f"leveret {version} degraded: {address} vhost={value(vhost)} reason={value(reason)}")
     await broker.wait_serving()
     loop = name_of(asyncio.get_running_loop())
-    line = f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME} loop={loop}"
+    line = f"leveret {version} ready: {address} data={config.data_dir} kernel={KERNEL_NAME}"
+    line += f" loop={loop} path={form_of_path()}"
     if config.cluster:
         line += f" cluster={config.cluster} node={config.cluster_node}"
     _say(line)

@@ -84,7 +84,7 @@ def test_a_misspelt_choice_is_refused_with_the_choices(tree: Path) -> None:
     done = build(tree, LEVERET_COMPILE="yes")
 
     assert done.returncode != 0
-    assert "LEVERET_COMPILE is 'yes', must be one of auto, 0, require" in done.stderr
+    assert "LEVERET_COMPILE is 'yes', must be one of auto, 0, require, path" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")

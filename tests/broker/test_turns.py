@@ -15,7 +15,7 @@ from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Run
 from leveret.amqp.tables import Table
-from leveret.broker.channel import channel, deliveries, unacked
+from leveret.broker.channel import channel, deliveries, records, unacked
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.mail import PEER_ENDED, Resume
 from leveret.queue_backing.proxy import BackingProxy
@@ -362,7 +362,7 @@ def test_very_many_deliveries_are_settled_in_turns_and_the_next_method_waits(
     client = unacked_of(rig, queues)
     sizes, by_source = list[int](), unacked._by_source
 
-    def counted(records: list[tuple[unacked.Source, int]]) -> unacked.Settled:
+    def counted(records: list[tuple[records.Source, int]]) -> unacked.Settled:
         sizes.append(len(records))
         return by_source(records)
 
@@ -427,7 +427,7 @@ def test_what_a_client_has_settled_before_its_end_is_settled_in_turns_and_the_re
     ref = first_channel(rig)
     sizes, by_source = Counter[int](), unacked._by_source
 
-    def counted(records: list[tuple[unacked.Source, int]]) -> unacked.Settled:
+    def counted(records: list[tuple[records.Source, int]]) -> unacked.Settled:
         sizes[rig.runtime.drains] += len(records)
         return by_source(records)
 

@@ -22,6 +22,7 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.store.fake_index import FakeIndex
+from rigs.store.open_queue import OpenQueue
 
 
 class Entry:
@@ -31,11 +32,9 @@ class Entry:
 
 
 def test_queues_that_free_many_messages_take_turns() -> None:
-    freed: list[VariableQueue] = []
+    freed: list[OpenQueue] = []
 
-    class Noting(VariableQueue):
-        __slots__ = ()
-
+    class Noting(OpenQueue):
         def timeout(self) -> None:
             freed.append(self)
             super().timeout()
@@ -158,10 +157,8 @@ def test_queues_that_end_together_are_freed_within_the_budget_of_a_drain() -> No
     clock = WorkClock()
     turns: list[int] = []
 
-    class Slow(VariableQueue):
+    class Slow(OpenQueue):
         """Frees a slice in twice the time that a drain gives to long work."""
-
-        __slots__ = ()
 
         def timeout(self) -> None:
             turns.append(runtime.turns.scheduler.drains)

@@ -24,6 +24,7 @@ from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.store.fake_index import FakeIndex
+from rigs.store.open_queue import OpenQueue
 from rigs.store.patient_queue import PatientQueue
 from rigs.store.stored_rig import StoreBench, StoredQueue
 from rigs.store.variable_rig import UNBOUNDED, VariableRig, message
@@ -124,15 +125,13 @@ def stored(limits: Limits, target: float, mode: Any = "default") -> Subject:
     return Subject(PatientQueue(queue.queue, queue.settle), route, [])
 
 
-class Driven(BackingProxy):
+class Driven(OpenQueue):
     """A lazy queue that is called by way of its actor, whose turns do the housekeeping."""
-
-    __slots__ = ("backing", "runtime")
 
     def __init__(self, queue: BackingQueue) -> None:
         self.runtime = Runtime(clock=VirtualClock())
         self.backing = self.runtime.spawn(BackingActor, lambda _: queue, self)
-        super().__init__(self.runtime.turns, self.backing)
+        super().__init__(BackingProxy(self.runtime.turns, self.backing))
         self.set_queue_mode("lazy")
 
     def needs_timeout(self) -> bool:

@@ -78,7 +78,7 @@ def leveret_program() -> str:
 
 
 READY = re.compile(
-    r"leveret (\S+) ready: amqps?://(.+):(\d+) data=(.+) kernel=(c|py) loop=(uvloop|asyncio)( cluster=\S+ node=\S+)?$"
+    r"leveret (\S+) ready: amqps?://(.+):(\d+) data=(.+) kernel=(c|py) loop=(uvloop|asyncio) path=(compiled|sources)( cluster=\S+ node=\S+)?$"
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from leveret.broker import mail
@@ -66,9 +65,9 @@ def within_limit(messages: list[Message], size_bytes: int, limit: int) -> int:
     if size_bytes <= DELIVERY_BATCH_BYTES:
         return min(len(messages), limit)
     batch = messages[:limit]
-    for position, reached in enumerate(
-        accumulate(len(head) + len(body) for _, head, body in batch)
-    ):
+    reached = 0
+    for position, (_, head, body) in enumerate(batch):
+        reached += len(head) + len(body)
         if reached > DELIVERY_BATCH_BYTES:
             return max(1, position)
     return len(batch)
@@ -138,8 +137,7 @@ def deliver(
             consumer.owe(own)
         again = allotment.count_below(redelivered) if redelivered else 0
         messages = batch if len(allotment.picks[0]) == len(batch) else allotment.of(batch)
-        spec = consumer.spec
-        delivery = mail.Deliver(queue, spec.tag, messages, own, again)
-        if not runtime.send_now(spec.channel, delivery):
-            delivery.wait_at(spec.gate)
+        delivery = mail.Deliver(queue, consumer.tag, messages, own, again)
+        if not runtime.send_now(consumer.channel, delivery):
+            delivery.wait_at(consumer.gate)
     return done

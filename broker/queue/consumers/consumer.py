@@ -21,19 +21,33 @@ class Consumer:
 
     Attributes:
         spec: the basic.consume.
-        channel: of ``spec``, like ``gate``.
+        channel: of ``spec``, like ``gate``, ``limiter`` and ``tag``.
         gate: of its connection.
+        limiter: of its channel.
         unacked: seqs delivered and not acked; made on first use, always None when ``no_ack``.
         in_flight: their number, counted when they are dealt.
         blocked: set aside, not in its ring.
     """
 
-    __slots__ = ("blocked", "channel", "gate", "in_flight", "no_ack", "prefetch", "spec", "unacked")
+    __slots__ = (
+        "blocked",
+        "channel",
+        "gate",
+        "in_flight",
+        "limiter",
+        "no_ack",
+        "prefetch",
+        "spec",
+        "tag",
+        "unacked",
+    )
 
     def __init__(self, spec: Consume) -> None:
         self.spec = spec
         self.channel = spec.channel
         self.gate = spec.gate
+        self.limiter = spec.limiter
+        self.tag = spec.tag
         self.no_ack = spec.no_ack
         self.prefetch = 0 if spec.no_ack else spec.prefetch
         self.unacked: set[int] | None = None
@@ -43,7 +57,7 @@ class Consumer:
     def room(self) -> int:
         if not self.gate.is_open:
             return 0
-        limiter = self.spec.limiter
+        limiter = self.limiter
         room = limiter.room() if limiter.limit else UNLIMITED
         if self.no_ack:
             return UNLIMITED if room else 0
@@ -54,7 +68,7 @@ class Consumer:
     def dealt(self, count: int) -> None:
         """Count messages that it gets and must ack."""
         self.in_flight += count
-        self.spec.limiter.in_flight += count
+        self.limiter.in_flight += count
 
     def owe(self, seqs: list[int]) -> None:
         """Note messages that were sent and must be acked."""

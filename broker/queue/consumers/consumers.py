@@ -101,7 +101,7 @@ class Consumers:
         consumers = self.channel(spec.channel).consumers
         assert spec.tag not in consumers, "a channel uses each tag once"
         for other in consumers.values():
-            spec.gate, spec.limiter = other.gate, other.spec.limiter
+            spec.gate, spec.limiter = other.gate, other.limiter
             break
         consumer = Consumer(spec)
         consumers[spec.tag] = consumer
@@ -227,7 +227,7 @@ class Consumers:
         self._ask_to_resume(consumer)
 
     def _ask_to_resume(self, consumer: Consumer) -> None:
-        limiter = consumer.spec.limiter
+        limiter = consumer.limiter
         if not consumer.gate.is_open:
             consumer.gate.wait(self._queue)
         elif limiter.limit and not limiter.room():
@@ -276,7 +276,7 @@ class Consumers:
         if not record.blocked:
             return False
         first = next(iter(record.blocked))
-        first.spec.limiter.resumed()
+        first.limiter.resumed()
         gate = first.gate
         if not gate.is_open:
             gate.wait_again(self._queue)
@@ -311,7 +311,7 @@ class Consumers:
                 if 0 < consumer.prefetch <= consumer.in_flight or not consumer.gate.is_open:
                     continue  # spares 100,000 of them the rest
                 own = consumer.room()
-                limiter = consumer.spec.limiter
+                limiter = consumer.limiter
                 if limiter.limit:
                     if consumer.no_ack:
                         return self._room_in_steps(wanted)
@@ -332,7 +332,7 @@ class Consumers:
             line = deque(ring)
             while line and taken < wanted:
                 consumer = line.popleft()
-                limiter = consumer.spec.limiter
+                limiter = consumer.limiter
                 room = own.setdefault(consumer, consumer.room())
                 left = shared.setdefault(limiter, limiter.room())
                 if room and left:
@@ -423,7 +423,7 @@ def _full_rounds(ring: deque[Consumer], rounds: int) -> int:
         rounds = min(rounds, consumer.room())
         if not rounds:
             return 0
-        limiter = consumer.spec.limiter
+        limiter = consumer.limiter
         if limiter.limit and consumer.no_ack:
             unlimited.add(limiter)
         elif limiter.limit:

@@ -54,7 +54,8 @@ class Dispatch:
             The seq of the first, -1 when it needs no ack; None: it was not delivered. Most messages go
             this way, so it does no more than it must.
         """
-        messages, by_channel, count = publish.messages, publish.publishers, len(publish.messages)
+        messages, by_channel = publish.messages, publish.publishers
+        count = len(messages)
         size_bytes = (
             by_channel[0][2] if len(by_channel) == 1 else sum([each[2] for each in by_channel])
         )
@@ -66,7 +67,6 @@ class Dispatch:
         ):
             return None
         persistent = publish.persistent and self._durable
-        spec = consumer.spec
         seqs: list[int] | None
         if consumer.no_ack and not self._entry.is_archived:
             self._backing.discard(messages, persistent, publish.first_msg_no)
@@ -82,9 +82,9 @@ class Dispatch:
             else:
                 consumer.dealt(count)
                 consumer.owe(seqs)
-        delivery = mail.Deliver(self._queue, spec.tag, messages, seqs, 0)
-        if not self._runtime.send_now(spec.channel, delivery):
-            delivery.wait_at(spec.gate)
+        delivery = mail.Deliver(self._queue, consumer.tag, messages, seqs, 0)
+        if not self._runtime.send_now(consumer.channel, delivery):
+            delivery.wait_at(consumer.gate)
         publishers.published(publish, count if safe else 0, base)
         return base
 

@@ -34,7 +34,7 @@ def give(consumers: Consumers | None, given: DeliveryRoom | Places) -> None:
     consumer = _consumer_of(consumers, given.channel)
     if consumer is None:
         return
-    limiter = consumer.spec.limiter
+    limiter = consumer.limiter
     if not isinstance(given, Places):
         if isinstance(consumer.gate, RemoteGate):
             consumer.gate.give_back(given.size_bytes)
@@ -48,7 +48,7 @@ def unused_places(consumers: Consumers | None, given: DeliveryRoom | Places) -> 
     if not isinstance(given, Places):
         return 0
     consumer = _consumer_of(consumers, given.channel)
-    limiter = consumer.spec.limiter if consumer is not None else None
+    limiter = consumer.limiter if consumer is not None else None
     return limiter.take_unused() if isinstance(limiter, RemoteLimiter) else given.count
 
 

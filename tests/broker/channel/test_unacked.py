@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from leveret.amqp.errors import PreconditionFailed
 from leveret.broker.channel import unacked as module
-from leveret.broker.channel.unacked import Settled, Source, Unacked
+from leveret.broker.channel.records import Source
+from leveret.broker.channel.unacked import Settled, Unacked
 from leveret.core.segmented_dict import SEGMENT_KEYS
 from rigs.store.segments import segmented_from
 

@@ -672,6 +672,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, int]]:
     return seen
 
 
+@pytest.mark.sources
 def test_every_place_that_refuses_a_client_has_a_row(made: set[tuple[str, int]]) -> None:
     for refusal in REFUSALS:
         provoke(refusal)

@@ -13,7 +13,7 @@ from leveret.broker.mail import NO_PREDECESSOR, Numbered
 from leveret.broker.queue.producers import Change, Entry
 from leveret.core.message import Message
 from leveret.queue_backing.api import Confirmed, Refused
-from leveret.queue_backing.variable.queue import VariableQueue
+from rigs.store.open_queue import OpenQueue
 from rigs.store.queue_rig import Channel, Rig
 
 
@@ -39,10 +39,8 @@ class Kept:
                 self.written.append((row, seq))
 
 
-class SlowDisk(VariableQueue):
+class SlowDisk(OpenQueue):
     """Says of nothing persistent that it is safe; the test does, later."""
-
-    __slots__ = ("discarded",)
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,8 +18,8 @@ from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
 from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
 from leveret.queue_backing.api import Dropped, Fetched, FetchReady
-from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
+from rigs.store.open_queue import OpenQueue
 from rigs.store.queue_rig import Rig
 
 # Crash and restart.
@@ -51,9 +51,7 @@ def test_when_one_half_dies_both_are_restarted_and_the_entry_stays(half: str, re
 
 
 def test_a_failing_backing_ends_both_once() -> None:
-    class Failing(VariableQueue):
-        __slots__ = ()
-
+    class Failing(OpenQueue):
         def publish(self, messages: list[Message], *rest: object) -> tuple[int, bool]:
             if messages[0][2] == b"bad":
                 raise OSError("disk on fire")
@@ -251,9 +249,7 @@ def test_a_deleted_queue_leaves_no_object_behind() -> None:
 def test_many_messages_are_freed_in_slices(how: str) -> None:
     freed: list[int] = []
 
-    class Counting(VariableQueue):
-        __slots__ = ()
-
+    class Counting(OpenQueue):
         def timeout(self) -> None:
             freed.append(1)
             super().timeout()
@@ -289,10 +285,8 @@ def test_publishers_that_are_gone_are_forgotten() -> None:
 # A backing queue as the one on disk will be: confirms come later, a fetch may have to wait.
 
 
-class LateQueue(VariableQueue):
+class LateQueue(OpenQueue):
     """Persistent messages are safe, and messages are resident, when the test says so."""
-
-    __slots__ = ("is_resident", "owner")
 
     def __init__(self, owner: BackingOwner) -> None:
         super().__init__()
@@ -498,9 +492,7 @@ def test_get_and_delivery_of_messages_on_disk_go_on_after_fetch_ready() -> None:
 def test_the_backing_actor_takes_housekeeping_as_mail() -> None:
     seen: list[object] = []
 
-    class Housed(VariableQueue):
-        __slots__ = ("has_work",)
-
+    class Housed(OpenQueue):
         def init(self, recover: bool) -> None:
             self.has_work = False
 

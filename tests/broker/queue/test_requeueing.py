@@ -45,6 +45,7 @@ def test_what_several_channels_give_back_goes_back_the_youngest_first() -> None:
     assert max(map(len, turns)) < TURN + (1 << module._BUCKET_BITS)
 
 
+@pytest.mark.sources
 def test_refused_messages_are_settled_a_turns_worth_at_a_time() -> None:
     sizes: list[int] = []
 

@@ -74,11 +74,11 @@ def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
 FREE = ("--listen", "127.0.0.1:0")
 
 
-def test_the_ready_line_names_version_port_directory_kernel_and_loop(tmp_path: Path) -> None:
+def test_the_ready_line_names_version_port_directory_kernel_loop_and_path(tmp_path: Path) -> None:
     with serving(tmp_path, *FREE, "--data", "d") as running:
         assert re.fullmatch(
             r"leveret \d+\.\d+\.\d+ ready: amqp://127\.0\.0\.1:[1-9]\d* data=d "
-            r"kernel=(c|py) loop=(uvloop|asyncio)\n",
+            r"kernel=(c|py) loop=(uvloop|asyncio) path=(compiled|sources)\n",
             running.ready_line,
         )
 
