@@ -50,7 +50,7 @@ def delivery_parts(
     """Return what the kernel's ``deliveries`` returns, in parts."""
     parts: list[Part] = []
     for number, (origin, head, body) in enumerate(messages):
-        start = [(origin, head, b"")]
+        start: list[Message] = [(origin, head, b"")]
         is_redelivered, tag = int(number < redelivered), first_tag + number
         parts.append(deliveries(channel, consumer_tag, tag, is_redelivered, frame_max, start))
         parts += body_parts(channel, part_max_of(frame_max, body), body)

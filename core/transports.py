@@ -1,13 +1,36 @@
-"""asyncio's transports, so that they are freed without the interpreter's garbage collector.
+"""asyncio's transports, where they must not be used as they are.
 
 A selector transport keeps its own bound method for what it reads, ``_read_ready_cb``, also when it has been closed.
 That is a cycle of seven objects for each connection. The collector would find those of old connections only by a full
 collection, which looks at all objects of the process and stops it for as long (``docs/decisions/0025``).
+
+``writelines`` does not ask the protocol to pause in Python 3.12.0 to 3.12.8, 3.13.0 and 3.13.1 (CVE-2024-12254), so a
+peer that does not read would have the broker keep all that is written to it.
 """
 
 from __future__ import annotations
 
-_READS_BY = "_read_ready_cb"
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+_READS_BY: Final = "_read_ready_cb"
+_NEVER_PAUSES: Final = (3, 12) <= sys.version_info < (3, 12, 9) or (
+    (3, 13) <= sys.version_info < (3, 13, 2)
+)
+
+
+def write_parts(
+    transport: asyncio.WriteTransport, parts: Sequence[bytes | bytearray | memoryview]
+) -> None:
+    """Write parts that need not be joined; the protocol is asked to pause if they are too much."""
+    transport.writelines(parts)
+    if _NEVER_PAUSES:
+        low_bytes, high_bytes = transport.get_write_buffer_limits()
+        transport.set_write_buffer_limits(high_bytes, low_bytes)  # looks at what waits
 
 
 def let_go(transport: object) -> None:

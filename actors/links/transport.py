@@ -19,6 +19,7 @@ from leveret.actors.links.peer import Wire
 from leveret.actors.links.security import Security, certified_names
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
+from leveret.core.transports import write_parts
 
 log = logger(__name__)
 
@@ -169,7 +170,7 @@ class SocketWire:
 
     def write(self, data: list[Buffer]) -> None:
         if not self._transport.is_closing():
-            self._transport.writelines(data)
+            write_parts(self._transport, data)
 
     def abort(self) -> None:
         self._transport.abort()

@@ -64,7 +64,6 @@ from leveret.broker.connection.handshake import (
     is_protocol_header,
 )
 from leveret.broker.connection.reading.read_control import ReadControl
-from leveret.broker.connection.reading.read_sizes import AWAITED_BYTES
 from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.secret_update import update_secret
 from leveret.broker.connection.states import Event, State, after
@@ -119,7 +118,7 @@ class Reader(GenServer):
         self.state = State.HEADER
         self.early = self.unread = b""
         self._unanswered: Run | None = None  # of the handshake, until a back end has answered
-        self.scanner = self._new_scanner(FRAME_MIN_BYTES)
+        self.scanner = Scanner(FRAME_MIN_BYTES, connections.settings.message_bytes_max)
         self.scanner.stepwise = True
         self.writer = Writer(
             self.runtime,
@@ -164,20 +163,16 @@ class Reader(GenServer):
         if self.state is not _RUNNING:
             self._received_while_not_running(bytes(data))
             return
-        scanner, read_control, alarms = self.scanner, self.read_control, self.connections.alarms
+        scanner, read_control = self.scanner, self.read_control
         runs = scanner.scan(data)
-        size_bytes, rest_bytes = len(data), 0
-        if alarms.raised:
+        is_counted = len(data) >= COUNTED_READ_BYTES
+        if self.connections.alarms.raised:
             runs = read_control.passing(runs, bool(scanner.pending))
-        elif size_bytes >= COUNTED_READ_BYTES and (awaited := scanner.awaited) >= AWAITED_BYTES:
+        elif is_counted:
             runs += read_control.read_rest(scanner)
-            rest_bytes = awaited - scanner.awaited
         self._dispatch(runs)
-        if size_bytes >= COUNTED_READ_BYTES:
-            alarms.read(size_bytes + rest_bytes)
-            if size_bytes >= read_control.read_bytes:
-                pending = bool(scanner.pending)
-                read_control.was_full(runs, scanner.buffered, pending, rest_bytes)
+        if is_counted:
+            read_control.count(len(data), runs, scanner)
 
     def _received_while_not_running(self, data: bytes) -> None:
         match self.state:
@@ -654,10 +649,8 @@ class Reader(GenServer):
 
         A fresh one finds the answer when the client's next bytes begin a frame; else the timer ends the connection.
         """
-        self.scanner = self._new_scanner(self.scanner.frame_max)
-
-    def _new_scanner(self, frame_max: int) -> Scanner:
-        return Scanner(frame_max, self.connections.settings.message_bytes_max)
+        size_max = self.connections.settings.message_bytes_max
+        self.scanner = Scanner(self.scanner.frame_max, size_max)
 
     def _part(self) -> None:
         """Say no more, and give the peer some time to close the socket.

@@ -21,6 +21,7 @@ from typing import Final
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp.body_frames import BodyFrames, Part
+from leveret.core.transports import write_parts
 
 FLUSH_BYTES: Final = 256 * 1024
 TURN_BYTES: Final = 1024 * 1024  # of a large body and what queues behind it, per round
@@ -121,7 +122,7 @@ class Writer:
         if self._output is not None:
             self._output.append(chunks)
         elif self._has_parts:
-            self._transport.writelines(chunks)
+            write_parts(self._transport, chunks)
         else:
             self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         self._has_parts = False
@@ -154,7 +155,7 @@ class Writer:
             if isinstance(first, list) or not first.left:
                 output.popleft()
             left -= sum(map(len, parts))
-            transport.writelines(parts)
+            write_parts(transport, parts)
         self.wrote = True
         if output:
             self._go_on()

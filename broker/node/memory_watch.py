@@ -11,8 +11,9 @@ where memory is short; how often depends on how many they are, so that asking th
 are sent in several turns.
 
 What the allocator keeps of freed memory counts as used, so from the paging ratio on the watch gives it back, in passes
-of short steps (``core/heap.py``), one every ``GIVE_BACK_S`` while that gains anything. Queues page, and the alarm is
-raised, only when a first pass is over or has taken ``WAIT_S``; it is cleared at the next look.
+of short steps (``core/heap.py``), one every ``GIVE_BACK_S`` while that gains anything. Queues page only when a first
+pass is over or has taken ``WAIT_S``. The alarm does not wait: memory that has grown beyond the limit is not the
+allocator's, which would have used what is free, and a publish behind a new limit must find it.
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``CONTENTS_RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than
@@ -149,8 +150,7 @@ class MemoryWatch(GenServer):
         """Raise or clear the alarm; return the bytes in use."""
         alarms, used_bytes = self._resources.alarms, self._used_bytes(limit_bytes)
         is_short = used_bytes > limit_bytes
-        if not is_short or self._has_waited:
-            alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
+        alarms.set(MEMORY, is_short, f"used_bytes={used_bytes} limit_bytes={limit_bytes}")
         if used_bytes > CONTENTS_RELIEF_SHARE * limit_bytes:
             self._relieve(limit_bytes)
         if not is_short:

@@ -40,16 +40,16 @@ MUTANTS = {
     ),
     "later messages overtake the batch": Mutant(
         _CHANNEL,
-        "if publisher.fan_out is not None or (\n                publisher.work_left",
-        "if (\n                publisher.work_left",
+        "                or publisher.fan_out is not None\n                or (publisher.work_left",
+        "                or (publisher.work_left",
     ),
     "the rest is forgotten": Mutant(
         _CHANNEL, "if publisher.fan_out is not None or (held and", "if (held and"
     ),
     "the client is read meanwhile": Mutant(
         _CHANNEL,
-        "has_more = self._held or self.publisher.fan_out is not None",
-        "has_more = self._held",
+        "if not self._blocks_reading and (self._held or self.publisher.fan_out is not None):",
+        "if not self._blocks_reading and self._held:",
     ),
     "the client is read again too soon": Mutant(
         _CHANNEL,

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.connection.layers.handshakes import FIRST_READ_BYTES, READ_BYTES_MAX
-from leveret.core.transports import let_go
+from leveret.core.transports import let_go, write_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -309,7 +309,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         except ssl.SSLError as error:
             self._break(error)
         else:
-            self._raw.writelines(pieces)
+            write_parts(self._raw, pieces)
 
     def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
         """Write all parts; a record has several of them."""

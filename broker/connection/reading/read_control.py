@@ -36,6 +36,7 @@ from leveret.broker.channel.session import Block
 from leveret.broker.connection.reading.ack_coalescing import LATEST, AckCoalescing
 from leveret.broker.connection.reading.end_watch import EndWatch, descriptor_of, is_unreachable
 from leveret.broker.connection.reading.read_sizes import (
+    AWAITED_BYTES,
     FIRST_READ_BYTES,
     limit_reads,
     next_read_bytes,
@@ -113,6 +114,7 @@ class ReadControl:
         "_is_paused",
         "_is_waiting",
         "_reader",
+        "_rest_bytes",
         "_transport",
         "_turns",
         "_writer",
@@ -140,6 +142,7 @@ class ReadControl:
         self._is_paused = False
         self._is_waiting = False  # for its turn
         self._has_published = False  # with its last full read
+        self._rest_bytes = 0  # that ``read_rest`` has read since the last ``count``
         self._coalesced: TimerHandle | None = None
         self._coalesced_until_s = 0.0
         self.throttle = throttle
@@ -253,17 +256,24 @@ class ReadControl:
 
     def read_rest(self, scanner: Scanner) -> list[Run]:
         """Read more of a large body whose beginning has come; return the runs that it completes."""
-        return [] if self._transport is None else read_rest(self._transport, scanner)
+        awaited_bytes = scanner.awaited
+        if awaited_bytes < AWAITED_BYTES or self._transport is None:
+            return []
+        runs = read_rest(self._transport, scanner)
+        self._rest_bytes = awaited_bytes - scanner.awaited
+        return runs
 
-    def was_full(
-        self, runs: list[Run], cut_bytes: int, is_publish_pending: bool, rest_bytes: int = 0
-    ) -> None:
-        """Note a full read: its connection floods, so the next one waits for its turn.
+    def count(self, size_bytes: int, runs: list[Run], scanner: Scanner) -> None:
+        """Note a read of ``COUNTED_READ_BYTES`` or more, and what ``read_rest`` has read behind it.
 
-        ``cut_bytes`` is the part of a frame, or of contents, at its end; ``rest_bytes`` were read by ``read_rest``.
+        A connection whose read was full floods, so its next one waits for its turn.
         """
-        self._has_published = is_publish_pending or (bool(runs) and runs[-1][0] == PUBLISH)
-        read_bytes = next_read_bytes(self.read_bytes, len(runs), cut_bytes, rest_bytes)
+        rest_bytes, self._rest_bytes = self._rest_bytes, 0
+        self._alarms.read(size_bytes + rest_bytes)
+        if size_bytes < self.read_bytes:
+            return
+        self._has_published = bool(scanner.pending) or (bool(runs) and runs[-1][0] == PUBLISH)
+        read_bytes = next_read_bytes(self.read_bytes, len(runs), scanner.buffered, rest_bytes)
         if self._transport is not None and read_bytes != self.read_bytes:
             self.read_bytes = limit_reads(self._transport, read_bytes)
         self._pause()
