@@ -1,7 +1,7 @@
 """The loads of ``growth.py``: each grows one thing, and sends small batches of messages through it.
 
-A write has ``WRITE`` messages, and at most ``IN_FLIGHT`` of them are on their way, so the batches that a broker can make are
-the same at every size. How many queues a message reaches does not grow, but with ``FanOut``, which counts each delivery.
+A write has ``WRITE`` messages, and at most ``IN_FLIGHT`` of them are on their way, so the batches that a broker can make
+are the same at every size. ``Connections`` has one message on its way for each connection.
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ def plot(curve: str, lines: Lines) -> str:
             f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
         )
         parts.append(_text(LEFT - 6, y + 4, f"{cost:,g}", "end"))
-    for size in sorted({point.size for point in points}):
-        parts.append(_text(scale.x(size), HEIGHT - BOTTOM + 18, f"{size:,}", "middle"))
+    sizes = sorted({point.size for point in points})
+    parts += [_text(scale.x(at), HEIGHT - BOTTOM + 18, f"{at:,}", "middle") for at in sizes]
     own = iter(OWN_COLOURS)
     for name, line in lines.items():
         parts += _line(NAMES[name], line, scale, COLOURS.get(name) or next(own))
