@@ -46,12 +46,13 @@ def main() -> int:
     found: list[dict[str, Any]] = []
     for curve in options.curve.split(","):
         found += _measure(curve, names, options)
-    figures = {"medians": results.medians(found), "rounds": found}
-    target = results.write(options.out, options.name, figures, about)
-    curves = growth_plots.curves(figures["medians"])
-    for curve, lines in curves.items():
-        print(f"\n{growth_plots.table(curve, lines)}")
-    print(f"\n{target}")
+        medians = results.medians(found)
+        target = results.write(
+            options.out, options.name, {"medians": medians, "rounds": found}, about
+        )
+        curves = growth_plots.curves(medians)
+        print(f"{growth_plots.table(curve, curves[curve])}\n", flush=True)
+    print(target)
     if options.plots:
         growth_plots.write(curves, options.plots)
     steep = [each for each in judge(curves) if each[2] > GROWTH_MAX]

@@ -1,7 +1,7 @@
 """The loads of ``growth.py``: each grows one thing, and sends small batches of messages through it.
 
-A write has ``WRITE`` messages, and at most ``IN_FLIGHT`` of them are on their way, so the batches that a broker can make
-are the same at every size. ``Connections`` has one message on its way for each connection.
+A write has ``WRITE`` messages, and at most ``IN_FLIGHT`` of them are on their way, so the batches that a broker can
+make are the same at every size. ``Connections`` has one message on its way for each connection.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ IN_FLIGHT: Final = 2 * WRITE
 SIZE: Final = 256
 BODY: Final = bytes(SIZE)
 DECLARES: Final = 1_000  # in one write
+OPENINGS: Final = 50  # at once
 TARGETS: Final = 10  # queues to which the bindings lead
 PATIENCE_S: Final = 300.0
 
@@ -187,14 +188,20 @@ class Connections(Load):
         self._sockets: list[socket.socket] = []
 
     def _add(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            made = socket.create_connection(self._address, 60)
-            made.settimeout(PATIENCE_S)
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            made.sendall(_opening(f"c.{number}"))
-            _receive(made, frames(1, [methods.BasicConsumeOk("c")]))
-            self._sockets.append(made)
-            self._selector.register(made, selectors.EVENT_READ, message(1, b"c.%d" % number, BODY))
+        for at in range(0, len(numbers), OPENINGS):
+            some = numbers[at : at + OPENINGS]
+            made = [self._open(number) for number in some]
+            for number, each in zip(some, made, strict=True):
+                _receive(each, frames(1, [methods.BasicConsumeOk("c")]))
+                publish = message(1, b"c.%d" % number, BODY)
+                self._selector.register(each, selectors.EVENT_READ, publish)
+            self._sockets += made
+
+    def _open(self, number: int) -> socket.socket:
+        made = socket.create_connection(self._address, PATIENCE_S)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        made.sendall(_opening(f"c.{number}"))
+        return made
 
     def run(self, duration_s: float) -> int:
         end_s, tail = time.monotonic() + duration_s, BODY + b"\xce"
