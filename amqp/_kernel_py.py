@@ -76,7 +76,7 @@ class Scanner(FrameScanner):
 
         A client that waits for each answer sends one predicted message, or one ack, at a time.
         """
-        if data.__class__ is memoryview:
+        if isinstance(data, memoryview):
             data = bytes(data)
         if not (
             self._contents or self._part or self._held or self.stepwise or data[:1] == NO_FRAME
