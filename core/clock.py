@@ -76,7 +76,7 @@ class SystemClock:
     hundreds of freed ones for their next use, which hold the memory around them.
     """
 
-    __slots__ = ("_calls", "_cancelled", "_context", "_due_s", "_loop", "_made", "_timer")
+    __slots__ = ("_calls", "_cancelled", "_context", "_loop", "_made", "_timer")
 
     def __init__(self, loop: ClockLoop) -> None:
         self._loop = loop
@@ -85,7 +85,6 @@ class SystemClock:
         self._made = 0
         self._cancelled = 0  # of them; they stay until they are due, or too many
         self._timer: TimerHandle | None = None
-        self._due_s = 0.0
 
     def monotonic_s(self) -> float:
         """Return the loop's time, so that timers and readings agree."""
@@ -100,7 +99,7 @@ class SystemClock:
         now_s = self._loop.time()
         due_s = now_s + max(delay_s, 0.0)
         heappush(self._calls, (due_s, self._made, call))
-        if self._timer is None or due_s < self._due_s:
+        if self._calls[0][1] == self._made:
             self._set_timer(due_s, now_s)
         return call
 
@@ -121,7 +120,6 @@ class SystemClock:
     def _set_timer(self, due_s: float, now_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._due_s = due_s
         delay_s = max(due_s - now_s, 0.0)
         self._timer = self._loop.call_later(delay_s, self._call_due, context=self._context)
 

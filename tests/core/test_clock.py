@@ -131,6 +131,19 @@ def test_calls_that_a_call_schedules_for_now_come_in_a_later_turn_of_the_loop(
     assert seen == ["outer", "neighbour", "inner"]
 
 
+def test_a_call_that_a_call_schedules_puts_off_no_earlier_one(
+    loop: SteppedLoop, clock: SystemClock
+) -> None:
+    seen: list[str] = []
+    clock.call_later(1.0, clock.call_later, 60.0, seen.append, "scheduled")
+    clock.call_later(1.5, seen.append, "earlier")
+
+    loop.advance(1.5)
+    assert seen == ["earlier"]
+    loop.advance(59.5)
+    assert seen == ["earlier", "scheduled"]
+
+
 def test_a_call_that_fails_keeps_no_other_from_being_made(
     loop: SteppedLoop, clock: SystemClock
 ) -> None:
