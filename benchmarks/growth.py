@@ -6,7 +6,7 @@
     python benchmarks/growth.py --quick                          # a tenth of the sizes, short rounds
     python benchmarks/growth.py --plots docs/plots --check       # draw them; exit 1 when one grows too much
 
-The loads are in ``growth_loads.py``; see benchmarks/README.md.
+The loads are in ``curves/loads.py``; see benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import brokers
-import growth_plots
 import results
 import rounds
-from growth_loads import LOADS, Load
+from curves import plots
+from curves.loads import LOADS, Load
 
 GROWTH_MAX: Final = 1.5
 WARM_UP_S: Final = 0.5
@@ -50,21 +50,21 @@ def main() -> int:
         target = results.write(
             options.out, options.name, {"medians": medians, "rounds": found}, about
         )
-        curves = growth_plots.curves(medians)
-        print(f"{growth_plots.table(curve, curves[curve])}\n", flush=True)
+        curves = plots.curves(medians)
+        print(f"{plots.table(curve, curves[curve])}\n", flush=True)
     print(target)
     if options.plots:
-        growth_plots.write(curves, options.plots)
+        plots.write(curves, options.plots)
     steep = [each for each in judge(curves) if each[2] > GROWTH_MAX]
     for curve, name, growth in steep:
         print(f"{curve} {name}: {growth:.2f}x, more than {GROWTH_MAX:g}x", file=sys.stderr)
     return 1 if options.check and steep else 0
 
 
-def judge(curves: growth_plots.Curves) -> list[tuple[str, str, float]]:
-    """Return (curve, broker, growth) for Leveret; see ``growth_plots.growth``."""
+def judge(curves: plots.Curves) -> list[tuple[str, str, float]]:
+    """Return (curve, broker, growth) for Leveret; see ``plots.growth``."""
     return [
-        (curve, name, growth_plots.growth(line))
+        (curve, name, plots.growth(line))
         for curve, lines in curves.items()
         for name, line in lines.items()
         if name != results.REFERENCE

@@ -28,7 +28,7 @@ import results
 from leveret.amqp import methods
 from leveret.amqp.properties import Properties, encode_properties
 from leveret.core.clock import SystemClock
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.server.broker import Broker
 from leveret.server.cli.snapshot_command import create
 from leveret.server.config.config import Address, Config

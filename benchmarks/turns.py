@@ -34,7 +34,6 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
 import brokers
 import results
-import turn_table
 from meter import FIGURES
 from operations import (
     delays,
@@ -46,6 +45,7 @@ from operations import (
     plugins,
     topology,
     transactions,
+    turn_table,
 )
 from operations.operation import Operation
 from peer import Peer

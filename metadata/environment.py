@@ -18,7 +18,7 @@ import lmdb
 import msgpack
 
 from leveret.core.errors import StoreError
-from leveret.core.files import keep_lock_room, keep_room
+from leveret.core.system.files import keep_lock_room, keep_room
 
 FORMAT: Final = 1
 DATA: Final = "data.mdb"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from leveret.core.clock import TimerHandle, TimerLoop
-from leveret.core.shortage import ShortageLog
+from leveret.core.system.shortage import ShortageLog
 from leveret.msg_store.archive.archive import Position
 from leveret.msg_store.archive.archive_file import NAME, ArchiveContents
 from leveret.msg_store.format.folder import StoreFolder

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from leveret.core.clock import TimerLoop
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import as_os_error
+from leveret.core.system.shortage import as_os_error
 from leveret.msg_store.format.count_file import ALL, Count, CountFile, Counts
 
 log = logger(__name__)

@@ -32,7 +32,7 @@ from typing import Any, Final
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.message import Message
-from leveret.core.shortage import ShortageLog, reason_of
+from leveret.core.system.shortage import ShortageLog, reason_of
 from leveret.msg_store.archive.archive import Archived, Position, Retention
 from leveret.msg_store.archive_writer import ArchiveWriter
 from leveret.msg_store.checkpoint.checkpoint import Checkpointer
@@ -79,7 +79,7 @@ class MsgStore:
         shortage_changed: called when ``is_short`` has changed.
 
     Attributes:
-        is_short: the disk has no room, or the machine no descriptors or memory (``core/shortage.py``); publishes
+        is_short: the disk has no room, or the machine no descriptors or memory (``core/system/shortage.py``); publishes
             are nacked and stay pending until it has.
 
     Raises:

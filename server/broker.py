@@ -31,9 +31,9 @@ from leveret.broker.node.node import Node
 from leveret.broker.node.tree import BrokerSup
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
-from leveret.core.files import Files
 from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.core.log.loggers import FLOODS, logger
+from leveret.core.system.files import Files
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server import plugins

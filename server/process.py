@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from leveret.core import limits
 from leveret.core.errors import LeveretError, StoreError
-from leveret.core.mounts import network_file_system
+from leveret.core.system.mounts import network_file_system
 from leveret.server.config.config import DEFAULT_LISTEN, UNIX, Address
 
 LOCK: Final = "lock"

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import Any, Final, Self, TypeVar
 
 from leveret.core.errors import LeveretError
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.manual_clock import ManualClock

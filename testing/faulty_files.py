@@ -1,4 +1,4 @@
-"""System calls that fail, lose data and run out of space: a faulty disk for ``leveret.core.files``.
+"""System calls that fail, lose data and run out of space: a faulty disk for ``leveret.core.system.files``.
 
 ::
 
@@ -28,7 +28,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from leveret.core.files import Buffer, SystemCalls
+from leveret.core.system.files import Buffer, SystemCalls
 
 SECTOR_BYTES: Final = 512
 FOR_EVER: Final = 1 << 60  # times
@@ -158,7 +158,7 @@ class Fault:
 
 
 class FaultyCalls:
-    """Implements ``leveret.core.files.SystemCalls`` over another implementation.
+    """Implements ``leveret.core.system.files.SystemCalls`` over another implementation.
 
     Args:
         calls: the underlying calls: ``MemoryDisk`` or ``OsCalls``. The folders may only contain files made

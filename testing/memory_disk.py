@@ -1,4 +1,4 @@
-"""A disk in memory: the system calls of ``leveret.core.files`` over a dict.
+"""A disk in memory: the system calls of ``leveret.core.system.files`` over a dict.
 
 It is fast, the same on every machine, and needs no privileges. It cannot serve code that opens files itself (LMDB). It
 does not distinguish written from durable bytes; ``leveret.testing.faulty_files``, which wraps it, does.
@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from leveret.core.files import Buffer
+from leveret.core.system.files import Buffer
 
 
 class _Inode:
@@ -31,7 +31,7 @@ class _Opened:
 
 
 class MemoryDisk:
-    """Implements ``leveret.core.files.SystemCalls``."""
+    """Implements ``leveret.core.system.files.SystemCalls``."""
 
     def __init__(self, size_bytes: int = 1 << 40) -> None:
         self.size_bytes = size_bytes

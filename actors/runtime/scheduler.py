@@ -37,7 +37,7 @@ DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
 WOKEN_MAX: Final = 64
-EVENTS_MAX: Final = 128  # of sockets, one after the other, before what they have brought is handled
+EVENTS_MAX: Final = 128  # socket events in a row; then the mails that they brought are handled
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 2  # handles that bring no mail
 

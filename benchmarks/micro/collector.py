@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from leveret.core.files import Files
 from leveret.core.message import origin_of
+from leveret.core.system.files import Files
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from leveret.core.clock import SystemClock
-from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
+from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.msg_store.store import MsgStore

@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from leveret.core.files import Files
 from leveret.core.message import origin_of
+from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.transient.store import TransientStore

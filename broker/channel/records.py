@@ -113,9 +113,9 @@ class Route:
         origin: exchange and routing key as sent.
         mandatory: unroutable messages are returned.
         needs_headers: ``queues`` is void; every message must be routed with its properties.
-        decider: what has decided the route; it holds as long as the decider has ``epoch``.
+        decider: the exchange or topology that has decided the route; a decider of another ``epoch`` makes it void.
         work: to find it, in units of about 0.1 us; 0 once the publisher has counted it.
-        walk: what is left to do; None when the route is complete.
+        walk: the work that is left; None when the route is complete.
         size_bytes: in the cache of a connection, about, without a list of queues that others share.
     """
 

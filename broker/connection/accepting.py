@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.connection.address import UNIX
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import DESCRIPTORS, MEMORY
+from leveret.core.system.shortage import DESCRIPTORS, MEMORY
 
 if TYPE_CHECKING:
     from leveret.broker.connection.sockets import Listening, Sockets

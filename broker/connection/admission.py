@@ -1,6 +1,6 @@
 """Admission: which new sockets are taken, counted in file descriptors.
 
-The process may have so many descriptors (``core/descriptors.py``). Some are reserved for the node (metadata,
+The process may have so many descriptors (``core/system/descriptors.py``). Some are reserved for the node (metadata,
 control socket with its clients, listeners) and for the message store of each vhost; all others may be sockets of
 clients. When these are used up, a new socket takes the place of the oldest one without an open connection:
 its peer has not logged in yet, was refused, or is being closed. When all have open connections, the new
@@ -20,8 +20,8 @@ from collections.abc import Sized
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.broker.connection.connection_log import refused_at_once
-from leveret.core import descriptors
 from leveret.core.limits import DESCRIPTORS_OF_NODE, DESCRIPTORS_OF_VHOST, HANDSHAKES_MAX
+from leveret.core.system import descriptors
 
 if TYPE_CHECKING:
     import asyncio

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import DISK
 from leveret.broker.node.resources import DISK_WATCH, LookAgain
-from leveret.core import shortage
 from leveret.core.log.loggers import logger
+from leveret.core.system import shortage
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,10 +10,11 @@ is looked at as well, since the limit of a control group can change. Queues in u
 where memory is short; how often depends on how many they are, so that asking them stays cheap. Mails to many queues
 are sent in several turns.
 
-What the allocator keeps of freed memory counts as used, so from the paging ratio on the watch gives it back, in passes
-of short steps (``core/heap.py``), one every ``GIVE_BACK_S`` while that gains anything. Queues page only when a first
-pass is over or has taken ``WAIT_S``. The alarm does not wait: memory that has grown beyond the limit is not the
-allocator's, which would have used what is free, and a publish behind a new limit must find it.
+Freed memory that the allocator keeps counts as used, so from the paging ratio on the watch gives it back, in passes of
+short steps (``core/system/heap.py``), one every ``GIVE_BACK_S`` while that gains anything. Queues page only when a
+first pass is over or has taken ``WAIT_S``. The alarm does not wait for a pass: the allocator uses its free memory
+before the process grows, so a process above the limit needs the memory; and a publish that follows a new limit must be
+blocked.
 
 Contents that have come in part would otherwise raise the alarm, and hold it raised for as long as their clients like.
 So from ``CONTENTS_RELIEF_SHARE`` of the limit on the largest are given up, until the others take no more than

@@ -22,10 +22,10 @@ from leveret.broker.vhost.access import Access
 from leveret.broker.vhost.metadata_writer import MetadataWriter
 from leveret.broker.vhost.settings_rows import SettingsRows
 from leveret.broker.vhost.vhost import VHost
-from leveret.core import descriptors
-from leveret.core.files import Files
 from leveret.core.gil_yielding import NEVER, GilYielding
-from leveret.core.machine import Machine
+from leveret.core.system import descriptors
+from leveret.core.system.files import Files
+from leveret.core.system.machine import Machine
 from leveret.msg_store.format.ballast import Ballast, reserve
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import Files
 from leveret.core.log.loggers import logger
+from leveret.core.system.files import Files
 
 log = logger(__name__)
 

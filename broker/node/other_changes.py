@@ -82,7 +82,7 @@ def apply_changes(
 def _count_anew(node: Node, rows: Sequence[Row]) -> None:
     """Send the other nodes this node's counts of connections and channels, if one of these rows may set a limit.
 
-    A node counts only what has a limit.
+    A node counts the connections and channels of only those users and vhosts that have a limit.
     """
     if any(isinstance(row, UserRow | ParameterRow) for row in rows):
         node.connections.elsewhere.changed()

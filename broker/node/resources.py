@@ -14,9 +14,9 @@ from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.core.machine import Machine
     from leveret.core.settings import BrokerSettings
     from leveret.core.sizes import SizeLimit
+    from leveret.core.system.machine import Machine
 
 MEMORY_WATCH: Final = "memory_watch"
 DISK_WATCH: Final = "disk_watch"

@@ -31,7 +31,7 @@ from leveret.broker.node import background, orphans
 from leveret.broker.node.outages import is_of_machine
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import is_disk_full
+from leveret.core.system.shortage import is_disk_full
 from leveret.msg_store.format.errors import EpochUsed, StoreLocked
 
 if TYPE_CHECKING:

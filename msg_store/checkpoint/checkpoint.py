@@ -15,7 +15,7 @@ the rotation for missing reference counts: some short reads. A memtable is one t
 the index is always the log up to some LSN. Its journal files stay until the *next* memtable is in the index: should
 the newest transaction turn out to be lost, the one before and the journals make up for it.
 
-After a shortage (``core/shortage.py``), a full disk above all, the memtable stays frozen, its journals stay
+After a shortage (``core/system/shortage.py``), a full disk above all, the memtable stays frozen, its journals stay
 too, and it is tried again; so is a read. Journals that cannot be unlinked go with a later checkpoint. An index
 that is damaged is condemned, and with any other error as well the store has failed.
 """
@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.core.errors import StoreError
-from leveret.core.files import File
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import is_shortage
+from leveret.core.system.files import File
+from leveret.core.system.shortage import is_shortage
 from leveret.msg_store.checkpoint.snapshot import Snapshot, disk_full
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder

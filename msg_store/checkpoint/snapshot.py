@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.archive.archive_file import NAME as ARCHIVE_NAME
 from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.msg_store.format.ballast import Ballast

@@ -39,8 +39,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
-from leveret.core.files import File, Files
-from leveret.core.shortage import is_disk_full, is_shortage
+from leveret.core.system.files import File, Files
+from leveret.core.system.shortage import is_disk_full, is_shortage
 from leveret.msg_store.format.ballast import Ballast
 
 Step: TypeAlias = tuple[int, bytes | None, int]  # descriptor, what to write (None: sync), where

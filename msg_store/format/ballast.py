@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import Files
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import is_disk_full
+from leveret.core.system.files import Files
+from leveret.core.system.shortage import is_disk_full
 
 log = logger(__name__)
 

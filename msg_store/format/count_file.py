@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Final, TypeAlias
 
-from leveret.core.files import File
 from leveret.core.log.loggers import logger
+from leveret.core.system.files import File
 from leveret.msg_store.format.errors import Corrupt, ForeignFile
 from leveret.msg_store.format.file_header import (
     HEADER_BYTES,

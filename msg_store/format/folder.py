@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.core.files import File, Files
+from leveret.core.system.files import File, Files
 from leveret.msg_store.format.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
 
 VERSION: Final = (

@@ -57,7 +57,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import ShortageLog, is_shortage
+from leveret.core.system.shortage import ShortageLog, is_shortage
 from leveret.msg_store.archive.archive import OFFSET_MAX
 from leveret.msg_store.archive.segment_shares import forget_shares
 from leveret.msg_store.format.errors import Corrupt

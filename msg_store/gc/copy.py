@@ -35,8 +35,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import File
 from leveret.core.log.loggers import logger
+from leveret.core.system.files import File
 from leveret.msg_store.format import record
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import (

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.core.files import File
+from leveret.core.system.files import File
 from leveret.msg_store.format import record
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, decode_header

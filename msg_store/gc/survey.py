@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.core.files import File
+from leveret.core.system.files import File
 from leveret.msg_store.archive.archive import OFFSET_MAX
 from leveret.msg_store.archive.segment_shares import SegmentShares, load_shares, save_shares
 from leveret.msg_store.format import record

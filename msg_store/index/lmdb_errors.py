@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import lmdb
 
-from leveret.core.files import keep_lock_room
-from leveret.core.shortage import DISK, SHORTAGES
+from leveret.core.system.files import keep_lock_room
+from leveret.core.system.shortage import DISK, SHORTAGES
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull
 
 _OF_MACHINE: Final = (errno.EIO, errno.EAGAIN, errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)

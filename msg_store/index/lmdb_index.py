@@ -38,7 +38,7 @@ from typing import Any, Final
 import lmdb
 
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import is_disk_full, is_shortage
+from leveret.core.system.shortage import is_disk_full, is_shortage
 from leveret.msg_store.format.kernel import location_items, row_items
 from leveret.msg_store.format.kernel import locations as locations_of
 from leveret.msg_store.format.kernel import rows as rows_of

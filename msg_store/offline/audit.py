@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.rows import FileRow, IndexDamaged, IndexRow, Location
 from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable

@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Final, Self
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
-from leveret.core.scratch_files import ScratchCalls
+from leveret.core.system.files import Files
+from leveret.core.system.scratch_files import ScratchCalls
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import EPOCH_MAX
 from leveret.msg_store.format.folder import StoreFolder, StorePaths, read_format

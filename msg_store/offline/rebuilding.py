@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.files import LmdbFiles

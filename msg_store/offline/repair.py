@@ -23,7 +23,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import StoreChanged
 from leveret.msg_store.format.folder import StoreFolder, StorePaths, read_format

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import File, Files
+from leveret.core.system.files import File, Files
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, Identity
 from leveret.msg_store.format.folder import SEGMENT_NAME, write_format

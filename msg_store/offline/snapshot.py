@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.checkpoint.snapshot import check_room, copy_index, make_draft
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED

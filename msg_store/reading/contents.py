@@ -29,7 +29,7 @@ from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
 from leveret.core.message import LOST, Message
-from leveret.core.shortage import ShortageLog
+from leveret.core.system.shortage import ShortageLog
 from leveret.msg_store.format.record import Place
 from leveret.msg_store.format.rows import Index, Location
 from leveret.msg_store.memtable.read_view import ReadView

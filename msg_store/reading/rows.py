@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 from leveret.core.clock import TimerLoop
-from leveret.core.shortage import ShortageLog, is_shortage
+from leveret.core.system.shortage import ShortageLog, is_shortage
 from leveret.msg_store.format.rows import SEQ_END, Index, IndexRow
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.threads.worker import Worker, as_steps

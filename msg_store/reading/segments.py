@@ -25,7 +25,7 @@ from typing import Final, TypeAlias
 from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS, LARGE_BODY_BYTES
 from leveret.core.log.loggers import logger
 from leveret.core.message import Message, origin_of
-from leveret.core.shortage import SHORTAGES, THREADS, reason_no
+from leveret.core.system.shortage import SHORTAGES, THREADS, reason_no
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder, StorePaths
 from leveret.msg_store.format.kernel import runs

@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Self
 
-from leveret.core.files import File
 from leveret.core.limits import LARGE_BODY_BYTES
 from leveret.core.message import Message
+from leveret.core.system.files import File
 from leveret.msg_store.format.errors import Corrupt, ForeignFile
 from leveret.msg_store.format.file_header import (
     EXTENDERS,

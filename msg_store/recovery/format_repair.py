@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.errors import Corrupt, FormatLost
 from leveret.msg_store.format.file_header import (
     HEADER_BYTES,

@@ -42,8 +42,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
 from leveret.core.log.loggers import logger
+from leveret.core.system.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.archive.archive import Archive
 from leveret.msg_store.archive.segment_shares import drop_orphans

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from leveret.core.files import File
+from leveret.core.system.files import File
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.format.journal_records import JournalRecord, RedoRecord
 from leveret.msg_store.reading.verify import Segment

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from leveret.core.clock import TimerLoop
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import as_os_error, start_thread
+from leveret.core.system.shortage import as_os_error, start_thread
 
 log = logger(__name__)
 

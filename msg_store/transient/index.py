@@ -32,9 +32,9 @@ import lmdb
 
 from leveret.core.entry import EXPIRY_MS, MSG_NO, SEQ, SIZE, Entry
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
 from leveret.core.message import Message
-from leveret.core.shortage import is_shortage
+from leveret.core.system.files import Files
+from leveret.core.system.shortage import is_shortage
 from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.index.lmdb_errors import grow, open_lmdb, shortage_no
 

@@ -11,9 +11,9 @@ import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leveret.core.files import Buffer, File
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import ShortageLog, is_disk_full
+from leveret.core.system.files import Buffer, File
+from leveret.core.system.shortage import ShortageLog, is_disk_full
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.file_header import HEADER_BYTES, Identity
 from leveret.msg_store.format.folder import StorePaths

@@ -44,9 +44,9 @@ from typing import NamedTuple, TypeAlias
 
 from leveret.core.clock import TimerHandle
 from leveret.core.entry import Entry
-from leveret.core.files import Files
 from leveret.core.log.loggers import logger
 from leveret.core.message import Message
+from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StorePaths

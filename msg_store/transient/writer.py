@@ -23,9 +23,9 @@ from itertools import accumulate
 from typing import Final
 
 from leveret.core.entry import MESSAGE, SEQ, Entry
-from leveret.core.files import Buffer
 from leveret.core.log.loggers import logger
-from leveret.core.shortage import is_disk_full, is_shortage
+from leveret.core.system.files import Buffer
+from leveret.core.system.shortage import is_disk_full, is_shortage
 from leveret.msg_store.format.append_log import joined
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import Corrupt

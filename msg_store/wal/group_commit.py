@@ -23,11 +23,11 @@ Invariants:
 * A message acked everywhere before a flush starts costs no byte on the disk, unless one of its queues is archived
   (``archive``): then its rows there are written, each with its ack in the same frame.
 
-Errors: after a shortage (``core/shortage.py``: a disk that is full although the ballast was given up, no descriptor,
-no memory) the flush's rows are reported *nacked*, and everything goes back to pending, places and numbers too;
-``resume`` tries again, and a row that was nacked may be reported safe after all. After any other error the store has
-**failed**: it is unknown which bytes behind the last durable position are on the disk, no work is taken any more, and
-the store must be recovered.
+Errors: after a shortage (``core/system/shortage.py``: a disk that is full although the ballast was given up, no
+descriptor, no memory) the flush's rows are reported *nacked*, and everything goes back to pending, places and numbers
+too; ``resume`` tries again, and a row that was nacked may be reported safe after all. After any other error the store
+has **failed**: it is unknown which bytes behind the last durable position are on the disk, no work is taken any more,
+and the store must be recovered.
 
 Turned down: a record per message (2 us each instead of 0.3), a sync per queue, journal behind
 segment (two waits instead of one), confirming after the write without the sync.
@@ -41,7 +41,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.core.message import BODY, Message
-from leveret.core.shortage import is_shortage
+from leveret.core.system.shortage import is_shortage
 from leveret.msg_store.archive.archive import Archive
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import EPOCH_SHIFT

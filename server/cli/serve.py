@@ -22,14 +22,14 @@ from typing import Any, Final
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.log_exchange import LogExchange
-from leveret.core import descriptors, heap
 from leveret.core.compiled_path import form_of_path
 from leveret.core.errors import ConfigError, StoreError
 from leveret.core.log import output as log_output
 from leveret.core.log.loggers import logger
-from leveret.core.machine import Machine
 from leveret.core.printable import value
-from leveret.core.shortage import SHORTAGES, THREADS, reason_no
+from leveret.core.system import descriptors, heap
+from leveret.core.system.machine import Machine
+from leveret.core.system.shortage import SHORTAGES, THREADS, reason_no
 from leveret.server.broker import Broker, BrokerFailedError
 from leveret.server.cli.reload import Reload
 from leveret.server.cli.spare_memory import SpareMemory

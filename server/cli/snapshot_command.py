@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
 from leveret.core.printable import printable
+from leveret.core.system.files import Files
 from leveret.server import control_client as control
 from leveret.server.errors import RefusedError
 from leveret.server.output import formats

@@ -6,7 +6,7 @@ the interpreter's free lists keep for their next use. A burst of a gigabyte leav
 all generations frees both, and the allocator of large blocks (glibc) has to be asked.
 
 Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
-(``core/heap.py``), and a collection looks at every container.
+(``core/system/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
 slower. So they run in the idle process only, when memory was spare for a while (a shorter one if it is much), less and
 less often while they gain nothing, and seldom while there is some traffic. Where there are many objects the collection
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from leveret.core.machine import Machine
+    from leveret.core.system.machine import Machine
 
 LOOK_S: Final = 1.0
 STEP_S: Final = 0.01  # between two steps in which memory is given back

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.offline.audit import Audit, Progress, audited
 from leveret.server.snapshots.copying import check_files
 from leveret.server.snapshots.manifest import Manifest, StoreEntry

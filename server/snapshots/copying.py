@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.folder import StorePaths
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest

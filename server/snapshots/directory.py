@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import Files
 from leveret.core.log.loggers import logger
+from leveret.core.system.files import Files
 from leveret.server.errors import RefusedError
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.manifest import Manifest

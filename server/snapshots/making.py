@@ -20,7 +20,7 @@ from leveret.broker.node.snapshots import METADATA
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.factory import queue_nos_of_row
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.metadata.environment import copy_at_rest
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents, QueueRow, Row, VhostRow

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.server.output import json_text
 from leveret.server.process import MANIFEST
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from leveret.core.files import Files
 from leveret.core.printable import printable
+from leveret.core.system.files import Files
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit import queue_text

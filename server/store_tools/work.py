@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
-from leveret.core.scratch_files import ScratchCalls
+from leveret.core.system.files import Files
+from leveret.core.system.scratch_files import ScratchCalls
 from leveret.metadata.reader import copy_metadata
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import FormatTooNew, StoreLocked

@@ -15,8 +15,8 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
-from leveret.core.scratch_files import ScratchCalls
+from leveret.core.system.files import Files
+from leveret.core.system.scratch_files import ScratchCalls
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.offline.segment_check import (
     CheckSegments,

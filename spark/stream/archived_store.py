@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, FileHeader, decode_header

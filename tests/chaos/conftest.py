@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.rig import Chaos, chaos_on
-from leveret.core.files import OsCalls
+from leveret.core.system.files import OsCalls
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 from conformance.raw import Channel, Connection
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL
-from leveret.core.files import Files, SystemCalls
+from leveret.core.system.files import Files, SystemCalls
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.supervisors.tree_view import Node, walk

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from leveret.core.files import Files
 from leveret.core.gil_yielding import BUSY_SHARE, CHECK_S, NEVER, OVERDUE_S, SLEEP_S, GilYielding
+from leveret.core.system.files import Files
 from leveret.metadata.store import MetadataStore
 from leveret.msg_store.format.append_log import AppendLog, Job, LogEnd, Part
 from leveret.msg_store.format.ballast import Ballast

@@ -14,7 +14,7 @@ import pytest
 
 from conformance.raw import Channel
 from durable.history import QUEUES, History, Load
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.format.folder import StorePaths, read_format
 from leveret.server.cli.main import main

@@ -15,7 +15,7 @@ import pytest
 
 from chaos.rig import Chaos
 from conformance.raw import Channel
-from leveret.core.files import Files, OsCalls
+from leveret.core.system.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
 from leveret.testing.faulty_files import FaultyCalls

@@ -14,7 +14,7 @@ import pytest
 from chaos.rig import Chaos, chaos_on
 from durable.history import check_contents, loaded
 from leveret.broker.queue.registry import QueueEntry
-from leveret.core.files import Buffer, OsCalls
+from leveret.core.system.files import Buffer, OsCalls
 from rigs.waiting import eventually
 
 

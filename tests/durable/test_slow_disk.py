@@ -12,7 +12,7 @@ import pytest
 
 from chaos.rig import Chaos, chaos_on
 from conformance.raw import Channel
-from leveret.core.files import OsCalls
+from leveret.core.system.files import OsCalls
 from rigs.waiting import eventually
 
 COUNT = 3_000

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import OsCalls
+from leveret.core.system.files import OsCalls
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.errors import StoreLocked
 from rigs.store.collector_running import Running, drawn

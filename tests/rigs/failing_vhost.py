@@ -13,7 +13,7 @@ from chaos.rig import Chaos
 from conformance.raw import Connection, error_of
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S
-from leveret.core.files import Buffer, Files, OsCalls
+from leveret.core.system.files import Buffer, Files, OsCalls
 from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from leveret.core.files import Buffer, Files, OsCalls
+from leveret.core.system.files import Buffer, Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.cli import main, serve
 

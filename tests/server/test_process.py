@@ -160,7 +160,7 @@ def test_a_default_address_that_the_machine_lacks_is_left_out(
 def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 0:40 / {tmp_path}/share rw - nfs4 server:/export rw\n")
-    monkeypatch.setattr("leveret.core.mounts._MOUNTS", mounts)
+    monkeypatch.setattr("leveret.core.system.mounts._MOUNTS", mounts)
 
     with pytest.raises(DataDirectoryError, match=r"lies on a network file system \(nfs4\)"):
         DataDirectory(tmp_path / "share" / "data")

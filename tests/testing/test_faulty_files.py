@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files, OsCalls
+from leveret.core.system.files import Files, OsCalls
 from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 

@@ -54,7 +54,7 @@ class WideReads(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand on what was read, which is there until this returns."""
+        """Hand the bytes on; the next read overwrites them."""
         self.protocol.data_received(self._buffer[:nbytes])
 
 

@@ -15,7 +15,7 @@ from conformance.raw import Connection
 from leveret.broker.connection import admission as admission_module
 from leveret.broker.connection.accepting import ACCEPTS_PER_TURN, Accepting
 from leveret.broker.connection.sockets import LISTENER
-from leveret.core import descriptors
+from leveret.core.system import descriptors
 from leveret.server import Address, Broker, Config
 from rigs.waiting import eventually
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.node import orphans
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 
 FILES = Files()
 KEPT = 1000

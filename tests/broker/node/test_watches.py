@@ -25,9 +25,9 @@ from leveret.broker.node.memory_watch import (
 from leveret.broker.node.memory_watch import interval_s as memory_interval_s
 from leveret.broker.node.node import Node
 from leveret.broker.vhost.store_state import StoreState
-from leveret.core.machine import Machine
 from leveret.core.settings import BrokerSettings
 from leveret.core.sizes import SizeLimit
+from leveret.core.system.machine import Machine
 from leveret.metadata.memory import MemoryStore
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
 from leveret.testing.virtual_clock import VirtualClock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.archive.archive import Archive, Archived, Freed, Position, Retention
 from leveret.msg_store.archive.archive_file import ArchiveContents, decode

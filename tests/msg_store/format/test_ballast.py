@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk

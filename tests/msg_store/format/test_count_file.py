@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format import count_file
 from leveret.msg_store.format.count_file import ALL, Count, CountFile, Counts
 from leveret.msg_store.format.file_header import CRC32, CRC32C, HEADER_BYTES, Identity

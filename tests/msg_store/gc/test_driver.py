@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from leveret.core.files import OsCalls
 from leveret.core.message import BODY
+from leveret.core.system.files import OsCalls
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.driver import Pace

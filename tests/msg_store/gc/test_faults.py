@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.core.shortage import SHORTAGES
+from leveret.core.system.shortage import SHORTAGES
 from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.choose import choose
 from leveret.msg_store.gc.collector import Moving

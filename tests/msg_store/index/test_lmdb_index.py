@@ -13,7 +13,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from leveret.core.shortage import is_shortage
+from leveret.core.system.shortage import is_shortage
 from leveret.msg_store.format.rows import (
     Batch,
     Checkpoint,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leveret.core.errors import StoreError
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.errors import StoreLocked
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.offline.audit import audited

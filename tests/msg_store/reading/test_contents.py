@@ -12,7 +12,7 @@ import pytest
 
 from leveret.core.limits import DESCRIPTORS_OF_SEGMENTS, LARGE_BODY_BYTES
 from leveret.core.message import BODY, HEAD, LOST, ORIGIN, Message
-from leveret.core.shortage import ShortageLog
+from leveret.core.system.shortage import ShortageLog
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading import contents as content_reader

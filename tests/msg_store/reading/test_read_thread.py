@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leveret.core.shortage import ShortageLog
+from leveret.core.system.shortage import ShortageLog
 from leveret.msg_store.reading.rows import RETRY_S, ReadThread
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files, OsCalls
+from leveret.core.system.files import Files, OsCalls
 from leveret.msg_store.format.file_header import RDQ_MAGIC, Identity
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.format.record import MAGIC, encode_run

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Buffer
+from leveret.core.system.files import Buffer
 from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.transient.index import IndexLost
 from rigs.store.transient_rig import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.seq_range import SeqRange, rows_outside
 from leveret.msg_store.transient.index import Row
 from leveret.msg_store.transient.paged_queue import CREDIT, MORE_CREDIT

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from leveret.core.files import OsCalls
+from leveret.core.system.files import OsCalls
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
 from leveret.msg_store.format.kernel import Caller, Notifier
 from leveret.msg_store.wal.group_commit import Report

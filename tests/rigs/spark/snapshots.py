@@ -11,8 +11,8 @@ import aio_pika
 import pyarrow as pa
 
 from leveret.broker.node.store_server import store_folder
-from leveret.core.files import Files
 from leveret.core.message import Message
+from leveret.core.system.files import Files
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import QueueRow, Row, VhostRow
 from leveret.msg_store.offline.offline_store import OfflineStore

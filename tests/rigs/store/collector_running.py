@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from leveret.core.files import SystemCalls
 from leveret.core.message import Message, origin_of
+from leveret.core.system.files import SystemCalls
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.gc.choose import ChoiceLimits

@@ -6,7 +6,7 @@ import asyncio
 import random
 from pathlib import Path
 
-from leveret.core.files import OsCalls
+from leveret.core.system.files import OsCalls
 from leveret.msg_store.wal.group_commit import Report
 from leveret.testing.faulty_files import FaultyCalls
 from rigs.store.live_store import LiveStore, ended, files_at

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from leveret.core.files import Files, SystemCalls
+from leveret.core.system.files import Files, SystemCalls
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.recovery.recovery import Opened, StoreFiles, open_store

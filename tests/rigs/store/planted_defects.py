@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from pathlib import Path
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.file_header import MOVED
 from leveret.msg_store.format.folder import StorePaths, read_format
 from leveret.msg_store.format.rows import SEQ_END, Batch, FileRow, IndexRow, Location, QueueTerms

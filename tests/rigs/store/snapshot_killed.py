@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.checkpoint.snapshot import Snapshot
 from leveret.server.cli.main import main
 from leveret.server.cli.snapshot_command import create

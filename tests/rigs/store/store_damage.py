@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.folder import StorePaths, read_format
 from leveret.msg_store.format.journal_records import RedoRecord
 from leveret.msg_store.format.rows import Batch, FileRow

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.core.message import BODY
-from leveret.core.shortage import SHORTAGES
+from leveret.core.system.shortage import SHORTAGES
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.rows import IndexFull
 from leveret.testing.faulty_files import FOR_EVER, Fate, Fault

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from leveret.core.files import Files
 from leveret.core.message import Message, origin_of
+from leveret.core.system.files import Files
 from leveret.msg_store.checkpoint.checkpoint import (
     Checkpointer,
     CheckpointLimits,

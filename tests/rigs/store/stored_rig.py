@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leveret.core.files import Files
 from leveret.core.message import BODY, Message
+from leveret.core.system.files import Files
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.journal_frames import DurablePosition

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from leveret.core.files import Files
 from leveret.core.message import Message
+from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.threads.worker import Reached, Steps, T, Then

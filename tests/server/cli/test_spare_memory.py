@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.core.machine import Machine
+from leveret.core.system.machine import Machine
 from leveret.server.cli import spare_memory
 from leveret.server.cli.spare_memory import IDLE_SHARE, LOOK_S, PAUSE_S_MAX, SPARE_S, SpareMemory
 

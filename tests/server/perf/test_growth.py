@@ -10,9 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import growth
-import growth_plots
 import perf_test
-from growth_plots import Point
+from curves import plots
+from curves.plots import Point
 
 LINES = {
     "rabbitmq": [Point(10, 20.0, 500.0), Point(100, 90.0, 400.0)],
@@ -32,14 +32,14 @@ id: t, confirm latency min/median/75th/95th/99th 2613/50099/69850/90584/116195 Â
 def test_curves_are_the_medians_of_their_sizes() -> None:
     figures = {"msgs_per_s": 8.0, "broker_cpu_us_per_msg": 2.0}
 
-    found = growth_plots.curves({"fan-out 10": {"rabbitmq": figures}})
+    found = plots.curves({"fan-out 10": {"rabbitmq": figures}})
 
     assert found == {"fan-out": {"rabbitmq": [Point(10, 2.0, 8.0)]}}
 
 
 def test_growth_counts_from_the_cheapest_size_that_is_not_larger() -> None:
-    assert growth_plots.growth(LINES["leveret-c"]) == 1.75
-    assert growth_plots.growth([Point(10, 4.0, 1.0), Point(100, 2.0, 1.0)]) == 1.0
+    assert plots.growth(LINES["leveret-c"]) == 1.75
+    assert plots.growth([Point(10, 4.0, 1.0), Point(100, 2.0, 1.0)]) == 1.0
 
 
 def test_only_curves_of_leveret_are_judged() -> None:
@@ -47,14 +47,14 @@ def test_only_curves_of_leveret_are_judged() -> None:
 
 
 def test_a_plot_is_svg_with_a_line_for_each_broker() -> None:
-    drawn = ElementTree.fromstring(growth_plots.plot("queues", LINES))
+    drawn = ElementTree.fromstring(plots.plot("queues", LINES))
 
     svg = "{http://www.w3.org/2000/svg}"
     assert len(drawn.findall(f"{svg}polyline")) == len(LINES)
     assert len(drawn.findall(f"{svg}circle")) == 5
     for dot in drawn.findall(f"{svg}circle"):
-        assert 0 < float(dot.attrib["cx"]) < growth_plots.WIDTH
-        assert 0 < float(dot.attrib["cy"]) < growth_plots.HEIGHT
+        assert 0 < float(dot.attrib["cx"]) < plots.WIDTH
+        assert 0 < float(dot.attrib["cy"]) < plots.HEIGHT
 
 
 def test_the_summary_of_perf_test_is_read() -> None:

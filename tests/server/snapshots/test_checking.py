@@ -10,7 +10,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from leveret.core.files import Files
+from leveret.core.system.files import Files
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.checking import Report, verify

@@ -16,7 +16,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from leveret.core.files import Files, OsCalls
+from leveret.core.system.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.cli.main import main
 from leveret.server.config.config import Address, Config

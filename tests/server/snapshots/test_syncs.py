@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files, OsCalls
+from leveret.core.system.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.cli.snapshot_command import create
 from leveret.server.config.config import Address, Config

@@ -293,7 +293,7 @@ def test_salvage_refuses_a_bad_place(
         (tmp_path / "new.unfinished").mkdir()
     if what == "network":
         (tmp_path / "mounts").write_text(f"1 0 0:40 / {target} rw - cifs //server/share rw\n")
-        monkeypatch.setattr("leveret.core.mounts._MOUNTS", tmp_path / "mounts")
+        monkeypatch.setattr("leveret.core.system.mounts._MOUNTS", tmp_path / "mounts")
 
     code, out, err = run("salvage", data_of(rig), "--to", target)
 

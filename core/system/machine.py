@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from leveret.core import heap
+from leveret.core.system import heap
 
 _USED = re.compile(rb"^(?:RssAnon|VmSwap):\s+(\d+) kB$", re.MULTILINE)
 _TOTAL = re.compile(rb"^MemTotal:\s+(\d+) kB$", re.MULTILINE)

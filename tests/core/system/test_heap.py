@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pytest
 
-from leveret.core import heap
-from leveret.core.heap import BLOCKS_PER_STEP, STEP_BYTES, trim_in_steps
-from leveret.core.machine import Machine
+from leveret.core.system import heap
+from leveret.core.system.heap import BLOCKS_PER_STEP, STEP_BYTES, trim_in_steps
+from leveret.core.system.machine import Machine
 
 MIB = 1 << 20
 START = 1 << 32
@@ -139,8 +139,8 @@ def test_free_memory_between_blocks_in_use_goes_back(monkeypatch: pytest.MonkeyP
 
 THREADS_THAT_TAKE_MEMORY = """
 import threading
-from leveret.core import heap
-from leveret.core.machine import Machine
+from leveret.core.system import heap
+from leveret.core.system.machine import Machine
 
 heap.share_arena()
 bytes(31 << 20)  # as serve does: from now on 62 MiB may stay free at an arena's end

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.machine import Machine
+from leveret.core.system.machine import Machine
 
 STATUS = (
     "Name:\tx\nVmSwap:\t      20 kB\nVmRSS:\t  900 kB\nRssAnon:\t     100 kB\nRssFile:\t 800 kB\n"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The curves that ``growth.py`` has measured, as tables, and as plots in SVG.
 
-python benchmarks/growth_plots.py benchmarks/results/<date>-<commit>-growth.json docs/plots
+python benchmarks/curves/plots.py benchmarks/results/<date>-<commit>-growth.json docs/plots
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def curves(medians: dict[str, dict[str, dict[str, float]]]) -> Curves:
 
 
 def growth(line: list[Point]) -> float:
-    """Return how many times more a delivery costs at a size than at one that is not larger, at most."""
+    """Return the highest cost of a delivery, divided by the lowest one at a smaller or the same size."""
     least, most = math.inf, 1.0
     for point in line:
         least = min(least, point.cpu_us)

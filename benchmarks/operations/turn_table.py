@@ -1,6 +1,6 @@
 """The page of turns: what ``turns.py`` has found, as a table in ``docs/reference/``.
 
-python benchmarks/turn_table.py benchmarks/results/<date>-<commit>-turns.json docs/reference/turns.md
+python benchmarks/operations/turn_table.py benchmarks/results/<date>-<commit>-turns.json docs/reference/turns.md
 """
 
 from __future__ import annotations

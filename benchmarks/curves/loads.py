@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also where PYTHONSAFEPATH is set
 from peer import Peer, RefusedError, frames, message
 
 from leveret.amqp import methods, spec

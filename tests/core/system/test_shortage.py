@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from leveret.core.shortage import ShortageLog, as_os_error, is_shortage, reason_of
+from leveret.core.system.shortage import ShortageLog, as_os_error, is_shortage, reason_of
 
 
 @pytest.mark.parametrize(

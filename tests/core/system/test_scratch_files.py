@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.files import Files
-from leveret.core.scratch_files import ScratchCalls
+from leveret.core.system.files import Files
+from leveret.core.system.scratch_files import ScratchCalls
 from leveret.testing.memory_disk import MemoryDisk
 
 FOLDER = Path("/store")

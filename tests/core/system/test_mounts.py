@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.mounts import network_file_system
+from leveret.core.system.mounts import network_file_system
 
 MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 23 22 0:21 / /proc rw,relatime - proc proc rw

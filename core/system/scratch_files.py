@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from leveret.core.files import Buffer, OsCalls, SystemCalls
+from leveret.core.system.files import Buffer, OsCalls, SystemCalls
 
 NONE: Final = -1
 _ROOM_BYTES: Final = 1 << 60
