@@ -182,12 +182,10 @@ class Confirms:
 
 def answer_frames(channel: int, answers: list[Answer]) -> bytes:
     """Return the frames of answers on a channel."""
-    frames = [
-        _ANSWER.pack(1, channel, 13, 60, 80, tag, multiple, FRAME_END)
-        if is_ack
-        else _ANSWER.pack(1, channel, 13, 60, 120, tag, multiple | 2, FRAME_END)
-        for is_ack, tag, multiple in answers
-    ]
+    frames = []
+    for is_ack, tag, multiple in answers:
+        method, bits = (80, multiple) if is_ack else (120, multiple | 2)
+        frames.append(_ANSWER.pack(1, channel, 13, 60, method, tag, bits, FRAME_END))
     return frames[0] if len(frames) == 1 else b"".join(frames)
 
 
