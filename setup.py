@@ -73,6 +73,7 @@ PATH = [
     "core/entry.py",
     "core/limits.py",
     "core/small_set.py",
+    "queue_backing/housekeeping.py",
     "queue_backing/proxy.py",
     "queue_backing/variable/columns.py",
     "queue_backing/variable/delta.py",
