@@ -69,6 +69,8 @@ PATH = [
     "broker/queue/mailbox.py",
     "broker/queue/numbered.py",
     "broker/queue/publishers.py",
+    "broker/queue/queue.py",
+    "broker/queue/turn_budget.py",
     "broker/remote_gate.py",
     "core/entry.py",
     "core/limits.py",
