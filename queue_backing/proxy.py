@@ -61,7 +61,7 @@ class BackingProxy(InlineTurn):
 
     def __init__(self, turns: Turns, backing: Ref) -> None:
         super().__init__(turns, backing)
-        actor: BackingActor | None = backing.cell.actor
+        actor: BackingActor | None = self._cell.actor
         if actor is None:
             raise CallExit(backing, NOPROC)
         self._housekeeping: Housekeeping = actor.housekeeping
@@ -71,7 +71,7 @@ class BackingProxy(InlineTurn):
     def attach(self, amqqueue: Ref) -> int:
         """Have ``Confirmed``, ``Refused`` and ``FetchReady`` sent to an amqqueue; return ``len()``."""
         with self:
-            actor: BackingActor = self._to.cell.actor
+            actor: BackingActor = self._cell.actor
             return actor.attach(amqqueue)
 
     def publish(

@@ -81,20 +81,21 @@ class InlineTurn:
         to: the callee.
     """
 
-    __slots__ = ("_to", "_turns")
+    __slots__ = ("_cell", "_to", "_turns")
 
     def __init__(self, turns: Turns, to: Ref) -> None:
         self._turns = turns
         self._to = to
+        self._cell: Cell = to.cell
 
     def __enter__(self) -> None:
-        cell = self._to.cell
+        cell = self._cell
         if cell.state or cell.inbox or cell.kind:
             _make_ready(self._turns, self._to, cell, _has_only_own_mail(cell, self._to))
         cell.state |= ACTIVE
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        cell = self._to.cell
+        cell = self._cell
         if error is not None:
             raise _callee_failed(self._turns, self._to, cell, error) from None
         if cell.state == ACTIVE and not cell.inbox:

@@ -76,7 +76,7 @@ class Dispatch:
             base, safe = self._backing.publish_delivered(
                 messages, persistent, None, size_bytes - publish.head_bytes, publish.first_msg_no
             )
-            seqs = list(range(base, base + count))
+            seqs = [base] if count == 1 else list(range(base, base + count))
             if consumer.no_ack:
                 self._backing.ack(seqs)
                 seqs = None
