@@ -71,9 +71,9 @@ class InlineCalls:
 
 
 class InlineTurn:
-    """Calls what is an actor's own inline: ``with turn: answer = queue.method(...)``.
+    """A turn of an actor for a call of what is its own: ``with turn: answer = queue.method(...)``.
 
-    The block is a turn of the callee; it raises as ``call_inline`` does. The object is kept and used
+    The block is the turn; it raises as ``call_inline`` does. The object is kept and used
     again for every call.
 
     Args:
