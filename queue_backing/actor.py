@@ -4,11 +4,8 @@ The backing queue itself is a plain object. The actor stands for it towards supe
 takes its housekeeping as mail. The amqqueue calls it inline (``proxy``); later events reach the amqqueue as
 the mails ``Confirmed``, ``Refused`` and ``FetchReady``.
 
-After every operation that changes the queue the actor asks whether it ``needs_timeout``, and calls
-``timeout`` in its next turns, one slice of work in each.
-
-A queue that can page reports to the node's memory monitor how many seconds of traffic it keeps in RAM, and
-takes the answer as its target. It is listed as active after each operation until it has reported.
+What operations leave over is done in turns of its own (``housekeeping``). A queue that can page reports to the node's
+memory monitor how many seconds of traffic it keeps in RAM, and takes the answer as its target.
 
 A queue on disk has this actor as the owner of its index (``QueueOwner``): the store calls it between turns,
 and the actor turns the calls into mail.
@@ -17,25 +14,19 @@ and the actor turns the calls into mail.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, is_orderly
 from leveret.core.errors import DependencyError
 from leveret.msg_store.client import QueueOwner
-from leveret.queue_backing.api import (
-    FOREVER_S,
-    BackingQueue,
-    Confirmed,
-    FetchReady,
-    Refused,
-)
+from leveret.queue_backing.api import BackingQueue, Confirmed, FetchReady, Refused
+from leveret.queue_backing.housekeeping import KEEP_HOUSE, Housekeeping, KeepHouse
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
-A = TypeVar("A")
 MakeQueue: TypeAlias = "Callable[[BackingOwner], BackingQueue]"
 
 
@@ -50,12 +41,6 @@ class BackingOwner(QueueOwner, Protocol):
 
     def use_memory_monitor(self, memory: MemoryMonitor) -> None:
         """Take RAM targets from a monitor; for a queue that can page."""
-
-
-class Housekeeping:
-    """Mail to itself: let the queue do a piece of its work."""
-
-    __slots__ = ()
 
 
 class SetRamDurationTarget:
@@ -79,7 +64,6 @@ class StoreResumes:
     __slots__ = ()
 
 
-_HOUSEKEEPING: Final = Housekeeping()
 _STORE_RESUMES: Final = StoreResumes()
 _FETCH_READY: Final = FetchReady()
 
@@ -89,82 +73,47 @@ class BackingActor(GenServer):
 
     Attributes:
         queue: the backing queue.
+        housekeeping: what its operations leave to be done.
     """
 
-    __slots__ = ("_amqqueue", "_has_work", "_is_listed", "_memory", "_resumes", "queue")
+    __slots__ = ("_amqqueue", "_memory", "_resumes", "housekeeping", "queue")
 
     def init(self, make: MakeQueue, entry: _RegistryEntry) -> None:
         """Make the queue, recover its messages, and leave the address in the entry."""
         self._amqqueue: Ref | None = None
         self._memory: MemoryMonitor | None = None
-        self._has_work = self._resumes = False
-        self._is_listed = True  # without a memory monitor for good
+        self._resumes = False
         self.queue = make(self)
+        self.housekeeping = Housekeeping(self.runtime.turns, self.ref, self.queue, self._memory)
         self.queue.init(recover=True)
         entry.backing = self.ref
 
     def use_memory_monitor(self, memory: MemoryMonitor) -> None:
         """Take RAM targets from a monitor; for a queue that can page."""
         self._memory = memory
-        self._is_listed = False
-
-    # Inline calls of the amqqueue.
 
     def attach(self, amqqueue: Ref) -> int:
         """Send the amqqueue later events from now on; return how many messages are ready."""
         self._amqqueue = amqqueue
         return self.queue.len()
 
-    def done(self, answer: A) -> A:
-        """Schedule the work that an operation left over, list the queue as active; return the answer."""
-        if not self._has_work and self.queue.needs_timeout():
-            self._has_work = True
-            self.runtime.again(self.ref, _HOUSEKEEPING)
-        if not self._is_listed:
-            self._list_active()
-        return answer
-
-    def _list_active(self) -> None:
-        """Have the memory monitor ask for a report: the queue may hold more or less in RAM."""
-        assert self._memory is not None
-        self._is_listed = True
-        self._memory.active[self.ref] = None
-
     # Mail.
 
     def handle_cast(self, message: Any) -> None:
-        if isinstance(message, Housekeeping):
-            self._keep_house()
+        if isinstance(message, KeepHouse):
+            self.housekeeping.keep_house()
+            self._tell_fetch_ready()
         elif isinstance(message, SetRamDurationTarget):
-            self._set_ram_duration_target(message.duration_s)
+            self.housekeeping.set_ram_duration_target(message.duration_s)
         elif isinstance(message, ReportRamDuration):
-            self._report()
+            self.housekeeping.report()
         elif isinstance(message, StoreResumes):
             self._resumes = False
             self.queue.resume()
-            self.done(None)
+            self.housekeeping.done(None)
             self._tell_fetch_ready()
         else:
             super().handle_cast(message)
-
-    def _report(self) -> None:
-        """Report the RAM duration, again and again until the queue's rates have faded."""
-        assert self._memory is not None
-        duration_s = self.queue.ram_duration()
-        self._set_ram_duration_target(self._memory.report(self.ref, duration_s))
-        self._is_listed = False
-        if duration_s != FOREVER_S:
-            self._list_active()
-
-    def _set_ram_duration_target(self, duration_s: float) -> None:
-        self.queue.set_ram_duration_target(duration_s)
-        self.done(None)
-
-    def _keep_house(self) -> None:
-        self._has_work = False
-        self.queue.timeout()
-        self.done(None)
-        self._tell_fetch_ready()
 
     def _tell_fetch_ready(self) -> None:
         if self.queue.take_fetch_ready() and self._amqqueue is not None:
@@ -202,7 +151,7 @@ class BackingActor(GenServer):
             self.queue.abandon()
         runtime = self.runtime
         if self.queue.needs_timeout() and not runtime.is_closed:
-            runtime.send_bulk(runtime.spawn(Releaser, self.queue), _HOUSEKEEPING)
+            runtime.send_bulk(runtime.spawn(Releaser, self.queue), KEEP_HOUSE)
 
     def _end_queue(self) -> None:
         try:
@@ -222,6 +171,6 @@ class Releaser(GenServer):
     def handle_cast(self, message: Any) -> None:
         self._queue.timeout()
         if self._queue.needs_timeout():
-            self.runtime.again(self.ref, _HOUSEKEEPING)
+            self.runtime.again(self.ref, KEEP_HOUSE)
         else:
             self.stop(NORMAL)

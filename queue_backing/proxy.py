@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leveret.actors.runtime.inline import InlineTurn
+from leveret.actors.runtime.signals import NOPROC, CallExit
 from leveret.core.entry import SEQ
-from leveret.queue_backing.actor import BackingActor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -15,15 +15,18 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.turns import Turns
     from leveret.core.entry import Entry
     from leveret.core.message import Message
+    from leveret.queue_backing.actor import BackingActor
     from leveret.queue_backing.api import (
         Accumulator,
         AckStep,
+        BackingQueue,
         Dropped,
         Fetched,
         FoldStep,
         Predicate,
         QueueMode,
     )
+    from leveret.queue_backing.housekeeping import Housekeeping
 
 
 class Counts(Protocol):
@@ -47,22 +50,28 @@ class Counts(Protocol):
         """Return a message as basic.get gets it."""
 
 
-class BackingProxy(InlineTurn[BackingActor]):
+class BackingProxy(InlineTurn):
     """The turns of a backing actor, one for each operation; see ``QueueOperations`` for the methods.
 
     Attributes:
         counts: is told what comes back and what goes, whoever calls; None: nobody counts.
     """
 
-    __slots__ = ("counts",)
+    __slots__ = ("_housekeeping", "_queue", "counts")
 
-    def __init__(self, turns: Turns, actor: Ref) -> None:
-        super().__init__(turns, actor)
+    def __init__(self, turns: Turns, backing: Ref) -> None:
+        super().__init__(turns, backing)
+        actor: BackingActor | None = self._cell.actor
+        if actor is None:
+            raise CallExit(backing, NOPROC)
+        self._housekeeping: Housekeeping = actor.housekeeping
+        self._queue: BackingQueue = actor.queue
         self.counts: Counts | None = None
 
     def attach(self, amqqueue: Ref) -> int:
         """Have ``Confirmed``, ``Refused`` and ``FetchReady`` sent to an amqqueue; return ``len()``."""
-        with self as actor:
+        with self:
+            actor: BackingActor = self._cell.actor
             return actor.attach(amqqueue)
 
     def publish(
@@ -74,9 +83,9 @@ class BackingProxy(InlineTurn[BackingActor]):
         delivered: bool = False,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        with self as actor:
-            return actor.done(
-                actor.queue.publish(
+        with self:
+            return self._housekeeping.done(
+                self._queue.publish(
                     messages, persistent, expiries, size_bytes, delivered, first_msg_no
                 )
             )
@@ -89,25 +98,25 @@ class BackingProxy(InlineTurn[BackingActor]):
         size_bytes: int | None = None,
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
-        with self as actor:
-            return actor.done(
-                actor.queue.publish_delivered(
+        with self:
+            return self._housekeeping.done(
+                self._queue.publish_delivered(
                     messages, persistent, expiries, size_bytes, first_msg_no
                 )
             )
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
-        with self as actor:
-            actor.queue.discard(messages, persistent, first_msg_no)
-            actor.done(None)
+        with self:
+            self._queue.discard(messages, persistent, first_msg_no)
+            self._housekeeping.done(None)
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
-        with self as actor:
-            return actor.done(actor.queue.fetch(limit, bytes_max, ack_required))
+        with self:
+            return self._housekeeping.done(self._queue.fetch(limit, bytes_max, ack_required))
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
-        with self as actor:
-            dropped = actor.done(actor.queue.drop(limit, ack_required))
+        with self:
+            dropped = self._housekeeping.done(self._queue.drop(limit, ack_required))
         if self.counts is not None and not ack_required:
             self.counts.forget(dropped)
         return dropped
@@ -115,20 +124,20 @@ class BackingProxy(InlineTurn[BackingActor]):
     def ack(self, seqs: list[int]) -> int:
         if self.counts is not None:
             self.counts.forget(seqs)
-        with self as actor:
-            return actor.done(actor.queue.ack(seqs))
+        with self:
+            return self._housekeeping.done(self._queue.ack(seqs))
 
     def requeue(self, seqs: list[int]) -> int:
         if self.counts is not None:
             seqs = self.counts.came_back(seqs)
-        with self as actor:
-            return actor.done(actor.queue.requeue(seqs))
+        with self:
+            return self._housekeeping.done(self._queue.requeue(seqs))
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         if self.counts:
             return self._dropwhile(self.counts, predicate, limit)
-        with self as actor:
-            return actor.done(actor.queue.dropwhile(predicate, limit))
+        with self:
+            return self._housekeeping.done(self._queue.dropwhile(predicate, limit))
 
     def _dropwhile(self, counts: Counts, predicate: Predicate, limit: int) -> Dropped:
         gone: list[int] = []
@@ -139,67 +148,67 @@ class BackingProxy(InlineTurn[BackingActor]):
                 gone.append(entry[SEQ])
             return holds
 
-        with self as actor:
-            dropped = actor.done(actor.queue.dropwhile(noted, limit))
+        with self:
+            dropped = self._housekeeping.done(self._queue.dropwhile(noted, limit))
         counts.forget(gone[: dropped.count])
         return dropped
 
     def fetchwhile(
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[Fetched, Entry | None]:
-        with self as actor:
-            return actor.done(actor.queue.fetchwhile(predicate, limit, bytes_max))
+        with self:
+            return self._housekeeping.done(self._queue.fetchwhile(predicate, limit, bytes_max))
 
     def ackfold(
         self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
-        with self as actor:
-            return actor.done(actor.queue.ackfold(step, start, seqs))
+        with self:
+            return self._housekeeping.done(self._queue.ackfold(step, start, seqs))
 
     def expiries(self, seqs: list[int]) -> dict[int, int]:
-        with self as actor:
-            return actor.queue.expiries(seqs)
+        with self:
+            return self._queue.expiries(seqs)
 
     def fold(
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
-        with self as actor:
-            return actor.done(actor.queue.fold(step, start, from_seq))
+        with self:
+            return self._housekeeping.done(self._queue.fold(step, start, from_seq))
 
     def purge(self) -> int:
-        with self as actor:
-            return actor.done(actor.queue.purge())
+        with self:
+            return self._housekeeping.done(self._queue.purge())
 
     def purge_acks(self) -> int:
-        with self as actor:
-            return actor.done(actor.queue.purge_acks())
+        with self:
+            return self._housekeeping.done(self._queue.purge_acks())
 
     def len(self) -> int:
-        with self as actor:
-            return actor.queue.len()
+        with self:
+            return self._queue.len()
 
     def len_bytes(self) -> int:
-        with self as actor:
-            return actor.queue.len_bytes()
+        with self:
+            return self._queue.len_bytes()
 
     def is_empty(self) -> bool:
-        with self as actor:
-            return actor.queue.is_empty()
+        with self:
+            return self._queue.is_empty()
 
     def depth(self) -> int:
-        with self as actor:
-            return actor.queue.depth()
+        with self:
+            return self._queue.depth()
 
     def set_queue_mode(self, mode: QueueMode) -> None:
-        with self as actor:
-            actor.queue.set_queue_mode(mode)
-            actor.done(None)
+        with self:
+            self._queue.set_queue_mode(mode)
+            self._housekeeping.done(None)
 
     def info(self) -> dict[str, Any]:
-        with self as actor:
-            return actor.queue.info()
+        with self:
+            return self._queue.info()
 
     def delete_and_terminate(self) -> None:
-        with self as actor:
-            actor.queue.delete_and_terminate()
-            actor.done(None)
+        with self:
+            self._queue.delete_and_terminate()
+            self._housekeeping.done(None)

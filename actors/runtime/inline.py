@@ -17,7 +17,7 @@ caller with many calls would have all the steps done in its own turn.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.cell import (
     ACTIVE,
@@ -37,13 +37,11 @@ from leveret.core.errors import ActorError
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
 
-A = TypeVar("A")
-
 INLINE_MAILS: Final = 1_000
 
 
 class InlineCalls:
-    """The inline call of ``handle_call``; ``InlineTurn`` is that of an actor's methods."""
+    """The inline call of ``handle_call``; ``InlineTurn`` is that of methods."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -72,33 +70,32 @@ class InlineCalls:
         return reply
 
 
-class InlineTurn(Generic[A]):
-    """Calls an actor's methods inline: ``with turn as actor: answer = actor.method(...)``.
+class InlineTurn:
+    """A turn of an actor for a call of what is its own: ``with turn: answer = queue.method(...)``.
 
-    The block is a turn of the callee; it raises as ``call_inline`` does. The object is kept and used
+    The block is the turn; it raises as ``call_inline`` does. The object is kept and used
     again for every call.
 
     Args:
         turns: of the runtime of both actors.
-        to: the callee, an ``A``.
+        to: the callee.
     """
 
-    __slots__ = ("_to", "_turns")
+    __slots__ = ("_cell", "_to", "_turns")
 
     def __init__(self, turns: Turns, to: Ref) -> None:
         self._turns = turns
         self._to = to
+        self._cell: Cell = to.cell
 
-    def __enter__(self) -> A:
-        cell = self._to.cell
+    def __enter__(self) -> None:
+        cell = self._cell
         if cell.state or cell.inbox or cell.kind:
             _make_ready(self._turns, self._to, cell, _has_only_own_mail(cell, self._to))
         cell.state |= ACTIVE
-        actor: A = cell.actor
-        return actor
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        cell = self._to.cell
+        cell = self._cell
         if error is not None:
             raise _callee_failed(self._turns, self._to, cell, error) from None
         if cell.state == ACTIVE and not cell.inbox:

@@ -153,9 +153,9 @@ def inline(count: int, form: str) -> Callable[[], object]:
             call_inline(server, 1)
 
     def turn() -> None:
-        turn: InlineTurn[Server] = InlineTurn(rt.turns, server)
+        turn, actor = InlineTurn(rt.turns, server), server.cell.actor
         for _ in range(count):
-            with turn as actor:
+            with turn:
                 actor.fetch(1)
 
     return call if form == "call" else turn

@@ -33,6 +33,14 @@ class Wire(asyncio.Transport):
 
     def __init__(self) -> None:
         self.out = 0
+        self._protocol: asyncio.BaseProtocol | None = None
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        assert self._protocol is not None
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.out += len(data)
@@ -49,7 +57,7 @@ class Wire(asyncio.Transport):
     def _nothing(self, *args: object) -> None:
         """Do nothing."""
 
-    set_protocol = set_write_buffer_limits = _nothing  # type: ignore[assignment]
+    set_write_buffer_limits = _nothing  # type: ignore[assignment]
     pause_reading = resume_reading = abort = close = _nothing
 
 
@@ -58,6 +66,7 @@ class Client:
         self.broker = broker
         self.wire = Wire()
         self.protocol = ConnectionProtocol(broker.node.sockets)
+        self.wire.set_protocol(self.protocol)
         self.protocol.connection_made(self.wire)
         self.settle()
         self.feed(b"AMQP\x00\x00\x09\x01")

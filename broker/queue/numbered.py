@@ -29,18 +29,14 @@ if TYPE_CHECKING:
     from leveret.broker.mail import Numbered
     from leveret.broker.queue.publishers import Publishers
     from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.queue.turn_budget import TurnBudget
     from leveret.queue_backing.api import QueueOperations
 
 _PART_COST = 20  # of a stretch, in messages
 
 
 class NumberedQueue(Protocol):
-    """The queue's actor, as it is used here."""
-
-    ref: Ref
-    runtime: Runtime
-
-    def charge(self, count: int) -> None: ...
+    """The queue, as it is used here."""
 
     def open_publishers(self) -> Publishers: ...
 
@@ -54,14 +50,31 @@ class NumberedQueue(Protocol):
 
 
 class NumberedPublishes:
-    """The numbered publishes of one queue; the filter is made for the first of them."""
+    """The numbered publishes of one queue; the filter is made for the first of them.
 
-    __slots__ = ("_backing", "_entry", "_filter", "_queue")
+    Args:
+        runtime: of the queue's actor.
+        ref: the actor, which is the sender of the answers.
+        entry: of the registry.
+        backing: the queue's.
+        budget: of the actor's turns.
+    """
 
-    def __init__(self, queue: NumberedQueue, entry: QueueEntry, backing: QueueOperations) -> None:
-        self._queue = queue
+    __slots__ = ("_backing", "_budget", "_entry", "_filter", "_ref", "_runtime")
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        ref: Ref,
+        entry: QueueEntry,
+        backing: QueueOperations,
+        budget: TurnBudget,
+    ) -> None:
+        self._runtime = runtime
+        self._ref = ref
         self._entry = entry
         self._backing = backing
+        self._budget = budget
         self._filter: ProducerFilter | None = None
 
     def _opened(self) -> ProducerFilter:
@@ -82,11 +95,11 @@ class NumberedPublishes:
         return self._opened().forget(producer)
 
     def _wall_ms(self) -> int:
-        return int(self._queue.runtime.clock.wall_s() * 1000)
+        return int(self._runtime.clock.wall_s() * 1000)
 
-    def publish(self, publish: mail.Publish, takes_one: bool) -> None:
+    def publish(self, queue: NumberedQueue, publish: mail.Publish, takes_one: bool) -> None:
         """Have the queue take in the messages that it has not taken in before; ``takes_one``: it may refuse some."""
-        known, queue = self._opened(), self._queue
+        known = self._opened()
         parts, count = mail.PublishParts(publish), len(publish.messages)
         numbered, publish.numbered = publish.numbered or (), None
         while parts.at < count:
@@ -98,23 +111,24 @@ class NumberedPublishes:
                 if (place := queue.take_in(part)) is not None:
                     known.taken_in(own, *place, is_persistent)
                 continue
-            queue.charge(length + _PART_COST)
+            self._budget.charge(length + _PART_COST)
             self._backing.discard(part.messages, is_persistent, part.first_msg_no)
             if verdict == DUPLICATE:
                 known.use(own)
-                self._confirm_duplicates(part, known)
+                self._note_duplicates(part, known)
+                queue.open_publishers().published(part, length, 0)
                 continue
             if verdict == FENCED:
                 self._fence(part, own, known)
             queue.open_publishers().refuse(part)
 
-    def _confirm_duplicates(self, publish: mail.Publish, known: ProducerFilter) -> None:
+    def _note_duplicates(self, publish: mail.Publish, known: ProducerFilter) -> None:
+        """Have duplicates whose originals may not be on disk yet wait for their confirms."""
         if not known.is_safe:
             for channel, count, _, seqno in publish.publishers:
                 if seqno:
                     known.wait(channel, seqno, count)
             publish.publishers = [(*each[:3], 0) for each in publish.publishers]
-        self._queue.open_publishers().published(publish, len(publish.messages), 0)
 
     def _fence(
         self, publish: mail.Publish, numbered: Sequence[Numbered | None], known: ProducerFilter
@@ -126,9 +140,8 @@ class NumberedPublishes:
             f"producer '{producer.decode('utf-8', 'backslashreplace')}' is fenced in {self._entry}:"
             f" x-producer-epoch {epoch} is lower than {known.epoch_of(producer)}"
         )
-        queue = self._queue
         for channel, _, _, _ in publish.publishers:
-            queue.runtime.send(channel, mail.ProducerFenced(queue.ref, text), queue.ref)
+            self._runtime.send(channel, mail.ProducerFenced(self._ref, text), self._ref)
 
     def became_safe(self, runs: Sequence[tuple[int, int]]) -> None:
         """Confirm duplicates whose originals are on disk now."""
@@ -141,6 +154,5 @@ class NumberedPublishes:
             self._answer(self._filter.refused(runs), ok=False)
 
     def _answer(self, waiting: list[Waiting], ok: bool) -> None:
-        queue = self._queue
         for _, channel, seqno, count in waiting:
-            queue.runtime.send_now(channel, mail.Confirm(queue.ref, [(seqno, count)], ok))
+            self._runtime.send_now(channel, mail.Confirm(self._ref, [(seqno, count)], ok))

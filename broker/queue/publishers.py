@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
+    from leveret.actors.runtime.turns import Turns
 
 Ranges: TypeAlias = "dict[Ref, list[tuple[int, int]]]"  # channel -> (first_seqno, count)
 Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno
@@ -53,11 +53,11 @@ class Publishers:
         look_in: has ``close_idle`` called after so many seconds.
     """
 
-    __slots__ = ("_credit", "_look_in", "_prune_at", "_queue", "_queues", "_runtime", "_timer",
+    __slots__ = ("_credit", "_look_in", "_prune_at", "_queue", "_queues", "_timer", "_turns",
         "_unconfirmed", "_withheld")  # fmt: skip
 
-    def __init__(self, runtime: Runtime, queue: Ref, look_in: Callable[[float], Timer]) -> None:
-        self._runtime = runtime
+    def __init__(self, turns: Turns, queue: Ref, look_in: Callable[[float], Timer]) -> None:
+        self._turns = turns
         self._queue = queue
         self._look_in = look_in
         self._timer: Timer | None = None
@@ -84,12 +84,12 @@ class Publishers:
                 grant = self._received(channel, count, size_bytes)
             if grant is not None:
                 granted = mail.CreditGrant(self._queue, grant.messages, grant.size_bytes)
-                self._runtime.send(channel, granted, self._queue)
+                self._turns.send(channel, granted, self._queue)
             has_confirms = has_confirms or seqno > 0
         if not has_confirms:
             return
         if len(publish.publishers) == 1 and unsafe_from >= count:  # the way of most confirms
-            self._runtime.send_now(channel, mail.Confirm(self._queue, [(seqno, count)]))
+            self._turns.send_now(channel, mail.Confirm(self._queue, [(seqno, count)]))
         else:
             self._send(self._due(publish, unsafe_from, base))
 
@@ -117,7 +117,7 @@ class Publishers:
 
     def _send(self, ranges: Ranges, ok: bool = True) -> None:
         for channel, own in ranges.items():
-            self._runtime.send_now(channel, mail.Confirm(self._queue, own, ok))
+            self._turns.send_now(channel, mail.Confirm(self._queue, own, ok))
 
     # Credit.
 
@@ -125,7 +125,7 @@ class Publishers:
         grant = self._received(channel, count, size_bytes)
         if grant is not None:
             granted = mail.CreditGrant(self._queue, grant.messages, grant.size_bytes)
-            self._runtime.send_bulk(channel, granted, self._queue)
+            self._turns.send_bulk(channel, granted, self._queue)
 
     def withhold_credit(self) -> None:
         """Grant no credit until ``release_credit``."""
@@ -165,7 +165,7 @@ class Publishers:
             self._timer.cancel()
         self._timer = self._look_in(delay_s)
 
-    def __len__(self) -> int:
+    def account_count(self) -> int:
         """Return how many channels have an account."""
         return len(self._credit)
 
@@ -183,7 +183,7 @@ class Publishers:
                 closed.append(channel)
                 rest = receiver.grant_rest()
                 last = mail.CreditGrant(self._queue, rest.messages, rest.size_bytes, True)
-                self._runtime.send_bulk(channel, last, self._queue)
+                self._turns.send_bulk(channel, last, self._queue)
             if len(closed) == CLOSED_AT_ONCE:
                 break
         for channel in closed:

@@ -56,7 +56,7 @@ QUEUES = {
     ),
     "messages that wait do not go to the new active consumer": Mutant(
         "broker/queue/amqqueue.py",
-        "            if self._ready:\n                self._continue()\n            return",
+        "            if self.queue.ready:\n                self.queue.go_on_later()\n            return",
         "            return",
     ),
     "an account is closed without its rest": Mutant(
@@ -150,9 +150,9 @@ LETTERS = {
         _HEADERS, "    if before is None:\n", "    if True:\n"
     ),
     "expired messages that wait are delivered": Mutant(
-        "broker/queue/amqqueue.py",
-        "            self._continue()\n        return False\n",
-        "            self._continue()\n        return True\n",
+        "broker/queue/queue.py",
+        "            self.go_on_later()\n        return False\n",
+        "            self.go_on_later()\n        return True\n",
     ),
     "credit is granted although letters are slow": Mutant(
         _OVERFLOW, "            publishers.withhold_credit()\n", "            pass\n"

@@ -9,7 +9,7 @@ from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.turns import Turns
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.core.message import Message
 
@@ -114,7 +114,7 @@ def in_order(allotments: list[Allotment]) -> list[Allotment]:
 
 
 def deliver(
-    runtime: Runtime,
+    turns: Turns,
     queue: Ref,
     allotments: list[Allotment],
     batch: list[Message],
@@ -138,6 +138,6 @@ def deliver(
         again = allotment.count_below(redelivered) if redelivered else 0
         messages = batch if len(allotment.picks[0]) == len(batch) else allotment.of(batch)
         delivery = mail.Deliver(queue, consumer.tag, messages, own, again)
-        if not runtime.send_now(consumer.channel, delivery):
+        if not turns.send_now(consumer.channel, delivery):
             delivery.wait_at(consumer.gate)
     return done

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Dispatch:
     """The dispatch of one queue, made when it first has a consumer."""
 
-    __slots__ = ("_backing", "_durable", "_entry", "_expiry", "_queue", "_runtime")
+    __slots__ = ("_backing", "_clock", "_durable", "_entry", "_expiry", "_queue", "_turns")
 
     def __init__(
         self,
@@ -38,7 +38,8 @@ class Dispatch:
         backing: BackingProxy,
         expiry: MessageExpiry,
     ) -> None:
-        self._runtime = runtime
+        self._clock = runtime.clock
+        self._turns = runtime.turns
         self._queue = queue
         self._durable = entry.durable
         self._entry = entry
@@ -75,7 +76,7 @@ class Dispatch:
             base, safe = self._backing.publish_delivered(
                 messages, persistent, None, size_bytes - publish.head_bytes, publish.first_msg_no
             )
-            seqs = list(range(base, base + count))
+            seqs = [base] if count == 1 else list(range(base, base + count))
             if consumer.no_ack:
                 self._backing.ack(seqs)
                 seqs = None
@@ -83,7 +84,7 @@ class Dispatch:
                 consumer.dealt(count)
                 consumer.owe(seqs)
         delivery = mail.Deliver(self._queue, consumer.tag, messages, seqs, 0)
-        if not self._runtime.send_now(consumer.channel, delivery):
+        if not self._turns.send_now(consumer.channel, delivery):
             delivery.wait_at(consumer.gate)
         publishers.published(publish, count if safe else 0, base)
         return base
@@ -112,14 +113,14 @@ class Dispatch:
         is_unstored = consumers.no_ack_count and not self._entry.is_archived
         if is_unstored and all(each.consumer.no_ack for each in allotments):
             self._backing.discard(batch, persistent, publish.first_msg_no)
-            deliver(self._runtime, self._queue, allotments, batch)
+            deliver(self._turns, self._queue, allotments, batch)
             return room, -1, True
         own = expiries[:room] if expiries else None
         first, safe = self._backing.publish_delivered(
             batch, persistent, own, None, publish.first_msg_no
         )
         seqs = list(range(first, first + room))
-        done = deliver(self._runtime, self._queue, allotments, batch, seqs)
+        done = deliver(self._turns, self._queue, allotments, batch, seqs)
         if done:
             self._backing.ack(done)
         return room, first, safe
@@ -128,7 +129,7 @@ class Dispatch:
         """Fetch messages, as many as there is room for at the consumers, and deliver them."""
         ack_required = self._expiry.is_unordered or consumers.no_ack_count < consumers.count
         if self._expiry.is_unordered:
-            alive = alive_at(int(self._runtime.clock.wall_s() * 1000))
+            alive = alive_at(int(self._clock.wall_s() * 1000))
             fetched, _ = self._backing.fetchwhile(alive, room, DELIVERY_BATCH_BYTES)
         else:
             fetched = self._backing.fetch(room, DELIVERY_BATCH_BYTES, ack_required)
@@ -141,7 +142,7 @@ class Dispatch:
             seqs = fetched.seqs if ack_required else None
             allotments = consumers.deal(len(messages))
             done = deliver(
-                self._runtime, self._queue, allotments, messages, seqs, fetched.redelivered
+                self._turns, self._queue, allotments, messages, seqs, fetched.redelivered
             )
             if done:
                 self._backing.ack(done)

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from leveret.amqp.tables import Table
     from leveret.broker.queue.dead_letters.letter_rules import LetterHeads, LetterRules
     from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.queue.turn_budget import TurnBudget
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore
@@ -109,9 +110,6 @@ class LetterSource(Protocol):
     def demonitor(self) -> Callable[[MonitorRef], object]: ...
 
     def start_bulk_timer(self, delay_s: float, message: object) -> Timer: ...
-
-    def charge(self, count: int) -> None:
-        """Count work of a turn, in messages."""
 
 
 class _Rejected(Struct, eq=False):
@@ -158,9 +156,10 @@ class DeadLetters:
         entry: its registry entry.
         backing: where the messages are until their letters have arrived.
         rules: what letters say and where they go.
+        budget: of the source's turns.
     """
 
-    __slots__ = ("_backing", "_cycles", "_dead", "_entry", "_flight", "_is_scheduled", "_is_waiting_for_store",
+    __slots__ = ("_backing", "_budget", "_cycles", "_dead", "_entry", "_flight", "_is_scheduled", "_is_waiting_for_store",
         "_monitors", "_rejected", "_retries", "_routed", "_rules", "_source", "_timer", "_waiting_bytes",
         "_waiting_count", "_wide")  # fmt: skip
 
@@ -170,8 +169,10 @@ class DeadLetters:
         entry: QueueEntry,
         backing: QueueOperations,
         rules: LetterRules,
+        budget: TurnBudget,
     ) -> None:
         self._source = source
+        self._budget = budget
         self._rules = rules
         self._entry = entry
         self._backing = backing
@@ -260,7 +261,7 @@ class DeadLetters:
         if left <= 0:
             self._is_scheduled = True
             self._source.runtime.again(self._source.ref, _SEND_LETTERS)
-        self._source.charge((PUBLISH_TURN_WORK - left) * TURN_MESSAGES // PUBLISH_TURN_WORK)
+        self._budget.charge((PUBLISH_TURN_WORK - left) * TURN_MESSAGES // PUBLISH_TURN_WORK)
 
     def _waits_for_store(self) -> bool:
         """Whether the disk does not follow; then the letters go on when it has."""

@@ -51,6 +51,7 @@ from leveret.broker.queue.mailbox import (
 )
 from leveret.broker.queue.numbered import NumberedPublishes
 from leveret.broker.queue.publishers import Publishers
+from leveret.broker.queue.turn_budget import TurnBudget
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import TURN_MESSAGES
 from leveret.core.message import exchange_and_key
@@ -77,7 +78,7 @@ _CLOSE_ACCOUNTS: Final = CloseAccounts()
 class DelayQueue(GenServer):
     """One delay queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_backing", "_continues", "_entry", "_is_deleted", "_letters", "_messages_left", "_next_seq", "_notices",
+    __slots__ = ("_backing", "_budget", "_continues", "_entry", "_is_deleted", "_letters", "_next_seq", "_notices",
         "_numbered", "_publishers", "_purged", "_purged_below", "_recovering", "_schedule", "_timer", "_timer_at_ms",
         "_waiting_calls")  # fmt: skip
 
@@ -91,15 +92,15 @@ class DelayQueue(GenServer):
         self._recovering = self._backing.attach(self.ref)  # ready messages
         self._schedule = Schedule()
         self._publishers: Publishers | None = None
-        self._numbered = NumberedPublishes(self, entry, self._backing)
-        self._letters = DeadLetters(self, entry, self._backing, DelayRules(entry.name))
+        self._budget = budget = TurnBudget(self.runtime.turns, self.ref)
+        self._numbered = NumberedPublishes(self.runtime, self.ref, entry, self._backing, budget)
+        self._letters = DeadLetters(self, entry, self._backing, DelayRules(entry.name), budget)
         self._purged: list[int] = []  # keys of the schedule: messages that are still to be acked
         self._purged_below = self._next_seq = 0  # all messages below were published before a purge
         self._waiting_calls: list[tuple[Describe, From]] = []
         self._timer: Timer | None = None
         self._timer_at_ms = 0
         self._continues = self._is_deleted = False
-        self._messages_left = TURN_MESSAGES
         entry.up(self.ref)
         self._continue()
 
@@ -130,13 +131,6 @@ class DelayQueue(GenServer):
             self._waiting_calls.append((request, frm))
         return answer
 
-    def charge(self, count: int) -> None:
-        """Count work of a turn, in messages; the turn ends when it is a turn's worth."""
-        self._messages_left -= count
-        if self._messages_left <= 0:
-            self._messages_left = TURN_MESSAGES
-            self.runtime.end_turn(self.ref)
-
     def _continue(self) -> None:
         if not self._continues:
             self._continues = True
@@ -154,7 +148,7 @@ class DelayQueue(GenServer):
     def open_publishers(self) -> Publishers:
         if self._publishers is None:
             look_in = partial(self.start_bulk_timer, message=_CLOSE_ACCOUNTS)
-            self._publishers = Publishers(self.runtime, self.ref, look_in)
+            self._publishers = Publishers(self.runtime.turns, self.ref, look_in)
         return self._publishers
 
     def _publish(self, publish: mail.Publish) -> None:
@@ -163,12 +157,12 @@ class DelayQueue(GenServer):
         elif publish.numbered is None:
             self.take_in(publish)
         else:
-            self._numbered.publish(publish, takes_one=False)
+            self._numbered.publish(self, publish, takes_one=False)
 
     def take_in(self, publish: mail.Publish) -> tuple[int, int]:
         """Take a run in; see ``NumberedQueue``."""
         messages, count = publish.messages, len(publish.messages)
-        self.charge(count)
+        self._budget.charge(count)
         now_ms = self._now_ms()
         from_ms = now_ms + 1  # nothing comes before its time, also not by parts of a ms
         times_ms = [min(from_ms + _delay_of(message), DUE_MS_MAX) for message in messages]
@@ -228,7 +222,7 @@ class DelayQueue(GenServer):
         self._schedule.add(times_ms.values(), times_ms)
         if seqs:
             self._next_seq = max(self._next_seq, seqs[-1] + 1)
-        self.charge(len(seqs))
+        self._budget.charge(len(seqs))
         if seqs or not self._recovering:
             self._continue()
 
@@ -238,7 +232,7 @@ class DelayQueue(GenServer):
         room = min(self._letters.room(), TURN_MESSAGES)
         seqs = self._schedule.take_due(now_ms, room)
         if seqs:
-            self.charge(len(seqs))
+            self._budget.charge(len(seqs))
             self._letters.take_unacked(seqs, DUE)
 
     def _time(self, now_ms: int) -> None:
@@ -330,7 +324,7 @@ class DelayQueue(GenServer):
         keys = self._purged[-TURN_MESSAGES:]
         del self._purged[-TURN_MESSAGES:]
         self._backing.ack([seq_of(key) for key in keys])
-        self.charge(len(keys))
+        self._budget.charge(len(keys))
         if self._purged:
             self._continue()
 

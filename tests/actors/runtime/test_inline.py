@@ -63,10 +63,10 @@ def test_both_forms_answer_before_they_return(runtime: Runtime) -> None:
     backing = runtime.spawn(Backing, [])
 
     assert runtime.call_inline(backing, 17) == 17
-    turn = InlineTurn[Backing](runtime.turns, backing)
-    with turn as actor:
+    turn, actor = InlineTurn(runtime.turns, backing), backing.cell.actor
+    with turn:
         assert actor.double(17) == 34
-    with turn as actor:
+    with turn:
         assert actor.double(18) == 36
     assert runtime.is_idle
 
@@ -145,8 +145,8 @@ def test_a_method_that_fails_ends_the_callee(runtime: Runtime, reason_of: Reason
     backing = runtime.spawn(Backing, [])
     reasons = reason_of(backing)
 
-    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime.turns, backing) as actor:
-        fails(actor)
+    with pytest.raises(CallExit) as gone, InlineTurn(runtime.turns, backing):
+        fails(backing.cell.actor)
 
     runtime.run_until_idle()
     assert reasons == [gone.value.reason] == [Crash(OSError("disk"))]
@@ -160,7 +160,7 @@ def test_a_callee_that_is_not_there_is_call_exit(runtime: Runtime, how: str) -> 
     if how == "dead":
         runtime.run_until_idle()
 
-    with pytest.raises(CallExit) as gone, InlineTurn[Backing](runtime.turns, backing):
+    with pytest.raises(CallExit) as gone, InlineTurn(runtime.turns, backing):
         pytest.fail("it has a turn")
 
     assert gone.value.reason == ("boom" if how == "doomed" else "noproc")
@@ -249,16 +249,16 @@ def test_work_that_the_callee_has_left_for_later_stays_there(runtime: Runtime) -
     def works(actor: Backing) -> None:
         actor.runtime.again(actor.ref, "rest")
 
-    turn = InlineTurn[Backing](runtime.turns, backing)
-    with turn as actor:
+    turn, actor = InlineTurn(runtime.turns, backing), backing.cell.actor
+    with turn:
         works(actor)
     for number in range(3):
-        with turn as actor:
+        with turn:
             assert actor.double(number) == 2 * number
     assert seen == []
     runtime.send(backing, "mail")
-    with turn as actor:
-        assert actor.seen == ["rest", "mail"]
+    with turn:
+        assert seen == ["rest", "mail"]
     runtime.run_until_idle()
     assert seen == ["rest", "mail"]
 
@@ -274,8 +274,8 @@ def test_mail_behind_long_work_comes_before_the_call(runtime: Runtime) -> None:
     runtime.send(backing, works)
     runtime.send(backing, "mail")
 
-    with InlineTurn[Backing](runtime.turns, backing) as actor:
-        assert actor.seen == [works, works, "mail"]
+    with InlineTurn(runtime.turns, backing):
+        assert seen == [works, works, "mail"]
     runtime.run_until_idle()
     assert seen[3:] == ["rest", "rest"]
 

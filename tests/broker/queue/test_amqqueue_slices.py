@@ -206,18 +206,7 @@ def test_requeues_of_two_channels_at_once_restore_the_order() -> None:
 
 @pytest.mark.parametrize("kind", ["publish", "straight", "ack", "requeue"])
 def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> None:
-    rig = Rig(arguments=longs(x_message_ttl=10_000) if kind == "publish" else {})
-    channel, other = rig.channel(), rig.channel()
-    batch, count = TURN_MESSAGES // 10, 50
-    channel.consume(b"c")
-    for _ in range(count):
-        channel.publish(*[b"x"] * batch)
-        rig.settle()
-    deliveries = [seqs for each in channel.take(mail.Deliver) if (seqs := each.seqs)]
-
     handled: list[int] = []
-    backing = rig.entry.backing
-    assert backing is not None
 
     class Noting(OpenQueue):
         def publish_delivered(self, messages: list[Any], *more: Any) -> tuple[int, bool]:
@@ -232,7 +221,17 @@ def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> Non
             handled.append(len(seqs))
             return super().requeue(seqs)
 
-    backing.cell.actor.queue = Noting(backing.cell.actor.queue)
+    arguments = longs(x_message_ttl=10_000) if kind == "publish" else {}
+    rig = Rig(lambda _: Noting(), arguments=arguments)
+    channel, other = rig.channel(), rig.channel()
+    batch, count = TURN_MESSAGES // 10, 50
+    channel.consume(b"c")
+    for _ in range(count):
+        channel.publish(*[b"x"] * batch)
+        rig.settle()
+    deliveries = [seqs for each in channel.take(mail.Deliver) if (seqs := each.seqs)]
+
+    handled.clear()
     for number, seqs in enumerate(deliveries):
         if kind == "publish":
             channel.publish(*[b"x"] * len(seqs), expirations=[number + 10_000] * len(seqs))
