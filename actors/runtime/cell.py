@@ -55,6 +55,7 @@ class Cell:
     __slots__ = (
         "actor",
         "doom",
+        "handle",
         "inbox",
         "kind",
         "label",
@@ -77,6 +78,7 @@ class Cell:
         self.doom: object = (
             None  # reason of the exit signal that will end it, or that it has ended for
         )
+        self.handle: Any = None  # called with each mail and its sender; an ``init`` may change it
         self.inbox: deque[Mail] | None = None  # waiting mails; made with the first one
         self.kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
         self.label: str | Callable[[], str] = ""  # shown in logs and status

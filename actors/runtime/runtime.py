@@ -219,6 +219,7 @@ class Runtime:
         cell.actor = actor = actor_class()
         actor.ref = cell.ref
         actor.runtime = self
+        cell.handle = actor.handle_mail
         return cell
 
     def _init(self, cell: Cell, args: tuple[Any, ...]) -> None:

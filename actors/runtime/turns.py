@@ -146,7 +146,7 @@ class Turns:
         self.scheduler.mails += 1
         cell.state = ACTIVE
         try:
-            cell.actor.handle_mail(message, sender)
+            cell.handle(message, sender)
         except BaseException as error:  # noqa: BLE001  # any exception ends the receiver
             self._failed(cell, error)
             return True
@@ -261,7 +261,7 @@ class Turns:
             return 1
         cell.state = ACTIVE
         budget = left
-        handle = cell.actor.handle_mail
+        handle = cell.handle
         try:
             while True:
                 message, sender = inbox.popleft()
@@ -295,7 +295,7 @@ class Turns:
     def handle_waiting(self, cell: Cell, budget: int) -> int:
         """Let an actor of any kind handle up to ``budget`` waiting mails."""
         cell.state |= ACTIVE
-        handle = cell.actor.handle_mail
+        handle = cell.handle
         left = budget
         try:
             while left and (mail := self._next_mail(cell)) is not None:
@@ -484,7 +484,8 @@ class Turns:
             task.cancel()
         waiting = [*(cell.inbox or ()), *(cell.levels or ())] if cell.has_mail() else ()
         actor = cell.actor
-        cell.inbox = cell.levels = cell.actor = cell.parent = cell.starting = cell.names = None
+        cell.inbox = cell.levels = cell.actor = cell.handle = None
+        cell.parent = cell.starting = cell.names = None
         cell.label = ""
         actor.drop_attributes()
         for message, sender in waiting:

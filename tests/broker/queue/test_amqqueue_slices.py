@@ -244,7 +244,7 @@ def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> Non
             channel.send(make(channel.ref, tag, seqs))
     rig.runtime.send(other.ref, "mail")
     seen: list[int] = []
-    other.ref.cell.actor.handle_mail = lambda *_: seen.append(sum(handled))
+    other.ref.cell.handle = lambda *_: seen.append(sum(handled))
     rig.settle()
 
     assert sum(handled) >= batch * count
