@@ -49,7 +49,7 @@ class Wire(asyncio.Transport):
     def _nothing(self, *args: object) -> None:
         """Do nothing."""
 
-    set_protocol = set_write_buffer_limits = _nothing  # type: ignore[assignment]
+    get_protocol = set_protocol = set_write_buffer_limits = _nothing  # type: ignore[assignment]
     pause_reading = resume_reading = abort = close = _nothing
 
 

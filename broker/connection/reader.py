@@ -117,10 +117,11 @@ class Reader(GenServer):
         self.state = ConnectionState()
         self.early = self.unread = b""
         self._unanswered: Run | None = None  # of the handshake, until a back end has answered
+        self.channels = ChannelTable(self)
         self.writer = Writer(
             self.runtime,
             transport,
-            partial(self.runtime.run_as, self.ref, self._hold_up),
+            partial(self.runtime.run_as, self.ref, self.channels.pause_writing),
             partial(self.runtime.run_as, self.ref, self._take_more),
         )
         throttle = Throttle(connections.alarms, self.ref, self._tell_throttled)
@@ -130,7 +131,6 @@ class Reader(GenServer):
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None
-        self.channels = ChannelTable(self)
         self.channels_sup: Ref | None = None
         self.input = Input(self)
         self.peer_has_ended = False
@@ -200,15 +200,12 @@ class Reader(GenServer):
 
     def writing_paused(self) -> None:
         self.writer.pause()
-        self._hold_up()
+        self.channels.pause_writing()
 
     def writing_resumed(self) -> None:
         self.writer.resume()
         if not self.writer.has_large_body:
             self._take_more()
-
-    def _hold_up(self) -> None:
-        self.channels.pause_writing()
 
     def _take_more(self) -> None:
         if self.peer_has_ended:
