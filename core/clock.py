@@ -124,18 +124,25 @@ class SystemClock:
         self._timer = self._loop.call_later(delay_s, self._call_due, context=self._context)
 
     def _call_due(self) -> None:
-        """Make the calls that are due, but for those that these schedule."""
         self._timer = None
-        made, due_s = self._made, self._loop.time() + _RESOLUTION_S
         try:
-            while (calls := self._calls) and calls[0][0] <= due_s and calls[0][1] <= made:
-                call = heappop(calls)[2]
-                callback, args = call.callback, call.args
-                if callback is None:
-                    self._cancelled -= 1
-                    continue
-                call.callback, call.args = None, ()
-                callback(*args)
+            self._make_due()
         finally:
-            if self._calls and self._timer is None:
-                self._set_timer(self._calls[0][0], self._loop.time())
+            self._set_timer_if_none()
+
+    def _make_due(self) -> None:
+        """Make the calls that are due, but for those that these schedule."""
+        made, due_s = self._made, self._loop.time() + _RESOLUTION_S
+        while (calls := self._calls) and calls[0][0] <= due_s and calls[0][1] <= made:
+            call = heappop(calls)[2]
+            callback, args = call.callback, call.args
+            if callback is None:
+                self._cancelled -= 1
+                continue
+            call.callback, call.args = None, ()
+            callback(*args)
+
+    def _set_timer_if_none(self) -> None:
+        """Set the timer for the earliest call; one of those that were made may have set it."""
+        if self._calls and self._timer is None:
+            self._set_timer(self._calls[0][0], self._loop.time())

@@ -22,7 +22,7 @@ from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, Run
 from leveret.amqp.methods import decode
 from leveret.broker.channel.session import END_OF_RUNS, method_of
 from leveret.broker.connection.reading.resume_queue import ResumeQueue
-from leveret.broker.connection.states import State
+from leveret.broker.connection.states import ConnectionState, State
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import PEER_ENDED
 from leveret.supervisors.requests import StartChild
@@ -87,11 +87,10 @@ class _Reader(Protocol):
     """The reader, as its channel table uses it."""
 
     connections: Connections[Any]
-    state: State
+    state: ConnectionState
     opened: Opened | None
     session: Session | None
     channels_sup: Ref | None
-    writing_is_paused: bool
     peer_has_ended: bool
 
     @property
@@ -115,16 +114,21 @@ class ChannelTable:
 
     Attributes:
         is_closing: the client has sent connection.close; the channels handle what it had sent before.
+        writing_is_paused: the peer has enough to read.
     """
 
-    __slots__ = ("_numbers", "_reader", "_resume_queue", "_slots", "_unhandled", "is_closing")
+    __slots__ = ("_numbers", "_reader", "_resume_queue", "_slots", "_state", "_turns", "_unhandled", "is_closing",
+        "writing_is_paused")  # fmt: skip
 
     def __init__(self, reader: _Reader) -> None:
         self._reader = reader
+        self._state = reader.state
+        self._turns = reader.runtime.turns
         self._slots: dict[int, _Slot] = {}
         self._resume_queue = ResumeQueue(reader.runtime, self)
         self._numbers: dict[Ref, int] = {}  # of the actors
         self.is_closing = False
+        self.writing_is_paused = False
         self._unhandled: set[int] = set()  # channels that have not come to the close yet
 
     def __len__(self) -> int:
@@ -143,7 +147,7 @@ class ChannelTable:
         slot = self._slots.get(run[1])
         if slot is None or slot.stash is not None or slot.ref is None:
             return False
-        self._reader.runtime.send_now(slot.ref, runs)
+        self._turns.send_now(slot.ref, runs)
         return True
 
     def hand_over_all(self, runs: list[Run]) -> list[Run]:
@@ -185,7 +189,7 @@ class ChannelTable:
             self._hand_over(number, batch)
 
     def _hand_over(self, number: int, batch: list[Run]) -> None:
-        if not batch or self._reader.state is not State.RUNNING:
+        if not batch or self._state.now is not State.RUNNING:
             return
         slot = self._slots.get(number)
         if slot is None:
@@ -199,13 +203,13 @@ class ChannelTable:
             if run[0] != METHOD or run[2] not in _SPECIAL:
                 continue
             if run[2] == spec.CHANNEL_OPEN or run[2] in _ONLY_SENT:
-                self._reader.runtime.send_now(slot.ref, batch[:position])
+                self._turns.send_now(slot.ref, batch[:position])
                 self._reader.fail(_refusal(run[2]))
                 return
             slot.stash = batch[position + 1 :]
             batch = batch[: position + 1]
             break
-        self._reader.runtime.send_now(slot.ref, batch)
+        self._turns.send_now(slot.ref, batch)
 
     def _open(self, number: int, batch: list[Run]) -> None:
         """Have the channel started that the first run opens."""
@@ -293,7 +297,7 @@ class ChannelTable:
         self._close_if_handled()
 
     def _close_if_handled(self) -> None:
-        if self.is_closing and not self._unhandled and self._reader.state is State.RUNNING:
+        if self.is_closing and not self._unhandled and self._state.now is State.RUNNING:
             self._reader.client_closes()
 
     def stays(self, number: int) -> None:
@@ -322,7 +326,7 @@ class ChannelTable:
 
     def peer_ended(self) -> None:
         """Nobody takes deliveries any more; what the client has sent goes on. ``_started`` tells later channels."""
-        self.close_gates()
+        self.pause_writing()
         for slot in self._slots.values():
             if slot.ref is not None:
                 self._reader.post(slot.ref, PEER_ENDED)
@@ -332,6 +336,15 @@ class ChannelTable:
         self._resume_queue.connection_ended()
         for slot in self._slots.values():
             self._resume_queue.leave(slot.gate)
+
+    def pause_writing(self) -> None:
+        """The peer has enough to read: queues deliver nothing more to it."""
+        self.writing_is_paused = True
+        self.close_gates()
+
+    def resume_writing(self) -> None:
+        self.writing_is_paused = False
+        self.open_gates()
 
     def close_gates(self) -> None:
         """The connection takes no more: queues stop delivering."""
@@ -344,7 +357,7 @@ class ChannelTable:
 
         The gate of a channel that ends stays closed, but its last method may wait for this.
         """
-        if self._resume_queue.is_overfull or self._reader.writing_is_paused:
+        if self._resume_queue.is_overfull or self.writing_is_paused:
             return
         for slot in self._slots.values():
             is_ending = slot.gate.is_closed or (slot.ref is not None and slot.stash is not None)

@@ -1,8 +1,8 @@
 """The reader: one connection, from its socket to its channels.
 
 ``ConnectionProtocol`` is asyncio's side; its events run as turns of the ``Reader``, so an error ends that
-actor and nothing else. The kernel cuts bytes into runs; runs of channel 0 are handled here, the others go
-to their channel as one mail per read. ``states.py`` has the states and their transitions.
+actor and nothing else. ``Input`` takes the bytes: the kernel cuts them into runs; runs of channel 0 are handled
+here, the others go to their channel as one mail per read. ``states.py`` has the states and their transitions.
 
 A connection is one failure unit: reader, ``connection`` supervisor and channels are linked. Before
 connection.open there is the reader only.
@@ -31,7 +31,7 @@ from leveret.amqp.errors import (
 )
 from leveret.amqp.fields import Method
 from leveret.amqp.heartbeat import Heartbeat
-from leveret.amqp.kernel import ERROR, HEARTBEAT, METHOD, Run, Scanner
+from leveret.amqp.kernel import ERROR, HEARTBEAT, METHOD, Run
 from leveret.amqp.methods import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -45,7 +45,7 @@ from leveret.broker.channel.channel import AllHandled, ChannelStays, ConnectionF
 from leveret.broker.channel.routes import Routes
 from leveret.broker.channel.session import Block, Session, method_of
 from leveret.broker.connection import address
-from leveret.broker.connection.alarms import COUNTED_READ_BYTES, AlarmsOver
+from leveret.broker.connection.alarms import AlarmsOver
 from leveret.broker.connection.channel_table import ChannelTable, is_close
 from leveret.broker.connection.connection_log import TO_MAKE_ROOM, ConnectionLog, header_problem
 from leveret.broker.connection.connections import (
@@ -63,10 +63,11 @@ from leveret.broker.connection.handshake import (
     RefusedError,
     is_protocol_header,
 )
+from leveret.broker.connection.input import Input
 from leveret.broker.connection.reading.read_control import ReadControl
 from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.secret_update import update_secret
-from leveret.broker.connection.states import Event, State, after
+from leveret.broker.connection.states import ConnectionState, Event, State
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded, RunsLeft
 from leveret.broker.script import Ask, Script, Steps
@@ -74,11 +75,9 @@ from leveret.broker.vhost.outside import Question
 from leveret.broker.vhost.read_your_writes import connection_ended
 from leveret.core.limits import (
     CLOSING_WAIT_S,
-    FRAME_MIN_BYTES,
     PART_WAIT_S,
     REST_S,
     SILENT_CLOSE_S,
-    UNSENT_BYTES_MAX,
 )
 from leveret.supervisors.requests import StartChild, TerminateChild
 
@@ -115,15 +114,14 @@ class Reader(GenServer):
         self.peer, self.local = protocol.peer, protocol.local
         self.connected_at_s = self.runtime.clock.wall_s()
         self.log = ConnectionLog(self.name, self.peer, self.runtime.clock.monotonic_s())
-        self.state = State.HEADER
+        self.state = ConnectionState()
         self.early = self.unread = b""
         self._unanswered: Run | None = None  # of the handshake, until a back end has answered
-        self.scanner = Scanner(FRAME_MIN_BYTES, connections.settings.message_bytes_max)
-        self.scanner.stepwise = True
+        self.channels = ChannelTable(self)
         self.writer = Writer(
             self.runtime,
             transport,
-            partial(self.runtime.run_as, self.ref, self._hold_up),
+            partial(self.runtime.run_as, self.ref, self.channels.pause_writing),
             partial(self.runtime.run_as, self.ref, self._take_more),
         )
         throttle = Throttle(connections.alarms, self.ref, self._tell_throttled)
@@ -133,13 +131,11 @@ class Reader(GenServer):
         self.handshake: Handshake | None = None
         self.opened: Opened | None = None
         self.session: Session | None = None
-        self.channels = ChannelTable(self)
         self.channels_sup: Ref | None = None
-        self.writing_is_paused = False
+        self.input = Input(self)
         self.peer_has_ended = False
         self.unanswered_closes = 0
         self.forced: ProtocolError | None = None
-        self.heartbeat: Heartbeat | None = None
         self.timer: Timer | None = self.start_timer(connections.settings.handshake_s, "handshake")
         protocol.attach(self, transport)
         return None
@@ -152,30 +148,13 @@ class Reader(GenServer):
     @property
     def contents_bytes(self) -> int:
         """Contents that have come in part, or wait for the end of an alarm."""
-        return self.scanner.buffered + self.read_control.throttle.held_bytes
+        return self.input.scanner.buffered + self.read_control.throttle.held_bytes
 
     # -- the socket ----------------------------------------------------------------------------
 
-    def received(self, data: bytes | memoryview) -> None:
-        """Take the bytes of a read; those of a memoryview are there until this returns."""
-        if self.heartbeat is not None:
-            self.heartbeat.received()
-        if self.state is not _RUNNING:
-            self._received_while_not_running(bytes(data))
-            return
-        scanner, read_control = self.scanner, self.read_control
-        runs = scanner.scan(data)
-        is_counted = len(data) >= COUNTED_READ_BYTES
-        if self.connections.alarms.raised:
-            runs = read_control.passing(runs, bool(scanner.pending))
-        elif is_counted:
-            runs += read_control.read_rest(scanner)
-        self._dispatch(runs)
-        if is_counted:
-            read_control.count(len(data), runs, scanner)
-
-    def _received_while_not_running(self, data: bytes) -> None:
-        match self.state:
+    def received_while_not_running(self, data: bytes) -> None:
+        """Take bytes that are not for channels."""
+        match self.state.now:
             case State.HEADER | State.HANDSHAKE:
                 self._read_later(data)
             case State.OPENING:
@@ -198,9 +177,9 @@ class Reader(GenServer):
 
     def _read_unread(self) -> None:
         data, self.unread = self.unread, b""
-        if self.state is State.HEADER:
+        if self.state.now is State.HEADER:
             self._read_header(data)
-        elif self.state is State.HANDSHAKE:
+        elif self.state.now is State.HANDSHAKE:
             self._read_handshake(data)
         self.read_control.unblock(Block.LONG_READ)
 
@@ -221,28 +200,22 @@ class Reader(GenServer):
 
     def writing_paused(self) -> None:
         self.writer.pause()
-        self._hold_up()
+        self.channels.pause_writing()
 
     def writing_resumed(self) -> None:
         self.writer.resume()
         if not self.writer.has_large_body:
             self._take_more()
 
-    def _hold_up(self) -> None:
-        """The peer has enough to read: queues deliver nothing more to it."""
-        self.writing_is_paused = True
-        self.channels.close_gates()
-
     def _take_more(self) -> None:
         if self.peer_has_ended:
             return
-        self.writing_is_paused = False
-        self.channels.open_gates()
+        self.channels.resume_writing()
         self.read_control.unblock(Block.UNSENT)
 
     def input_ended(self) -> None:
         """The client has closed its end; a transport that has more to write would wait for the client to read."""
-        if self.state is _RUNNING and (self.peer_has_ended or self.writer.unsent_bytes):
+        if self.state.now is _RUNNING and (self.peer_has_ended or self.writer.unsent_bytes):
             self.writer.abort()
 
     def _peer_ended(self) -> None:
@@ -253,14 +226,14 @@ class Reader(GenServer):
         the end, within ``REST_S``; nothing is written, since the answer could be a reset.
         """
         blocks = self.read_control.blocks
-        if self.state is State.CLOSING:
+        if self.state.now is State.CLOSING:
             self._close_socket()
-        if self.state is not _RUNNING or not blocks:
+        if self.state.now is not _RUNNING or not blocks:
             return
         if self.connections.alarms.raised or Block.UNSENT in blocks:
             self._give_up("the client has ended while it was blocked")
         elif not self.peer_has_ended:
-            self.peer_has_ended = self.writing_is_paused = True
+            self.peer_has_ended = True
             self.writer.drop()
             self.channels.peer_ended()
             self._arm("rest", REST_S)
@@ -288,7 +261,7 @@ class Reader(GenServer):
         is_local = address.is_loopback(self.peer)
         peer, tls = address.split(self.peer)[0], self.protocol.tls
         self.handshake = Handshake(self.connections, is_local, peer, tls)
-        self._enter(Event.HEADER_ACCEPTED)
+        self.state.enter(Event.HEADER_ACCEPTED)
         self.send_method(self.handshake.start())
         if rest:
             self._read_handshake(rest)
@@ -298,13 +271,13 @@ class Reader(GenServer):
         if self._unanswered is not None:
             self.early += data
             return
-        runs = self.scanner.scan(data)
+        runs = self.input.scanner.scan(data)
         while runs:
             self._handshake_run(runs[0])
-            if self.state is not State.HANDSHAKE or self._unanswered is not None:
+            if self.state.now is not State.HANDSHAKE or self._unanswered is not None:
                 return
-            runs = self.scanner.scan(b"")
-        if self.scanner.pending:  # else 128 MiB could come before the login
+            runs = self.input.scanner.scan(b"")
+        if self.input.scanner.pending:  # else 128 MiB could come before the login
             self._refuse(RefusedError("a content during the handshake"), spec.BASIC_PUBLISH)
 
     def _handshake_run(self, run: Run) -> None:
@@ -333,11 +306,11 @@ class Reader(GenServer):
     def _answered(self) -> None:
         """A back end has answered: handle the method again that has asked, and what came since."""
         run, self._unanswered = self._unanswered, None
-        if run is None or self.state is not State.HANDSHAKE:
+        if run is None or self.state.now is not State.HANDSHAKE:
             return
         self.read_control.unblock(Block.QUESTION)
         self._handshake_run(run)
-        if self.state is State.HANDSHAKE and self._unanswered is None:
+        if self.state.now is State.HANDSHAKE and self._unanswered is None:
             data, self.early = self.early, b""
             self._read_handshake(data)
 
@@ -349,14 +322,14 @@ class Reader(GenServer):
             self.send_method(answer)
         else:  # tune-ok
             assert self.handshake.tuned is not None
-            self.scanner.frame_max = self.handshake.tuned.frame_max
+            self.input.scanner.frame_max = self.handshake.tuned.frame_max
             self._start_heartbeat(self.handshake.tuned.heartbeat)
 
     def _refuse(self, refusal: RefusedError, method: int) -> None:
         """Say nothing and close a little later, which slows guessing down; as RabbitMQ."""
         assert self.handshake is not None
         self._log_refusal(str(refusal), method)
-        self._enter(Event.LOGIN_REFUSED)
+        self.state.enter(Event.LOGIN_REFUSED)
         self._arm("close", SILENT_CLOSE_S)
 
     def _open(self, opened: Opened) -> None:
@@ -381,7 +354,7 @@ class Reader(GenServer):
             self.connections.interceptors,
         )
         self.handshake = None
-        self._enter(Event.VHOST_OPENED)
+        self.state.enter(Event.VHOST_OPENED)
         self.connections.opened(self)
         self.protocol.opened()
         self.call(
@@ -401,51 +374,26 @@ class Reader(GenServer):
         Script(self, self.connections.counted(self), self._channels_ready).resume()
 
     def _channels_ready(self, _: object) -> None:
-        self._enter(Event.CHANNELS_READY)
+        self.state.enter(Event.CHANNELS_READY)
         if self.forced is None:
             self.send_method(ConnectionOpenOk())
         else:
             self.fail(self.forced)
-        self.scanner.stepwise = False
+        self.input.scanner.stepwise = False
         early, self.early = self.early, b""
-        self.received(early)
+        self.input.received(early)
         self.read_control.unblock(Block.LONG_READ)
 
     # -- running -------------------------------------------------------------------------------
 
-    def _dispatch(self, runs: list[Run]) -> None:
-        """Handle the runs of a read: mostly one run for one channel, which takes the shortest way."""
-        self.read_control.note(runs)
-        if len(runs) != 1 or self.writing_is_paused or not self.channels.hand_over_one(runs):
-            self._dispatch_all(runs)
-
-    def _dispatch_all(self, runs: list[Run]) -> None:
-        """Handle channel 0, hand the rest to the channels; go on in a later turn if they are many."""
-        rest = self.channels.hand_over_all(runs)
-        if rest:
-            self._handle_later(rest)
-        elif self.scanner.pending:
-            self.channels.check_contents(self.scanner.pending)
-        if (
-            self.writing_is_paused
-            and Block.UNSENT not in self.read_control.blocks
-            and self.writer.unsent_bytes > UNSENT_BYTES_MAX
-        ):
-            self.read_control.block(Block.UNSENT)
-
-    def _handle_later(self, runs: list[Run]) -> None:
-        """Go on with runs in a later turn, and read nothing before."""
-        self.read_control.block(Block.LONG_READ)
-        self.runtime.again(self.ref, RunsLeft(runs))
-
     def own_run(self, run: Run) -> None:
         """Handle channel 0 and errors of the kernel."""
-        if self.state is not _RUNNING or self.channels.is_closing:
+        if self.state.now is not _RUNNING or self.channels.is_closing:
             if is_close(run):
                 self._close_again()
             return
         if run[0] == ERROR:
-            self._renew_scanner()
+            self.input.renew_scanner()
             self.fail(run[1])
             return
         method = method_of(run)
@@ -470,7 +418,7 @@ class Reader(GenServer):
         if type(message) is ConnectionFailed:
             self.fail(message.error, message.channel)
         elif type(message) is RunsLeft:
-            self._dispatch_all(message.runs)
+            self.input.hand_over(message.runs)
             self.read_control.unblock(Block.LONG_READ)
         elif type(message) is AlarmsOver:
             self._alarms_over(message)
@@ -485,7 +433,7 @@ class Reader(GenServer):
         elif type(message) is CloseConnection:
             self.fail(ConnectionForced(message.reason, 0))
         elif type(message) is GiveUpContents:
-            self.connections.content_release.take(self.scanner)
+            self.connections.content_release.take(self.input.scanner)
             self.read_control.throttle.drop_held()
             self.fail(ResourceError("message dropped: memory is short", 0))
         else:
@@ -498,12 +446,12 @@ class Reader(GenServer):
             self._linked_exit(message)
         elif message == "heartbeat":
             self._heartbeat_due()
-        elif message == "rest" and self.state is _RUNNING:
+        elif message == "rest" and self.state.now is _RUNNING:
             self._give_up(f"the client has ended, but was not read to its end in {REST_S:g} s")
         elif message in {"handshake", "close"}:
             if message == "handshake":
                 self._handshake_timed_out()
-            if self.state is State.PARTING:
+            if self.state.now is State.PARTING:
                 self.writer.abort()
             self._close_socket()
 
@@ -520,8 +468,8 @@ class Reader(GenServer):
         throttle, read_control = self.read_control.throttle, self.read_control
         if Block.LONG_READ in read_control.blocks:  # what was read before comes first
             self.runtime.again(self.ref, message)
-        elif throttle.is_blocked and self.state is _RUNNING:
-            self._handle_later(throttle.over())
+        elif throttle.is_blocked and self.state.now is _RUNNING:
+            self.input.hand_over_later(throttle.over())
             read_control.unblock(Block.ALARM)
 
     def _tell_throttled(self, method: Method) -> None:
@@ -530,7 +478,7 @@ class Reader(GenServer):
 
     def _linked_exit(self, exit_: Exit) -> None:
         """The supervisor of the channels ended: with the node, or because a channel crashed."""
-        if exit_.sender is self.channels_sup and self.state is _RUNNING:
+        if exit_.sender is self.channels_sup and self.state.now is _RUNNING:
             self.channels_sup = None
             if not self.connections.is_stopping:
                 self.fail(InternalError(method=0))
@@ -539,12 +487,12 @@ class Reader(GenServer):
 
     def _start_heartbeat(self, interval_s: int) -> None:
         if interval_s:
-            self.heartbeat = Heartbeat(interval_s)
+            self.input.heartbeat = Heartbeat(interval_s)
             self.start_timer(interval_s / 2, "heartbeat")
 
     def _heartbeat_due(self) -> None:
-        assert self.heartbeat is not None
-        read_control, heartbeat = self.read_control, self.heartbeat
+        read_control, heartbeat = self.read_control, self.input.heartbeat
+        assert heartbeat is not None
         is_blocked = read_control.is_blocked
         send, lost = heartbeat.half_interval(self.writer.wrote, is_blocked)
         if lost or (is_blocked and read_control.is_unreachable(2 * heartbeat.interval_s)):
@@ -555,25 +503,25 @@ class Reader(GenServer):
             self.writer.write(HEARTBEAT_FRAME)
             self.writer.flush()
         self.writer.wrote = False  # a heartbeat does not put off the next one
-        self.start_timer(self.heartbeat.interval_s / 2, "heartbeat")
+        self.start_timer(heartbeat.interval_s / 2, "heartbeat")
 
     # -- the end -------------------------------------------------------------------------------
 
     def fail(self, error: ProtocolError, channel: int = 0) -> None:
         """Close the connection with an error: first its channels end, then connection.close goes."""
-        if self.state is State.OPENING:
+        if self.state.now is State.OPENING:
             self.forced = error  # the channels' supervisor is on its way and must end first
-        if self.state is not _RUNNING:
+        if self.state.now is not _RUNNING:
             return
         method = error.method or 0
         self.log.failed(error, channel)
-        self._enter(Event.END_BEGINS)
+        self.state.enter(Event.END_BEGINS)
         Script(self, self._end_steps(), lambda _: self._say_close(error, method)).resume()
 
     def client_closes(self) -> None:
         """All that came before the client's connection.close has been handled."""
         self.log.ends("closed by the client")
-        self._enter(Event.END_BEGINS)
+        self.state.enter(Event.END_BEGINS)
 
         def ended(_: object) -> None:
             self.send_method(ConnectionCloseOk())
@@ -607,9 +555,9 @@ class Reader(GenServer):
 
         The client closes the socket, so that it receives all frames written before.
         """
-        self._enter(Event.CLOSE_SENT)
+        self.state.enter(Event.CLOSE_SENT)
         self.protocol.ended()
-        self.scanner.stepwise = False
+        self.input.scanner.stepwise = False
         self.read_control.release()
         for _ in range(self.unanswered_closes):
             self.send_method(ConnectionCloseOk())
@@ -624,46 +572,38 @@ class Reader(GenServer):
 
     def _read_close_ok(self, data: bytes) -> None:
         """Take close-ok, and close once more, which RabbitMQ answers each time; ignore the rest."""
-        for run in self.scanner.scan(data):
+        for run in self.input.scanner.scan(data):
             if run[0] == ERROR:
-                self._renew_scanner()
+                self.input.renew_scanner()
             elif is_close(run):
                 self._close_again()
             elif run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE_OK:
                 self._close_socket()
                 return
-        if self.connections.alarms.raised and self.scanner.pending:
+        if self.connections.alarms.raised and self.input.scanner.pending:
             # Half a content that nobody will take: it is dropped, and the timer ends the connection.
-            self._renew_scanner()
+            self.input.renew_scanner()
             self.read_control.block(Block.ENDING)
 
     def _close_again(self) -> None:
         """Answer a second close; behind our own close, if that is not written yet."""
-        if self.state is State.CLOSING:
+        if self.state.now is State.CLOSING:
             self.send_method(ConnectionCloseOk())
         else:
             self.unanswered_closes += 1
-
-    def _renew_scanner(self) -> None:
-        """Replace a scanner that met an error.
-
-        A fresh one finds the answer when the client's next bytes begin a frame; else the timer ends the connection.
-        """
-        size_max = self.connections.settings.message_bytes_max
-        self.scanner = Scanner(self.scanner.frame_max, size_max)
 
     def _part(self) -> None:
         """Say no more, and give the peer some time to close the socket.
 
         Closing it over unread bytes would have the kernel reset the connection, and the peer might lose our last word.
         """
-        self._enter(Event.HEADER_REFUSED)
+        self.state.enter(Event.HEADER_REFUSED)
         self.writer.finish()
         self._arm("close", PART_WAIT_S)
 
     def _close_socket(self) -> None:
         """Send the written frames, close the socket and end."""
-        self._enter(Event.SOCKET_CLOSED)
+        self.state.enter(Event.SOCKET_CLOSED)
         self.read_control.close()
         self.writer.close()
         self.stop(NORMAL)
@@ -672,23 +612,20 @@ class Reader(GenServer):
         """Leave no socket behind, whatever ended the reader."""
         if reason == SHUTDOWN:
             self.log.ends("the broker stops")
-        if reason == SHUTDOWN and self.state is _RUNNING:
+        if reason == SHUTDOWN and self.state.now is _RUNNING:
             forced = "broker forced connection closure with reason 'shutdown'"
             self.writer.drop_output()
             self._write_close(ConnectionForced(forced), 0)
         self.writer.close()
         self.read_control.close()
         self.channels.connection_ended()
-        self.connections.content_release.take(self.scanner)
+        self.connections.content_release.take(self.input.scanner)
         self.protocol.ended()
         self.connections.closed(self.ref)
         self.log.closed(self.runtime.clock.monotonic_s(), reason)
 
     def send_method(self, method: Method) -> None:
         self.writer.write(method_frame(0, encode(method)))
-
-    def _enter(self, event: Event) -> None:
-        self.state = after(self.state, event)
 
     def _arm(self, what: str, delay_s: float) -> None:
         self._disarm()

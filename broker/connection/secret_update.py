@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from leveret.amqp.errors import HardError
 from leveret.amqp.methods import ConnectionUpdateSecret, ConnectionUpdateSecretOk
 from leveret.amqp.spec import CONNECTION_UPDATE_SECRET
-from leveret.broker.connection.states import State
+from leveret.broker.connection.states import ConnectionState, State
 from leveret.broker.vhost.outside import Question
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Connection(Protocol):
     """A reader, as an update uses it."""
 
-    state: State
+    state: ConnectionState
     session: Session | None
     connections: Connections[Any]
     log: ConnectionLog
@@ -55,7 +55,7 @@ def update_secret(connection: Connection, method: Method) -> None:
 
 
 def _answer(connection: Connection, outcome: Callable[[], None], reason: str) -> None:
-    if connection.state is not State.RUNNING:
+    if connection.state.now is not State.RUNNING:
         return
     try:
         outcome()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.connection.admission import Admission
     from leveret.broker.connection.connections import Connections
+    from leveret.broker.connection.input import Input
     from leveret.broker.connection.layers.credentials import Credentials
     from leveret.broker.connection.layers.proxy_header import Place
 
@@ -39,10 +40,11 @@ READERS: Final = "readers"
 class SocketReader(Protocol):
     """The reader, as its socket sees it."""
 
+    input: Input
+
     @property
     def ref(self) -> Ref: ...
 
-    def received(self, data: bytes | memoryview) -> None: ...
     def input_ended(self) -> None: ...
     def socket_lost(self, error: Exception | None) -> None: ...
     def makes_room(self) -> None: ...
@@ -218,7 +220,9 @@ class ConnectionProtocol(asyncio.Protocol):
     def attach(self, reader: SocketReader, transport: asyncio.Transport) -> None:
         """Begin: events go to this reader from now on."""
         self._reader = reader
-        self.data_received = partial(self._sockets.runtime.run_event, reader.ref, reader.received)
+        self.data_received = partial(
+            self._sockets.runtime.run_event, reader.ref, reader.input.received
+        )
         transport.set_protocol(self)
         while self._early:
             self.data_received(self._early.pop(0))

@@ -74,3 +74,15 @@ def after(state: State, event: Event) -> State:
     following = TRANSITIONS[state].get(event)
     assert following is not None, f"{event.name} in state {state.name}"
     return following
+
+
+class ConnectionState:
+    """Where one connection stands; its reader, its input and its channel table look at it."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = State.HEADER
+
+    def enter(self, event: Event) -> None:
+        self.now = after(self.now, event)

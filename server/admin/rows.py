@@ -210,11 +210,11 @@ def connection_state(reader: Reader) -> str:
     While an alarm is raised a connection is blocked once it has published, and blocking before. A
     connection whose reading is paused is in flow.
     """
-    if reader.state is State.RUNNING:
+    if reader.state.now is State.RUNNING:
         if reader.connections.alarms.raised:
             return "blocked" if reader.read_control.throttle.is_blocked else "blocking"
         return "flow" if reader.read_control.is_blocked else "running"
-    return "opening" if reader.state is State.OPENING else "closing"
+    return "opening" if reader.state.now is State.OPENING else "closing"
 
 
 def actor(node: TreeNode, now_s: float) -> Row:

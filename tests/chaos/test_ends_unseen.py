@@ -203,7 +203,7 @@ async def test_the_end_of_a_getter_that_does_not_read_is_seen(chaos: Chaos) -> N
 
     await asyncio.to_thread(send)
     await eventually(
-        lambda: reader.writing_is_paused and Block.HELD_RUNS in reader.read_control.blocks
+        lambda: reader.channels.writing_is_paused and Block.HELD_RUNS in reader.read_control.blocks
     )
 
     end(channel, "half")
@@ -273,7 +273,7 @@ async def test_the_end_of_a_consumer_that_does_not_read_is_seen(chaos: Chaos) ->
             other.publish("work", bytes(MIB))
 
     await asyncio.to_thread(send)
-    await eventually(lambda: reader.writing_is_paused)
+    await eventually(lambda: reader.channels.writing_is_paused)
 
     end(channel, "half")
 

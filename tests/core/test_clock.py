@@ -131,6 +131,17 @@ def test_calls_that_a_call_schedules_for_now_come_in_a_later_turn_of_the_loop(
     assert seen == ["outer", "neighbour", "inner"]
 
 
+def test_a_call_may_schedule_the_only_one_that_is_left(
+    loop: SteppedLoop, clock: SystemClock
+) -> None:
+    seen: list[str] = []
+    clock.call_later(1.0, clock.call_later, 1.0, seen.append, "scheduled")
+
+    loop.advance(2.0)
+
+    assert seen == ["scheduled"]
+
+
 def test_a_call_that_a_call_schedules_puts_off_no_earlier_one(
     loop: SteppedLoop, clock: SystemClock
 ) -> None:

@@ -444,7 +444,7 @@ def test_a_content_before_the_login_is_not_waited_for(rig: Rig) -> None:
     (reader,) = [
         each.actor for each in rig.runtime.cells() if type(each.actor).__name__ == "Reader"
     ]
-    assert reader.state is State.REFUSED
+    assert reader.state.now is State.REFUSED
     client.feed(content[1000:100_000])
     rig.jump(SILENT_CLOSE_S)
     assert not client.is_up

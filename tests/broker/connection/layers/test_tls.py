@@ -169,7 +169,7 @@ async def test_what_a_client_does_not_read_stays_bounded(
     await asyncio.to_thread(work)
     (transport,) = broker.node.sockets.accepted.values()
     (reader,) = broker.node.connections.readers.values()
-    await eventually(lambda: reader.writing_is_paused)
+    await eventually(lambda: reader.channels.writing_is_paused)
 
     assert transport.get_write_buffer_size() < 2 * 1024 * 1024
     connection.drop()
