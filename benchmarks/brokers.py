@@ -58,11 +58,11 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def leveret(kernel: str, settings: str = "", *, has_tls: bool = False) -> Iterator[Broker]:
-    """Run Leveret with one of its kernels and the text of a ``leveret.toml``."""
+def leveret(form: str, settings: str = "", *, has_tls: bool = False) -> Iterator[Broker]:
+    """Run Leveret in one of its forms (``leveret_in``), with the text of a ``leveret.toml``."""
     with (
         tempfile.TemporaryDirectory(prefix="leveret-bench") as folder,
-        leveret_in(Path(folder), kernel, settings, has_tls=has_tls) as broker,
+        leveret_in(Path(folder), form, settings, has_tls=has_tls) as broker,
     ):
         yield broker
 
@@ -86,13 +86,18 @@ def tls_settings(folder: Path) -> str:
 @contextmanager
 def leveret_in(
     folder: Path,
-    kernel: str,
+    form: str,
     settings: str = "",
     *,
     has_tls: bool = False,
     options: Sequence[str] = (),
 ) -> Iterator[Broker]:
-    """Run Leveret in an existing folder, which stays; its data is in ``data``."""
+    """Run Leveret in an existing folder, which stays; its data is in ``data``.
+
+    The form is ``c`` or ``py``, by the kernel, or ``path``: kernel and the message's path are compiled.
+    """
+    kernel = "c" if form == "path" else form
+    compiled = "require" if form == "path" else "0"
     config = folder / "leveret.toml"
     config.write_text(settings + (tls_settings(folder) if has_tls else ""))
     listen = "amqps://127.0.0.1:0" if has_tls else "127.0.0.1:0"
@@ -100,7 +105,7 @@ def leveret_in(
     command += ["--log-level", "error", "--config", str(config), *options]
     process = subprocess.Popen(
         command,
-        env=environment(LEVERET_KERNEL=kernel),
+        env=environment(LEVERET_KERNEL=kernel, LEVERET_COMPILED=compiled),
         cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
@@ -109,9 +114,9 @@ def leveret_in(
         assert process.stdout is not None
         found = READY.match(line := process.stdout.readline())
         if found is None or found[3] != kernel:
-            raise StartError(f"leveret with kernel {kernel} did not start: {line.strip()}")
+            raise StartError(f"leveret in the form {form} did not start: {line.strip()}")
         yield Broker(
-            f"leveret-{kernel}",
+            f"leveret-{form}",
             found[1],
             int(found[2]),
             process.pid,
@@ -167,9 +172,13 @@ def rabbitmq(*, has_tls: bool = False, node: str = "") -> Iterator[Broker]:
 
 
 def set_policy(broker: Broker, pattern: str, definition: str) -> None:
-    """Give RabbitMQ's queues a policy."""
-    command = ["rabbitmqctl", "-n", broker.node, "set_policy", "bench", pattern, definition]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    """Give queues a policy."""
+    if broker.data is None:
+        control, where = ["rabbitmqctl", "-n", broker.node], None
+    else:
+        control, where = [*leveret_command(), "ctl", "--data", str(broker.data)], broker.data
+    command = [*control, "set_policy", "bench", pattern, definition]
+    subprocess.run(command, check=True, env=environment(), cwd=where, stdout=subprocess.DEVNULL)
 
 
 def rabbitmq_is_installed() -> bool:

@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--curve", default=",".join(LOADS), help="curves, with commas")
-    parser.add_argument("--brokers", default="rabbitmq,c", help="of c, py and rabbitmq")
+    parser.add_argument("--brokers", default="rabbitmq,c", help="of path, c, py and rabbitmq")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--round-s", type=float, default=2.0, help="duration of a round")
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes, short rounds")

@@ -26,7 +26,7 @@ def parser(text: str | None, scenarios: Mapping[str, object]) -> argparse.Argume
     made = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
     made.add_argument("--only", default=",".join(scenarios), help="scenarios")
     made.add_argument("--rounds", type=int, default=5)
-    made.add_argument("--brokers", default="c,rabbitmq", help="of c, py and rabbitmq")
+    made.add_argument("--brokers", default="c,rabbitmq", help="of path, c, py and rabbitmq")
     made.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
     return made
 

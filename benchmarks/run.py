@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Leveret, both kernels, beside RabbitMQ: the same work, alternating, on the same machine.
+"""Leveret, in several forms, beside RabbitMQ: the same work, alternating, on the same machine.
 
     python benchmarks/run.py                                   # all, 7 rounds, with `leveret perf`
     python benchmarks/run.py --scenario c1k,h2k --rounds 3
@@ -75,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--brokers", default="", help="of c,py,rabbitmq (all that are there)")
+    parser.add_argument(
+        "--brokers", default="", help="of path,c,py,rabbitmq (all but path that are there)"
+    )
     parser.add_argument(
         "--scenario", default="all", help="keys with commas: " + " ".join(SCENARIOS)
     )

@@ -17,6 +17,14 @@ class Scenario(NamedTuple):
     count: int
 
 
+def _pairs(count: int, messages: int, more: str = "") -> Scenario:
+    return Scenario(
+        f"{count} publishers awaiting each confirm, {count} consumers and queues{', persistent' * bool(more)}",
+        f"-s 256 -c 1 -q 50 -x {count} -y {count} -qp bench.%d -qpt {count}{more}",
+        messages,
+    )
+
+
 TEN = ",".join(f"bench.{number}" for number in range(10))
 
 SCENARIOS: dict[str, Scenario] = {
@@ -62,11 +70,12 @@ SCENARIOS: dict[str, Scenario] = {
         "-s 1024 -q 200 -x 4 -y 4 -qp bench.%d -qpt 4",
         30_000,
     ),
-    "k50": Scenario(
-        "50 publishers awaiting each confirm, 50 consumers, 50 queues",
-        "-s 256 -c 1 -q 50 -x 50 -y 50 -qp bench.%d -qpt 50",
-        400,
-    ),
+    "k1": _pairs(1, 4_000),
+    "k10": _pairs(10, 1_000),
+    "k50": _pairs(50, 400),
+    "k200": _pairs(200, 100),
+    "k50p": _pairs(50, 200, " -f persistent -ad false"),
+    "k200p": _pairs(200, 60, " -f persistent -ad false"),
 }
 
 SCALES = {"e1k": 0.3}
@@ -107,7 +116,24 @@ BARS: dict[str, Bar] = {
     "gu": Bar((0.25, 0.35), (4, 2.5)),
     "h2k": Bar((0.6, 0.75), p50=1.0, p99=1.0),
     "j4": Bar((0.12, 0.20), (6, 4)),
+    "k1": Bar(),
+    "k10": Bar(),
     "k50": Bar((0.6, 0.75), (1.5, 1.25)),
+    "k200": Bar(),
+    "k50p": Bar(),
+    "k200p": Bar(),
 }
+
+PATH_BARS: dict[str, Bar] = {
+    "h2k": Bar((0.30, 0.30), p50=0.75, p99=0.6),
+    "k1": Bar(rate=(2, 2)),
+    "k10": Bar((0.28, 0.28), (3, 3)),
+    "k50": Bar((0.28, 0.28), (3, 3)),
+    "k200": Bar((0.28, 0.28), (3, 3)),
+    "k1000": Bar((0.28, 0.28), (3, 3)),
+    "k50p": Bar(rate=(3, 3)),
+    "k200p": Bar(rate=(3, 3)),
+}
+"""The bars of the compiled path, where they are other ones."""
 
 DEFAULT = list(BARS)

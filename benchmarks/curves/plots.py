@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 REFERENCE: Final = "rabbitmq"
-NAMES: Final = {"leveret-c": "Leveret", "leveret-py": "Leveret, pure", REFERENCE: "RabbitMQ"}
+NAMES: Final = {
+    "leveret-c": "Leveret",
+    "leveret-path": "Leveret, compiled path",
+    "leveret-py": "Leveret, pure",
+    REFERENCE: "RabbitMQ",
+}
 AXES: Final = {
     "queues": "queues, one of which a message is for",
     "connections": "connections, each with a message under way",

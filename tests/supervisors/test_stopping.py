@@ -335,7 +335,9 @@ def test_52_also_while_it_stops_a_child(runtime: Runtime, start: Any, ask: Any) 
     ref, _ = start(one(ChildSpec("a", Slow, ([], "a", 60.0), shutdown="infinity")))
     child = child_refs(ref)["a"]
     signals: list[Any] = []
-    runtime.send(child, lambda actor: setattr(actor.ref.cell, "handle", lambda m, _: signals.append(m)))
+    runtime.send(
+        child, lambda actor: setattr(actor.ref.cell, "handle", lambda m, _: signals.append(m))
+    )
     ask(ref, TerminateChild("a"))
     runtime.run_until_idle()
 

@@ -59,6 +59,19 @@ def test_ratios_are_judged_by_the_bar_of_their_kernel() -> None:
     ]
 
 
+def test_the_compiled_path_has_bars_of_its_own() -> None:
+    given = [
+        {"scenario": "k10", "target": name, "ok": True, "broker_cpu_us_per_msg": cpu}
+        for name, cpu in (("rabbitmq", 100), ("leveret-path", 29), ("leveret-c", 70))
+    ]
+
+    judged = results.judge(results.medians(given), rates_count=True)
+
+    assert [(name, limit, met) for _, name, _, _, limit, met in judged] == [
+        ("leveret-path", 0.28, False)
+    ]
+
+
 def test_rates_are_not_judged_when_the_generator_is_the_limit() -> None:
     judged = results.judge(results.medians(ROUNDS), rates_count=False)
 
