@@ -55,6 +55,7 @@ PATH = [
     "broker/channel/publish.py",
     "broker/channel/records.py",
     "broker/channel/routes.py",
+    "broker/channel/traffic.py",
     "broker/channel/unacked.py",
     "broker/connection/alarms.py",
     "broker/connection/channel_table.py",

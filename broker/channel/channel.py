@@ -1,19 +1,16 @@
-"""The channel actor: methods in order, publishes, deliveries, confirms, and how it ends.
+"""The channel actor: methods, scripts, monitors, and how it ends.
 
-The reader hands a channel its runs (a list, for each read of the socket), queues send it what
-``broker/mail.py`` lists. A channel is strictly sequential towards its client: while a method waits for
-an answer (a script runs), or a turn has done enough, the runs behind it are held, and the connection
-stops reading if there are any. Deliveries and confirms go on.
+What the client sends, in order, and what queues send for messages is the channel's traffic, a plain object
+(``traffic.py``). The actor stands for it towards supervisors and monitors, and handles the other mails that
+``broker/mail.py`` lists.
 
 ``states.py`` says what becomes of a client's input in which state of the channel.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct
@@ -31,7 +28,7 @@ from leveret.amqp.errors import (
     SoftError,
 )
 from leveret.amqp.fields import Method
-from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.kernel import METHOD, Run
 from leveret.amqp.methods import (
     BasicCancel,
     ChannelClose,
@@ -43,20 +40,17 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, method_name
 from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
-from leveret.broker.channel.methods import HANDLERS, cancel_consumers, resubscribe, unimplemented
-from leveret.broker.channel.publish import METHOD_WORK, Publisher
+from leveret.broker.channel.methods import cancel_consumers, resubscribe
+from leveret.broker.channel.publish import Publisher
 from leveret.broker.channel.replies import WaitedEnough
 from leveret.broker.channel.reply_consumers import Reply
-from leveret.broker.channel.routes import WORK_S
-from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block, Session, method_of
+from leveret.broker.channel.session import END_OF_RUNS, Session, method_of
 from leveret.broker.channel.states import Event, State, after
+from leveret.broker.channel.traffic import Traffic
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
-    Confirm,
     ConsumersGone,
-    CreditGrant,
-    Deliver,
     Leave,
     PeerEnded,
     ProducerFenced,
@@ -71,9 +65,7 @@ from leveret.broker.mail_between_nodes import (
 )
 from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.script import Ask, Script, Steps
-from leveret.broker.vhost.outside import Question
 from leveret.broker.vhost.read_your_writes import await_gone
-from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
 
@@ -81,10 +73,6 @@ log = logger(__name__)
 
 _RUNNING: Final = State.RUNNING
 _SETTLEMENT_CHECK_S: Final = 60.0
-_FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
-# Classes whose methods cost as much as 100 messages: bulk turns begin them, so thousands do not fill the run queue.
-_TOPOLOGY: Final = frozenset({40, 50})  # exchange and queue
-_HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
 class ConnectionFailed(Struct, eq=False):
@@ -106,13 +94,6 @@ class AllHandled(Struct, eq=False):
     number: int
 
 
-class _GoOn:
-    """To itself: go on with the runs that a turn's budget cut short."""
-
-
-_GO_ON: Final = _GoOn()
-
-
 class _NextTurn(Struct, eq=False):
     """To itself: a script goes on that has done enough in its last turn."""
 
@@ -129,6 +110,7 @@ class Channel(GenServer):
     Attributes:
         last_queue: the queue declared last, for methods that leave the name empty.
         settlements: what takes its client's settlements: the deliveries, or the transaction.
+        traffic: gets all mail of the channel first.
         transaction: None before tx.select.
         check_timer: runs while deliveries wait for their settlement.
     """
@@ -143,30 +125,26 @@ class Channel(GenServer):
         self.last_queue = ""
         self.deliveries = Deliveries(self, gate)
         self.publisher = Publisher(self)
+        self.traffic = Traffic(self, self.publisher)
+        self.ref.cell.handle = self.traffic.handle
         self.transaction: Transaction | None = None
         self.settlements: Deliveries | Transaction = self.deliveries
         self._watched: dict[Ref, MonitorRef] = {}
-        self._held: deque[Run] = deque()
         self._cancelled: list[bytes] = []
-        self._busy = False
         self._fenced: SoftError | None = None  # by a later epoch, while the channel is busy
-        self._is_going_on = self._is_bulk_turn = False
         self._script: Script | None = None
         self._scripted: Run = ()  # the method of the script
-        self._asking: Run | None = None  # until a back end has answered
-        self._blocks_reading = False
         self._when_writable: Callable[[Any], None] | None = None
         self._when_commit_goes_on: Callable[[Any], None] | None = None
-        self._state = State.RUNNING
-        self._current = 0
         self.check_timer: Timer | None = None
         self._oldest_s = 0.0
         self._oldest_tag: int | None = None
         self.send_method(ChannelOpenOk())
 
-    # -- input ---------------------------------------------------------------------------------
+    # -- mail ----------------------------------------------------------------------------------
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        """Handle a mail that the traffic does not take."""
         handle = _MAILS.get(type(message))
         if handle is None:
             return super().handle_mail(message, sender)
@@ -180,175 +158,38 @@ class Channel(GenServer):
         elif type(message) is WaitedEnough:
             self.publisher.reply_consumers_stall()
 
-    def on_runs(self, runs: list[Run]) -> None:
-        """Handle the runs of one read, in order; hold them while a method waits."""
-        if (interceptors := self.session.interceptors) is not None:
-            runs = interceptors.published(self.session, runs)
-        if self._busy:
-            self._held.extend(runs)
-            self._block_reading()
-            self._refuse_during_commit()
-            return
-        publisher = self.publisher
-        publisher.work_left = _FIRST_TURN_WORK
-        publisher.is_long_work = False
-        self._handle(runs)
-        if publisher.confirms is not None:
-            publisher.send_confirms()
-
-    def _handle(self, runs: list[Run]) -> None:
-        """Handle runs, in order; hold the rest when a method waits or the turn has done enough."""
-        publisher = self.publisher
-        for position, run in enumerate(runs, 1):
-            rest = None
-            try:
-                if run[0] == PUBLISH and self._state is _RUNNING:
-                    self._current = BASIC_PUBLISH
-                    rest = publisher.publish(run[2], run[3], run[4])
-                    if rest is None and publisher.work_left > 0:
-                        continue
-                elif run[0] == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
-                    self._held.extendleft(reversed(runs[position - 1 :]))
-                    self._busy = True
-                    self.runtime.again(self.ref, _GO_ON)
-                    return
-                else:
-                    publisher.work_left -= METHOD_WORK
-                    self._run(run)
-            except SoftError as error:
-                self.fail(error)
-            except HardError as error:
-                self._fail_hard(error)
-            except Question as question:
-                self._wait_for(question, run)
-            if self._busy:
-                self._hold(runs[position:])
-                return
-            if (
-                rest is not None
-                or publisher.fan_out is not None
-                or (publisher.work_left <= 0 and (position < len(runs) or self._held))
-            ):
-                cut = [] if rest is None else [(*run[:4], rest)]
-                self._go_on_later([*cut, *runs[position:]])
-                return
-
-    def _go_on_later(self, runs: list[Run]) -> None:
-        """Leave runs, or a fan-out, to a later turn, so that others get theirs; nothing more is read before."""
-        self._hold(runs)
-        self._busy = True
-        self.runtime.again(self.ref, _GO_ON)
-
-    def _run(self, run: Run) -> None:
-        kind = run[0]
-        if self._state is not _RUNNING:
-            if kind == METHOD:
-                self._method_while_ending(run[2], run[3])
-            elif kind == END_OF_RUNS:
-                self._all_handled()
-        elif kind == ACK:
-            self.settlements.acked(run[2])
-        elif kind == METHOD:
-            self._method(run[2], run[3])
-        elif kind == OVERSIZE:
-            self._current = BASIC_PUBLISH
-            self.publisher.oversize(run[2], run[3])
-        elif kind == REFUSED:
-            self._current = BASIC_PUBLISH
-            raise run[2]
-        elif kind == END_OF_RUNS:
-            self._all_handled()
-
-    def _all_handled(self) -> None:
-        self.post(self.session.reader, AllHandled(self.number))
-
-    def _method(self, ids: int, arguments: bytes) -> None:
-        self._current = ids
-        self.publisher.work_left -= len(arguments)  # decoded, encoded and compared several times
-        method = decode(ids, arguments)
-        if ids == CHANNEL_CLOSE:
-            self._client_closes()
-            return
-        handler = HANDLERS.get(ids)
-        if handler is None:
-            raise unimplemented()
-        clock = self.runtime.clock
-        since_s = clock.monotonic_s()
-        steps = handler(self, method)
-        if steps is not None:
-            self._scripted = (METHOD, self.number, ids, arguments)
-            self.run_script(steps, self._method_done)
-        # A method with short arguments may remove or search much: it is charged by its time, too.
-        self.publisher.work_left -= int((clock.monotonic_s() - since_s) / WORK_S)
-
-    def _method_while_ending(self, ids: int, arguments: bytes) -> None:
-        """After an error: answer channel.close, end on close-ok, discard all else."""
-        if self._state is not State.CLOSING:
-            return
-        if ids == CHANNEL_CLOSE:
-            decode(ids, arguments)
-            self.send_method(ChannelCloseOk())
-            self.post(self.session.reader, ChannelStays(self.number))
-        elif ids == CHANNEL_CLOSE_OK:
-            self.stop()
-
-    def on_go_on(self, mail: _GoOn) -> None:
-        self._busy = False
-        if self._cancelled:
-            self._tell_cancelled()
-        self._fail_if_fenced()
-        self.publisher.work_left = PUBLISH_TURN_WORK
-        self._is_bulk_turn = True
-        self._go_on()
-        self._is_bulk_turn = False
-
     # -- scripts -------------------------------------------------------------------------------
+
+    def run_method(self, steps: Steps, run: Run) -> None:
+        """Run the script of a client's method; what it returns is the answer."""
+        self._scripted = run
+        self.run_script(steps, self._method_done)
 
     def run_script(self, steps: Steps, done: Callable[[Any], None]) -> None:
         """Run the steps of a method; runs that come meanwhile are held."""
-        self._busy = True
+        self.traffic.is_busy = True
         self._script = Script(self, steps, done, self._script_failed)
         self._script.resume()
 
     def _method_done(self, answer: Any) -> None:
-        self._busy = False
+        self.traffic.is_busy = False
         if answer is not None:
             self.send_method(answer)
+        self.tell_postponed()
+        self.traffic.go_on()
+
+    def _script_failed(self, problem: Exception) -> None:
+        self.traffic.is_busy = False
+        self.traffic.failed(problem, self._scripted)
+        self.traffic.go_on()
+
+    def tell_postponed(self) -> None:
+        """Tell the client what had to wait while the channel was busy: that consumers are gone, or it is fenced."""
         if self._cancelled:
             self._tell_cancelled()
         self._fail_if_fenced()
-        self._go_on()
 
-    def _script_failed(self, problem: Exception) -> None:
-        self._busy = False
-        if isinstance(problem, SoftError):
-            self.fail(problem)
-        elif isinstance(problem, HardError):
-            self._fail_hard(problem)
-        elif isinstance(problem, Question):
-            self._wait_for(problem, self._scripted)
-        else:
-            raise problem
-        self._go_on()
-
-    def _wait_for(self, question: Question, run: Run) -> None:
-        """Handle a run again when a back end has answered; nothing of it has been done."""
-        self._busy = True
-        self._asking = run
-        question.when_answered(partial(self.runtime.run_as, self.ref, self._answered))
-
-    def _answered(self) -> None:
-        run, self._asking = self._asking, None
-        if run is not None:
-            self._held.appendleft(run)
-            self.on_go_on(_GO_ON)
-
-    def _hold(self, runs: list[Run]) -> None:
-        self._held.extendleft(reversed(runs))
-        self._block_reading()
-        self._refuse_during_commit()
-
-    def _refuse_during_commit(self) -> None:
+    def refuse_during_commit(self) -> None:
         """Close the connection if its client does not wait for tx.commit-ok; as RabbitMQ."""
         if self.transaction is not None and self.transaction.is_waiting:
             try:
@@ -356,49 +197,16 @@ class Channel(GenServer):
             except HardError as error:
                 assert self._script is not None
                 self._script.close()
-                self._busy = False
+                self.traffic.is_busy = False
                 self._when_commit_goes_on = None
-                self._fail_hard(error)
+                self.fail_hard(error)
 
     def refuse_held(self) -> None:
         """Raise ChannelError if runs are held; those behind a close may be."""
-        if self._held:
-            run = self._held[0]
+        if self.traffic.held:
+            run = self.traffic.held[0]
             if run[0] != END_OF_RUNS and (ids := method_of(run)) != CHANNEL_CLOSE:
                 raise ChannelError("unexpected command while processing 'tx.commit'", ids)
-
-    def _block_reading(self) -> None:
-        if not self._blocks_reading and (self._held or self.publisher.fan_out is not None):
-            self._blocks_reading = True
-            self.session.read_control.block(Block.HELD_RUNS)
-
-    def _go_on(self) -> None:
-        """Go on with a fan-out, then handle held runs, until a method waits again or the turn has done enough.
-
-        A method that does not wait ends inside of it, and the runs behind it stay in order.
-        """
-        held, publisher = self._held, self.publisher
-        if self._is_going_on:
-            return
-        has_more = held or publisher.fan_out is not None
-        if not self._busy and has_more and publisher.work_left <= 0:
-            self._go_on_later([])
-        elif not self._busy and has_more:
-            self._is_going_on = True
-            publisher.is_long_work = True
-            publisher.go_on()
-            if publisher.fan_out is not None or (held and publisher.work_left <= 0):
-                self._go_on_later([])
-            while held and not self._busy:
-                self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
-            self._is_going_on = False
-            publisher.send_confirms()
-        self._unblock_reading()
-
-    def _unblock_reading(self) -> None:
-        if self._blocks_reading and not self._held and self.publisher.fan_out is None:
-            self._blocks_reading = False
-            self.session.read_control.unblock(Block.HELD_RUNS)
 
     # -- output --------------------------------------------------------------------------------
 
@@ -435,7 +243,7 @@ class Channel(GenServer):
 
     def on_replies_held(self, mail: RepliesHeld) -> None:
         """The client of a reply consumer on another node reads too slowly; a channel that ends sends it no more."""
-        if self._state is _RUNNING:
+        if self.traffic.state is _RUNNING:
             self.publisher.replies.held(mail)
 
     def _wait_no_longer(self) -> None:
@@ -449,11 +257,6 @@ class Channel(GenServer):
         """Hear of the end of a queue, or of the channel of a reply consumer."""
         if target not in self._watched:
             self._watched[target] = self.monitor(target)
-
-    def on_deliver(self, mail: Deliver) -> None:
-        self.deliveries.deliver(mail)
-        if mail.waiting_bytes:
-            self.deliveries.gate.delivery_written(mail.waiting_bytes)
 
     def on_deliver_from_node(self, mail: DeliverFromNode) -> None:
         self.deliveries.deliver(mail)
@@ -470,17 +273,11 @@ class Channel(GenServer):
         if mail.waiting_bytes:
             self.deliveries.gate.delivery_written(mail.waiting_bytes)
 
-    def on_confirm(self, mail: Confirm) -> None:
-        confirms = self.publisher.confirms
-        if confirms is not None:
-            confirms.answer(mail.queue, mail.ranges, mail.ok)
-            self.publisher.send_confirms()
-
     def on_producer_fenced(self, mail: ProducerFenced) -> None:
         """Fail the channel: its publisher has been replaced."""
         if self.transaction is None:  # a commit fails by itself, since the message is refused
             self._fenced = PreconditionFailed(mail.text, BASIC_PUBLISH)
-            if not self._busy:
+            if not self.traffic.is_busy:
                 self._fail_if_fenced()
 
     def _fail_if_fenced(self) -> None:
@@ -488,23 +285,18 @@ class Channel(GenServer):
         if fenced is not None:
             self.fail(fenced)
 
-    def on_credit(self, mail: CreditGrant) -> None:
-        self.publisher.granted(mail.queue, mail.messages, mail.size_bytes)
-        if mail.is_last and self.publisher.forget_idle(mail.queue):
-            self.unwatch(mail.queue)
-
     def on_consumers_gone(self, mail: ConsumersGone) -> None:
         """Tell the client that their queue is deleted, if it wants to know."""
         gone = [tag for tag in mail.consumers if self.deliveries.remove(tag)]
         if self.session.cancel_notify:
             self._cancelled += gone
-            if not self._busy:
+            if not self.traffic.is_busy:
                 self._tell_cancelled()
 
     def _tell_cancelled(self) -> None:
         """Name the cancelled consumers; never before the reply to a queue.delete of the same client."""
         tags, self._cancelled = self._cancelled, []
-        if self._state is _RUNNING:
+        if self.traffic.state is _RUNNING:
             for tag in tags:
                 self.send_method(BasicCancel(tag.decode("utf-8", "surrogateescape"), True))
 
@@ -551,14 +343,14 @@ class Channel(GenServer):
         """
         self.check_timer = None
         oldest = self.deliveries.unacked.oldest_tag()
-        if oldest is None or self._state is not _RUNNING:
+        if oldest is None or self.traffic.state is not _RUNNING:
             return
         now_s = self.runtime.clock.monotonic_s()
         if oldest != self._oldest_tag:
             self._oldest_tag, self._oldest_s = oldest, now_s
         timeout_ms = self.session.settings.consumer_timeout_ms
         assert timeout_ms is not None  # no timer runs without a time-out
-        if (now_s - self._oldest_s) * 1000 < timeout_ms or self._busy:
+        if (now_s - self._oldest_s) * 1000 < timeout_ms or self.traffic.is_busy:
             self._arm_check()
             return
         text = (
@@ -572,10 +364,10 @@ class Channel(GenServer):
 
     def fail(self, error: SoftError) -> None:
         """Close the channel with a soft error."""
-        if self._state is not _RUNNING:
+        if self.traffic.state is not _RUNNING:
             return
         self._enter(Event.END_BEGINS)
-        method = self._current if error.method is None else error.method
+        method = self.traffic.current if error.method is None else error.method
         self._log_error(error, method)
 
         def closed(_: object) -> None:
@@ -602,7 +394,24 @@ class Channel(GenServer):
             extra={SOURCE: session.source},
         )
 
-    def _client_closes(self) -> None:
+    def run_at_end(self, run: Run) -> None:
+        """Handle a run of a client that ends, or whose channel does.
+
+        channel.close is answered, close-ok ends the channel, all else is discarded.
+        """
+        if run[0] == END_OF_RUNS:
+            self.post(self.session.reader, AllHandled(self.number))
+        elif run[0] == METHOD and self.traffic.state is State.CLOSING:
+            ids = run[2]
+            if ids == CHANNEL_CLOSE:
+                decode(ids, run[3])
+                self.send_method(ChannelCloseOk())
+                self.post(self.session.reader, ChannelStays(self.number))
+            elif ids == CHANNEL_CLOSE_OK:
+                self.stop()
+
+    def client_closes(self) -> None:
+        """Answer channel.close, and stop, when the queues have their messages back."""
         self._enter(Event.END_BEGINS)
 
         def closed(_: object) -> None:
@@ -630,7 +439,7 @@ class Channel(GenServer):
             self.runtime.again(self.ref, mail)  # what its last method settles does not come back
         elif self.transaction is not None and self.transaction.is_applying:
             self.transaction.postponed.append(mail)
-        elif self._state is _RUNNING:
+        elif self.traffic.state is _RUNNING:
             deliveries, self.deliveries = self.deliveries, NoDeliveries(self, self.deliveries.gate)
             if self.transaction is None:
                 self.settlements = self.deliveries
@@ -646,48 +455,42 @@ class Channel(GenServer):
         if not is_applying and not self.deliveries.is_settling:
             self.stop(exit_.reason)
         self.deliveries.gate.close()
-        self._held.clear()
+        self.traffic.held.clear()
         if self.transaction is not None and is_applying:
             self.transaction.postponed.append(exit_)
         else:
             self.runtime.again(self.ref, exit_)
 
-    def _fail_hard(self, error: HardError) -> None:
+    def fail_hard(self, error: HardError) -> None:
+        """Have the reader close the connection with a hard error."""
         if error.method is None:
-            error.method = self._current
+            error.method = self.traffic.current
         self._enter(Event.HARD_ERROR)
-        self._held.clear()
+        self.traffic.held.clear()
         self.post(self.session.reader, ConnectionFailed(error, self.number))
 
     def _enter(self, event: Event) -> None:
-        self._state = after(self._state, event)
+        self.traffic.state = after(self.traffic.state, event)
 
     def terminate(self, reason: object) -> None:
         """Settle what the client has settled, if it crashed; take back its blocks of the connection's reading."""
         self.deliveries.settle_rest_now()
-        if self._busy and self._script is not None:
+        if self.traffic.is_busy and self._script is not None:
             self._script.close()
         self.publisher.close()
-        if self._blocks_reading:
-            self._held.clear()
-            self._unblock_reading()
+        self.traffic.close()
         self.session.left_queues += self.deliveries.auto_delete_queues()
         self.deliveries.remove_all()
         self.deliveries.unacked.free_later(self.runtime.clock)
 
 
 _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
-    list: Channel.on_runs,
-    _GoOn: Channel.on_go_on,
     _NextTurn: Channel.on_next_turn,
-    Deliver: Channel.on_deliver,
     DeliverFromNode: Channel.on_deliver_from_node,
     PlacesWanted: Channel.on_places_wanted,
     PlacesUnused: Channel.on_places_unused,
     Reply: Channel.on_reply,
-    Confirm: Channel.on_confirm,
     ProducerFenced: Channel.on_producer_fenced,
-    CreditGrant: Channel.on_credit,
     ConsumersGone: Channel.on_consumers_gone,
     QueueDeleted: Channel.on_queue_deleted,
     QueueUp: Channel.on_queue_up,

@@ -15,7 +15,7 @@ from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Run
 from leveret.amqp.tables import Table
-from leveret.broker.channel import channel, deliveries, records, unacked
+from leveret.broker.channel import channel, deliveries, records, traffic, unacked
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.mail import PEER_ENDED, Resume
 from leveret.queue_backing.proxy import BackingProxy
@@ -25,8 +25,8 @@ from rigs.broker_rig import Client, Rig
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 5)
-    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 5)
+    monkeypatch.setattr(traffic, "PUBLISH_TURN_WORK", 5)
+    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 5)
 
 
 def drains(rig: Rig) -> int:
@@ -223,8 +223,8 @@ def test_others_get_their_turns_between_those_of_a_flood(
     rig: Rig, flood: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten clients flood fifty queues; what one more asks waits for one drain of that work."""
-    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 2_000)
-    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 500)
+    monkeypatch.setattr(traffic, "PUBLISH_TURN_WORK", 2_000)
+    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 500)
     clients = [rig.session() for _ in range(10)]
     bound(clients[0], "amq.fanout", *[f"q{number}" for number in range(50)])
     other = rig.session()
@@ -498,17 +498,17 @@ def test_methods_count_by_the_time_they_take(rig: Rig, monkeypatch: pytest.Monke
     client, count = rig.session(), 60
     for number in range(count):
         client.ask(1, m.ExchangeDeclare(f"x{number}", "fanout"))
-    turns, go_on_later = [0], channel.Channel._go_on_later
+    turns, go_on_later = [0], traffic.Traffic._go_on_later
 
-    def counted(self: channel.Channel, runs: list[Run]) -> None:
+    def counted(self: traffic.Traffic, runs: list[Run]) -> None:
         turns[0] += 1
         go_on_later(self, runs)
 
-    monkeypatch.setattr(channel.Channel, "_go_on_later", counted)
+    monkeypatch.setattr(traffic.Traffic, "_go_on_later", counted)
     rig.runtime.clock = SlowTurns()
     client.send(1, *[m.ExchangeDelete(f"x{number}") for number in range(count)])
 
-    turn_s = channel.PUBLISH_TURN_WORK * WORK_S
+    turn_s = traffic.PUBLISH_TURN_WORK * WORK_S
     assert turns[0] >= count * SlowTurns.turn_s / turn_s - 1
     assert client.take() == [m.ExchangeDeleteOk()] * count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_PUBLISH, _FAN_OUT, _CHANNEL = "channel/publish.py", "channel/fan_out.py", "channel/channel.py"
+_PUBLISH, _FAN_OUT, _TRAFFIC = "channel/publish.py", "channel/fan_out.py", "channel/traffic.py"
 _CONFIRMS = "channel/confirms.py"
 
 MUTANTS = {
@@ -39,22 +39,22 @@ MUTANTS = {
         _PUBLISH, "fan_out.has_reached |= bool(reached)", "pass"
     ),
     "later messages overtake the batch": Mutant(
-        _CHANNEL,
+        _TRAFFIC,
         "                or publisher.fan_out is not None\n                or (publisher.work_left",
         "                or (publisher.work_left",
     ),
     "the rest is forgotten": Mutant(
-        _CHANNEL, "if publisher.fan_out is not None or (held and", "if (held and"
+        _TRAFFIC, "if publisher.fan_out is not None or (held and", "if (held and"
     ),
     "the client is read meanwhile": Mutant(
-        _CHANNEL,
-        "if not self._blocks_reading and (self._held or self.publisher.fan_out is not None):",
-        "if not self._blocks_reading and self._held:",
+        _TRAFFIC,
+        "if not self._blocks_reading and (self.held or self._publisher.fan_out is not None):",
+        "if not self._blocks_reading and self.held:",
     ),
     "the client is read again too soon": Mutant(
-        _CHANNEL,
-        "if self._blocks_reading and not self._held and self.publisher.fan_out is None:",
-        "if self._blocks_reading and not self._held:",
+        _TRAFFIC,
+        "if self._blocks_reading and not self.held and self._publisher.fan_out is None:",
+        "if self._blocks_reading and not self.held:",
     ),
     "a connection is closed before the last slice": Mutant(
         "connection/channel_table.py", "self._unhandled.update(self._slots)", "pass"

@@ -82,7 +82,7 @@ MUTANTS = {
         "            async with asyncio.timeout(None):\n                tags",
     ),
     "the method that has asked is lost": Mutant(
-        "channel/channel.py", "            self._held.appendleft(run)\n", ""
+        "channel/traffic.py", "            self.held.appendleft(run)\n", ""
     ),
     "a server-named queue asks for ever": Mutant(
         "vhost/queue_declare.py",

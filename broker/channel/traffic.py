@@ -1,0 +1,304 @@
+"""The traffic of a channel: its client's runs, in order, and what queues send it for messages.
+
+The reader hands a channel its runs (a list, for each read of the socket). A channel is strictly sequential towards
+its client: while a method waits for an answer (a script runs), or a turn has done enough, the runs behind it are held,
+and the connection stops reading if there are any. Deliveries, confirms and credit go on.
+
+The runtime gives all mail of the channel's actor to this plain object. The actor (``channel.py``) handles what an
+ordinary message does not need: other mails, the scripts of methods, monitors, and the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from leveret.amqp.errors import HardError, SoftError
+from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.methods import decode
+from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE
+from leveret.broker.channel import methods
+from leveret.broker.channel.publish import METHOD_WORK, Publisher
+from leveret.broker.channel.routes import WORK_S
+from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block
+from leveret.broker.channel.states import State
+from leveret.broker.mail import Confirm, CreditGrant, Deliver
+from leveret.broker.vhost.outside import Question
+from leveret.core.limits import PUBLISH_TURN_WORK
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
+    from leveret.broker.script import Steps
+
+_RUNNING: Final = State.RUNNING
+_FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
+# Classes whose methods cost as much as 100 messages: bulk turns begin them, so thousands do not fill the run queue.
+_TOPOLOGY: Final = frozenset({40, 50})  # exchange and queue
+_HELD_STEP: Final = 64  # held runs that are taken up at once
+
+
+class _GoOn:
+    """To the channel itself: go on with the runs that a turn's budget cut short."""
+
+
+_GO_ON: Final = _GoOn()
+
+
+class Channel(methods.Channel, Protocol):
+    """The channel's actor, as its traffic uses it."""
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> object: ...
+
+    def run_method(self, steps: Steps, run: Run) -> None: ...
+
+    def tell_postponed(self) -> None: ...
+
+    def refuse_during_commit(self) -> None: ...
+
+    def fail(self, error: SoftError) -> None: ...
+
+    def fail_hard(self, error: HardError) -> None: ...
+
+    def client_closes(self) -> None: ...
+
+    def run_at_end(self, run: Run) -> None: ...
+
+
+class Traffic:
+    """What a channel's client sends, and what its queues send for messages.
+
+    Attributes:
+        state: the channel's; says what becomes of its client's runs.
+        current: the ids of the method that is handled, for its error.
+        is_busy: a method waits, or work is left for a later turn.
+        held: runs that wait for the end of that.
+    """
+
+    __slots__ = (
+        "_asking",
+        "_blocks_reading",
+        "_channel",
+        "_is_bulk_turn",
+        "_is_going_on",
+        "_publisher",
+        "current",
+        "held",
+        "is_busy",
+        "state",
+    )
+
+    def __init__(self, channel: Channel, publisher: Publisher) -> None:
+        self._channel = channel
+        self._publisher = publisher
+        self._asking: Run | None = None  # until a back end has answered
+        self._blocks_reading = False
+        self._is_bulk_turn = False
+        self._is_going_on = False
+        self.current = 0
+        self.held: deque[Run] = deque()
+        self.is_busy = False
+        self.state = State.RUNNING
+
+    def handle(self, message: Any, sender: Ref | None) -> object:
+        """Handle a mail of the channel's actor."""
+        kind = type(message)
+        if kind is list:
+            self._read(message)
+        elif kind is Deliver:
+            deliveries = self._channel.deliveries
+            deliveries.deliver(message)
+            if message.waiting_bytes:
+                deliveries.gate.delivery_written(message.waiting_bytes)
+        elif kind is Confirm:
+            confirms = self._publisher.confirms
+            if confirms is not None:
+                confirms.answer(message.queue, message.ranges, message.ok)
+                self._publisher.send_confirms()
+        elif kind is CreditGrant:
+            self._granted(message)
+        elif kind is _GoOn:
+            self._next_turn()
+        else:
+            return self._channel.handle_mail(message, sender)
+        return None
+
+    def _granted(self, mail: CreditGrant) -> None:
+        publisher = self._publisher
+        publisher.granted(mail.queue, mail.messages, mail.size_bytes)
+        if mail.is_last and publisher.forget_idle(mail.queue):
+            self._channel.unwatch(mail.queue)
+
+    # -- runs, in order ------------------------------------------------------------------------
+
+    def _read(self, runs: list[Run]) -> None:
+        """Handle the runs of one read, in order; hold them while a method waits."""
+        session, publisher = self._channel.session, self._publisher
+        if session.interceptors is not None:
+            runs = session.interceptors.published(session, runs)
+        if self.is_busy:
+            self.held.extend(runs)
+            self._block_reading()
+            self._channel.refuse_during_commit()
+            return
+        publisher.work_left = _FIRST_TURN_WORK
+        publisher.is_long_work = False
+        self._handle(runs)
+        if publisher.confirms is not None:
+            publisher.send_confirms()
+
+    def _handle(self, runs: list[Run]) -> None:
+        """Handle runs, in order; hold the rest when a method waits or the turn has done enough."""
+        publisher = self._publisher
+        for position, run in enumerate(runs, 1):
+            kind: int = run[0]
+            rest = None
+            try:
+                if kind == PUBLISH and self.state is _RUNNING:
+                    self.current = BASIC_PUBLISH
+                    rest = publisher.publish(run[2], run[3], run[4])
+                    if rest is None and publisher.work_left > 0:
+                        continue
+                elif kind == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
+                    self.held.extendleft(reversed(runs[position - 1 :]))
+                    self._yield()
+                    return
+                else:
+                    publisher.work_left -= METHOD_WORK
+                    if kind == ACK and self.state is _RUNNING:
+                        self._channel.settlements.acked(run[2])
+                    else:
+                        self._run(run)
+            except (SoftError, HardError, Question) as problem:
+                self.failed(problem, run)
+            if self.is_busy:
+                self._hold(runs[position:])
+                return
+            if (
+                rest is not None
+                or publisher.fan_out is not None
+                or (publisher.work_left <= 0 and (position < len(runs) or self.held))
+            ):
+                cut = [] if rest is None else [(*run[:4], rest)]
+                self._go_on_later([*cut, *runs[position:]])
+                return
+
+    def _run(self, run: Run) -> None:
+        kind: int = run[0]
+        if self.state is not _RUNNING or kind == END_OF_RUNS:
+            self._channel.run_at_end(run)
+        elif kind == METHOD:
+            self._method(run)
+        elif kind == OVERSIZE:
+            self.current = BASIC_PUBLISH
+            self._publisher.oversize(run[2], run[3])
+        elif kind == REFUSED:
+            self.current = BASIC_PUBLISH
+            raise run[2]
+
+    def _method(self, run: Run) -> None:
+        channel, publisher = self._channel, self._publisher
+        ids: int = run[2]
+        arguments: bytes = run[3]
+        self.current = ids
+        publisher.work_left -= len(arguments)  # decoded, encoded and compared several times
+        method = decode(ids, arguments)
+        if ids == CHANNEL_CLOSE:
+            channel.client_closes()
+            return
+        handler = methods.HANDLERS.get(ids)
+        if handler is None:
+            raise methods.unimplemented()
+        clock = channel.runtime.clock
+        since_s = clock.monotonic_s()
+        steps = handler(channel, method)
+        if steps is not None:
+            channel.run_method(steps, run)
+        # A method with short arguments may remove or search much: it is charged by its time, too.
+        publisher.work_left -= int((clock.monotonic_s() - since_s) / WORK_S)
+
+    def failed(self, problem: Exception, run: Run) -> None:
+        """Close the channel or the connection, or have a back end answer and handle the run again."""
+        if isinstance(problem, SoftError):
+            self._channel.fail(problem)
+        elif isinstance(problem, HardError):
+            self._channel.fail_hard(problem)
+        elif isinstance(problem, Question):
+            self._wait_for(problem, run)
+        else:
+            raise problem
+
+    def _wait_for(self, question: Question, run: Run) -> None:
+        """Handle a run again when a back end has answered; nothing of it has been done."""
+        channel = self._channel
+        self.is_busy = True
+        self._asking = run
+        question.when_answered(partial(channel.runtime.run_as, channel.ref, self._answered))
+
+    def _answered(self) -> None:
+        run, self._asking = self._asking, None
+        if run is not None:
+            self.held.appendleft(run)
+            self._next_turn()
+
+    # -- held runs -----------------------------------------------------------------------------
+
+    def _hold(self, runs: list[Run]) -> None:
+        self.held.extendleft(reversed(runs))
+        self._block_reading()
+        self._channel.refuse_during_commit()
+
+    def _go_on_later(self, runs: list[Run]) -> None:
+        """Leave runs, or a fan-out, to a later turn, so that others get theirs; nothing more is read before."""
+        self._hold(runs)
+        self._yield()
+
+    def _yield(self) -> None:
+        self.is_busy = True
+        self._channel.runtime.again(self._channel.ref, _GO_ON)
+
+    def _next_turn(self) -> None:
+        self.is_busy = False
+        self._channel.tell_postponed()
+        self._publisher.work_left = PUBLISH_TURN_WORK
+        self._is_bulk_turn = True
+        self.go_on()
+        self._is_bulk_turn = False
+
+    def go_on(self) -> None:
+        """Go on with a fan-out, then handle held runs, until a method waits again or the turn has done enough.
+
+        A method that does not wait ends inside of it, and the runs behind it stay in order.
+        """
+        held, publisher = self.held, self._publisher
+        if self._is_going_on:
+            return
+        if not self.is_busy and (held or publisher.fan_out is not None):
+            if publisher.work_left <= 0:
+                self._go_on_later([])
+            else:
+                self._is_going_on = True
+                publisher.is_long_work = True
+                publisher.go_on()
+                if publisher.fan_out is not None or (held and publisher.work_left <= 0):
+                    self._go_on_later([])
+                while held and not self.is_busy:
+                    self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
+                self._is_going_on = False
+                publisher.send_confirms()
+        self._unblock_reading()
+
+    def _block_reading(self) -> None:
+        if not self._blocks_reading and (self.held or self._publisher.fan_out is not None):
+            self._blocks_reading = True
+            self._channel.session.read_control.block(Block.HELD_RUNS)
+
+    def _unblock_reading(self) -> None:
+        if self._blocks_reading and not self.held and self._publisher.fan_out is None:
+            self._blocks_reading = False
+            self._channel.session.read_control.unblock(Block.HELD_RUNS)
+
+    def close(self) -> None:
+        """The channel has ended: what is held is lost, and blocks the connection's reading no more."""
+        self.held.clear()
+        self._unblock_reading()
