@@ -172,9 +172,13 @@ def rabbitmq(*, has_tls: bool = False, node: str = "") -> Iterator[Broker]:
 
 
 def set_policy(broker: Broker, pattern: str, definition: str) -> None:
-    """Give RabbitMQ's queues a policy."""
-    command = ["rabbitmqctl", "-n", broker.node, "set_policy", "bench", pattern, definition]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    """Give queues a policy."""
+    if broker.data is None:
+        control, where = ["rabbitmqctl", "-n", broker.node], None
+    else:
+        control, where = [*leveret_command(), "ctl", "--data", str(broker.data)], broker.data
+    command = [*control, "set_policy", "bench", pattern, definition]
+    subprocess.run(command, check=True, env=environment(), cwd=where, stdout=subprocess.DEVNULL)
 
 
 def rabbitmq_is_installed() -> bool:
