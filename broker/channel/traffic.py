@@ -82,6 +82,7 @@ class Traffic:
         "_is_bulk_turn",
         "_is_going_on",
         "_publisher",
+        "_session",
         "current",
         "held",
         "is_busy",
@@ -90,6 +91,7 @@ class Traffic:
 
     def __init__(self, channel: Channel, publisher: Publisher) -> None:
         self._channel = channel
+        self._session = channel.session
         self._publisher = publisher
         self._asking: Run | None = None  # until a back end has answered
         self._blocks_reading = False
@@ -133,9 +135,9 @@ class Traffic:
 
     def _read(self, runs: list[Run]) -> None:
         """Handle the runs of one read, in order; hold them while a method waits."""
-        session, publisher = self._channel.session, self._publisher
-        if session.interceptors is not None:
-            runs = session.interceptors.published(session, runs)
+        publisher, interceptors = self._publisher, self._session.interceptors
+        if interceptors is not None:
+            runs = interceptors.published(self._session, runs)
         if self.is_busy:
             self.held.extend(runs)
             self._block_reading()
@@ -291,12 +293,12 @@ class Traffic:
     def _block_reading(self) -> None:
         if not self._blocks_reading and (self.held or self._publisher.fan_out is not None):
             self._blocks_reading = True
-            self._channel.session.read_control.block(Block.HELD_RUNS)
+            self._session.read_control.block(Block.HELD_RUNS)
 
     def _unblock_reading(self) -> None:
         if self._blocks_reading and not self.held and self._publisher.fan_out is None:
             self._blocks_reading = False
-            self._channel.session.read_control.unblock(Block.HELD_RUNS)
+            self._session.read_control.unblock(Block.HELD_RUNS)
 
     def close(self) -> None:
         """The channel has ended: what is held is lost, and blocks the connection's reading no more."""

@@ -17,6 +17,7 @@ import pytest
 
 import leveret
 from leveret.amqp import methods as m
+from leveret.core.compiled_path import compiled_modules
 from rigs.broker_rig import Client, Rig
 
 Read: TypeAlias = tuple[Client, bytes]
@@ -122,3 +123,15 @@ def test_a_message_takes_no_more_calls(
     of_each = {name: count / ROUNDS / messages for name, count in calls.most_common()}
     assert sum(of_each.values()) <= calls_max, of_each
     assert (sum(wire.writes for wire in wires) - written) / ROUNDS / messages <= writes_max
+
+
+@pytest.mark.skipif(not compiled_modules(), reason="the sources run")
+@pytest.mark.parametrize("walk", [confirmed, at_a_rate, at_once], ids=["k1", "h2k", "c1kv"])
+def test_where_the_path_is_compiled_nothing_of_a_channel_is_interpreted(walk: Walk) -> None:
+    rounds = walk(Rig())
+    for _ in range(ROUNDS):
+        counted(next(rounds))
+
+    calls = counted(next(rounds))
+
+    assert [name for name in calls if name.startswith("/broker/channel/")] == []
