@@ -17,6 +17,7 @@ import random
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -132,7 +133,7 @@ class Daily:
 
 
 class Consumer(Peer):
-    """Counts what is delivered; once ``is_counting``, it looks for ends of messages only, to be no limit itself."""
+    """Counts deliveries. Once ``is_counting`` is set, it counts ends of messages, faster than it reads frames."""
 
     is_counting = False
 
@@ -143,7 +144,7 @@ class Consumer(Peer):
         return data[-1:]
 
 
-class Own:
+class Own(ABC):
     """One publisher and one consumer, which consumes from all queues with automatic acks."""
 
     def __init__(self, broker: Broker, row: Row) -> None:
@@ -155,13 +156,13 @@ class Own:
         some = [self.message() for _ in range(OWN_MESSAGES)]
         self._writes = [b"".join(some[at : at + WRITE]) for at in range(0, OWN_MESSAGES, WRITE)]
 
+    @abstractmethod
     def prepare(self, row: Row) -> None:
         """Declare what the messages need."""
-        raise NotImplementedError
 
+    @abstractmethod
     def message(self) -> bytes:
         """Return the frames of one message."""
-        raise NotImplementedError
 
     def consume(self, names: list[str]) -> None:
         self._many([methods.QueueDeclare(name) for name in names])

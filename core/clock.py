@@ -131,7 +131,7 @@ class SystemClock:
             self._set_timer_if_none()
 
     def _make_due(self) -> None:
-        """Make the calls that are due, but for those that these schedule."""
+        """Make the calls that are due now; a call that one of them schedules waits for the next timer."""
         made, due_s = self._made, self._loop.time() + _RESOLUTION_S
         while (calls := self._calls) and calls[0][0] <= due_s and calls[0][1] <= made:
             call = heappop(calls)[2]
@@ -143,6 +143,6 @@ class SystemClock:
             callback(*args)
 
     def _set_timer_if_none(self) -> None:
-        """Set the timer for the earliest call; one of those that were made may have set it."""
+        """Set the timer for the earliest call, unless a call that was just made has set one."""
         if self._calls and self._timer is None:
             self._set_timer(self._calls[0][0], self._loop.time())

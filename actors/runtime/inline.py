@@ -71,7 +71,7 @@ class InlineCalls:
 
 
 class InlineTurn:
-    """A turn of an actor for a call of what is its own: ``with turn: answer = queue.method(...)``.
+    """Makes a block a turn of an actor, to call an object of that actor: ``with turn: answer = queue.method(...)``.
 
     The block is the turn; it raises as ``call_inline`` does. The object is kept and used
     again for every call.

@@ -161,7 +161,7 @@ class Channel(GenServer):
     # -- scripts -------------------------------------------------------------------------------
 
     def run_method(self, steps: Steps, run: Run) -> None:
-        """Run the script of a client's method; what it returns is the answer."""
+        """Run the script of a client's method; the channel sends the method that the script returns."""
         self._scripted = run
         self.run_script(steps, self._method_done)
 

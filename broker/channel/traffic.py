@@ -301,6 +301,6 @@ class Traffic:
             self._session.read_control.unblock(Block.HELD_RUNS)
 
     def close(self) -> None:
-        """The channel has ended: what is held is lost, and blocks the connection's reading no more."""
+        """Drop the held runs at the channel's end, and let the connection read again."""
         self.held.clear()
         self._unblock_reading()

@@ -1,8 +1,8 @@
 """The input of one connection: from the bytes of a read to the mails of its channels.
 
 The socket calls it, as a turn of the reader. While the connection runs, the kernel cuts the bytes into runs, the
-channel table gives each channel its own, and read control decides when more is read. In all other states the bytes are
-the reader's, and so is what comes for channel 0.
+channel table gives each channel its own, and read control decides when more is read. The reader handles the bytes of
+all other states, and the runs of channel 0.
 
 A plain object, so that the reads of a running connection are compiled code (docs/decisions/0041).
 """
