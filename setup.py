@@ -60,6 +60,7 @@ PATH = [
     "broker/connection/alarms.py",
     "broker/connection/channel_table.py",
     "broker/connection/input.py",
+    "broker/connection/pending_writes.py",
     "broker/connection/reading/ack_coalescing.py",
     "broker/connection/reading/read_control.py",
     "broker/connection/states.py",

@@ -569,4 +569,5 @@ cdef class Scanner:
 
 include "_kernel_c_encoders.pxi"
 include "_kernel_c_runs.pxi"
+include "_kernel_c_sending.pxi"
 include "_kernel_c_tables.pxi"

@@ -27,13 +27,14 @@ from typing import Any, Final
 from leveret.amqp.content import UNLIMITED, content, deliveries, mode_of
 from leveret.amqp.frame_scanner import FRAME_HEAD_BYTES, NO_FRAME, FrameScanner
 from leveret.amqp.runs import body_bytes, head_bytes, pack_run, unpack_run
+from leveret.amqp.sending import send
 from leveret.amqp.spec import ACK, FRAME_END, FRAME_METHOD, PUBLISH
 from leveret.amqp.table_fields import read_fields, write_fields
 from leveret.core.limits import FRAME_OVERHEAD_BYTES
 from leveret.core.message import Message
 
 __all__ = [
-    "Scanner", "body_bytes", "content", "deliveries", "head_bytes", "pack_run", "read_fields",
+    "Scanner", "body_bytes", "content", "deliveries", "head_bytes", "pack_run", "read_fields", "send",
     "unpack_run", "write_fields",
 ]  # fmt: skip
 

@@ -69,6 +69,13 @@ Runs of messages (module functions)
 * ``unpack_run(origins: list[bytes], packed: bytes | memoryview) -> list[Message]``: the messages of such a pair; an
   origin or head that they share is one object. ValueError: the values do not fit together.
 
+Sending (module function)
+-------------------------
+* ``send(descriptors: list[int], outputs: list[bytes]) -> list[tuple[int, int]]``: send each output to the socket of its
+  descriptor, without blocking, in any order and some at the same time; so no descriptor comes twice. Return the place
+  of each output that was not sent whole, and how many of its bytes were; 0 where the socket is full or broken.
+  ValueError: there are not as many of both.
+
 Field tables (module functions; ``amqp.tables`` describes them and their fields)
 -------------------------------------------------------------------------------
 * ``read_fields(data: bytes, start: int, end: int) -> Table``: the table whose fields fill ``data[start:end]``;
@@ -97,7 +104,7 @@ from leveret.core.compiled import choose_kernel
 
 __all__ = [
     "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
-    "Run", "Scanner", "body_bytes", "content", "deliveries", "head_bytes", "pack_run", "read_fields",
+    "Run", "Scanner", "body_bytes", "content", "deliveries", "head_bytes", "pack_run", "read_fields", "send",
     "unpack_run", "write_fields",
 ]  # fmt: skip
 
@@ -113,6 +120,7 @@ if TYPE_CHECKING:
         head_bytes,
         pack_run,
         read_fields,
+        send,
         unpack_run,
         write_fields,
     )
@@ -123,4 +131,5 @@ else:
     Scanner, deliveries, content = _kernel.Scanner, _kernel.deliveries, _kernel.content
     head_bytes, body_bytes = _kernel.head_bytes, _kernel.body_bytes
     pack_run, unpack_run = _kernel.pack_run, _kernel.unpack_run
+    send = _kernel.send
     read_fields, write_fields = _kernel.read_fields, _kernel.write_fields

@@ -11,7 +11,7 @@ peer that does not read would have the broker keep all that is written to it.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +31,17 @@ def write_parts(
     if _NEVER_PAUSES:
         low_bytes, high_bytes = transport.get_write_buffer_limits()
         transport.set_write_buffer_limits(high_bytes, low_bytes)  # looks at what waits
+
+
+def descriptor_of(transport: Any) -> int:
+    """Return the file descriptor of a transport's socket; -1 when it is closed, or is none."""
+    found = transport.get_extra_info("socket")
+    return -1 if found is None else int(found.fileno())
+
+
+def plain_descriptor_of(transport: Any) -> int:
+    """Return the file descriptor of a socket without TLS; -1 when there is none."""
+    return descriptor_of(transport) if transport.get_extra_info("ssl_object") is None else -1
 
 
 def let_go(transport: object) -> None:

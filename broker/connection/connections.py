@@ -17,6 +17,7 @@ from leveret.broker.connection.open_counts import (
     connections_of,
     connections_to,
 )
+from leveret.broker.connection.pending_writes import PendingWrites
 from leveret.broker.connection.reading.content_release import ContentRelease
 from leveret.broker.connection.reading.read_control import ReadingTurns
 from leveret.broker.script import Steps, Until
@@ -76,6 +77,7 @@ class Connections(Generic[ReaderT]):
         open_transactions: of all channels.
         content_release: of contents that nobody will take.
         turns: the order in which paused connections are read again.
+        pending_writes: of all connections.
         interceptors: of messages, for the channels of connections that are opened; None: there are none.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
         refusal: why no client is served for now; "": they are.
@@ -101,6 +103,7 @@ class Connections(Generic[ReaderT]):
         self.reply_consumers = ReplyConsumers(runtime)
         self.open_transactions = OpenTransactions(memory_limit_bytes)
         self.turns = ReadingTurns(runtime)
+        self.pending_writes = PendingWrites(runtime)
         self.content_release = ContentRelease(runtime.clock)
         self.readers: dict[Ref, ReaderT] = {}
         self.interceptors: Intercepting | None = None

@@ -120,6 +120,7 @@ class Reader(GenServer):
         self.channels = ChannelTable(self)
         self.writer = Writer(
             self.runtime,
+            connections.pending_writes.add,
             transport,
             partial(self.runtime.run_as, self.ref, self.channels.pause_writing),
             partial(self.runtime.run_as, self.ref, self._take_more),

@@ -1,9 +1,9 @@
-"""The way out of a connection: frames of all its channels, one write per connection and drain.
+"""The way out of a connection: frames of all its channels, one write per connection before the loop does I/O.
 
-The transport never blocks, so the writer is an object of the connection, not an actor. Frames written
-during one drain of the run queue are joined and given to the transport when the drain ends; a chunk
-that is large already goes at once, so that the transport can say ``pause_writing`` in time. Bodies of some size are
-parts of their own, which are not joined: uvloop gives them to the system where they lie. asyncio's transports join
+The transport never blocks, so the writer is an object of the connection, not an actor. Frames are joined until the
+node's ``PendingWrites`` send them, or, where the socket has TLS, until the drain of the run queue ends. An amount
+that is large already goes to the transport at once, so that it can say ``pause_writing`` in time. Bodies of some size
+are parts of their own, which are not joined: uvloop gives them to the system where they lie. asyncio's transports join
 them before Python 3.12.
 
 A large body would take the loop a quarter of a second, so it is framed and written piece by piece, as the peer's
@@ -21,7 +21,7 @@ from typing import Final
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp.body_frames import BodyFrames, Part
-from leveret.core.transports import write_parts
+from leveret.core.transports import descriptor_of, plain_descriptor_of, write_parts
 
 FLUSH_BYTES: Final = 256 * 1024
 TURN_BYTES: Final = 1024 * 1024  # of a large body and what queues behind it, per round
@@ -31,18 +31,21 @@ class Writer:
     """Collects bytes for one transport.
 
     Args:
+        send_later: has the node's ``PendingWrites`` call ``take`` before the loop does I/O.
         large_body_begun: is called when a large body begins to wait for the peer.
         large_body_ended: is called when the transport has taken it all, and takes more.
 
     Attributes:
+        plain_descriptor: of a socket to which bytes can be sent as they are; -1: all goes to the transport.
         wrote: something was written since the heartbeat last looked (it resets this).
-        after_flush: is called when something was handed to the transport.
+        after_flush: is called when something was sent, or handed to the transport.
     """
 
     __slots__ = (
         "_chunks",
         "_finished",
         "_has_parts",
+        "_is_clear",
         "_is_due",
         "_is_paused",
         "_large_body_begun",
@@ -50,19 +53,23 @@ class Writer:
         "_output",
         "_pending_bytes",
         "_runtime",
+        "_send_later",
         "_transport",
         "after_flush",
+        "plain_descriptor",
         "wrote",
     )
 
     def __init__(
         self,
         runtime: Runtime,
+        send_later: Callable[[Writer], object],
         transport: asyncio.Transport,
         large_body_begun: Callable[[], object],
         large_body_ended: Callable[[], object],
     ) -> None:
         self._runtime = runtime
+        self._send_later = send_later
         self._transport: asyncio.Transport | None = transport
         self._finished: asyncio.Transport | None = None
         self._chunks: list[Part] = []
@@ -74,6 +81,8 @@ class Writer:
         self._output: deque[list[Part] | BodyFrames] | None = None
         self._is_paused = False  # the transport is full
         self._is_due = False
+        self._is_clear = True  # nothing was handed to the transport since it was last seen empty
+        self.plain_descriptor = plain_descriptor_of(transport)
         self.wrote = False
         self.after_flush: Callable[[], object] | None = None
 
@@ -83,7 +92,10 @@ class Writer:
             return
         chunks = self._chunks
         if not chunks:
-            self._runtime.after_drain(self.flush)
+            if self.plain_descriptor < 0:
+                self._runtime.after_drain(self.flush)
+            else:
+                self._send_later(self)
         chunks.append(data)
         self._pending_bytes += len(data)
         if self._pending_bytes >= FLUSH_BYTES:
@@ -112,12 +124,41 @@ class Writer:
         self._output.append(BodyFrames(channel, frame_max, body))
         self._go_on()
 
+    def take(self) -> bytes:
+        """Return what can be sent to the socket as it is; b"" when nothing waits, or it has gone to the transport."""
+        transport = self._transport
+        if transport is None or not self._chunks:
+            return b""
+        if not self._is_clear and not transport.get_write_buffer_size():
+            self._is_clear = True
+        if (
+            not self._is_clear
+            or self._has_parts
+            or self._output is not None
+            or transport.is_closing()
+        ):
+            self.flush()
+            return b""
+        output = b"".join(self._chunks)
+        self._chunks = []
+        self._pending_bytes = 0
+        self.wrote = True
+        return output
+
+    def leave(self, rest: bytes) -> None:
+        """Hand to the transport what the socket has not taken."""
+        self._is_clear = False
+        if self._transport is not None:
+            self._transport.write(rest)
+
     def flush(self) -> None:
+        """Hand all that waits to the transport."""
         chunks = self._chunks
         if not chunks or self._transport is None:
             return
         self._chunks = []
         self._pending_bytes = 0
+        self._is_clear = False
         self.wrote = True
         if self._output is not None:
             self._output.append(chunks)
@@ -145,7 +186,7 @@ class Writer:
             self._runtime.after_round(self._write_some)
 
     def _write_some(self) -> None:
-        self._is_due = False
+        self._is_due = self._is_clear = False
         output, transport, left = self._output, self._transport, TURN_BYTES
         if output is None or transport is None or transport.is_closing():
             return
@@ -178,8 +219,7 @@ class Writer:
     def descriptor(self) -> int:
         """The socket's file descriptor, -1 when it is closed."""
         transport = self._transport or self._finished
-        found = transport.get_extra_info("socket") if transport is not None else None
-        return -1 if found is None else int(found.fileno())
+        return -1 if transport is None else descriptor_of(transport)
 
     @property
     def unsent_bytes(self) -> int:

@@ -56,7 +56,7 @@ def test_the_extension_was_made_from_the_sources_beside_it() -> None:
     sources = [folder / "_kernel_c.pyx", *sorted(folder.glob("_kernel_c_*.pxi"))]
     source_hash = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
-    assert len(sources) == 6
+    assert len(sources) == 7
     assert source_hash == kernel.SOURCE_HASH, (
         "leveret/amqp/_kernel_c is stale: run pip install -e . again"
     )

@@ -6,6 +6,7 @@ is added to the path, or one write more, must be seen here. Each number is an up
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -123,6 +124,29 @@ def test_a_message_takes_no_more_calls(
     of_each = {name: count / ROUNDS / messages for name, count in calls.most_common()}
     assert sum(of_each.values()) <= calls_max, of_each
     assert (sum(wire.writes for wire in wires) - written) / ROUNDS / messages <= writes_max
+
+
+def test_to_sockets_the_kernel_sends_with_as_few_calls() -> None:
+    """``confirmed`` with sockets, as the broker is served: the transport is not asked, and two calls are more."""
+    rig = Rig()
+    rounds = confirmed(rig)
+    for _ in range(ROUNDS):
+        counted(next(rounds))
+    reads = [read for _ in range(ROUNDS) for read in next(rounds)]
+    clients = [client for client, _ in reads[:2]]
+    writes = [client.wire.writes for client in clients]
+    ends = [socket.socketpair() for _ in clients]
+    for (ours, _), client in zip(ends, clients, strict=True):
+        rig.node.connections.readers[client.reader].writer.plain_descriptor = ours.fileno()
+
+    calls = counted(reads)
+
+    assert [client.wire.writes for client in clients] == writes
+    assert all(theirs.recv(1 << 16) for _, theirs in ends)
+    assert sum(calls.values()) / ROUNDS <= 95.5, calls
+    for ours, theirs in ends:
+        ours.close()
+        theirs.close()
 
 
 @pytest.mark.skipif(not compiled_modules(), reason="the sources run")

@@ -10,6 +10,9 @@ coalescing).
   brings enough of them.
 * It lasts ``PAUSE_S`` at most, and no longer than a quarter of the smallest prefetch of the connection
   lasts at the present rate, so that no consumer runs dry. With a small prefetch there is none.
+* It is over when ``ENOUGH`` acks should have come. A client that sends many more in it has waited for its socket,
+  which takes some 150 of them on Linux until the broker reads: its acks come together by themselves, and the streak
+  ends.
 * Then it ends behind the next delivery to that connection: the loop is awake, and no message waits while
   the acks are handled but the one after it. Without a delivery it ends after ``LATEST`` times its length.
 * Anything else that is read (a publish, a method, acks of many at once) ends the streak.
@@ -27,6 +30,7 @@ GAP_S: Final = 0.003  # between two reads of a streak
 PAUSE_S: Final = 0.01
 LATEST: Final = 1.5  # lengths of a pause
 WORTH: Final = 5  # acks that a pause should bring
+ENOUGH: Final = 32  # acks for which it lasts at most
 _ROOM: Final = 4  # which part of a prefetch a pause may take
 
 
@@ -59,7 +63,7 @@ class AckCoalescing:
         self._last_s = now_s
         if self._is_pausing:
             self._is_pausing = False
-            is_streak = acks >= WORTH and since_s < 2 * PAUSE_S
+            is_streak = WORTH <= acks <= 2 * ENOUGH and since_s < 2 * PAUSE_S
         else:
             is_streak = acks <= FEW and since_s < GAP_S
         if not is_streak or not self._reads:
@@ -72,7 +76,7 @@ class AckCoalescing:
     def _pause_s(self, now_s: float) -> float:
         """Begin a pause, if it is worth it; the next streak is counted from here."""
         pace_s = (now_s - self._began_s) / self._acks
-        pause_s = min(PAUSE_S, self._room * pace_s)
+        pause_s = min(PAUSE_S, min(self._room, ENOUGH) * pace_s)
         if not pace_s or pause_s < WORTH * pace_s:
             self._reads = 0
             return 0.0

@@ -107,12 +107,6 @@ class EndWatch:
             self._look_later()
 
 
-def descriptor_of(transport: Any) -> int:
-    """Return the file descriptor of a transport's socket; -1 when it is closed, or is none."""
-    found = transport.get_extra_info("socket")
-    return -1 if found is None else int(found.fileno())
-
-
 def is_unreachable(transport: Any, silence_s: float) -> bool:
     """Whether the peer's system has not acknowledged what was sent to it, for so long.
 

@@ -34,7 +34,7 @@ from leveret.amqp.kernel import ACK, PUBLISH, Run, Scanner
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.reading.ack_coalescing import LATEST, AckCoalescing
-from leveret.broker.connection.reading.end_watch import EndWatch, descriptor_of, is_unreachable
+from leveret.broker.connection.reading.end_watch import EndWatch, is_unreachable
 from leveret.broker.connection.reading.read_sizes import (
     AWAITED_BYTES,
     FIRST_READ_BYTES,
@@ -43,6 +43,7 @@ from leveret.broker.connection.reading.read_sizes import (
     read_rest,
 )
 from leveret.broker.mail import PEER_ENDED
+from leveret.core.transports import descriptor_of
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref

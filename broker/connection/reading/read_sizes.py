@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from leveret.amqp.kernel import Run, Scanner
 from leveret.broker.connection.layers.tls import TlsTransport
-from leveret.broker.connection.reading.end_watch import descriptor_of
+from leveret.core.transports import plain_descriptor_of
 
 FIRST_READ_BYTES: Final = 64 * 1024  # beyond some 128 KiB a read costs the process fresh pages
 READ_BYTES: Final = 256 * 1024
@@ -105,7 +105,5 @@ def limit_reads(transport: Any, read_bytes: int) -> int:
 
 def read_rest(transport: Any, scanner: Scanner) -> list[Run]:
     """Read more of the body whose beginning has come to where it stays; return the runs that it completes."""
-    if isinstance(transport, TlsTransport):
-        return []
-    descriptor = descriptor_of(transport)
+    descriptor = plain_descriptor_of(transport)
     return scanner.read_body(descriptor, WIDE_READ_BYTES) if descriptor >= 0 else []

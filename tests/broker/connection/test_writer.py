@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+
 import pytest
 
 from leveret.actors.actor import OtpActor
@@ -9,6 +12,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.body_frames import UNCOPIED_BYTES
+from leveret.broker.connection.pending_writes import PendingWrites
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
 from rigs.broker_rig import Rig, Wire
 
@@ -25,7 +29,7 @@ class Writing(OtpActor):
 
 @pytest.fixture
 def writer(runtime: Runtime, wire: Wire) -> Writer:
-    return Writer(runtime, wire, lambda: None, lambda: None)
+    return Writer(runtime, PendingWrites(runtime).add, wire, lambda: None, lambda: None)
 
 
 def test_what_many_actors_write_in_one_drain_is_one_write(
@@ -144,3 +148,105 @@ def test_a_body_is_one_object_from_its_read_to_all_of_its_writes(rig: Rig) -> No
     written = [part for part in parts if part == body]
     assert len(written) == len(clients)
     assert len({id(part) for part in written}) == 1
+
+
+# Plain sockets, to which the kernel sends.
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The broker's end of a connection, which does not block, and the client's."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def plain(runtime: Runtime, wire: Wire, ends: tuple[socket.socket, socket.socket]) -> Writer:
+    wire.socket = ends[0]
+    return Writer(runtime, PendingWrites(runtime).add, wire, lambda: None, lambda: None)
+
+
+def test_to_a_plain_socket_the_kernel_sends(
+    runtime: Runtime, wire: Wire, plain: Writer, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    flushed: list[str] = []
+    plain.after_flush = lambda: flushed.append("flushed")
+    plain.write(b"a")
+    plain.write(b"b")
+    assert (plain.unsent_bytes, plain.wrote) == (2, False)
+    runtime.run_until_idle()
+
+    assert (ends[1].recv(9), bytes(wire.out), flushed) == (b"ab", b"", ["flushed"])
+    assert (plain.unsent_bytes, plain.wrote) == (0, True)
+
+
+def test_what_the_socket_does_not_take_goes_to_the_transport_and_all_behind_it(
+    runtime: Runtime, wire: Wire, plain: Writer, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    written = b""
+    while not wire.out:
+        piece = b"%d " % len(written) * 10_000
+        plain.write(piece)
+        written += piece
+        runtime.run_until_idle()
+    wire.unread_bytes = len(wire.out)
+    plain.write(b"behind it")
+    runtime.run_until_idle()
+    wire.unread_bytes = 0
+    ends[0].shutdown(socket.SHUT_WR)
+    sent = b""
+    while piece := ends[1].recv(1 << 20):
+        sent += piece
+
+    assert sent + bytes(wire.out) == written + b"behind it"
+
+
+def test_it_is_sent_to_again_when_the_transport_is_empty(
+    runtime: Runtime, wire: Wire, plain: Writer, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    plain.write(b"to the transport")
+    plain.flush()
+    plain.write(b"and")
+    wire.unread_bytes = 16
+    runtime.run_until_idle()
+    assert bytes(wire.out) == b"to the transportand"
+    wire.unread_bytes = 0
+    plain.write(b"to the socket")
+    runtime.run_until_idle()
+
+    assert (bytes(wire.out), ends[1].recv(99)) == (b"to the transportand", b"to the socket")
+
+
+def test_nothing_is_sent_to_the_socket_of_a_transport_that_closes(
+    runtime: Runtime, wire: Wire, plain: Writer, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    plain.write(b"late")
+    wire.state = "aborted"
+    wire.write = lambda data: None  # type: ignore[method-assign]
+    runtime.run_until_idle()
+    ends[0].close()
+
+    assert ends[1].recv(9) == b""
+
+
+def test_a_connection_that_cannot_write_does_not_keep_the_others_from_it(
+    runtime: Runtime,
+    wire: Wire,
+    ends: tuple[socket.socket, socket.socket],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pending_writes, broken = PendingWrites(runtime), Wire()
+    broken.socket = wire.socket = ends[0]
+    writers = [
+        Writer(runtime, pending_writes.add, each, lambda: None, lambda: None)
+        for each in (broken, wire)
+    ]
+    writers[0].write(b"x")
+    writers[1].write(b"fine")
+    broken.state = "closed"
+    runtime.run_until_idle()
+
+    assert ends[1].recv(9) == b"fine"
+    assert "a connection cannot write" in caplog.text

@@ -6,6 +6,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.broker.connection.reading.ack_coalescing import (
+    ENOUGH,
     FEW,
     GAP_S,
     LATEST,
@@ -36,6 +37,7 @@ def after_a_streak(coalescing: AckCoalescing, pace_s: float = PACE_S) -> float:
         (PACE_S, 4 * WORTH, WORTH * PACE_S),
         (PACE_S, 4 * WORTH - 1, 0.0),
         (PACE_S, 1, 0.0),
+        (PAUSE_S / ENOUGH / 4, 0, PAUSE_S / 4),
         (PAUSE_S / WORTH * 0.99, 0, PAUSE_S),
         (PAUSE_S / WORTH * 1.01, 0, 0.0),
         (GAP_S * 1.01, 0, 0.0),
@@ -82,7 +84,8 @@ def test_so_does_a_read_of_many_acks_or_a_late_one(acks: int, gap_s: float) -> N
 
 
 @pytest.mark.parametrize(("acks", "after_s", "goes_on"), [(20, PAUSE_S, True), (WORTH + 1, PAUSE_S, True),
-    (WORTH - 1, PAUSE_S, False), (20, 2 * PAUSE_S, False)])  # fmt: skip
+    (WORTH - 1, PAUSE_S, False), (20, 2 * PAUSE_S, False), (2 * ENOUGH, PAUSE_S, True),
+    (2 * ENOUGH + 1, PAUSE_S, False)])  # fmt: skip
 def test_a_pause_follows_a_pause_that_was_worth_it(
     acks: int, after_s: float, goes_on: bool
 ) -> None:
@@ -98,6 +101,23 @@ def test_the_next_pause_goes_by_the_rate_of_the_last_one() -> None:
     after_a_streak(coalescing)
 
     assert coalescing.acked(40, 1.0 + STREAK * PACE_S + PAUSE_S) == pytest.approx(25 * PAUSE_S / 40)
+
+
+@pytest.mark.parametrize("room", [ENOUGH, 2 * ENOUGH, 154, 1000])
+def test_a_client_that_waits_for_its_socket_is_not_slowed_down(room: int) -> None:
+    """It acks every 10 us while its socket takes an ack: no more than ``room`` until the broker reads."""
+    coalescing = AckCoalescing()
+    pace_s, read_s, now_s = 0.00001, 0.00005, 1.0
+    acks = 0
+    pause_s = 0.0
+    while now_s < 3.0:
+        waited_s = max(pause_s, read_s)
+        now_s += waited_s
+        sent = min(room, int(waited_s / pace_s))
+        acks += sent
+        pause_s = coalescing.acked(sent, now_s)
+
+    assert acks / 2.0 > 0.8 * min(room, read_s / pace_s) / read_s
 
 
 # Through the broker.

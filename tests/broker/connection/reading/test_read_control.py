@@ -9,6 +9,7 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp.fields import Method
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.alarms import Alarms
+from leveret.broker.connection.pending_writes import PendingWrites
 from leveret.broker.connection.reading.read_control import (
     READS_PER_ROUND,
     ReadControl,
@@ -32,7 +33,7 @@ def control_of(runtime: Runtime, wire: Wire, turns: ReadingTurns) -> ReadControl
     alarms, reader = Alarms(runtime), runtime.spawn(OtpActor)
     throttle, writer = (
         Throttle(alarms, reader, tell),
-        Writer(runtime, wire, lambda: None, lambda: None),
+        Writer(runtime, PendingWrites(runtime).add, wire, lambda: None, lambda: None),
     )
     return ReadControl(wire, writer, turns, alarms, throttle, reader)
 

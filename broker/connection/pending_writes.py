@@ -1,0 +1,66 @@
+"""The connections of a node that have something to send, and the sending, all together.
+
+What is written to a connection with a plain socket waits until the loop is about to do I/O. Then the kernel sends the
+bytes of all of them (``amqp.kernel.send``). asyncio's transports would do the same one by one, and for a small message
+the system's ``send`` is a third of the broker's work. The compiled kernel shares it with a thread where there are
+several sockets, as Redis does with its I/O threads.
+
+What a socket does not take goes to its transport, which waits for room and asks the protocol to pause. So does all that
+is written until the transport is empty again, and the errors of a socket show there, as ever.
+
+While the kernel sends the loop waits, so no descriptor is closed, and given to another connection, meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from leveret.amqp.kernel import send
+
+if TYPE_CHECKING:
+    from leveret.actors.runtime.runtime import Runtime
+    from leveret.broker.connection.writer import Writer
+
+
+class PendingWrites:
+    """The writers that have something to send before the loop does I/O again."""
+
+    __slots__ = ("_before_io", "_report", "_writers")
+
+    def __init__(self, runtime: Runtime) -> None:
+        loop = runtime.loop
+        self._before_io: Callable[[Callable[[], None]], object] = (
+            runtime.after_drain if loop is None else loop.call_soon
+        )
+        self._report = runtime.turns.scheduler.report
+        self._writers: list[Writer] = []
+
+    def add(self, writer: Writer) -> None:
+        """Have ``writer`` send what it holds; each is added once."""
+        if not self._writers:
+            self._before_io(self._write)
+        self._writers.append(writer)
+
+    def _write(self) -> None:
+        waiting, self._writers = self._writers, []
+        writers: list[Writer] = []
+        descriptors: list[int] = []
+        outputs: list[bytes] = []
+        for writer in waiting:
+            try:
+                output = writer.take()
+            except Exception as error:  # noqa: BLE001  # the others must send
+                self._report("a connection cannot write", error)
+                continue
+            if output:
+                writers.append(writer)
+                descriptors.append(writer.plain_descriptor)
+                outputs.append(output)
+        if not writers:
+            return
+        for place, sent_bytes in send(descriptors, outputs):
+            writers[place].leave(outputs[place][sent_bytes:])
+        for writer in writers:
+            if writer.after_flush is not None:
+                writer.after_flush()
