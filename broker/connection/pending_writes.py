@@ -1,14 +1,13 @@
 """The connections of a node that have something to send, and the sending, all together.
 
 What is written to a connection with a plain socket waits until the loop is about to do I/O. Then the kernel sends the
-bytes of all of them (``amqp.kernel.send``). asyncio's transports would do the same one by one, and for a small message
-the system's ``send`` is a third of the broker's work. The compiled kernel shares it with a thread where there are
-several sockets, as Redis does with its I/O threads.
+bytes of all of them, one system call each (``amqp.kernel.send``). asyncio's transports would do the same, but each
+behind calls and a queue of its own.
 
 What a socket does not take goes to its transport, which waits for room and asks the protocol to pause. So does all that
 is written until the transport is empty again, and the errors of a socket show there, as ever.
 
-While the kernel sends the loop waits, so no descriptor is closed, and given to another connection, meanwhile.
+While the kernel sends nothing else runs, so no descriptor is closed, and given to another connection, meanwhile.
 """
 
 from __future__ import annotations
