@@ -10,7 +10,7 @@ sequence above the last               takes it in; the sequence is the last one 
 sequence not above it                 a *duplicate*: it is confirmed when the original is safe, and dropped
 higher epoch                          takes it in; older lives of the producer are fenced off
 lower epoch                           refuses it, and fails the channel: 406
-its predecessor was never taken in    refuses it (``broker/channel/producers``)
+its predecessor was never taken in    refuses it (``broker/channel/publishing/producers``)
 ====================================  ==============================================================
 
 A message that the queue refuses (reject-publish) leaves the entry as it is. One that is taken in and dropped at once

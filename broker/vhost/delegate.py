@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure
 
-_MAIL_WORK = 10  # units of about 0.1 us, as in ``channel/publish.py``
+_MAIL_WORK = 10  # units of about 0.1 us, as in ``channel/publishing/publish.py``
 
 
 class Delegate(GenServer):

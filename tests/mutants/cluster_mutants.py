@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 _DIRECTORY, _HOMES = "node/queue_directory.py", "queue/homes.py"
-_GATE, _DELIVERIES = "remote_gate.py", "channel/remote_deliveries.py"
+_GATE, _DELIVERIES = "remote_gate.py", "channel/consuming/remote_deliveries.py"
 _MAIL, _AMQQUEUE = "mail_between_nodes.py", "queue/amqqueue.py"
 
 _CHANGES = "node/other_changes.py"
@@ -40,13 +40,13 @@ MUTANTS = {
         "            closed = 0",
     ),
     "a fan-out crosses once for each queue": Mutant(
-        "channel/node_publish.py",
+        "channel/publishing/node_publish.py",
         "                run.queues = [ref.num for ref in refs]\n                self._send(delegate, run)",
         "                for ref in refs:\n                    run.queues = [ref.num]\n"
         "                    self._send(delegate, run)",
     ),
     "publishers do not wait for a link": Mutant(
-        "channel/node_publish.py",
+        "channel/publishing/node_publish.py",
         "            if home.backpressure.is_on:",
         "            if False:",
     ),
@@ -95,7 +95,7 @@ MUTANTS = {
         _GATE, "        self._is_asking = False\n\n    def give", "\n    def give"
     ),
     "another shared prefetch is not told": Mutant(
-        "channel/deliveries.py", "        if remote:\n", "        if False:\n"
+        "channel/consuming/deliveries.py", "        if remote:\n", "        if False:\n"
     ),
     "a queue that restarts tells channels of other nodes itself": Mutant(
         _AMQQUEUE, "filterfalse(is_remote, watchers)", "watchers"

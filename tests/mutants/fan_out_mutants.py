@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_PUBLISH, _FAN_OUT, _TRAFFIC = "channel/publish.py", "channel/fan_out.py", "channel/traffic.py"
+_PUBLISH, _FAN_OUT, _TRAFFIC = (
+    "channel/publishing/publish.py",
+    "channel/publishing/fan_out.py",
+    "channel/traffic.py",
+)
 _CONFIRMS = "channel/confirms.py"
 
 MUTANTS = {

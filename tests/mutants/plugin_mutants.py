@@ -31,7 +31,7 @@ MUTANTS = {
         "",
     ),
     "a commit copies its publishes again": Mutant(
-        "channel/publish.py",
+        "channel/publishing/publish.py",
         "firehose is not None and (self.transaction is None or self.collector is not None)",
         "firehose is not None",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 _FILTER, _NUMBERED = "broker/queue/producers.py", "broker/queue/numbered.py"
-_CHANNEL, _PENDING = "broker/channel/producers.py", "msg_store/wal/producers.py"
+_CHANNEL, _PENDING = "broker/channel/publishing/producers.py", "msg_store/wal/producers.py"
 _COMMIT, _FLUSH = "msg_store/wal/group_commit.py", "msg_store/wal/flush.py"
 _REPLAY, _RECOVERY = "msg_store/recovery/replay.py", "msg_store/recovery/recovery.py"
 _CHECK, _REBUILD = "msg_store/recovery/row_check.py", "msg_store/recovery/rebuild.py"

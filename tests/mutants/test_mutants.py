@@ -185,13 +185,18 @@ PARTS = {
     "fan-out": Faults(
         "broker",
         fan_out_mutants.MUTANTS,
-        suite("broker", "channel/confirms", "channel/fan_out"),
-        Mutant("channel/fan_out.py", "Invariants:", "Invariants:"),
+        suite("broker", "channel/confirms", "channel/publishing/fan_out"),
+        Mutant("channel/publishing/fan_out.py", "Invariants:", "Invariants:"),
     ),
     "transactions and direct replies": Faults(
         "broker",
         transaction_mutants.MUTANTS,
-        suite("broker", "channel/transactions", "channel/replies", "channel/transactions_model"),
+        suite(
+            "broker",
+            "channel/transactions",
+            "channel/publishing/replies",
+            "channel/transactions_model",
+        ),
         Mutant("channel/transaction.py", "SETTLED_MAX", "SETTLED_MAX"),
     ),
     "queues": Faults(
@@ -206,7 +211,7 @@ PARTS = {
             "queue/requeueing",
             "queue/amqqueue",
             "queue/pair",
-            "channel/publish",
+            "channel/publishing/publish",
         ),
         Mutant("broker/queue/consumers/consumers.py", "_gone: set", "_gone: set"),
     ),
@@ -241,7 +246,7 @@ PARTS = {
     "producers": Faults(
         "",
         producer_mutants.MUTANTS,
-        suite("broker", "queue/producers", "queue/numbered", "channel/producers")
+        suite("broker", "queue/producers", "queue/numbered", "channel/publishing/producers")
         + suite("msg_store", "producers", "store_machine"),
         Mutant("broker/queue/producers.py", "ENTRY_BYTES: Final", "ENTRY_BYTES: Final"),
     ),

@@ -5,8 +5,12 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 _TRANSACTION, _UNCOMMITTED = "channel/transaction.py", "channel/uncommitted.py"
-_PUBLISH, _CHANNEL, _REPLIES = "channel/publish.py", "channel/channel.py", "channel/replies.py"
-_CONSUMERS, _DELIVERIES = "channel/reply_consumers.py", "channel/deliveries.py"
+_PUBLISH, _CHANNEL, _REPLIES = (
+    "channel/publishing/publish.py",
+    "channel/channel.py",
+    "channel/publishing/replies.py",
+)
+_CONSUMERS, _DELIVERIES = "channel/reply_consumers.py", "channel/consuming/deliveries.py"
 
 MUTANTS = {
     "commit-ok before the queues have answered": Mutant(

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.channel import publish
+from leveret.broker.channel.publishing import publish
 from leveret.broker.node import maintenance, node, orphans
 from leveret.broker.queue import factory as backings
 from leveret.broker.queue.dead_letters import dead_letters

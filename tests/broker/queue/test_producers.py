@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from leveret.broker.channel.producers import Predecessors
+from leveret.broker.channel.publishing.producers import Predecessors
 from leveret.broker.mail import NO_PREDECESSOR, Numbered
 from leveret.broker.queue.producers import (
     DUPLICATE,

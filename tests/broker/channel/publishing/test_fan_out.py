@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods as m
-from leveret.broker.channel import publish, traffic
-from leveret.broker.channel.publish import Publisher
+from leveret.broker.channel import traffic
+from leveret.broker.channel.publishing import publish
+from leveret.broker.channel.publishing.publish import Publisher
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
 from rigs.broker_rig import Client, Rig

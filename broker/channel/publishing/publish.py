@@ -29,12 +29,16 @@ from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.kernel import EXAMINE, PERSISTENT, body_bytes
 from leveret.amqp.producer_headers import EPOCH, ID, SEQ, producer_of
 from leveret.broker.channel.confirms import Confirms, answer_frames
-from leveret.broker.channel.fan_out import FanOut
-from leveret.broker.channel.message_checks import checked_keys, checked_properties, without_bcc
-from leveret.broker.channel.node_publish import NodePublisher
-from leveret.broker.channel.producers import Predecessors
+from leveret.broker.channel.publishing.fan_out import FanOut
+from leveret.broker.channel.publishing.message_checks import (
+    checked_keys,
+    checked_properties,
+    without_bcc,
+)
+from leveret.broker.channel.publishing.node_publish import NodePublisher
+from leveret.broker.channel.publishing.producers import Predecessors
+from leveret.broker.channel.publishing.replies import Replies
 from leveret.broker.channel.records import Examination, Route
-from leveret.broker.channel.replies import Replies
 from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply_key_of
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish

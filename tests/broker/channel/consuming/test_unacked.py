@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp.errors import PreconditionFailed
-from leveret.broker.channel import unacked as module
+from leveret.broker.channel.consuming import unacked as module
+from leveret.broker.channel.consuming.unacked import Settled, Unacked
 from leveret.broker.channel.records import Source
-from leveret.broker.channel.unacked import Settled, Unacked
 from leveret.core.segmented_dict import SEGMENT_KEYS
 from rigs.store.segments import segmented_from
 

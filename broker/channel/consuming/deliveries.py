@@ -17,9 +17,9 @@ from leveret.amqp.body_frames import UNCOPIED_BYTES, delivery_parts
 from leveret.amqp.kernel import deliveries
 from leveret.amqp.methods import BasicAck, BasicNack
 from leveret.amqp.spec import BASIC_ACK
+from leveret.broker.channel.consuming.remote_deliveries import RemoteDeliveries
+from leveret.broker.channel.consuming.unacked import SETTLED_MAX, Settled, Unacked, unknown_tag
 from leveret.broker.channel.records import Source, Subscription
-from leveret.broker.channel.remote_deliveries import RemoteDeliveries
-from leveret.broker.channel.unacked import SETTLED_MAX, Settled, Unacked, unknown_tag
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
 from leveret.broker.script import Steps, Until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.channel.replies import STALLED_S
+from leveret.broker.channel.publishing.replies import STALLED_S
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.mail import PEER_ENDED
 from leveret.core.limits import UNSENT_BYTES_MAX

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.properties import Properties, decode_properties, examine, head_of
-from leveret.broker.channel.message_checks import (
+from leveret.broker.channel.publishing.message_checks import (
     checked_keys,
     checked_properties,
     parse_expiration,
