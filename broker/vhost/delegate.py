@@ -32,7 +32,7 @@ from leveret.broker.mail_between_nodes import (
     QueueGone,
     RepliesStalled,
 )
-from leveret.broker.queue.store_writes import write_for
+from leveret.broker.queue.storage.store_writes import write_for
 from leveret.broker.script import Script
 from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
 from leveret.core.limits import PUBLISH_TURN_WORK

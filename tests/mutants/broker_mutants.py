@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_CONSUMERS, _PUBLISHERS = "broker/queue/consumers/consumers.py", "broker/queue/publishers.py"
+_CONSUMERS, _PUBLISHERS = (
+    "broker/queue/consumers/consumers.py",
+    "broker/queue/publishers/publishers.py",
+)
 _WAITING = "broker/queue/consumers/waiting_consumers.py"
 _REQUEUEING, _CREDIT = "broker/queue/requeueing.py", "actors/credit.py"
 _VHOST, _DELETIONS = "broker/vhost/vhost.py", "broker/vhost/deletions.py"

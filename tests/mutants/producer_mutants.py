@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_FILTER, _NUMBERED = "broker/queue/producers.py", "broker/queue/numbered.py"
+_FILTER, _NUMBERED = "broker/queue/publishers/producers.py", "broker/queue/publishers/numbered.py"
 _CHANNEL, _PENDING = "broker/channel/publishing/producers.py", "msg_store/wal/producers.py"
 _COMMIT, _FLUSH = "msg_store/wal/group_commit.py", "msg_store/wal/flush.py"
 _REPLAY, _RECOVERY = "msg_store/recovery/replay.py", "msg_store/recovery/recovery.py"

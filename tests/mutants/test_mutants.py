@@ -246,9 +246,14 @@ PARTS = {
     "producers": Faults(
         "",
         producer_mutants.MUTANTS,
-        suite("broker", "queue/producers", "queue/numbered", "channel/publishing/producers")
+        suite(
+            "broker",
+            "queue/publishers/producers",
+            "queue/publishers/numbered",
+            "channel/publishing/producers",
+        )
         + suite("msg_store", "producers", "store_machine"),
-        Mutant("broker/queue/producers.py", "ENTRY_BYTES: Final", "ENTRY_BYTES: Final"),
+        Mutant("broker/queue/publishers/producers.py", "ENTRY_BYTES: Final", "ENTRY_BYTES: Final"),
     ),
     "definitions": Faults(
         "",

@@ -44,7 +44,7 @@ from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
 from leveret.broker.mail_between_nodes import NodePublish
 from leveret.broker.queue.registry import are_down, some_refuse
-from leveret.broker.queue.store_writes import write_for
+from leveret.broker.queue.storage.store_writes import write_for
 from leveret.core.limits import FAN_OUT_MESSAGES, FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message, exchange_and_key, origin_of
 

@@ -44,7 +44,7 @@ from leveret.broker.queue.dead_letters.death_headers import (
 from leveret.broker.queue.dead_letters.letters_in_flight import LetterBatch, LettersInFlight
 from leveret.broker.queue.homes import running_by_home
 from leveret.broker.queue.mailbox import RetryLetters, SendLetters
-from leveret.broker.queue.store_writes import write_for
+from leveret.broker.queue.storage.store_writes import write_for
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import (
     FAN_OUT_QUEUES,

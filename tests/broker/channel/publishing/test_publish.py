@@ -9,7 +9,7 @@ import pytest
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.mail import CreditGrant
-from leveret.broker.queue.publishers import CROWD, CROWDED_S, IDLE_S
+from leveret.broker.queue.publishers.publishers import CROWD, CROWDED_S, IDLE_S
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
 from rigs.broker_rig import Client, Rig

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.broker import mail
-from leveret.broker.queue.producers import (
+from leveret.broker.queue.publishers.producers import (
     DUPLICATE,
     FENCED,
     NEW,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.mail import Numbered
-    from leveret.broker.queue.publishers import Publishers
+    from leveret.broker.queue.publishers.publishers import Publishers
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.queue.turn_budget import TurnBudget
     from leveret.queue_backing.api import QueueOperations

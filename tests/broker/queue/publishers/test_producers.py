@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from leveret.broker.channel.publishing.producers import Predecessors
 from leveret.broker.mail import NO_PREDECESSOR, Numbered
-from leveret.broker.queue.producers import (
+from leveret.broker.queue.publishers.producers import (
     DUPLICATE,
     FENCED,
     NEW,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.broker.queue.factory import queue_nos_of
+from leveret.broker.queue.storage.factory import queue_nos_of
 from leveret.core.log.loggers import logger
 from leveret.msg_store.archive.archive import Retention
 

@@ -10,7 +10,7 @@ import pytest
 from leveret.actors.runtime.signals import KILL
 from leveret.broker import mail
 from leveret.broker.mail import NO_PREDECESSOR, Numbered
-from leveret.broker.queue.producers import Change, Entry
+from leveret.broker.queue.publishers.producers import Change, Entry
 from leveret.core.message import Message
 from leveret.queue_backing.api import Confirmed, Refused
 from rigs.store.open_queue import OpenQueue
