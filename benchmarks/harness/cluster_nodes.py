@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Three nodes of a cluster, as children of this process, until its standard input is closed.
 
-    python benchmarks/cluster_nodes.py leveret-c|leveret-py|rabbitmq
+    python benchmarks/harness/cluster_nodes.py leveret-c|leveret-py|rabbitmq
 
 Leveret's have one etcd, which is a child, too. When all is ready a line of JSON tells the port of each node. Queues
 whose names begin with ``lg.`` come to the last one, whatever node they are declared on: by the locator
@@ -24,16 +24,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-from peer import Peer
+sys.path.insert(0, str(Path(__file__).parents[1]))  # also where PYTHONSAFEPATH is set
+from harness import brokers
+from harness.peer import Peer
 
 from leveret.amqp.methods import QueueDeclare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brokers import Broker
+    from harness.brokers import Broker
 
 NODES = 3
 UNUSED_QUEUES = 100

@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios import BARS, PATH_BARS
+from harness.scenarios import BARS, PATH_BARS
 
 import leveret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scenarios import Bar
+    from harness.scenarios import Bar
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
+RESULTS = HERE.parent / "results"
 MEASURES = ("msgs_per_s", "broker_cpu_us_per_msg", "latency_us.p50", "latency_us.p99", "rest_mb")
 REST_MB = 300.0  # that a broker at rest may use beside what its queues hold
 REFERENCE = "rabbitmq"

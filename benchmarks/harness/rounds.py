@@ -10,15 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import brokers
-import results
+from harness import brokers, results
 
 from leveret.server.perf.cpu import descendants, used_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brokers import Broker
+    from harness.brokers import Broker
 
 
 def parser(text: str | None, scenarios: Mapping[str, object]) -> argparse.ArgumentParser:
@@ -27,7 +26,7 @@ def parser(text: str | None, scenarios: Mapping[str, object]) -> argparse.Argume
     made.add_argument("--only", default=",".join(scenarios), help="scenarios")
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--brokers", default="c,rabbitmq", help="of path, c, py and rabbitmq")
-    made.add_argument("--out", type=Path, default=Path(__file__).with_name("results"))
+    made.add_argument("--out", type=Path, default=results.RESULTS)
     return made
 
 

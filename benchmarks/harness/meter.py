@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """``leveret serve`` with a meter in its event loop; ``turns.py`` starts it.
 
-    python benchmarks/meter.py FOLDER serve ...
+    python benchmarks/harness/meter.py FOLDER serve ...
 
 An *iteration* is the work of the loop's thread between two polls of the selector: nobody else is served before it
 ends. It is measured in CPU time of that thread, so other processes of the machine do not count; the interpreter's
