@@ -6,30 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from mutants import (
-    archive_mutants,
+from mutants.broker import (
     broker_mutants,
-    cluster_mutants,
-    collector_mutants,
-    end_mutants,
-    etcd_mutants,
     fan_out_mutants,
-    gm_mutants,
-    link_mutants,
-    metadata_mutants,
     plugin_mutants,
     producer_mutants,
     routing_mutants,
+    transaction_mutants,
+)
+from mutants.cluster import (
+    cluster_mutants,
+    etcd_mutants,
+    gm_mutants,
+    link_mutants,
+    metadata_mutants,
+)
+from mutants.planted import ROOT, Faults, Mutant
+from mutants.store import (
+    archive_mutants,
+    collector_mutants,
+    end_mutants,
     snapshot_mutants,
     step_mutants,
     store_mutants,
     stored_mutants,
     tool_mutants,
-    transaction_mutants,
     transient_mutants,
     variable_mutants,
 )
-from mutants.planted import ROOT, Faults, Mutant
 
 
 def suite(folder: str, *names: str) -> list[str]:
