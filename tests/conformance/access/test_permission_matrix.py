@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance import wire
-from conformance.permission_cases import (
+from conformance.access.permission_cases import (
     CASES,
     GRANTS,
     NEED_NONE,
