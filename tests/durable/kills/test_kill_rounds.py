@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance.raw import Channel, Connection
-from durable.busy_clients import (
+from durable.kills.busy_clients import (
     CONSUMED,
     EXPIRING,
     PRIORITY,
@@ -26,8 +26,8 @@ from durable.busy_clients import (
     WidePublisher,
     declare,
 )
-from durable.oracle import Known, name_of
-from durable.rounds import ENDS_S, Rounds
+from durable.kills.oracle import Known, name_of
+from durable.kills.rounds import ENDS_S, Rounds
 
 LEFT_MAX = 60  # messages that stay in a queue from one round to the next
 CONFIRMED_MAX = 600  # in one round

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from conformance.raw import Channel, Connection
-from durable.clients import (
+from durable.kills.clients import (
     FAN_OUT,
     FANNED,
     PRIORITY,
@@ -28,8 +28,8 @@ from durable.clients import (
     Recreator,
     is_declared,
 )
-from durable.oracle import Known, name_of
-from durable.rounds import Rounds
+from durable.kills.oracle import Known, name_of
+from durable.kills.rounds import Rounds
 from rigs.store.live_store import opened_at
 
 QUEUES = (*FANNED, RECREATED)

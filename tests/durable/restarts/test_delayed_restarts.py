@@ -9,7 +9,7 @@ from typing import Any
 import pika
 import pytest
 
-from durable.test_restarts import ENDS, channel_of, drain, node
+from durable.restarts.test_restarts import ENDS, channel_of, drain, node
 from rigs.waiting import wait_until
 
 ARGUMENTS = {"x-delayed-type": "direct"}

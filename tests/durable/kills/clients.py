@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.raw import Channel, Connection, Event
-from durable.oracle import Known, body_of, is_transient, name_of, place_of
+from durable.kills.oracle import Known, body_of, is_transient, name_of, place_of
 
 FAN_OUT = "fan-out"
 ECHOED = "echoed"

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from conformance.raw import Channel, Connection
-from durable.clients import FAN_OUT, CountingClient, Names
-from durable.oracle import Known, body_of, is_transient, name_of, place_of
-from durable.rounds import Rounds
+from durable.kills.clients import FAN_OUT, CountingClient, Names
+from durable.kills.oracle import Known, body_of, is_transient, name_of, place_of
+from durable.kills.rounds import Rounds
 
 QUEUES = ("taken", "kept", "priorities")
 TAKEN, _, PRIORITY = QUEUES

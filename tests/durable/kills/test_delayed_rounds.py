@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conformance.raw import Channel, Connection
-from durable.clients import ConfirmedPublisher, Names
-from durable.oracle import Known, name_of
-from durable.rounds import Rounds
+from durable.kills.clients import ConfirmedPublisher, Names
+from durable.kills.oracle import Known, name_of
+from durable.kills.rounds import Rounds
 from rigs.waiting import wait_until
 
 EXCHANGE, QUEUE = "delayed", "q"

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from conformance.raw import Channel, Connection
-from durable.clients import CountingClient
-from durable.rounds import Rounds
+from durable.kills.clients import CountingClient
+from durable.kills.rounds import Rounds
 
 PLAIN, PRIORITY, FAN_OUT, FLUSHED = "numbered", "numbered-priorities", "numbered-fan", "flushed"
 QUEUES = (PLAIN, PRIORITY)

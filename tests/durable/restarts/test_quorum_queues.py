@@ -9,7 +9,7 @@ from typing import Any
 import pika
 import pytest
 
-from durable.test_restarts import ENDS, channel_of, drain, node, publish
+from durable.restarts.test_restarts import ENDS, channel_of, drain, node, publish
 from rigs.nodes import start_leveret, stop_leveret
 from rigs.waiting import wait_until
 

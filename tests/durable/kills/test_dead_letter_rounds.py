@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from conformance.raw import Channel, Connection, Event
-from durable.clients import Client, ConfirmedPublisher, Names
-from durable.oracle import Known, name_of
-from durable.rounds import Rounds
+from durable.kills.clients import Client, ConfirmedPublisher, Names
+from durable.kills.oracle import Known, name_of
+from durable.kills.rounds import Rounds
 from rigs.waiting import wait_until
 
 FIRST, SECOND, THIRD = "first", "second", "third"

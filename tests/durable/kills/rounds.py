@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from durable.clients import Client, CountingClient
+from durable.kills.clients import Client, CountingClient
 from durable.workers import BrokerWorker
 from rigs.waiting import wait_until
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.raw import Channel
-from durable.clients import Client, ConfirmedPublisher
-from durable.oracle import Known, name_of, place_of
+from durable.kills.clients import Client, ConfirmedPublisher
+from durable.kills.oracle import Known, name_of, place_of
 from leveret.server.control_client import ControlFailedError, NoBrokerError, ask
 
 COUNT: Final = 20
