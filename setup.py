@@ -111,7 +111,7 @@ def kernel(source: Path) -> Extension:
         [str(source)],
         depends=[str(path) for path in sources],
         define_macros=[("KERNEL_SOURCE_HASH", f'"{source_hash}"')],
-        extra_compile_args=["-O2"] if os.name == "posix" else [],
+        extra_compile_args=["-O2", "-g0"] if os.name == "posix" else [],
     )
 
 
@@ -169,10 +169,10 @@ def path_in_c() -> list[Extension]:
 
 def extensions() -> list[Extension]:
     """Translate the kernels whose sources are there to C, and the path if asked; none with LEVERET_COMPILE=0."""
-    if COMPILE == "0":
+    if COMPILE == "0" or DESCRIBES.intersection(sys.argv):
         return []
     made = [extension for source in KERNELS if source.exists() for extension in in_c(source)]
-    if COMPILE == "path" and not DESCRIBES.intersection(sys.argv):
+    if COMPILE == "path":
         made += path_in_c()
     return made
 

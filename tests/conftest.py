@@ -36,6 +36,8 @@ from rigs.nodes import (
     stop_leveret,
 )
 
+pytest_plugins = ["rigs.workers"]
+
 CI = bool(os.environ.get("CI"))
 
 settings.register_profile("leveret", deadline=None, derandomize=CI, print_blob=True)
@@ -97,9 +99,6 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:  # with --dist loadgroup a worker takes a file, and one takes all tests of the session of Spark
-        group = "spark" if "spark" in item.keywords else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
     if compiled_modules():
         skip = pytest.mark.skip(reason="sources: needs the modules that are compiled as they are")
         for item in items:

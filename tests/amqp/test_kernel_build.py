@@ -31,6 +31,14 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture
+def small_tree(tree: Path) -> Path:
+    """The same with kernels of one line, for what does not depend on their content."""
+    for kernel in tree.rglob("_kernel_c.pyx"):
+        kernel.write_text("answer = 42\n")
+    return tree
+
+
 def build(tree: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--build-lib", "out", "--build-temp", "temp"],
@@ -48,40 +56,42 @@ def built(tree: Path) -> set[str]:
     return {path.relative_to(out).parts[0] for path in out.rglob("_kernel_c*.so")}
 
 
-def test_without_a_compiler_the_package_is_made_without_the_extension(tree: Path) -> None:
-    done = build(tree, LEVERET_COMPILE="auto", **NO_COMPILER)
+def test_without_a_compiler_the_package_is_made_without_the_extension(small_tree: Path) -> None:
+    done = build(small_tree, LEVERET_COMPILE="auto", **NO_COMPILER)
 
     assert done.returncode == 0, done.stderr
-    assert built(tree) == set()
+    assert built(small_tree) == set()
 
 
-def test_required_and_without_a_compiler_it_fails(tree: Path) -> None:
-    done = build(tree, LEVERET_COMPILE="require", **NO_COMPILER)
+def test_required_and_without_a_compiler_it_fails(small_tree: Path) -> None:
+    done = build(small_tree, LEVERET_COMPILE="require", **NO_COMPILER)
 
     assert done.returncode != 0
     assert "/bin/false" in done.stderr
 
 
-def test_switched_off_it_does_not_even_try(tree: Path) -> None:
-    done = build(tree, LEVERET_COMPILE="0", **NO_COMPILER)
+def test_switched_off_it_does_not_even_try(small_tree: Path) -> None:
+    done = build(small_tree, LEVERET_COMPILE="0", **NO_COMPILER)
 
     assert done.returncode == 0, done.stderr
     assert "ythoniz" not in done.stdout + done.stderr
 
 
-def test_cython_that_cannot_read_the_source_is_no_obstacle_unless_required(tree: Path) -> None:
-    (tree / "amqp/_kernel_c.pyx").write_text("cdef class 1:\n")
+def test_cython_that_cannot_read_the_source_is_no_obstacle_unless_required(
+    small_tree: Path,
+) -> None:
+    (small_tree / "amqp/_kernel_c.pyx").write_text("cdef class 1:\n")
 
-    optional = build(tree, LEVERET_COMPILE="auto")
-    required = build(tree, LEVERET_COMPILE="require")
+    optional = build(small_tree, LEVERET_COMPILE="auto")
+    required = build(small_tree, LEVERET_COMPILE="require")
 
     assert optional.returncode == 0, optional.stderr
     assert "without its compiled kernel" in optional.stderr
     assert required.returncode != 0
 
 
-def test_a_misspelt_choice_is_refused_with_the_choices(tree: Path) -> None:
-    done = build(tree, LEVERET_COMPILE="yes")
+def test_a_misspelt_choice_is_refused_with_the_choices(small_tree: Path) -> None:
+    done = build(small_tree, LEVERET_COMPILE="yes")
 
     assert done.returncode != 0
     assert "LEVERET_COMPILE is 'yes', must be one of auto, 0, require, path" in done.stderr

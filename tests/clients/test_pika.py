@@ -12,6 +12,7 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rigs.nodes import BrokerUnderTest
+from rigs.waiting import wait_until
 
 
 @pytest.fixture
@@ -151,6 +152,7 @@ def test_a_blocked_connection_calls_back(
     connection.add_on_connection_blocked_callback(blocked)
     connection.add_on_connection_unblocked_callback(unblocked)
     broker.control("set_vm_memory_high_watermark", "0.0000001")
+    wait_until(lambda: "Memory alarm on node" in broker.control("status"))
     try:
         channel.basic_publish("", name, b"waits")
         while not heard:

@@ -106,7 +106,7 @@ def _files_of_packages() -> set[str]:
     return ours | {f"leveret/{path.relative_to(ROOT)}" for path in sources}
 
 
-def _build(source: Path, into: Path, *wanted: str) -> None:
+def _build(source: Path, into: Path, *, compile_: str) -> None:
     """Build in a copy of the committed and changed files, so that the checkout stays as it is."""
     command = [
         sys.executable,
@@ -119,8 +119,8 @@ def _build(source: Path, into: Path, *wanted: str) -> None:
         str(into),
         str(source),
     ]
-    environment = os.environ | {"LEVERET_COMPILE": "auto", "PYTHONSAFEPATH": "1"}
-    subprocess.run([*command, *wanted], env=environment, check=True, cwd=into)
+    environment = os.environ | {"LEVERET_COMPILE": compile_, "PYTHONSAFEPATH": "1"}
+    subprocess.run(command, env=environment, check=True, cwd=into)
 
 
 def _copy_of_the_checkout(to: Path) -> Path:
@@ -155,7 +155,7 @@ def test_wheel_and_sdist_hold_what_the_folders_hold(tmp_path: Path) -> None:
     for folder in (direct, over_sdist, unpacked):
         folder.mkdir()
 
-    _build(checkout, direct)
+    _build(checkout, direct, compile_="0")
     subprocess.run(
         [sys.executable, "-c", "from setuptools import build_meta; build_meta.build_sdist('dist')"],
         cwd=checkout,
@@ -167,15 +167,14 @@ def test_wheel_and_sdist_hold_what_the_folders_hold(tmp_path: Path) -> None:
     with tarfile.open(sdist) as archive:
         archive.extractall(unpacked, filter="data")
     (source,) = unpacked.iterdir()
-    _build(source, over_sdist)
+    _build(source, over_sdist, compile_="auto")
 
-    names = _names_in_wheel(direct)
+    names = _names_in_wheel(over_sdist)
     compiled = {name for name in names if name.endswith(".so")}
-    assert names - compiled == _files_of_packages()
+    assert _names_in_wheel(direct) == names - compiled == _files_of_packages()
     kernels = {
         f"leveret/{path.relative_to(ROOT).with_suffix('')}"
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("_kernel_c.pyx")
     }
     assert {name.split(".")[0] for name in compiled} <= kernels
-    assert _names_in_wheel(over_sdist) == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -13,13 +14,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leveret.server.cli.main import main
 from leveret.server.control_client import ask
 from rigs.certificates import Authority
 
@@ -115,10 +117,7 @@ def start_leveret(
     ready = _ready_line(process, log)
 
     def control(*words: str) -> str:
-        asked = [leveret_program(), "ctl", "--data", str(data), *words]
-        return subprocess.run(
-            asked, cwd=folder, env=clean_environment(), check=True, capture_output=True, text=True
-        ).stdout
+        return command_line("ctl", "--data", str(data), *words)
 
     return BrokerUnderTest(
         "leveret",
@@ -132,6 +131,22 @@ def start_leveret(
         event_loop=ready[6],
         process=process,
     )
+
+
+def command_line(*words: str) -> str:
+    """Run a verb of ``leveret`` in this process, which saves the start of another; return what it prints.
+
+    Raises:
+        subprocess.CalledProcessError: it failed, as if it had been a process.
+    """
+    with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors:
+        try:
+            code = main(words)
+        except SystemExit as end:  # wrong arguments
+            code = int(end.code or 0)
+    if code:
+        raise subprocess.CalledProcessError(code, words, output.getvalue(), errors.getvalue())
+    return output.getvalue()
 
 
 def _ready_line(process: subprocess.Popen[str], log: Path) -> re.Match[str]:

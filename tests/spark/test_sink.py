@@ -31,7 +31,7 @@ from leveret.testing.vhost import FreshVhost
 from rigs.spark.messages import messages
 from rigs.spark.snapshots import DataRig, snapshot_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 # Spark's processes cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])

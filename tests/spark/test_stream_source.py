@@ -14,7 +14,7 @@ from rigs.spark.archives import ArchivedData
 from rigs.waiting import wait_until
 from rigs.wire.channels import channel_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 MESSAGES = 28_000
 AT_ONCE = 1_000

@@ -43,6 +43,9 @@ async def node() -> AsyncIterator[Node]:
     node = Node(Runtime(name="here"), Security(SECRET.encode()))
     yield node
     await node.close()
+    for cell in list(node.runtime.cells()):  # Noting does not end when it is told to
+        if isinstance(cell.actor, Noting):
+            node.runtime.exit(cell.ref, "kill")
     await node.runtime.shutdown(5)
 
 

@@ -15,8 +15,8 @@ from rigs.waiting import wait_until
 Alarm = Callable[[str, bool], None]
 
 LIMITS = {
-    "memory": ("set_vm_memory_high_watermark", "0.0000001", "0.4"),
-    "disk": ("set_disk_free_limit", "999999GB", "1000"),
+    "memory": ("set_vm_memory_high_watermark", "0.0000001", "0.4", "Memory alarm on node"),
+    "disk": ("set_disk_free_limit", "999999GB", "1000", "Free disk space alarm on node"),
 }
 
 
@@ -27,9 +27,10 @@ def alarm(broker: BrokerUnderTest) -> Iterator[Alarm]:
     raised: set[str] = set()
 
     def set_alarm(what: str, is_raised: bool) -> None:
-        verb, raises, clears = LIMITS[what]
+        verb, raises, clears, shown = LIMITS[what]
         raised.add(what)
         broker.control(verb, raises if is_raised else clears)
+        wait_until(lambda: (shown in broker.control("status")) is is_raised)
         if not is_raised:
             raised.remove(what)
 

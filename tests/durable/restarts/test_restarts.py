@@ -144,11 +144,14 @@ def test_purged_and_deleted_stays_so(tmp_path: Path, end: Any) -> None:
 def test_a_long_purge_is_not_undone_by_a_kill(tmp_path: Path) -> None:
     with node(tmp_path) as broker, channel_of(broker) as channel:
         channel.queue_declare("q", durable=True)
-        publish(channel, "q", range(10_000))
+        without_confirms = channel.connection.channel()
+        publish(without_confirms, "q", range(10_000))
+        without_confirms.close()
+        channel.queue_declare("after", durable=True)
+        publish(channel, "after", range(1))  # confirmed: what was published before is on the disk
         for _ in range(3):
             channel.basic_get("q")
         channel.queue_purge("q")
-        channel.confirm_delivery()
         publish(channel, "q", range(10_000, 10_001))  # confirmed: the purge is on the disk
         kill_leveret(broker)
 

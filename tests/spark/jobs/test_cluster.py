@@ -18,7 +18,7 @@ from rigs.nodes import leveret_program
 from rigs.spark import cluster
 from rigs.spark.jobs import declare, stored_snapshot
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 COUNT = 2_000
 DRIVER_S = 3_600.0  # for a machine with much else to do

@@ -27,7 +27,7 @@ from leveret.spark import (
 from leveret.testing.vhost import FreshVhost
 from rigs.spark.jobs import dead_letters, declare, stored_snapshot
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark]
 
 TO_Q = Rewrite(exchange="", routing_key="q")
 
