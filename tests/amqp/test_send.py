@@ -68,7 +68,7 @@ def test_a_broken_socket_takes_nothing_and_the_others_all(kernel: Any, pairs: li
 def test_there_is_one_descriptor_for_each_output(
     kernel: Any, pairs: list[Pair], count: int, outputs: list[bytes]
 ) -> None:
-    with pytest.raises(ValueError, match="descriptors|argument"):
+    with pytest.raises(ValueError, match=r"descriptors|argument"):
         kernel.send(descriptors(pairs[:count]), outputs)
 
 
