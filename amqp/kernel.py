@@ -72,9 +72,8 @@ Runs of messages (module functions)
 Sending (module function)
 -------------------------
 * ``send(descriptors: list[int], outputs: list[bytes]) -> list[tuple[int, int]]``: send each output to the socket of its
-  descriptor, without blocking, in any order and some at the same time; so no descriptor comes twice. Return the place
-  of each output that was not sent whole, and how many of its bytes were; 0 where the socket is full or broken.
-  ValueError: there are not as many of both.
+  descriptor, without blocking. Return the place of each output that was not sent whole, and how many of its bytes were;
+  0 where the socket is full or broken. ValueError: there are not as many of both.
 
 Field tables (module functions; ``amqp.tables`` describes them and their fields)
 -------------------------------------------------------------------------------

@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
+from harness import brokers, results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from brokers import Broker
+    from harness.brokers import Broker
 
 STORED = ["--size", "1024", "--persistent", "--durable"]
 UNLIMITED = '[memory]\nhigh_watermark = "1000GB"\n'

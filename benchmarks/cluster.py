@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
-import rounds
-from brokers import Broker
-from peer import Peer, RefusedError
-from scenarios import Bar
+from harness import brokers, results, rounds
+from harness.brokers import Broker
+from harness.peer import Peer, RefusedError
+from harness.scenarios import Bar
 
 from leveret.amqp.methods import QueueDeclare, QueueDelete
 
@@ -76,7 +74,7 @@ class Cluster:
 def cluster(name: str) -> Iterator[Cluster]:
     """Run a cluster of ``leveret-c``, ``leveret-py`` or ``rabbitmq``."""
     process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("cluster_nodes.py")), name],
+        [sys.executable, str(Path(__file__).parent / "harness/cluster_nodes.py"), name],
         env=brokers.environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -6,7 +6,7 @@
 
 ``--loadgen`` is the folder of the neutral generator, whose engine must take 1,000 consumers (``MAXPUB``). ``--rabbitc``
 is a program on rabbitmq-c, called as ``PROGRAM HOST PORT MESSAGES BYTES [persistent]``; it publishes and consumes, and
-prints messages per second. The rows ``random`` and ``headers`` are this program's own (``peer.py``).
+prints messages per second. The rows ``random`` and ``headers`` are this program's own (``harness/peer.py``).
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import rounds
-from peer import Peer, message
+from harness import brokers, rounds
+from harness.peer import Peer, message
 
 from leveret.amqp import methods, spec
 from leveret.amqp.tables import encode_table
 from leveret.server.perf.cpu import descendants
 
 if TYPE_CHECKING:
-    from brokers import Broker
+    from harness.brokers import Broker
 
 Figures = tuple[float, float]  # messages per second, microseconds of CPU for each
 

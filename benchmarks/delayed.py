@@ -18,9 +18,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
-from peer import Peer, message
+from harness import brokers, results
+from harness.peer import Peer, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

@@ -19,16 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import rounds
-from peer import PART, Peer, message
-from rounds import cpu_s
+from harness import rounds
+from harness.peer import PART, Peer, message
+from harness.rounds import cpu_s
 
 from leveret.amqp.methods import BasicConsume, ExchangeDeclare, QueueBind, QueueDeclare, QueueDelete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brokers import Broker
+    from harness.brokers import Broker
 
 EXCHANGE, PROBED = "bench.fan", "bench.probed"
 KEY = b"k"

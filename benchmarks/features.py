@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import rounds
-from peer import Peer, message
-from rounds import cpu_s
+from harness import rounds
+from harness.peer import Peer, message
+from harness.rounds import cpu_s
 
 from leveret.amqp import spec
 from leveret.amqp.methods import BasicConsume, ConfirmSelect, QueueDeclare, QueueDelete
 
 if TYPE_CHECKING:
-    from brokers import Broker
+    from harness.brokers import Broker
 
     from leveret.amqp.tables import Field
 

@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
-import rounds
 from curves import plots
 from curves.loads import LOADS, Load
+from harness import brokers, results, rounds
 
 GROWTH_MAX: Final = 1.5
 WARM_UP_S: Final = 0.5

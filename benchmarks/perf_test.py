@@ -19,9 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
-import rounds
+from harness import brokers, results, rounds
 
 SCENARIOS: Final = {
     f"{pairs}x{pairs}{name}": f"-x {pairs} -y {pairs} -qp perf-%d -qpf 1 -qpt {pairs} {options}"

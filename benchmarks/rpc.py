@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
-from peer import frames
-from rounds import cpu_s
+from harness import brokers, results
+from harness.peer import frames
+from harness.rounds import cpu_s
 
 from leveret.amqp import methods, spec
 

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
-from scenarios import BARS, DEFAULT, SCALES, SCENARIOS
+from harness import brokers, results
+from harness.scenarios import BARS, DEFAULT, SCALES, SCENARIOS
 
 from leveret.server.control_client import ask
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import results
+from harness import results
 
 from leveret.amqp import methods
 from leveret.amqp.properties import Properties, encode_properties

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
 import pyarrow as pa
-from peer import Peer
+from harness import brokers
+from harness.peer import Peer
 from spark_read import SPAN_S, START_S
 
 from leveret.amqp.methods import QueueDeclare

@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
 from backlog import STORED, Engine, Peak, drained, finished
+from harness import brokers, results
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brokers import Broker
+    from harness.brokers import Broker
 
 QUEUES = 100
 BLOCK_BYTES = 512  # of ``st_blocks``

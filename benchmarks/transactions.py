@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import rounds
-from peer import PERSISTENT, PLAIN, Peer, frames, message
-from rounds import cpu_s
+from harness import rounds
+from harness.peer import PERSISTENT, PLAIN, Peer, frames, message
+from harness.rounds import cpu_s
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (
@@ -40,7 +40,7 @@ from leveret.amqp.methods import (
 )
 
 if TYPE_CHECKING:
-    from brokers import Broker
+    from harness.brokers import Broker
 
 SIZE = 100
 BODY = bytes(1024)

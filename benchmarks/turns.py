@@ -9,8 +9,8 @@
     python benchmarks/turns.py --out benchmarks/results --table docs/reference/turns.md
     python benchmarks/turns.py --earlier <results>-turns.json ...    # only those near the limit in an earlier run
 
-Each operation gets a fresh ``leveret serve`` with its defaults (``meter.py``) and is carried out over real
-sockets by this process (``peer.py``). The table shows the longest iteration of the loop and the longest garbage
+Each operation gets a fresh ``leveret serve`` with its defaults (``harness/meter.py``) and is carried out over real
+sockets by this process (``harness/peer.py``). The table shows the longest iteration of the loop and the longest garbage
 collection, in milliseconds of CPU time, from the operation's beginning until the broker is idle again.
 The modules of ``operations/`` have the operations, a function each.
 """
@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where PYTHONSAFEPATH is set
-import brokers
-import results
-from meter import FIGURES
+from harness import brokers, results
+from harness.meter import FIGURES
+from harness.peer import Peer
 from operations import (
     delays,
     ends,
@@ -48,7 +48,6 @@ from operations import (
     turn_table,
 )
 from operations.operation import Operation
-from peer import Peer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,7 +177,7 @@ def rig(scale: float, stacks: str = "", settings: str = "") -> Iterator[Rig]:
         (folder / "meter").write_bytes(bytes(FIGURES.size))
         (folder / "stacks").touch()
         (folder / "leveret.toml").write_text(settings + brokers.tls_settings(folder))
-        command = [sys.executable, str(Path(__file__).parent / "meter.py"), name, "serve"]
+        command = [sys.executable, str(Path(__file__).parent / "harness/meter.py"), name, "serve"]
         command += ["--listen", "127.0.0.1:0", "--listen", "amqps://127.0.0.1:0"]
         command += [
             "--listen",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from leveret.broker.channel.publish import Publisher
+from leveret.broker.channel.publishing.publish import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # also where PYTHONSAFEPATH is set
-from peer import Peer, RefusedError, frames, message
+from harness.peer import Peer, RefusedError, frames, message
 
 from leveret.amqp import methods, spec
 from leveret.amqp.tables import encode_table
 
 if TYPE_CHECKING:
-    from brokers import Broker
+    from harness.brokers import Broker
 
     from leveret.amqp.fields import Method
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.peer import Peer, message
 from operations.operation import MANY, MILLION, Operations, declare, exchange, named
-from peer import Peer, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import BasicConsume, ExchangeDelete, QueueBind, QueueDeclare

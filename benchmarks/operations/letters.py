@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from harness.peer import PERSISTENT, Peer, frames, message
 from operations.messages import headers_property
 from operations.operation import (
     KINDS,
@@ -23,7 +24,6 @@ from operations.operation import (
     take,
     wide,
 )
-from peer import PERSISTENT, Peer, frames, message
 
 from leveret.amqp.methods import (
     BasicNack,

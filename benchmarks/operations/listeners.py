@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from harness.peer import Peer, message
 from operations.operation import Operations, declare
-from peer import Peer, message
 
 if TYPE_CHECKING:
     from turns import Rig

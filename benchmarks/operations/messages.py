@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from harness.peer import PART, PERSISTENT, Peer, frames, message
 from operations.operation import (
     KINDS,
     MANY,
@@ -25,7 +26,6 @@ from operations.operation import (
     take,
     wide,
 )
-from peer import PART, PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

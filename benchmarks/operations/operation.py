@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from peer import PERSISTENT, Peer, RefusedError, frames, message
+from harness.peer import PERSISTENT, Peer, RefusedError, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

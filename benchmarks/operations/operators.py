@@ -6,6 +6,7 @@ import json
 from base64 import b64encode
 from typing import TYPE_CHECKING, Any
 
+from harness.peer import PERSISTENT, Peer, frames, message
 from operations.operation import (
     CHANNELS,
     MANY,
@@ -17,7 +18,6 @@ from operations.operation import (
     named,
     open_channels,
 )
-from peer import PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import BasicConsume, QueueDeclare

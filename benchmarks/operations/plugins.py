@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.peer import Peer, message
 from operations.operation import (
     MANY,
     MILLION,
@@ -15,7 +16,6 @@ from operations.operation import (
     take,
     wide,
 )
-from peer import Peer, message
 
 from leveret.amqp.methods import QueueBind, QueueDeclare, QueueDelete
 from leveret.amqp.tables import encode_table

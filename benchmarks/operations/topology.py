@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from harness.peer import PERSISTENT, Peer, frames, message
 from operations.operation import (
     CHANNELS,
     MANY,
@@ -19,7 +20,6 @@ from operations.operation import (
     open_channels,
     wide,
 )
-from peer import PERSISTENT, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

@@ -6,8 +6,8 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from harness.peer import PERSISTENT, PLAIN, Peer, frames, message
 from operations.operation import MANY, MILLION, Operations, bind, declare, exchange, fill, take
-from peer import PERSISTENT, PLAIN, Peer, frames, message
 
 from leveret.amqp import spec
 from leveret.amqp.methods import (

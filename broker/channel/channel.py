@@ -39,10 +39,10 @@ from leveret.amqp.methods import (
     method_frame,
 )
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, method_name
-from leveret.broker.channel.deliveries import Deliveries, NoDeliveries
+from leveret.broker.channel.consuming.deliveries import Deliveries, NoDeliveries
 from leveret.broker.channel.methods import cancel_consumers, resubscribe
-from leveret.broker.channel.publish import Publisher
-from leveret.broker.channel.replies import WaitedEnough
+from leveret.broker.channel.publishing.publish import Publisher
+from leveret.broker.channel.publishing.replies import WaitedEnough
 from leveret.broker.channel.reply_consumers import Reply
 from leveret.broker.channel.session import END_OF_RUNS, Session, method_of
 from leveret.broker.channel.states import Event, State, after

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.amqp.fields import Method
     from leveret.amqp.tables import Table
-    from leveret.broker.channel.deliveries import Deliveries
-    from leveret.broker.channel.publish import Publisher
+    from leveret.broker.channel.consuming.deliveries import Deliveries
+    from leveret.broker.channel.publishing.publish import Publisher
     from leveret.broker.queue.registry import QueueEntry
 
 

@@ -19,7 +19,7 @@ from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE
 from leveret.broker.channel import methods
-from leveret.broker.channel.publish import METHOD_WORK, Publisher
+from leveret.broker.channel.publishing.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block
 from leveret.broker.channel.states import State

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.amqp.errors import PreconditionFailed
 from leveret.amqp.methods import TxCommitOk
 from leveret.amqp.spec import BASIC_ACK, TX_COMMIT
+from leveret.broker.channel.consuming.unacked import SETTLED_MAX, Settled, unknown_tag
 from leveret.broker.channel.session import ChannelActor
-from leveret.broker.channel.unacked import SETTLED_MAX, Settled, unknown_tag
 from leveret.broker.channel.uncommitted import BATCH_BYTES, MESSAGE_BYTES, Batch
 from leveret.broker.mail import Ack, Reject, Requeue
 from leveret.broker.script import Steps, Until
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from leveret.amqp.methods import BasicAck, BasicNack
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.confirms import Answer
-    from leveret.broker.channel.deliveries import Deliveries
-    from leveret.broker.channel.publish import Publisher
+    from leveret.broker.channel.consuming.deliveries import Deliveries
+    from leveret.broker.channel.publishing.publish import Publisher
     from leveret.broker.channel.records import Route
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.clock import Clock

@@ -1,20 +1,22 @@
 """The connections of a node that have something to send, and the sending, all together.
 
 What is written to a connection with a plain socket waits until the loop is about to do I/O. Then the kernel sends the
-bytes of all of them (``amqp.kernel.send``). asyncio's transports would do the same one by one, and for a small message
-the system's ``send`` is a third of the broker's work. The compiled kernel shares it with a thread where there are
-several sockets, as Redis does with its I/O threads.
+bytes of all of them, one system call each (``amqp.kernel.send``). asyncio's transports would do the same, but each
+behind calls and a queue of its own.
+
+A loop that has events of thousands of sockets does not come to its I/O for a tenth of a second. So the bytes of the
+first ``MANY`` connections are sent when another one joins them.
 
 What a socket does not take goes to its transport, which waits for room and asks the protocol to pause. So does all that
 is written until the transport is empty again, and the errors of a socket show there, as ever.
 
-While the kernel sends the loop waits, so no descriptor is closed, and given to another connection, meanwhile.
+While the kernel sends nothing else runs, so no descriptor is closed, and given to another connection, meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import send
 
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     from leveret.broker.connection.writer import Writer
 
 
+MANY: Final = 64
+
+
 class PendingWrites:
     """The writers that have something to send before the loop does I/O again."""
 
-    __slots__ = ("_before_io", "_report", "_writers")
+    __slots__ = ("_before_io", "_is_due", "_report", "_writers")
 
     def __init__(self, runtime: Runtime) -> None:
         loop = runtime.loop
@@ -35,12 +40,20 @@ class PendingWrites:
         )
         self._report = runtime.turns.scheduler.report
         self._writers: list[Writer] = []
+        self._is_due = False
 
     def add(self, writer: Writer) -> None:
         """Have ``writer`` send what it holds; each is added once."""
-        if not self._writers:
-            self._before_io(self._write)
+        if len(self._writers) >= MANY:
+            self._write()
+        if not self._is_due:
+            self._is_due = True
+            self._before_io(self._come_due)
         self._writers.append(writer)
+
+    def _come_due(self) -> None:
+        self._is_due = False
+        self._write()
 
     def _write(self) -> None:
         waiting, self._writers = self._writers, []

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.actors.gen_server import GenServer
 from leveret.broker.node import background, orphans
 from leveret.broker.node.store_server import store_folder
-from leveret.broker.queue.factory import queue_nos_of
+from leveret.broker.queue.storage.factory import queue_nos_of
 from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ log = logger(__name__)
 
 TELL_S: Final = 10.0  # from the first message that is left out to the line that counts them
 
-# Work, in units of about 0.1 us, as in ``channel/publish.py``.
+# Work, in units of about 0.1 us, as in ``channel/publishing/publish.py``.
 _MESSAGE_WORK: Final = 300  # to make and route one
 _MAIL_WORK: Final = 20
 

@@ -1,4 +1,4 @@
-"""A queue: amqqueue actor, publisher credit, expiry, arguments, registry; folders for consumers, dead letters, limits.
+"""A queue: its actor, arguments, registry; folders for publishers, consumers, limits, dead letters, delays, storage.
 
 The other half of the pair, the backing actor, is in ``queue_backing``. The rest of the broker holds entries
 of the ``registry`` and asks a queue through ``calls``, across its restarts.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.consumers.consumers import Consumers
-    from leveret.broker.queue.publishers import Publishers
+    from leveret.broker.queue.publishers.publishers import Publishers
 
 NOTICES_AT_ONCE: Final = 2_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from leveret.broker.queue.producers import ENTRY_BYTES
-from leveret.broker.queue.retention import figures_of_archive
+from leveret.broker.queue.publishers.producers import ENTRY_BYTES
+from leveret.broker.queue.storage.retention import figures_of_archive
 
 if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumer import Consumer

@@ -37,9 +37,9 @@ from leveret.broker.queue.dead_letters.dead_letters import (
     has_dead_letter_exchange,
 )
 from leveret.broker.queue.dead_letters.letter_rules import DeathRules
-from leveret.broker.queue.expiry import MessageExpiry, expired_at
-from leveret.broker.queue.numbered import NumberedPublishes
-from leveret.broker.queue.publishers import Publishers
+from leveret.broker.queue.limits.expiry import MessageExpiry, expired_at
+from leveret.broker.queue.publishers.numbered import NumberedPublishes
+from leveret.broker.queue.publishers.publishers import Publishers
 from leveret.broker.queue.requeueing import Requeueing
 from leveret.broker.queue.turn_budget import TurnBudget
 from leveret.core.limits import TURN_MESSAGES

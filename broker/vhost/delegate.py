@@ -32,7 +32,7 @@ from leveret.broker.mail_between_nodes import (
     QueueGone,
     RepliesStalled,
 )
-from leveret.broker.queue.store_writes import write_for
+from leveret.broker.queue.storage.store_writes import write_for
 from leveret.broker.script import Script
 from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
 from leveret.core.limits import PUBLISH_TURN_WORK
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure
 
-_MAIL_WORK = 10  # units of about 0.1 us, as in ``channel/publish.py``
+_MAIL_WORK = 10  # units of about 0.1 us, as in ``channel/publishing/publish.py``
 
 
 class Delegate(GenServer):

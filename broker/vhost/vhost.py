@@ -20,14 +20,14 @@ from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, Precon
 from leveret.broker.mail import Delete, ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.calls import ask_queue, await_deleted_there
-from leveret.broker.queue.factory import (
+from leveret.broker.queue.registry import GONE, QueueEntry
+from leveret.broker.queue.storage.factory import (
     backing_of,
     forget_messages,
     new_queue_no,
     number_transient,
     queue_nos_of,
 )
-from leveret.broker.queue.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions

@@ -1,8 +1,8 @@
 """Producer sequences on their way into the journal: they go with the rows that they came with.
 
-A queue that filters duplicates (``broker/queue/producers``) has the store keep, for each producer, the epoch and the
-last sequence that it took in. A flush may take a part of a queue's rows. So each sequence names its row here, and goes
-with the flush that takes the row, in the same frame: after a crash both are there, or neither. Hence:
+A queue that filters duplicates (``broker/queue/publishers/producers``) has the store keep, for each producer, the epoch
+and the last sequence that it took in. A flush may take a part of a queue's rows. So each sequence names its row here,
+and goes with the flush that takes the row, in the same frame: after a crash both are there, or neither. Hence:
 
 * The sequences of a queue go in the order in which they were issued; the first whose row still waits ends the flush's
   part, so a sequence never overtakes an older one.

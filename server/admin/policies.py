@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING
 
 from leveret.broker.queue.arguments import without_effect
-from leveret.broker.queue.retention import RETENTION_KEYS, why_without_effect
+from leveret.broker.queue.storage.retention import RETENTION_KEYS, why_without_effect
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.log.loggers import logger

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import leveret
 from leveret.broker.node.snapshots import METADATA
 from leveret.broker.node.store_server import store_folder
-from leveret.broker.queue.factory import queue_nos_of_row
+from leveret.broker.queue.storage.factory import queue_nos_of_row
 from leveret.core.errors import StoreError
 from leveret.core.system.files import Files
 from leveret.metadata.environment import copy_at_rest

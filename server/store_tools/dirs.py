@@ -17,7 +17,7 @@ from typing import Final
 
 from leveret.broker.node.orphans import DELETED
 from leveret.broker.node.store_server import store_folder
-from leveret.broker.queue.factory import queue_nos_of_row
+from leveret.broker.queue.storage.factory import queue_nos_of_row
 from leveret.core.errors import StoreError
 from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MetadataStore

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import random
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import pytest
-
-from leveret.amqp.kernel import KERNEL_NAME
 
 Pair: TypeAlias = tuple[socket.socket, socket.socket]
 
@@ -72,14 +68,14 @@ def test_a_broken_socket_takes_nothing_and_the_others_all(kernel: Any, pairs: li
 def test_there_is_one_descriptor_for_each_output(
     kernel: Any, pairs: list[Pair], count: int, outputs: list[bytes]
 ) -> None:
-    with pytest.raises(ValueError, match="descriptors|argument"):
+    with pytest.raises(ValueError, match=r"descriptors|argument"):
         kernel.send(descriptors(pairs[:count]), outputs)
 
 
 def test_the_bytes_of_many_calls_stay_in_order(kernel: Any, pairs: list[Pair]) -> None:
     chance = random.Random(2)
     sent, received = [bytearray() for _ in pairs], [bytearray() for _ in pairs]
-    for _ in range(500):
+    for _ in range(50):
         places = chance.sample(range(MANY), chance.randint(1, MANY))
         outputs = [chance.randbytes(chance.randint(1, 3000)) for _ in places]
         left = dict(kernel.send([pairs[place][0].fileno() for place in places], outputs))
@@ -93,37 +89,3 @@ def test_the_bytes_of_many_calls_stay_in_order(kernel: Any, pairs: list[Pair]) -
         while piece := client.recv(1 << 20):
             received[place] += piece
     assert received == sent
-
-
-_FORKING = """
-import os, socket
-from leveret.amqp.kernel import send
-
-pairs = [socket.socketpair() for _ in range(50)]
-descriptors = [broker.fileno() for broker, _ in pairs]
-
-def send_all(output):
-    assert send(descriptors, [output] * 50) == []
-    assert all(client.recv(9) == output for _, client in pairs)
-
-for number in range(100):
-    send_all(b"parent")
-child = os.fork()
-if not child:
-    for number in range(100):
-        send_all(b"child")
-    os._exit(0)
-assert os.waitpid(child, 0)[1] == 0
-send_all(b"parent")
-"""
-
-
-def test_a_process_that_was_forked_sends_too() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _FORKING],
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert (done.returncode, done.stderr) == (0, b""), KERNEL_NAME

@@ -15,7 +15,8 @@ from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Run
 from leveret.amqp.tables import Table
-from leveret.broker.channel import channel, deliveries, records, traffic, unacked
+from leveret.broker.channel import channel, records, traffic
+from leveret.broker.channel.consuming import deliveries, unacked
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.mail import PEER_ENDED, Resume
 from leveret.queue_backing.proxy import BackingProxy

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from durable.test_restarts import PERSISTENT, channel_of, drain, node, publish
+from durable.restarts.test_restarts import PERSISTENT, channel_of, drain, node, publish
 from leveret.broker.node.store_server import store_folder
 from leveret.msg_store.offline.inspection import Inspection
 from rigs.nodes import (

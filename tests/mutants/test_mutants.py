@@ -6,30 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from mutants import (
-    archive_mutants,
+from mutants.broker import (
     broker_mutants,
-    cluster_mutants,
-    collector_mutants,
-    end_mutants,
-    etcd_mutants,
     fan_out_mutants,
-    gm_mutants,
-    link_mutants,
-    metadata_mutants,
     plugin_mutants,
     producer_mutants,
     routing_mutants,
+    transaction_mutants,
+)
+from mutants.cluster import (
+    cluster_mutants,
+    etcd_mutants,
+    gm_mutants,
+    link_mutants,
+    metadata_mutants,
+)
+from mutants.planted import ROOT, Faults, Mutant
+from mutants.store import (
+    archive_mutants,
+    collector_mutants,
+    end_mutants,
     snapshot_mutants,
     step_mutants,
     store_mutants,
     stored_mutants,
     tool_mutants,
-    transaction_mutants,
     transient_mutants,
     variable_mutants,
 )
-from mutants.planted import ROOT, Faults, Mutant
 
 
 def suite(folder: str, *names: str) -> list[str]:
@@ -185,13 +189,18 @@ PARTS = {
     "fan-out": Faults(
         "broker",
         fan_out_mutants.MUTANTS,
-        suite("broker", "channel/confirms", "channel/fan_out"),
-        Mutant("channel/fan_out.py", "Invariants:", "Invariants:"),
+        suite("broker", "channel/confirms", "channel/publishing/fan_out"),
+        Mutant("channel/publishing/fan_out.py", "Invariants:", "Invariants:"),
     ),
     "transactions and direct replies": Faults(
         "broker",
         transaction_mutants.MUTANTS,
-        suite("broker", "channel/transactions", "channel/replies", "channel/transactions_model"),
+        suite(
+            "broker",
+            "channel/transactions",
+            "channel/publishing/replies",
+            "channel/transactions_model",
+        ),
         Mutant("channel/transaction.py", "SETTLED_MAX", "SETTLED_MAX"),
     ),
     "queues": Faults(
@@ -206,7 +215,7 @@ PARTS = {
             "queue/requeueing",
             "queue/amqqueue",
             "queue/pair",
-            "channel/publish",
+            "channel/publishing/publish",
         ),
         Mutant("broker/queue/consumers/consumers.py", "_gone: set", "_gone: set"),
     ),
@@ -241,9 +250,14 @@ PARTS = {
     "producers": Faults(
         "",
         producer_mutants.MUTANTS,
-        suite("broker", "queue/producers", "queue/numbered", "channel/producers")
+        suite(
+            "broker",
+            "queue/publishers/producers",
+            "queue/publishers/numbered",
+            "channel/publishing/producers",
+        )
         + suite("msg_store", "producers", "store_machine"),
-        Mutant("broker/queue/producers.py", "ENTRY_BYTES: Final", "ENTRY_BYTES: Final"),
+        Mutant("broker/queue/publishers/producers.py", "ENTRY_BYTES: Final", "ENTRY_BYTES: Final"),
     ),
     "definitions": Faults(
         "",

@@ -21,11 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from leveret.broker.channel import publish
+from leveret.broker.channel.publishing import publish
 from leveret.broker.node import maintenance, node, orphans
-from leveret.broker.queue import factory as backings
 from leveret.broker.queue.dead_letters import dead_letters
-from leveret.broker.queue.factory import queue_nos_of
+from leveret.broker.queue.storage import factory as backings
+from leveret.broker.queue.storage.factory import queue_nos_of
 from leveret.core.system.files import Files, OsCalls
 from leveret.msg_store import store as msg_store
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits

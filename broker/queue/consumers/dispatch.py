@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leveret.broker import mail
 from leveret.broker.queue.consumers.allotments import deliver
-from leveret.broker.queue.expiry import alive_at
+from leveret.broker.queue.limits.expiry import alive_at
 from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.broker.queue.consumers.consumers import Consumers
-    from leveret.broker.queue.expiry import MessageExpiry
-    from leveret.broker.queue.publishers import Publishers
+    from leveret.broker.queue.limits.expiry import MessageExpiry
+    from leveret.broker.queue.publishers.publishers import Publishers
     from leveret.broker.queue.registry import QueueEntry
     from leveret.queue_backing.api import Fetched
     from leveret.queue_backing.proxy import BackingProxy

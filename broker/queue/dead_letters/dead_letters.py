@@ -44,7 +44,7 @@ from leveret.broker.queue.dead_letters.death_headers import (
 from leveret.broker.queue.dead_letters.letters_in_flight import LetterBatch, LettersInFlight
 from leveret.broker.queue.homes import running_by_home
 from leveret.broker.queue.mailbox import RetryLetters, SendLetters
-from leveret.broker.queue.store_writes import write_for
+from leveret.broker.queue.storage.store_writes import write_for
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import (
     FAN_OUT_QUEUES,
@@ -82,7 +82,7 @@ FORGOTTEN_AT_ONCE: Final = 500
 RETRIES_AT_ONCE: Final = 1_000
 _CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
 
-# Work, in units of about 0.1 us, as in ``channel/publish.py``.
+# Work, in units of about 0.1 us, as in ``channel/publishing/publish.py``.
 _LETTER_WORK: Final = 10
 _LOOK_UP_WORK: Final = 10
 _HEAD_WORK: Final = 300  # and the bytes of the header

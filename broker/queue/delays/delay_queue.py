@@ -49,8 +49,8 @@ from leveret.broker.queue.mailbox import (
     RetryLetters,
     SendLetters,
 )
-from leveret.broker.queue.numbered import NumberedPublishes
-from leveret.broker.queue.publishers import Publishers
+from leveret.broker.queue.publishers.numbered import NumberedPublishes
+from leveret.broker.queue.publishers.publishers import Publishers
 from leveret.broker.queue.turn_budget import TurnBudget
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import TURN_MESSAGES

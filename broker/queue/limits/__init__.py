@@ -1,1 +1,1 @@
-"""Limits of a queue: its length, and how often a message is delivered."""
+"""Limits of a queue: its length, how often a message is delivered, and when messages and unused queues expire."""

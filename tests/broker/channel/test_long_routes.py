@@ -9,7 +9,7 @@ import pytest
 
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
-from leveret.broker.channel.publish import Publisher
+from leveret.broker.channel.publishing.publish import Publisher
 from leveret.broker.channel.routes import FIRST_ROUTE_WORK, Routes
 from leveret.core.limits import (
     PUBLISH_TURN_WORK,

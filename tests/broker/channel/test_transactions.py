@@ -177,7 +177,7 @@ def test_many_settlements_are_cut_into_turns(
 ) -> None:
     monkeypatch.setattr(transaction, "SETTLED_MAX", 50)
     for module in ("deliveries", "unacked"):
-        monkeypatch.setattr(f"leveret.broker.channel.{module}.SETTLED_MAX", 50)
+        monkeypatch.setattr(f"leveret.broker.channel.consuming.{module}.SETTLED_MAX", 50)
     count = 1_000
     client.publish(2, "q", *[b"%d" % number for number in range(count)])
     client.send(1, m.BasicConsume("q", "c"))

@@ -162,8 +162,9 @@ def test_random_transactions(
 ) -> None:
     """``size``: of batches and of settlements in a turn."""
     monkeypatch.setattr(uncommitted, "_BATCH_MESSAGES", size)
-    for module in ("transaction", "deliveries", "unacked"):
-        monkeypatch.setattr(f"leveret.broker.channel.{module}.SETTLED_MAX", size)
+    monkeypatch.setattr(transaction, "SETTLED_MAX", size)
+    for module in ("deliveries", "unacked"):
+        monkeypatch.setattr(f"leveret.broker.channel.consuming.{module}.SETTLED_MAX", size)
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 100 * size)
     for _ in range(60):
         Session(Rig(), rng).run()

@@ -172,7 +172,7 @@ def test_dead_letters_go_to_a_queue_of_another_node(cluster: Cluster) -> None:
 def test_a_run_that_is_too_long_for_one_mail_goes_message_by_message(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.broker.channel.node_publish.MAIL_BYTES", 1_000)
+    monkeypatch.setattr("leveret.broker.channel.publishing.node_publish.MAIL_BYTES", 1_000)
     cluster["a"].session().ask(1, durable("q"))
     here = confirming(cluster["b"].session())
     runs = sent_runs(cluster, "b")

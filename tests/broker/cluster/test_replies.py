@@ -6,7 +6,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.amqp.properties import examine
-from leveret.broker.channel.replies import STALLED_S
+from leveret.broker.channel.publishing.replies import STALLED_S
 from rigs.broker_rig import HEAD, Client, durable
 from rigs.cluster.cluster_rig import Cluster
 

@@ -7,7 +7,7 @@ import pytest
 from leveret.actors.runtime import scheduler
 from leveret.actors.runtime.end_signals import SIGNALS_MAX
 from leveret.amqp import methods as m
-from leveret.broker.channel import unacked
+from leveret.broker.channel.consuming import unacked
 from leveret.broker.channel.session import Block
 from rigs.broker_rig import Client, Rig, durable
 

@@ -12,7 +12,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.body_frames import UNCOPIED_BYTES
-from leveret.broker.connection.pending_writes import PendingWrites
+from leveret.broker.connection.pending_writes import MANY, PendingWrites
 from leveret.broker.connection.writer import FLUSH_BYTES, Writer
 from rigs.broker_rig import Rig, Wire
 
@@ -229,6 +229,21 @@ def test_nothing_is_sent_to_the_socket_of_a_transport_that_closes(
     ends[0].close()
 
     assert ends[1].recv(9) == b""
+
+
+def test_many_connections_do_not_wait_for_the_end_of_a_long_drain(
+    runtime: Runtime, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    pending_writes, wires = PendingWrites(runtime), [Wire() for _ in range(2 * MANY + 1)]
+    for number, wire in enumerate(wires):
+        wire.socket = ends[0]
+        writer = Writer(runtime, pending_writes.add, wire, lambda: None, lambda: None)
+        writer.write(b"%4d" % number)
+    ends[1].setblocking(False)
+    assert ends[1].recv(1 << 16) == b"".join(b"%4d" % number for number in range(2 * MANY))
+    runtime.run_until_idle()
+
+    assert ends[1].recv(1 << 16) == b"%4d" % (2 * MANY)
 
 
 def test_a_connection_that_cannot_write_does_not_keep_the_others_from_it(

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker import mail
-from leveret.broker.queue import expiry, queue, turn_budget
+from leveret.broker.queue import queue, turn_budget
 from leveret.broker.queue.consumers import allotments, dispatch
-from leveret.broker.queue.limits import length_limits
+from leveret.broker.queue.limits import expiry, length_limits
 from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker import mail
-from leveret.broker.queue.expiry import alive_at, deadlines, expired_at
-from leveret.broker.queue.publishers import IDLE_S
+from leveret.broker.queue.limits.expiry import alive_at, deadlines, expired_at
+from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from rigs.store.queue_rig import Rig, longs
 

@@ -12,7 +12,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.broker import mail
-from leveret.broker.queue.publishers import IDLE_S
+from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.broker.queue.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message

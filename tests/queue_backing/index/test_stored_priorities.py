@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.amqp.properties import Properties, head_of
-from leveret.broker.queue.factory import priority_of
+from leveret.broker.queue.storage.factory import priority_of
 from leveret.core.message import Message
 from leveret.msg_store.format.record import route_no
 from leveret.queue_backing.priority_queue import PriorityQueue

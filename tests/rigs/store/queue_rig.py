@@ -10,8 +10,8 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker import mail
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
-from leveret.broker.queue.factory import in_memory
 from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.queue.storage.factory import in_memory
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.policies import Policies, apply_to_queue
 from leveret.metadata.tables import PolicyRow

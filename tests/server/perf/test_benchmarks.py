@@ -15,8 +15,7 @@ from rigs.nodes import clean_environment
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
-import results  # noqa: E402
-import scenarios  # noqa: E402
+from harness import results, scenarios  # noqa: E402
 
 
 def rounds(scenario: str, target: str, *figures: tuple[float, float]) -> list[dict[str, Any]]:

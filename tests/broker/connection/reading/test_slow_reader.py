@@ -8,7 +8,8 @@ import pytest
 
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
-from leveret.broker.channel import traffic, unacked
+from leveret.broker.channel import traffic
+from leveret.broker.channel.consuming import unacked
 from leveret.broker.connection.reading import resume_queue
 from leveret.broker.mail import Deliver
 from rigs.broker_rig import Client, Rig

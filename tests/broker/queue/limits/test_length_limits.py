@@ -6,8 +6,8 @@ from typing import Any
 
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker import mail
-from leveret.broker.queue.factory import priority_of
 from leveret.broker.queue.limits.length_limits import LengthLimits
+from leveret.broker.queue.storage.factory import priority_of
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
 from leveret.core.message import Message
 from leveret.queue_backing.priority_queue import PriorityQueue

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker import mail
-from leveret.broker.queue.factory import priority_of
 from leveret.broker.queue.limits.length_limits import LengthLimits
+from leveret.broker.queue.storage.factory import priority_of
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.queue import VariableQueue
 from rigs.letter_rig import LetterRig

@@ -1,0 +1,132 @@
+"""Faults to plant in the traffic between the nodes of a cluster."""
+
+from __future__ import annotations
+
+from mutants.planted import Mutant
+
+_DIRECTORY, _HOMES = "node/queue_directory.py", "queue/homes.py"
+_GATE, _DELIVERIES = "remote_gate.py", "channel/consuming/remote_deliveries.py"
+_MAIL, _AMQQUEUE = "mail_between_nodes.py", "queue/amqqueue.py"
+
+_CHANGES = "node/other_changes.py"
+
+MUTANTS = {
+    "a declaration is answered before other nodes know where the queue is": Mutant(
+        "vhost/vhost.py",
+        "            yield Until(self.homes.when_told)",
+        "            yield from ()",
+    ),
+    "what is deleted stays owed": Mutant(
+        _CHANGES, "    node.metadata.pending.gone(deletes, is_own)\n", ""
+    ),
+    "own rows are applied again": Mutant(
+        _CHANGES,
+        "    if is_own:\n        for row in puts:",
+        "    if False:\n        for row in puts:",
+    ),
+    "an exchange does not give way to another node's": Mutant(
+        _CHANGES,
+        "        if exchange is not None and node.metadata.pending.is_being_put(row):",
+        "        if False:",
+    ),
+    "who is overtaken does not look again": Mutant(
+        "vhost/metadata_writer.py",
+        "    for _ in range(LOOKS_MAX - 1):",
+        "    for _ in range(0):",
+    ),
+    "a node that has lost its cluster keeps its connections": Mutant(
+        "node/cluster_rows.py",
+        "            closed = connections.close_where(lambda _: True, LOST_CLUSTER)",
+        "            closed = 0",
+    ),
+    "a fan-out crosses once for each queue": Mutant(
+        "channel/publishing/node_publish.py",
+        "                run.queues = [ref.num for ref in refs]\n                self._send(delegate, run)",
+        "                for ref in refs:\n                    run.queues = [ref.num]\n"
+        "                    self._send(delegate, run)",
+    ),
+    "publishers do not wait for a link": Mutant(
+        "channel/publishing/node_publish.py",
+        "            if home.backpressure.is_on:",
+        "            if False:",
+    ),
+    "calls overtake publishes": Mutant("queue/calls.py", ", via=entry.delegate", ""),
+    "a lost node stays up": Mutant(
+        _HOMES,
+        "        self.is_up = False\n        self.delegates.clear()",
+        "        self.delegates.clear()",
+    ),
+    "consumers do not hear that a node is lost": Mutant(
+        _DIRECTORY,
+        "        for channel, entry in home.down():\n            self.runtime.send(channel, QueueFailed(entry))",
+        "        home.down()",
+    ),
+    "a queue that was stopped stays so for the others": Mutant(
+        _HOMES,
+        '        if self._ended != "deleted":\n            self._ended = None\n\n    def stopped',
+        "\n    def stopped",
+    ),
+    "a queue that is not known to run is not there": Mutant(
+        _HOMES,
+        '        return self.ref is None and self.state != "deleted"',
+        "        return super().is_refusing",
+    ),
+    "alarms are not told": Mutant(
+        _DIRECTORY, "        if alarms != self._alarms:", "        if False:"
+    ),
+    "alarms of a lost node stay": Mutant(
+        _DIRECTORY, "        self._node.resources.alarms.set_elsewhere(name, ())\n", ""
+    ),
+    "the window never closes": Mutant(
+        _GATE,
+        "        self.room_bytes -= size_bytes\n        self.is_open = self.room_bytes > 0",
+        "        self.room_bytes -= size_bytes",
+    ),
+    "a client that does not read gives room back": Mutant(
+        _DELIVERIES, "        if self._gate.is_open:", "        if True:"
+    ),
+    "room is not given back when the client reads again": Mutant(
+        _DELIVERIES, "            if written >= RETURN_BYTES:\n", "            if False:\n"
+    ),
+    "an idle queue keeps its places": Mutant(
+        _AMQQUEUE, "        if unused := remote_channels", "        if False and remote_channels"
+    ),
+    "a queue asks for places only once": Mutant(
+        _GATE, "        self._is_asking = False\n\n    def give", "\n    def give"
+    ),
+    "another shared prefetch is not told": Mutant(
+        "channel/consuming/deliveries.py", "        if remote:\n", "        if False:\n"
+    ),
+    "a queue that restarts tells channels of other nodes itself": Mutant(
+        _AMQQUEUE, "filterfalse(is_remote, watchers)", "watchers"
+    ),
+    "consumers of other nodes do not keep an auto-delete queue": Mutant(
+        "queue/consumers/remote_channels.py", "    entry.watch(consume.channel)\n", ""
+    ),
+    "other nodes do not hear of queues that are not durable": Mutant(
+        "vhost/vhost.py", "return is_durable or self.homes is not None", "return is_durable"
+    ),
+    "a queue that another node has taken stays": Mutant(
+        "node/other_changes.py",
+        "            there = None\n        if there is None:",
+        "        if there is None:",
+    ),
+    "a deletion elsewhere deletes the rows of the next queue": Mutant(
+        "vhost/vhost.py",
+        "            self._metadata.delete_left(deletes)\n            return\n",
+        "            pass\n",
+    ),
+    "min-masters chooses the node with the most queues": Mutant(
+        "vhost/queue_declare.py", "others.get(min(names", "others.get(max(names"
+    ),
+    "numbers with gaps travel as a run": Mutant(
+        _MAIL,
+        "    if count > 1 and numbers == list(range(numbers[0], numbers[0] + count)):",
+        "    if count > 1:",
+    ),
+    "keys of replies do not name their node": Mutant(
+        "channel/reply_consumers.py",
+        "            key += _node_mark(self.homes.own)\n",
+        "            pass\n",
+    ),
+}
