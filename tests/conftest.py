@@ -120,6 +120,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module")
+def _others_are_frozen() -> None:
+    """Freeze what other files have left, for tests that collect again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _no_dump_of_long_tests(request: pytest.FixtureRequest) -> None:
     """Take back the dump that ``faulthandler_timeout`` has asked for, which can end the process.

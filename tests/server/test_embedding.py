@@ -41,6 +41,8 @@ from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.supervisors.tree_view import walk
 
+pytestmark = pytest.mark.usefixtures("_others_are_frozen")
+
 FREE = (Address("127.0.0.1", 0),)
 SOON_S = 10.0
 

@@ -19,6 +19,8 @@ from leveret.server.control_client import ask
 from rigs.waiting import eventually
 from rigs.wire.garbage import garbage_of_block
 
+pytestmark = pytest.mark.usefixtures("_others_are_frozen")
+
 CYCLES = 5
 BATCH = 500
 AT_ONCE = 50

@@ -37,6 +37,13 @@ class FakeMachine(Machine):
         self.spare_bytes = 0
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _others_are_frozen_again() -> Iterator[None]:
+    yield
+    gc.collect()
+    gc.freeze()  # as in conftest.py: what is tested has undone it
+
+
 class Process:
     """An idle process whose seconds pass by hand."""
 
