@@ -25,7 +25,7 @@ from rigs.nodes import (
     leveret_program,
     start_leveret,
 )
-from rigs.store.archive_rig import ArchiveReader
+from rigs.store.collector.archive_rig import ArchiveReader
 from rigs.waiting import wait_until
 from rigs.wire.channels import channel_of
 

@@ -20,7 +20,7 @@ from rigs.waiting import wait_until
 from rigs.wire.channels import channel_of
 
 QUEUES = ("kept", "consumed")
-KILLED = Path(__file__).parents[1] / "rigs" / "store" / "snapshot_killed.py"
+KILLED = Path(__file__).parents[1] / "rigs/store/offline/snapshot_killed.py"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from rigs.nodes import (
     leveret_program,
     stop_leveret,
 )
-from rigs.store.offline_rig import flip
+from rigs.store.offline.offline_rig import flip
 
 MESSAGES = 300
 

@@ -23,8 +23,8 @@ from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.transient.index import Limits as TransientLimits
 from leveret.msg_store.wal.group_commit import Report
+from rigs.queues.owned_queue import Owned
 from rigs.store.live_store import LiveStore, files_at
-from rigs.store.owned_queue import Owned
 from rigs.waiting import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

@@ -14,7 +14,7 @@ import pytest
 from leveret.core.system.files import OsCalls
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.errors import StoreLocked
-from rigs.store.collector_running import Running, drawn
+from rigs.store.collector.collector_running import Running, drawn
 from rigs.store.live_store import opened_at
 from rigs.store.transient_rig import entry
 from rigs.waiting import eventually

@@ -13,9 +13,9 @@ from leveret.msg_store.archive.archive import Retention
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.errors import StoreFailed, StoreLocked
+from rigs.queues.owned_queue import Owned
+from rigs.queues.variable_rig import UNBOUNDED, message
 from rigs.store.live_store import LiveStore, files_at, opened_at
-from rigs.store.owned_queue import Owned
-from rigs.store.variable_rig import UNBOUNDED, message
 from rigs.waiting import eventually
 
 STORE_LIMITS = StoreLimits(checkpoint=CheckpointLimits(rows=150))

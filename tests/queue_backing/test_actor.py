@@ -21,8 +21,8 @@ from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
-from rigs.store.open_queue import OpenQueue
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.open_queue import OpenQueue
 
 
 class Entry:

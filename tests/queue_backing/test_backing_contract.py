@@ -23,11 +23,11 @@ from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
-from rigs.store.open_queue import OpenQueue
-from rigs.store.patient_queue import PatientQueue
-from rigs.store.stored_rig import StoreBench, StoredQueue
-from rigs.store.variable_rig import UNBOUNDED, VariableRig, message
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.open_queue import OpenQueue
+from rigs.queues.patient_queue import PatientQueue
+from rigs.queues.stored_rig import StoreBench, StoredQueue
+from rigs.queues.variable_rig import UNBOUNDED, VariableRig, message
 
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
 OPERATIONS = ("publish",) * 4 + ("straight", "fetch", "fetch", "fetch", "drop", "ack", "ack",

@@ -8,7 +8,7 @@ from leveret.queue_backing.memory_monitor import MemoryMonitor, desired_duration
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.paging import permitted_betas
 from leveret.queue_backing.variable.ram_target import moving_average, reduce_above
-from rigs.store.variable_rig import UNBOUNDED, VariableRig
+from rigs.queues.variable_rig import UNBOUNDED, VariableRig
 
 INFINITE = float("inf")
 

@@ -15,7 +15,7 @@ from leveret.routing.bindings import QUEUE
 from leveret.routing.delayed import DELAYED, DELAYED_TYPE, queue_of
 from leveret.routing.exchange import Exchange
 from leveret.routing.topology import Topology
-from rigs.store.queue_rig import Channel, Inbox, Rig
+from rigs.queues.queue_rig import Channel, Inbox, Rig
 
 DLX = "dlx"
 

@@ -14,7 +14,7 @@ from leveret.spark import read_snapshot, register
 from leveret.spark.schema import VIEWS, arrow_schema, ddl
 from rigs.spark.messages import messages
 from rigs.spark.snapshots import NODE, DataRig, rows_of, snapshot_of
-from rigs.store.offline_rig import flip
+from rigs.store.offline.offline_rig import flip
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker import mail
-from rigs.store.queue_rig import Rig, longs
+from rigs.queues.queue_rig import Rig, longs
 
 HOUR_S = 3_600.0
 DAY_S = 24 * HOUR_S

@@ -20,7 +20,7 @@ from leveret.core.limits import (
 
 # Publishing and delivering.
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.queue_rig import Rig
+from rigs.queues.queue_rig import Rig
 
 
 def test_messages_wait_without_consumers() -> None:

@@ -23,8 +23,8 @@ from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
-from rigs.store.queue_rig import Channel, Rig
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.queue_rig import Channel, Rig
 
 
 @dataclass

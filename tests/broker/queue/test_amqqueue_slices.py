@@ -12,8 +12,8 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail
 from leveret.core.limits import CREDIT_MESSAGES, TURN_MESSAGES
-from rigs.store.open_queue import OpenQueue
-from rigs.store.queue_rig import Channel, Rig, longs
+from rigs.queues.open_queue import OpenQueue
+from rigs.queues.queue_rig import Channel, Rig, longs
 
 TOTAL = 3 * TURN_MESSAGES
 

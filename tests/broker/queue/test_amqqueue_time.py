@@ -8,7 +8,7 @@ from leveret.broker import mail
 from leveret.broker.queue.limits.expiry import alive_at, deadlines, expired_at
 from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
-from rigs.store.queue_rig import Rig, longs
+from rigs.queues.queue_rig import Rig, longs
 
 
 @pytest.mark.parametrize(

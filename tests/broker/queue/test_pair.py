@@ -19,8 +19,8 @@ from leveret.core.message import Message
 from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
 from leveret.queue_backing.api import Dropped, Fetched, FetchReady
 from leveret.queue_backing.variable.release import FREED_PER_TURN
-from rigs.store.open_queue import OpenQueue
-from rigs.store.queue_rig import Rig
+from rigs.queues.open_queue import OpenQueue
+from rigs.queues.queue_rig import Rig
 
 # Crash and restart.
 

@@ -10,8 +10,8 @@ from leveret.queue_backing.actor import BackingOwner
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
-from rigs.store.queue_rig import Rig, longs
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.queue_rig import Rig, longs
 
 
 def test_a_ttl_is_that_of_messages_published_from_now_on() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.raw import Channel, Connection
 from durable.workers import BrokerWorker
-from rigs.store.store_damage import zero_a_leaf
+from rigs.store.offline.store_damage import zero_a_leaf
 
 Start = Callable[[], BrokerWorker]
 QUEUES = ("one", "two", "priorities")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from rigs.store.archive_machine import ArchiveMachine
+from rigs.store.collector.archive_machine import ArchiveMachine
 
 TestArchive = pytest.mark.filterwarnings("error")(ArchiveMachine.TestCase)
 TestArchive.settings = settings(max_examples=60, stateful_step_count=40)

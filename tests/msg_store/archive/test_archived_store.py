@@ -10,8 +10,8 @@ import pytest
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.archive.archive import Retention
 from leveret.msg_store.archive.segment_shares import load_shares
-from rigs.store.archive_rig import ArchiveRig
-from rigs.store.collector_rig import wasteful
+from rigs.store.collector.archive_rig import ArchiveRig
+from rigs.store.collector.collector_rig import wasteful
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_index import MemoryIndex
-from rigs.store.snapshot_load import Oracle, Rows
-from rigs.store.stored_rig import STORE, StoreBench
-from rigs.store.variable_rig import message
+from rigs.queues.stored_rig import STORE, StoreBench
+from rigs.queues.variable_rig import message
+from rigs.store.offline.snapshot_load import Oracle, Rows
 
 TARGET = Path("/data/snapshots/one.draft/store")
 NO_ROOM = OSError(errno.ENOSPC, "No space left on device")

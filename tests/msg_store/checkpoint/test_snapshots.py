@@ -14,8 +14,8 @@ import pytest
 
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.reading.verify import Segment
-from rigs.store.offline_rig import quiet
-from rigs.store.snapshot_load import LoadedStore, Rows, body_of, rows_of
+from rigs.store.offline.offline_rig import quiet
+from rigs.store.offline.snapshot_load import LoadedStore, Rows, body_of, rows_of
 from rigs.waiting import eventually
 
 LONG_S = 60.0  # for what depends on how fast the disk takes the load

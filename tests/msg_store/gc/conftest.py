@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from rigs.store.collector_rig import CollectorRig
+from rigs.store.collector.collector_rig import CollectorRig
 
 
 @pytest.fixture

@@ -13,7 +13,14 @@ from leveret.msg_store.gc.collector import Moving, Wait
 from leveret.msg_store.gc.scan import NEEDED, TURN, Source
 from leveret.msg_store.recovery import recovery
 from leveret.msg_store.threads.worker import Steps
-from rigs.store.collector_rig import FILE_BYTES, CollectorRig, copied_by, in_files, until, wasteful
+from rigs.store.collector.collector_rig import (
+    FILE_BYTES,
+    CollectorRig,
+    copied_by,
+    in_files,
+    until,
+    wasteful,
+)
 
 # Empty segments.
 

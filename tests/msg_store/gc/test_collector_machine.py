@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from rigs.store.collector_machine import CollectorMachine
+from rigs.store.collector.collector_machine import CollectorMachine
 
 TestCollector = pytest.mark.filterwarnings("error")(CollectorMachine.TestCase)
 TestCollector.settings = settings(max_examples=60, stateful_step_count=40)

@@ -9,7 +9,14 @@ from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.choose import choose
 from leveret.msg_store.gc.collector import Moving
 from leveret.msg_store.gc.scan import TURN
-from rigs.store.collector_rig import CollectorRig, copied_by, in_files, spoil, until, wasteful
+from rigs.store.collector.collector_rig import (
+    CollectorRig,
+    copied_by,
+    in_files,
+    spoil,
+    until,
+    wasteful,
+)
 
 
 def test_a_message_acked_between_copy_and_move_is_garbage_in_the_copy(rig: CollectorRig) -> None:

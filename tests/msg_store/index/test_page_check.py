@@ -12,8 +12,8 @@ from leveret.msg_store.format.rows import Batch, Checkpoint, FileRow, IndexDamag
 from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import DATA, LmdbIndex
 from leveret.msg_store.index.page_check import fault_of
-from rigs.store.store_damage import PAGE_BYTES, zero_a_leaf
-from rigs.store.walk_index import walk
+from rigs.store.offline.store_damage import PAGE_BYTES, zero_a_leaf
+from rigs.store.offline.walk_index import walk
 
 UUID = bytes(range(16))
 

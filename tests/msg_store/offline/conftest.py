@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rigs.store.offline_rig import OfflineRig
+from rigs.store.offline.offline_rig import OfflineRig
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.defects import defects_of
 from leveret.msg_store.reading.verify import Segment
 from rigs.store.live_store import opened_at
-from rigs.store.offline_rig import (
+from rigs.store.offline.offline_rig import (
     MAP_BYTES,
     UUID,
     OfflineRig,
@@ -26,10 +26,10 @@ from rigs.store.offline_rig import (
     quiet,
     rows_of,
 )
-from rigs.store.planted_defects import PLANTED, Planter, named
-from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
+from rigs.store.offline.planted_defects import PLANTED, Planter, named
+from rigs.store.offline.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
+from rigs.store.offline.walk_index import walk
 from rigs.store.store_folders import killed_after
-from rigs.store.walk_index import walk
 
 
 def ended(rig: OfflineRig, how: str) -> None:

@@ -11,7 +11,16 @@ from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.offline import offline_store as offline
 from leveret.msg_store.offline.audit import audited
-from rigs.store.offline_rig import MAP_BYTES, UUID, Key, OfflineRig, bodies_of, flip, quiet, rows_of
+from rigs.store.offline.offline_rig import (
+    MAP_BYTES,
+    UUID,
+    Key,
+    OfflineRig,
+    bodies_of,
+    flip,
+    quiet,
+    rows_of,
+)
 
 
 def wasteful(rig: OfflineRig, rng: random.Random) -> None:

@@ -18,8 +18,8 @@ from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.repair import repair
 from leveret.msg_store.offline.repair_plan import RepairPlan, plan_repair
-from rigs.store.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
-from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
+from rigs.store.offline.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
+from rigs.store.offline.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 
 
 def needed(path: Path) -> RepairPlan:

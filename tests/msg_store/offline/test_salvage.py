@@ -12,8 +12,8 @@ from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.offline.repair_plan import plan_repair
 from leveret.msg_store.offline.salvage import Salvaged, salvage
 from rigs.store.live_store import opened_at
-from rigs.store.offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, rows_of
-from rigs.store.store_damage import DAMAGES, WRONGS, change_index, damage_index
+from rigs.store.offline.offline_rig import UUID, OfflineRig, bodies_of, flip, quiet, rows_of
+from rigs.store.offline.store_damage import DAMAGES, WRONGS, change_index, damage_index
 
 
 def salvaged(

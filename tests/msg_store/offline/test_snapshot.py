@@ -19,9 +19,9 @@ from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.snapshot import take
 from leveret.msg_store.recovery.report import RecoveryReport
 from rigs.store.live_store import opened_at
-from rigs.store.offline_rig import quiet
-from rigs.store.snapshot_load import QUEUES, Rows, rows_of
-from rigs.store.store_damage import lose_inline, used_bytes
+from rigs.store.offline.offline_rig import quiet
+from rigs.store.offline.snapshot_load import QUEUES, Rows, rows_of
+from rigs.store.offline.store_damage import lose_inline, used_bytes
 from rigs.store.store_folders import UUID, Filled, fill, killed_after
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.msg_store.wal.backpressure import Backpressure, BackpressureLimits
-from rigs.store.stored_rig import StoreBench, StoredQueue, publish
+from rigs.queues.stored_rig import StoreBench, StoredQueue, publish
 
 FULL = OSError(errno.ENOSPC, "full")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rigs.store.stored_rig import StoreBench
+from rigs.queues.stored_rig import StoreBench
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from leveret.msg_store.client import RESTART_GAP
 from leveret.msg_store.format.seq_range import SeqRange, rows_outside
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.limits import Limits
-from rigs.store.stored_rig import (
+from rigs.queues.stored_rig import (
     StoreBench,
     StoredQueue,
     bodies,
@@ -22,7 +22,7 @@ from rigs.store.stored_rig import (
     publish,
     take,
 )
-from rigs.store.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
+from rigs.queues.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
 
 READER = "leveret-read"
 

@@ -9,7 +9,7 @@ import pytest
 
 from leveret.queue_backing.variable.invariants import check
 from leveret.testing.faulty_files import FaultyCalls
-from rigs.store.stored_rig import (
+from rigs.queues.stored_rig import (
     StoreBench,
     StoredQueue,
     bodies,
@@ -18,7 +18,7 @@ from rigs.store.stored_rig import (
     publish,
     take,
 )
-from rigs.store.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
+from rigs.queues.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
 
 # Crashes.
 

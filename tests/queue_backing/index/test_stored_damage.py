@@ -9,7 +9,7 @@ import pytest
 
 from leveret.core.message import BODY
 from leveret.msg_store.format.rows import IndexDamaged
-from rigs.store.stored_rig import (
+from rigs.queues.stored_rig import (
     STORE,
     StoreBench,
     StoredQueue,
@@ -18,7 +18,7 @@ from rigs.store.stored_rig import (
     publish,
     take,
 )
-from rigs.store.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
+from rigs.queues.variable_rig import ON_DISK, SMALL, UNBOUNDED, message
 
 
 def flip(bench: StoreBench, at: int) -> None:

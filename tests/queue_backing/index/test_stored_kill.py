@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rigs.store.queue_worker import QUEUES, Queue, running_store
+from rigs.queues.queue_worker import QUEUES, Queue, running_store
 from rigs.store.store_folders import killed_after
 
-WORKER = Path(__file__).parents[2] / "rigs" / "store" / "queue_worker.py"
+WORKER = Path(__file__).parents[2] / "rigs/queues/queue_worker.py"
 
 
 class Oracle:

@@ -12,8 +12,8 @@ from leveret.broker.queue.storage.factory import priority_of
 from leveret.core.message import Message
 from leveret.msg_store.format.record import route_no
 from leveret.queue_backing.priority_queue import PriorityQueue
-from rigs.store.stored_rig import StoreBench, StoredQueue, fetch_all, take
-from rigs.store.variable_rig import SMALL, message
+from rigs.queues.stored_rig import StoreBench, StoredQueue, fetch_all, take
+from rigs.queues.variable_rig import SMALL, message
 
 HIGHEST = 2
 ROUTE = route_no(1, HIGHEST)

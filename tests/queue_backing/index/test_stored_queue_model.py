@@ -20,9 +20,9 @@ from hypothesis.stateful import initialize, invariant, rule
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.testing.faulty_files import Fate, FaultyCalls
-from rigs.store.stored_rig import StoreBench, StoredQueue
-from rigs.store.variable_machine import VariableQueueMachine, limits
-from rigs.store.variable_rig import message
+from rigs.queues.stored_rig import StoreBench, StoredQueue
+from rigs.queues.variable_machine import VariableQueueMachine, limits
+from rigs.queues.variable_rig import message
 
 file_bytes = st.sampled_from([150, 900, 1 << 26])
 QUEUE_NO = 1

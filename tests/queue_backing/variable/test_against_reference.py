@@ -15,9 +15,9 @@ from leveret.core.segmented_dict import SEGMENT_KEYS
 from leveret.queue_backing.variable import pending_acks, queue
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
-from rigs.store.segments import segmented_from
-from rigs.store.variable_rig import MANUAL, UNBOUNDED, VariableRig, message, parts_of
-from rigs.store.vq_reference import VQ
+from rigs.queues.variable_rig import MANUAL, UNBOUNDED, VariableRig, message, parts_of
+from rigs.queues.vq_reference import VQ
+from rigs.segments import segmented_from
 
 NEVER = 1 << 40
 OPERATIONS = ("publish",) * 5 + ("straight", "fetch", "fetch", "fetch", "fetch_no_ack", "drop",

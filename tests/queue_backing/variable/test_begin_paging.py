@@ -20,9 +20,9 @@ from leveret.queue_backing.variable.paging import PAGED_BYTES_MIN, PAGED_MESSAGE
 from leveret.queue_backing.variable.queue import FEW, VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
-from rigs.store.patient_queue import PatientQueue
-from rigs.store.variable_rig import SMALL, UNBOUNDED, VariableRig, message
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.patient_queue import PatientQueue
+from rigs.queues.variable_rig import SMALL, UNBOUNDED, VariableRig, message
 
 STEP = DEFAULT_LIMITS.step
 

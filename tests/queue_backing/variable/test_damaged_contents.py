@@ -9,7 +9,7 @@ import pytest
 from leveret.core.entry import MESSAGE, MSG_NO, SEQ
 from leveret.core.message import LOST
 from leveret.queue_backing.variable.invariants import check
-from rigs.store.variable_rig import SMALL, UNBOUNDED, VariableRig, message
+from rigs.queues.variable_rig import SMALL, UNBOUNDED, VariableRig, message
 
 
 def rig_with(

@@ -18,8 +18,8 @@ from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
-from rigs.store.variable_rig import SMALL, UNBOUNDED, VariableRig, message
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.variable_rig import SMALL, UNBOUNDED, VariableRig, message
 
 
 def test_an_unused_queue_owns_no_containers() -> None:

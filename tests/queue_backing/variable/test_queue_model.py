@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-from rigs.store.variable_machine import VariableQueueMachine
+from rigs.queues.variable_machine import VariableQueueMachine
 
 VariableQueueMachine.TestCase.settings = settings(
     max_examples=100, stateful_step_count=50, deadline=None

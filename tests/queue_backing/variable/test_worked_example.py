@@ -12,7 +12,7 @@ import pytest
 
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
-from rigs.store.variable_rig import MANUAL, UNBOUNDED, VariableRig
+from rigs.queues.variable_rig import MANUAL, UNBOUNDED, VariableRig
 
 SCALED = Limits(segment=4, io_batch=1, slack=MANUAL)
 

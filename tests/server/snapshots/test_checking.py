@@ -15,7 +15,7 @@ from leveret.msg_store.offline.inspection import Inspection
 from leveret.server.snapshots import manifest
 from leveret.server.snapshots.checking import Report, verify
 from leveret.server.snapshots.manifest import Manifest, QueueEntry, StoreEntry
-from rigs.store.offline_rig import quiet
+from rigs.store.offline.offline_rig import quiet
 from rigs.store.store_folders import Filled, fill
 
 

@@ -22,8 +22,8 @@ from leveret.server.output.progress import progress_bar
 from leveret.server.process import DataDirectory
 from leveret.server.store_tools.figures import size_text
 from leveret.server.store_tools.findings import ranges
-from rigs.store.offline_rig import OfflineRig, files_of
-from rigs.store.store_damage import DAMAGES, damage_index
+from rigs.store.offline.offline_rig import OfflineRig, files_of
+from rigs.store.offline.store_damage import DAMAGES, damage_index
 
 Run = Callable[..., tuple[int, str, str]]
 

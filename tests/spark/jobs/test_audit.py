@@ -27,8 +27,8 @@ from leveret.spark.errors import OptionError
 from rigs.nodes import leveret_program, serving
 from rigs.programs import ended, run
 from rigs.spark.snapshots import channel_of_broker, snapshot_of
-from rigs.store.offline_rig import files_of, quiet
-from rigs.store.planted_defects import PLANTED, Named, Planter, named
+from rigs.store.offline.offline_rig import files_of, quiet
+from rigs.store.offline.planted_defects import PLANTED, Named, Planter, named
 
 KILLED_BROKER = Path(__file__).parents[2] / "rigs" / "spark" / "killed_broker.py"
 

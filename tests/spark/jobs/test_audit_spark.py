@@ -14,8 +14,8 @@ from leveret.msg_store.offline.defects import defects_of
 from leveret.spark import audit
 from leveret.spark.jobs.audit_spark import check_with_spark
 from leveret.spark.jobs.progress import silent
-from rigs.store.offline_rig import OfflineRig, quiet
-from rigs.store.planted_defects import PLANTED, Planter, named
+from rigs.store.offline.offline_rig import OfflineRig, quiet
+from rigs.store.offline.planted_defects import PLANTED, Planter, named
 
 pytestmark = pytest.mark.spark
 

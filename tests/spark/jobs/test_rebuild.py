@@ -17,8 +17,8 @@ from leveret.spark.errors import OptionError
 from rigs.nodes import serving
 from rigs.spark.jobs import stored
 from rigs.spark.snapshots import snapshot_of
-from rigs.store.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
-from rigs.store.store_damage import DAMAGES, damage_index
+from rigs.store.offline.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
+from rigs.store.offline.store_damage import DAMAGES, damage_index
 
 
 @pytest.fixture

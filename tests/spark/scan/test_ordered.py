@@ -14,7 +14,7 @@ from leveret.spark.scan.ordered import OrderedRows
 from leveret.spark.scan.reader import open_scan
 from rigs.spark.messages import messages
 from rigs.spark.snapshots import DataRig, rows_of, snapshot_of
-from rigs.store.offline_rig import flip
+from rigs.store.offline.offline_rig import flip
 
 
 def snapshot(folder: Path, seed: int = 5) -> Path:

@@ -35,8 +35,8 @@ from rigs.spark.snapshots import (
     snapshot_of,
     table_of,
 )
-from rigs.store.offline_rig import flip
-from rigs.store.store_damage import lose_inline
+from rigs.store.offline.offline_rig import flip
+from rigs.store.offline.store_damage import lose_inline
 
 RICH = {
     "text": "ünï",

@@ -17,7 +17,7 @@ from leveret.spark.stream.batch import partitions_of, settings_of
 from leveret.spark.stream.losses import missing
 from leveret.spark.stream.tasks import read_piece
 from rigs.spark.archives import AGE_MS, ArchivedData, Stream, bodies, rows_between
-from rigs.store.offline_rig import flip
+from rigs.store.offline.offline_rig import flip
 
 
 @pytest.fixture

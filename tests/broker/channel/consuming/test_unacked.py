@@ -16,7 +16,7 @@ from leveret.broker.channel.consuming import unacked as module
 from leveret.broker.channel.consuming.unacked import Settled, Unacked
 from leveret.broker.channel.records import Source
 from leveret.core.segmented_dict import SEGMENT_KEYS
-from rigs.store.segments import segmented_from
+from rigs.segments import segmented_from
 
 A = Source("queue a", b"ctag")
 B = Source("queue b", None)

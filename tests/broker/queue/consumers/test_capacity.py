@@ -8,7 +8,7 @@ import pytest
 
 from leveret.broker.queue.consumers.capacity import CYCLES_S, Capacity
 from leveret.broker.queue.consumers.consumers import Consumers
-from rigs.store.queue_rig import Rig
+from rigs.queues.queue_rig import Rig
 from rigs.wire.consumers import QUEUE, consume
 
 

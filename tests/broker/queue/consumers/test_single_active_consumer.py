@@ -10,7 +10,7 @@ from leveret.amqp.errors import AccessRefused
 from leveret.broker import mail
 from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
-from rigs.store.queue_rig import Channel, Rig
+from rigs.queues.queue_rig import Channel, Rig
 from rigs.wire.consumers import QUEUE, consume
 
 

@@ -20,8 +20,8 @@ from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.exchange import Exchange
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.letter_rig import DLX, LetterRig, message, publish
-from rigs.store.fake_index import FakeIndex
-from rigs.store.queue_rig import Channel, longs
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.queue_rig import Channel, longs
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.exchange import Exchange
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.letter_rig import DelayRig, message, publish
-from rigs.store.fake_index import FakeIndex
-from rigs.store.queue_rig import Channel
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.queue_rig import Channel
 
 Message = tuple[bytes, bytes, bytes]
 

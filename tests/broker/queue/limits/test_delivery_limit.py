@@ -9,7 +9,7 @@ import pytest
 from leveret.amqp.properties import Properties, decode_properties, head_of
 from leveret.broker import mail
 from leveret.core.limits import TURN_MESSAGES
-from rigs.store.queue_rig import Channel, Rig
+from rigs.queues.queue_rig import Channel, Rig
 
 HEAD = head_of(Properties(), 1)
 

@@ -13,8 +13,8 @@ from leveret.core.message import Message
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
-from rigs.store.queue_rig import Rig, longs
+from rigs.queues.fake_index import FakeIndex
+from rigs.queues.queue_rig import Rig, longs
 
 
 def bodies(*sizes: int) -> list[Message]:

@@ -13,8 +13,8 @@ from leveret.broker.mail import NO_PREDECESSOR, Numbered
 from leveret.broker.queue.publishers.producers import Change, Entry
 from leveret.core.message import Message
 from leveret.queue_backing.api import Confirmed, Refused
-from rigs.store.open_queue import OpenQueue
-from rigs.store.queue_rig import Channel, Rig
+from rigs.queues.open_queue import OpenQueue
+from rigs.queues.queue_rig import Channel, Rig
 
 
 class Kept:

@@ -15,7 +15,7 @@ from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.offline.repair import checkpoint_of
 from leveret.msg_store.recovery.journal_reader import JournalFile
-from rigs.store.offline_rig import MAP_BYTES, UUID, OfflineRig
+from rigs.store.offline.offline_rig import MAP_BYTES, UUID, OfflineRig
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 DAMAGES = ["deleted", "zeroed", "truncated", "page", "condemned", "folder"]

@@ -21,7 +21,7 @@ from leveret.core.entry import EXPIRY_MS, MESSAGE, MSG_NO, PERSISTENT, SEQ
 from leveret.queue_backing.api import Fetched
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
-from rigs.store.variable_rig import MANUAL, UNBOUNDED, VariableRig, message
+from rigs.queues.variable_rig import MANUAL, UNBOUNDED, VariableRig, message
 
 sizes = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 some = st.integers(0, 12)

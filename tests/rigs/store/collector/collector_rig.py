@@ -12,7 +12,7 @@ from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.collector import Collector
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.report import Recovered
-from rigs.store.collector_steps import CollectorSteps
+from rigs.store.collector.collector_steps import CollectorSteps
 from rigs.store.store_rig import Key, StoreRig
 
 FILE_BYTES = 1000

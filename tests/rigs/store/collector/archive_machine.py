@@ -13,8 +13,8 @@ from hypothesis.stateful import initialize, invariant, rule
 from leveret.msg_store.archive.archive import Retention
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc.choose import ChoiceLimits
-from rigs.store.archive_rig import ArchiveRig
-from rigs.store.collector_machine import CollectorMachine
+from rigs.store.collector.archive_rig import ArchiveRig
+from rigs.store.collector.collector_machine import CollectorMachine
 
 
 class ArchiveMachine(CollectorMachine):

@@ -30,10 +30,10 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.faulty_files import Fate, FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryIndexFiles
+from rigs.queues.patient_queue import PatientQueue
+from rigs.queues.variable_rig import UNBOUNDED, VariableRig, message
 from rigs.store.live_store import files_at
-from rigs.store.patient_queue import PatientQueue
 from rigs.store.step_loop import StepLoop, drivers_on
-from rigs.store.variable_rig import UNBOUNDED, VariableRig, message
 
 STORE = Path("/data/store")
 

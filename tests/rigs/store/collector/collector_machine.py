@@ -9,7 +9,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc.choose import ChoiceLimits
-from rigs.store.collector_rig import CollectorRig
+from rigs.store.collector.collector_rig import CollectorRig
 from rigs.store.store_machine import StoreMachine
 
 

@@ -22,7 +22,7 @@ from leveret.msg_store.format.record import Record, queue_no_of, unpack_meta
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.report import Recovered
 from leveret.msg_store.wal.group_commit import Report
-from rigs.store.collector_rig import CollectorRig
+from rigs.store.collector.collector_rig import CollectorRig
 from rigs.store.step_loop import StepLoop
 
 NOWHERE = Position(0, 0)

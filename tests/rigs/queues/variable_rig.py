@@ -11,7 +11,7 @@ from leveret.queue_backing.api import QueueMode
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.store.fake_index import FakeIndex
+from rigs.queues.fake_index import FakeIndex
 
 UNBOUNDED = 1 << 40
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=4, slack=0)

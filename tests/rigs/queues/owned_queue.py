@@ -11,8 +11,8 @@ from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.queues.variable_rig import UNBOUNDED, message
 from rigs.store.live_store import LiveStore
-from rigs.store.variable_rig import UNBOUNDED, message
 
 SMALL = Limits(segment=64, io_batch=1, step=500, read_max=64, slack=0, read_ahead=32)
 
