@@ -194,7 +194,7 @@ class QueueClient:
         """Note that the queue goes on without messages ``(seq, msg_no)``."""
         new = [row for row in rows if row[0] not in self._reported]
         if new:
-            self._reported.update(seq for seq, _ in new)
+            self._reported.update([seq for seq, _ in new])
             self._store.report_lost(self.queue_no, new)
 
     # For the store.

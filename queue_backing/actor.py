@@ -7,8 +7,7 @@ the mails ``Confirmed``, ``Refused`` and ``FetchReady``.
 What operations leave over is done in turns of its own (``housekeeping``). A queue that can page reports to the node's
 memory monitor how many seconds of traffic it keeps in RAM, and takes the answer as its target.
 
-A queue on disk has this actor as the owner of its index (``QueueOwner``): the store calls it between turns,
-and the actor turns the calls into mail.
+What the store tells a queue on disk comes as mail (``store_mail``).
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, is_orderly
+from leveret.actors.runtime.signals import NORMAL, is_orderly
 from leveret.core.errors import DependencyError
 from leveret.msg_store.client import QueueOwner
-from leveret.queue_backing.api import BackingQueue, Confirmed, FetchReady, Refused
+from leveret.queue_backing.api import BackingQueue, FetchReady
 from leveret.queue_backing.housekeeping import KEEP_HOUSE, Housekeeping, KeepHouse
+from leveret.queue_backing.store_mail import StoreMail, StoreResumes
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
@@ -37,7 +37,7 @@ class _RegistryEntry(Protocol):
 
 
 class BackingOwner(QueueOwner, Protocol):
-    """A backing actor, as the factory of its queue sees it."""
+    """The owner of a queue's index, as the factory of the queue sees it."""
 
     def use_memory_monitor(self, memory: MemoryMonitor) -> None:
         """Take RAM targets from a monitor; for a queue that can page."""
@@ -58,13 +58,6 @@ class ReportRamDuration:
     __slots__ = ()
 
 
-class StoreResumes:
-    """Mail to itself: the store has room again, or has read the requested messages."""
-
-    __slots__ = ()
-
-
-_STORE_RESUMES: Final = StoreResumes()
 _FETCH_READY: Final = FetchReady()
 
 
@@ -76,25 +69,19 @@ class BackingActor(GenServer):
         housekeeping: what its operations leave to be done.
     """
 
-    __slots__ = ("_amqqueue", "_memory", "_resumes", "housekeeping", "queue")
+    __slots__ = ("_store_mail", "housekeeping", "queue")
 
     def init(self, make: MakeQueue, entry: _RegistryEntry) -> None:
         """Make the queue, recover its messages, and leave the address in the entry."""
-        self._amqqueue: Ref | None = None
-        self._memory: MemoryMonitor | None = None
-        self._resumes = False
-        self.queue = make(self)
-        self.housekeeping = Housekeeping(self.runtime.turns, self.ref, self.queue, self._memory)
+        self._store_mail = owner = StoreMail(self.runtime, self.ref)
+        self.queue = make(owner)
+        self.housekeeping = Housekeeping(self.runtime.turns, self.ref, self.queue, owner.memory)
         self.queue.init(recover=True)
         entry.backing = self.ref
 
-    def use_memory_monitor(self, memory: MemoryMonitor) -> None:
-        """Take RAM targets from a monitor; for a queue that can page."""
-        self._memory = memory
-
     def attach(self, amqqueue: Ref) -> int:
         """Send the amqqueue later events from now on; return how many messages are ready."""
-        self._amqqueue = amqqueue
+        self._store_mail.amqqueue = amqqueue
         return self.queue.len()
 
     # Mail.
@@ -108,7 +95,7 @@ class BackingActor(GenServer):
         elif isinstance(message, ReportRamDuration):
             self.housekeeping.report()
         elif isinstance(message, StoreResumes):
-            self._resumes = False
+            self._store_mail.resumes = False
             self.queue.resume()
             self.housekeeping.done(None)
             self._tell_fetch_ready()
@@ -116,35 +103,14 @@ class BackingActor(GenServer):
             super().handle_cast(message)
 
     def _tell_fetch_ready(self) -> None:
-        if self.queue.take_fetch_ready() and self._amqqueue is not None:
-            self.post(self._amqqueue, _FETCH_READY)
-
-    # Called by the store, not in a turn of this actor.
-
-    def confirmed(self, runs: list[tuple[int, int]]) -> None:
-        if self._amqqueue is not None:
-            self.runtime.send(self._amqqueue, Confirmed(runs))
-
-    def resume(self) -> None:
-        """Call the queue's ``resume`` in a turn of this actor."""
-        if not self._resumes:
-            self._resumes = True
-            self.runtime.send(self.ref, _STORE_RESUMES)
-
-    def nacked(self, runs: list[tuple[int, int]]) -> None:
-        """Tell the amqqueue that these messages could not be written now."""
-        if self._amqqueue is not None:
-            self.runtime.send(self._amqqueue, Refused(runs))
-
-    def failed(self, error: Exception) -> None:
-        """End with the error of the store; the pair is started anew, by the vhost if the store has failed."""
-        is_elsewhere = isinstance(error, DependencyError)
-        self.runtime.exit(self.ref, (SHUTDOWN, str(error)) if is_elsewhere else error)
+        amqqueue = self._store_mail.amqqueue
+        if self.queue.take_fetch_ready() and amqqueue is not None:
+            self.post(amqqueue, _FETCH_READY)
 
     def terminate(self, reason: object) -> None:
         """End the queue; much memory is freed in slices after the actor's end."""
-        if self._memory is not None:
-            self._memory.deregister(self.ref)
+        if self._store_mail.memory is not None:
+            self._store_mail.memory.deregister(self.ref)
         if is_orderly(reason) and not isinstance(reason, tuple):
             self._end_queue()
         else:

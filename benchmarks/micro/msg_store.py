@@ -16,7 +16,7 @@ from leveret.core.message import Message, origin_of
 from leveret.msg_store.format import file_header, journal_records
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.journal_frames import DurablePosition, encode_frame
-from leveret.msg_store.format.record import encode_run
+from leveret.msg_store.format.record_encoding import encode_run
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.wal.group_commit import GroupCommit
 from leveret.msg_store.wal.journal import Journal

@@ -15,7 +15,8 @@ from typing import Any
 
 from leveret.core.message import origin_of
 from leveret.msg_store.format.file_header import CRC32C, extender
-from leveret.msg_store.format.record import encode_run, unpack_meta
+from leveret.msg_store.format.record import unpack_meta
+from leveret.msg_store.format.record_encoding import encode_run
 
 COUNT = 1_000
 SEED = 9

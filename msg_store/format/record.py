@@ -24,14 +24,14 @@ well: ``queue_no | highest << 32``, the **route number**. Without priorities tha
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgpack
 
 from leveret.amqp.properties import examine
-from leveret.core.message import Message, blind_keys_of, exchange_and_key
+from leveret.core.message import Message
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import Extend
 
@@ -48,14 +48,12 @@ Want: TypeAlias = tuple[int, Place]  # msg_no, where
 
 HEADER: Final = struct.Struct("<IIQQIIHH")
 _CRC: Final = struct.Struct("<I")
-_REST: Final = struct.Struct("<IQQIIHH")  # the header without its crc
 _MAGIC_AT: Final = HEADER_BYTES - 2
 _PIECE_BYTES: Final = 1024 * 1024  # a copy of more would hold the interpreter's lock for long
 _MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 FLAGS: Final = PERSISTENT | MOVED | GUID
 _ROUTE_SHIFT: Final = 32
 _QUEUE_NO: Final = (1 << _ROUTE_SHIFT) - 1
-_packer: Final = msgpack.Packer(use_bin_type=True)
 
 
 class Record(NamedTuple):
@@ -80,14 +78,6 @@ class Meta:
     queue_nos: QueueNos
 
 
-def pack_meta(origin: bytes, head: bytes, queue_nos: QueueNos, guid: bytes | None = None) -> bytes:
-    """Return the meta of messages with this origin and head (``core.message``)."""
-    exchange, key = exchange_and_key(origin)
-    keys = (key, *blind_keys_of(origin))
-    packed: bytes = _packer.pack((exchange, keys, guid, head, queue_nos))
-    return packed
-
-
 def unpack_meta(meta: bytes) -> Meta:
     """Read a record's meta; ``Corrupt`` if it lacks fields or one has another type."""
     try:
@@ -107,35 +97,6 @@ def unpack_meta(meta: bytes) -> Meta:
 
 def _all_of(values: Any, kind: type) -> bool:
     return isinstance(values, list) and all(type(value) is kind for value in values)
-
-
-def encode_run(
-    items: Iterable[Unwritten],
-    ts_ms: int,
-    extend: Extend,
-    seed: int,
-    parts: list[bytes],
-    flags: int = PERSISTENT,
-) -> list[int]:
-    """Append the records of some messages to ``parts``, three buffers each; return their lengths.
-
-    The meta is packed once for messages in a row that share origin, head and queues as objects.
-    """
-    pack, lengths = _REST.pack, []
-    last_origin = last_head = last_queues = None
-    meta, meta_len = b"", 0
-    for msg_no, ((origin, head, body), queue_nos) in items:
-        if head is not last_head or origin is not last_origin or queue_nos is not last_queues:
-            meta = pack_meta(origin, head, queue_nos)
-            meta_len = len(meta)
-            last_origin, last_head, last_queues = origin, head, queue_nos
-        body_len = len(body)
-        total_len = HEADER_BYTES + meta_len + body_len
-        rest = pack(total_len, msg_no, ts_ms, meta_len, body_len, flags, MAGIC) + meta
-        crc = extend(extend(seed, rest), body)
-        parts += (crc.to_bytes(4, "little"), rest, body)
-        lengths.append(total_len)
-    return lengths
 
 
 def _header(data: bytes, offset: int) -> tuple[int, int, int, int, int, int, int, int]:

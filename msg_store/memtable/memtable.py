@@ -149,22 +149,28 @@ def newest_table(
     return None
 
 
-@dataclass(slots=True)
-class _Items(Iterable[tuple[int, Location | None]]):
+class _Items:
     """Messages of both kinds with their places; a list of so many pairs would hold all threads up."""
 
-    inserted: Mapping[int, Location]
-    changed: Mapping[int, Location | None]
+    __slots__ = ("changed", "inserted")
+
+    def __init__(
+        self, inserted: Mapping[int, Location], changed: Mapping[int, Location | None]
+    ) -> None:
+        self.inserted = inserted
+        self.changed = changed
 
     def __iter__(self) -> Iterator[tuple[int, Location | None]]:
         return chain(self.inserted.items(), self.changed.items())
 
 
-@dataclass(slots=True)
-class _Terms(Iterable[tuple[int, QueueTerms | None]]):
+class _Terms:
     """The terms of queues, made one by one as they are written; all at once would hold all threads up."""
 
-    queues: Mapping[int, LiveTerms | None]
+    __slots__ = ("queues",)
+
+    def __init__(self, queues: Mapping[int, LiveTerms | None]) -> None:
+        self.queues = queues
 
     def __iter__(self) -> Iterator[tuple[int, QueueTerms | None]]:
         for queue_no, terms in self.queues.items():

@@ -158,8 +158,8 @@ class _WriterThread:
         self._again: Callable[[], Iterator[str]] | None = None
         self._gil_yielding = gil_yielding
         self._pending: PendingWork | None = None  # what needs the interpreter
-        self._thread = threading.Thread(target=self._caller.run, name=name, daemon=True)
-        start_thread(self._thread)
+        self._runs_on = threading.Thread(target=self._caller.run, name=name, daemon=True)
+        start_thread(self._runs_on)
 
     def begin(self, work: Work) -> None:
         steps: list[Step] = []
@@ -220,7 +220,7 @@ class _WriterThread:
 
     def close(self) -> None:
         self._caller.close()
-        self._thread.join()
+        self._runs_on.join()
 
 
 def _run(work: Work) -> Iterator[str]:

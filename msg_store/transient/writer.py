@@ -31,13 +31,8 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.format.record import HEADER_BYTES as RECORD_HEADER_BYTES
-from leveret.msg_store.format.record import (
-    check_record,
-    encode_run,
-    header_at,
-    total_len_at,
-    unpack_meta,
-)
+from leveret.msg_store.format.record import check_record, header_at, total_len_at, unpack_meta
+from leveret.msg_store.format.record_encoding import encode_run
 from leveret.msg_store.threads.worker import Steps
 from leveret.msg_store.transient.index import Key, Place, TransientIndex
 from leveret.msg_store.transient.paging_core import Collect, Delete, Job, Renew, Write

@@ -308,7 +308,7 @@ class GroupCommit:
         pending = self._pending.get(queue_no)
         seqs = {seq for seq, _ in pending.acks if seq >= low} if pending else set()
         if pending and pending.settled:
-            seqs.update(seq for seq in pending.settled if seq >= low)
+            seqs.update([seq for seq in pending.settled if seq >= low])
         if self._flush is not None:
             seqs |= self._flush.batch.acked(queue_no, low)
         return seqs

@@ -22,7 +22,8 @@ from typing import Final
 from leveret.msg_store.format import file_header
 from leveret.msg_store.format.append_log import NO_FILE, Job, LogEnd, Part, joined
 from leveret.msg_store.format.file_header import Identity
-from leveret.msg_store.format.record import Unwritten, encode_run
+from leveret.msg_store.format.record import Unwritten
+from leveret.msg_store.format.record_encoding import encode_run
 from leveret.msg_store.format.rows import Location
 
 FILE_BYTES: Final = 64 * 1024 * 1024

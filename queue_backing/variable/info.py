@@ -82,7 +82,7 @@ def _parts(queue: VariableQueue) -> dict[str, Any]:
         "delta_messages": delta.length,
         "q3": len(paged.q3),
         "q4": queue.len_q4(),
-        "target_ram_count": "infinity" if ram.target == INFINITE else ram.target,
+        "target_ram_count": "infinity" if ram.target == INFINITE else int(ram.target),
         "avg_ingress_rate": rates.incoming,
         "avg_egress_rate": rates.outgoing,
         "avg_ack_ingress_rate": rates.ack_in,

@@ -119,7 +119,7 @@ class RamTarget:
         before = self.target
         self.target = duration_s
         if duration_s != INFINITE:
-            self.target = int(duration_s * self.rates.total())
+            self.target = float(int(duration_s * self.rates.total()))
         return self.target < before
 
     def look_at_target(self) -> None:
@@ -128,7 +128,7 @@ class RamTarget:
 
     def look_always(self) -> None:
         """Have every publish look: the queue becomes lazy."""
-        self.reduce_above = -1
+        self.reduce_above = -1.0
 
     def clear(self) -> None:
         self.target = self.reduce_above = INFINITE

@@ -16,8 +16,9 @@ from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.broker.queue.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.core.message import Message
-from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget, StoreResumes
+from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget
 from leveret.queue_backing.api import Dropped, Fetched, FetchReady
+from leveret.queue_backing.store_mail import StoreResumes
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from rigs.queues.open_queue import OpenQueue
 from rigs.queues.queue_rig import Rig

@@ -13,7 +13,7 @@ from leveret.core.message import origin_of
 from leveret.msg_store.format import file_header as fh
 from leveret.msg_store.format import journal_frames as frames
 from leveret.msg_store.format import journal_records as records
-from leveret.msg_store.format import record
+from leveret.msg_store.format import record, record_encoding
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import CRC32, CRC32C, Extend, extender
 
@@ -97,7 +97,7 @@ def frame_of(operations: list[records.JournalRecord], extend: Extend, lsn: int =
 
 def run_of(items: list, extend: Extend) -> bytes:
     parts: list[bytes] = []
-    lengths = record.encode_run(items, 5, extend, SEED, parts)
+    lengths = record_encoding.encode_run(items, 5, extend, SEED, parts)
     data = b"".join(parts)
     assert sum(lengths) == len(data)
     return data
@@ -150,7 +150,7 @@ def test_records_of_a_run_are_read_one_after_another(items: list, extend: Extend
 
 
 def test_a_guid_is_kept_for_mirrors() -> None:
-    meta = record.pack_meta(origin_of(b"x", b"k"), b"h", (1,), b"g" * 16)
+    meta = record_encoding.pack_meta(origin_of(b"x", b"k"), b"h", (1,), b"g" * 16)
 
     assert record.unpack_meta(meta).guid == b"g" * 16
 
@@ -263,7 +263,7 @@ def test_reserved_types_are_refused_by_name(kind: int) -> None:
 def test_a_body_that_holds_a_record_does_not_pass_for_one_without_the_stores_seed() -> None:
     extend = extender(CRC32)
     forged: list[bytes] = []
-    record.encode_run([(1, ((b"\0\0", b"", b"forged"), (1,)))], 5, extend, 0, forged)
+    record_encoding.encode_run([(1, ((b"\0\0", b"", b"forged"), (1,)))], 5, extend, 0, forged)
     data = run_of([(2, ((b"\0\0", b"", b"".join(forged)), (1,)))], extend)
     inside = record.next_magic(data, 0)
 

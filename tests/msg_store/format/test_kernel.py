@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.message import Message, origin_of
-from leveret.msg_store.format import record
+from leveret.msg_store.format import record, record_encoding
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import CRC32, CRC32C, extender
 from leveret.msg_store.format.kernel import KERNEL_NAME, decode_run
@@ -58,7 +58,7 @@ class Stretch:
         self.data = b""
         for item in items:
             parts: list[bytes] = []
-            [length] = record.encode_run([item], 5, extender(kind), SEED, parts)
+            [length] = record_encoding.encode_run([item], 5, extender(kind), SEED, parts)
             self.places.append((7, START + len(self.data), length, len(item[1][0][2]), 1))
             self.data += b"".join(parts) + b"gap"
 

@@ -12,7 +12,8 @@ import pytest
 from leveret.core.system.files import Files, OsCalls
 from leveret.msg_store.format.file_header import RDQ_MAGIC, Identity
 from leveret.msg_store.format.folder import StorePaths
-from leveret.msg_store.format.record import MAGIC, encode_run
+from leveret.msg_store.format.record import MAGIC
+from leveret.msg_store.format.record_encoding import encode_run
 from leveret.msg_store.reading import record_table
 from leveret.msg_store.reading.record_table import read_table
 from leveret.msg_store.reading.verify import Segment

@@ -62,10 +62,9 @@ class LiveStore:
         transient_index = TransientIndex(Files(), where.path / TRANSIENT_FOLDER)
         make_worker = drivers.make_worker if reached is None else _telling(reached)
         drivers = replace(drivers, transient_index=transient_index, make_worker=make_worker)
-        self.store = store = _HeardStore(
-            opened, loop, loop.time, self.errors.append, drivers, limits
-        )
-        store.heard = heard
+        self.store = store = MsgStore(opened, loop, loop.time, self.errors.append, drivers, limits)
+        if heard is not None:
+            _tell_also(heard, store)
         self.flushes, self.syncs = store._flusher, store._syncs
         self.checkpointer = store._checkpointer
         self.collector, self.collecting = store._collector, store._collecting
@@ -82,13 +81,14 @@ class LiveStore:
         self.store._close_files()
 
 
-class _HeardStore(MsgStore):
-    heard: Callable[[Report], None] | None = None
+def _tell_also(heard: Callable[[Report], None], store: MsgStore) -> None:
+    """Have a store's reports heard before its queues get them."""
 
-    def _deliver(self, report: Report) -> None:
-        if self.heard is not None:
-            self.heard(report)
-        super()._deliver(report)
+    def deliver(report: Report) -> None:
+        heard(report)
+        store._deliver(report)
+
+    store._flusher._deliver = store._index_threads._deliver = deliver
 
 
 async def ended(end: Callable[[Callable[[], None]], None]) -> None:

@@ -17,7 +17,8 @@ from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.properties import Properties, decode_properties, head_of
 from leveret.amqp.tables import Table, plain
 from leveret.core.message import origin_of
-from leveret.msg_store.format.record import pack_meta, unpack_meta
+from leveret.msg_store.format.record import unpack_meta
+from leveret.msg_store.format.record_encoding import pack_meta
 from leveret.spark.scan.gather import gather, text
 from leveret.spark.scan.headers import DEATHS, HEADERS, ROUNDS_MAX, read_headers
 from leveret.spark.scan.properties import PROPERTIES, Heads
