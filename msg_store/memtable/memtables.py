@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice, repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakSet
 
@@ -61,6 +62,8 @@ READ_LOCATIONS_MAX: Final = 20_000  # some 5 MB; above that the cache begins ane
 
 Acked: TypeAlias = Sequence[tuple[int, int]]  # seq, msg_no
 Change: TypeAlias = Callable[[Location | None], Location | None]  # None: gone
+
+_seq_of: Final[Callable[[tuple[int, int]], int]] = itemgetter(0)
 
 
 class Relocation(NamedTuple):
@@ -111,12 +114,15 @@ class Memtables:
     def published(self, queue_no: int, rows: list[IndexRow]) -> None:
         """Add rows of a queue, ascending, above all it had."""
         active = self.active
-        active.rows[queue_no].update([(row[0], row) for row in rows])
+        own, size_bytes = active.rows[queue_no], 0
+        for row in rows:
+            own[row[0]] = row
+            size_bytes += row[2]
         last_seq = rows[-1][0]
         active.row_count += len(rows)
         terms = self._touched(queue_no)
         terms.messages += len(rows)
-        terms.size_bytes += sum([row[2] for row in rows])
+        terms.size_bytes += size_bytes
         if last_seq >= terms.next_seq:
             terms.next_seq = last_seq + 1
 
@@ -124,7 +130,7 @@ class Memtables:
         """Remove rows, each of which is there."""
         active, held = self.active, self._held
         rows, terms = active.rows.get(queue_no), self._touched(queue_no)
-        if not rows or rows.keys().isdisjoint([seq for seq, _ in acked]):
+        if not rows or rows.keys().isdisjoint(map(_seq_of, acked)):
             self._ack_below(queue_no, acked, terms)
             return
         inserted, take_row = active.inserted, rows.pop

@@ -37,19 +37,15 @@ class Backpressure:
 
     def look(self) -> None:
         """Update ``is_on``; when it goes off, call the waiting publishers back."""
-        self.is_on = self._is_behind(2 if self.is_on else 1)
-        if not self.is_on:
-            self.release()
-
-    def _is_behind(self, divisor: int) -> bool:
-        core, limits = self._core, self._limits
-        if core.error is not None:
-            return False
-        return (
-            core.memtables.is_behind
-            or core.pending_ops > limits.ops // divisor
+        core, limits, was_on = self._core, self._limits, self.is_on
+        divisor = 2 if was_on else 1
+        self.is_on = core.error is None and (
+            core.pending_ops > limits.ops // divisor
             or core.holds.body_bytes > limits.size_bytes // divisor
+            or core.memtables.is_behind
         )
+        if was_on and not self.is_on:
+            self.release()
 
     def wait(self, go_on: GoOn) -> None:
         """Call ``go_on`` when the backpressure is off, or the store has ended."""

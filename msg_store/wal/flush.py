@@ -20,7 +20,15 @@ from leveret.msg_store.format.rows import IndexRow, Location
 from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
-from leveret.msg_store.wal.pending import Ack, Holds, PendingQueue, SeqRow, SeqRun, seq_runs
+from leveret.msg_store.wal.pending import (
+    Ack,
+    Holds,
+    PendingQueue,
+    SeqRow,
+    SeqRun,
+    seq_of,
+    seq_runs,
+)
 from leveret.msg_store.wal.producers import QueueSequences, records_of
 
 SLICE_OPS: Final = 2_000
@@ -145,7 +153,7 @@ class FlushBatch:
         """Return the rows as runs, for the report."""
         runs: list[SeqRun] = []
         for queue_no, rows in self.rows:
-            runs += seq_runs(queue_no, [row[0] for row in rows])
+            runs += seq_runs(queue_no, list(map(seq_of, rows)))
         return runs
 
     def acked(self, queue_no: int, low: int) -> set[int]:
@@ -222,7 +230,7 @@ def journal_records(
     for queue_no, sequences in batch.sequences:
         made += [records.encode_producer(each) for each in records_of(queue_no, sequences)]
     for queue_no, acks in batch.acks:
-        made += records.encode_acks(queue_no, [seq for seq, _ in acks])
+        made += records.encode_acks(queue_no, list(map(seq_of, acks)))
     for each in batch.ranges:
         made += [records.encode_ack_run(each.queue_no, *run) for run in each.seqs.runs()]
     for relocations in batch.relocations:

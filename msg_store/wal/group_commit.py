@@ -70,6 +70,7 @@ from leveret.msg_store.wal.pending import (
     PendingQueue,
     Row,
     SeqRun,
+    msg_no_of,
 )
 from leveret.msg_store.wal.producers import PendingSequences, RowSequence
 from leveret.msg_store.wal.segment_writer import SegmentWriter
@@ -205,7 +206,8 @@ class GroupCommit:
         Raises:
             StoreFailed: the store takes nothing any more. All methods for queues raise it.
         """
-        self._check()
+        if self.error is not None:
+            raise self.error
         first = self._next_msg_no
         self._next_msg_no = first + len(messages)
         if size_bytes is None:
@@ -229,13 +231,15 @@ class GroupCommit:
         Raises:
             StoreError: one of them was not written for this queue, or is in it already.
         """
-        self._check()
+        if self.error is not None:
+            raise self.error
         if self._closed_queues:
             self._reopen(queue_no)
         accepts = queue_no if routed_as is None else routed_as
-        self.holds.accept(accepts, [msg_no for msg_no, _ in entries])
-        seqs = range(first_seq, first_seq + len(entries))
-        self._pending[queue_no].rows.update(zip(seqs, entries, strict=True))
+        self.holds.accept(accepts, list(map(msg_no_of, entries)))
+        rows = self._pending[queue_no].rows
+        for seq, row in enumerate(entries, first_seq):
+            rows[seq] = row
         self.pending_ops += len(entries)
         self._is_urgent |= is_awaited
         if self.wake is not None:
@@ -243,7 +247,8 @@ class GroupCommit:
 
     def ack(self, queue_no: int, acked: Sequence[Ack]) -> None:
         """Take ``(seq, msg_no)`` out of a queue, which has each of them; each is named once."""
-        self._check()
+        if self.error is not None:
+            raise self.error
         if self._closed_queues:
             self._reopen(queue_no)
         pending = self._pending[queue_no]

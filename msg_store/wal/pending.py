@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, repeat
-from typing import TypeAlias
+from itertools import islice
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 from leveret.core.errors import StoreError
 from leveret.core.message import BODY, Message
@@ -29,6 +30,9 @@ Row: TypeAlias = tuple[int, int]  # msg_no, expiry_ms (0: never)
 SeqRow: TypeAlias = tuple[int, int, int]  # seq, msg_no, expiry_ms
 Ack: TypeAlias = tuple[int, int]  # seq, msg_no
 SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
+
+msg_no_of: Final[Callable[[Row], int]] = itemgetter(0)
+seq_of: Final[Callable[[SeqRow | Ack], int]] = itemgetter(0)
 
 
 class Holds:
@@ -56,7 +60,9 @@ class Holds:
         msg_nos = range(first, first + len(messages))
         if len(queue_nos) > 1:
             self.counts.update(dict.fromkeys(msg_nos, len(queue_nos)))
-        self.bodies.update(zip(msg_nos, zip(messages, repeat(queue_nos)), strict=False))
+        bodies = self.bodies
+        for msg_no, message in enumerate(messages, first):
+            bodies[msg_no] = (message, queue_nos)
         self.body_bytes += size_bytes
         for queue_no in queue_nos:
             awaited = self._awaited.get(queue_no)

@@ -6,6 +6,7 @@ is added to the path, or one write more, must be seen here. Each number is an up
 
 from __future__ import annotations
 
+import random
 import socket
 import sys
 from collections import Counter
@@ -19,9 +20,10 @@ import pytest
 import leveret
 from leveret.amqp import methods as m
 from leveret.core.compiled_path import compiled_modules
-from rigs.broker_rig import Client, Rig
+from rigs.broker_rig import Client, Rig, Wire
+from rigs.store.stored_rig import StoreBench
 
-Read: TypeAlias = tuple[Client, bytes]
+Read: TypeAlias = "tuple[Client | Disk, bytes]"
 Walk: TypeAlias = Callable[[Rig], Iterator[list[Read]]]
 
 OURS = str(Path(leveret.__file__).parent)
@@ -32,15 +34,18 @@ ROUNDS = 20
 class Pair:
     """A publisher and a consumer of a queue of their own."""
 
-    def __init__(self, rig: Rig, number: int = 0, prefetch: int = 50, **publish: Any) -> None:
-        self.queue, self.tag, self._publish = f"q{number}", 0, publish
+    def __init__(self, rig: Rig, number: int = 0, prefetch: int = 50, **properties: Any) -> None:
+        self.queue, self.tag, self._properties = f"q{number}", 0, properties
         self.publisher, self.consumer = rig.session(), rig.session()
-        self.consumer.ask(1, m.QueueDeclare(self.queue))
+        self.consumer.ask(1, m.QueueDeclare(self.queue, durable=True))
         self.consumer.send(1, m.BasicQos(prefetch_count=prefetch))
         self.consumer.send(1, m.BasicConsume(self.queue, "t"))
 
     def published(self, count: int = 1) -> Read:
-        properties = [{"message_id": f"{self.tag + n}"} if count > 1 else {} for n in range(count)]
+        properties = [
+            {"message_id": f"{self.tag + n}", **self._properties} if count > 1 else self._properties
+            for n in range(count)
+        ]
         bodies = [bytes(256 + n) for n in range(count)]
         contents = [("", self.queue, *each) for each in zip(bodies, properties, strict=True)]
         return self.publisher, self.publisher.contents(1, *contents)
@@ -49,6 +54,23 @@ class Pair:
         acks = [m.encode(m.BasicAck(self.tag + n + 1)) for n in range(count)]
         self.tag += count
         return self.consumer, b"".join(m.method_frame(1, ack) for ack in acks)
+
+
+class Disk:
+    """The store of a rig, which writes what it has when it is its turn among the clients."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.wire = Wire()
+        self._rig = rig
+        self._bench = StoreBench(random.Random(1))
+        rig.node.vhosts["/"].store.opened(self._bench.store)
+
+    def feed(self, _: bytes) -> None:
+        self._bench.run(jumps=0)
+        self._rig.settle()
+
+    def close(self) -> None:
+        self._bench.close()
 
 
 def confirmed(rig: Rig) -> Iterator[list[Read]]:
@@ -63,6 +85,20 @@ def confirmed_by_many(rig: Rig, count: int = 50) -> Iterator[list[Read]]:
         pair.publisher.send(1, m.ConfirmSelect())
     while True:
         yield [read for pair in pairs for read in (pair.published(), pair.acked())]
+
+
+def persistent(rig: Rig) -> Iterator[list[Read]]:
+    """50 of each with persistent messages, which a flush brings to the disk together: k50p."""
+    disk = Disk(rig)
+    pairs = [Pair(rig, number, delivery_mode=2) for number in range(50)]
+    for pair in pairs:
+        pair.publisher.send(1, m.ConfirmSelect())
+    try:
+        while True:
+            published = [pair.published() for pair in pairs]
+            yield [*published, (disk, b""), *(pair.acked() for pair in pairs)]
+    finally:
+        disk.close()
 
 
 def at_a_rate(rig: Rig) -> Iterator[list[Read]]:
@@ -103,10 +139,11 @@ def counted(reads: Iterable[Read]) -> Counter[str]:
     [
         (confirmed, 1, 93.5, 2),
         (confirmed_by_many, 50, 93.5, 2),
+        (persistent, 50, 157.5, 2),
         (at_a_rate, 1, 78.5, 1),
         (at_once, 100, 0.93, 0.01),
     ],
-    ids=["k1", "k50", "h2k", "c1kv"],
+    ids=["k1", "k50", "k50p", "h2k", "c1kv"],
 )
 def test_a_message_takes_no_more_calls(
     walk: Walk, messages: int, calls_max: float, writes_max: float
