@@ -23,7 +23,7 @@ _packer: Final = msgpack.Packer(use_bin_type=True)
 def pack_meta(origin: bytes, head: bytes, queue_nos: QueueNos, guid: bytes | None = None) -> bytes:
     """Return the meta of messages with this origin and head (``core.message``)."""
     exchange, key = exchange_and_key(origin)
-    keys = (key, *blind_keys_of(origin))
+    keys = (key,) if type(origin) is bytes else (key, *blind_keys_of(origin))
     packed: bytes = _packer.pack((exchange, keys, guid, head, queue_nos))
     return packed
 

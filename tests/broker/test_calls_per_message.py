@@ -187,12 +187,17 @@ def test_to_sockets_the_kernel_sends_with_as_few_calls() -> None:
 
 
 @pytest.mark.skipif(not compiled_modules(), reason="the sources run")
-@pytest.mark.parametrize("walk", [confirmed, at_a_rate, at_once], ids=["k1", "h2k", "c1kv"])
-def test_where_the_path_is_compiled_nothing_of_a_channel_is_interpreted(walk: Walk) -> None:
+@pytest.mark.parametrize(
+    "walk", [confirmed, persistent, at_a_rate, at_once], ids=["k1", "k50p", "h2k", "c1kv"]
+)
+def test_where_the_path_is_compiled_nothing_of_channel_queue_and_store_is_interpreted(
+    walk: Walk,
+) -> None:
+    compiled = ("/broker/channel/", "/msg_store/wal/", "/queue_backing/")
     rounds = walk(Rig())
     for _ in range(ROUNDS):
         counted(next(rounds))
 
     calls = counted(next(rounds))
 
-    assert [name for name in calls if name.startswith("/broker/channel/")] == []
+    assert [name for name in calls if name.startswith(compiled)] == []
