@@ -174,6 +174,7 @@ def test_segments_are_kept_until_it_is_made_and_not_longer(bench: StoreBench) ->
     assert not len(bench.store.pins)
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("seed", range(30))
 def test_whatever_happens_meanwhile_it_is_what_was_durable_at_its_lsn(seed: int) -> None:
     rng = random.Random(seed)
@@ -301,6 +302,7 @@ def test_a_full_disk_that_keeps_the_index_back_ends_it(bench: StoreBench) -> Non
     assert error.errno == errno.ENOSPC
 
 
+@pytest.mark.sources
 @pytest.mark.parametrize("seed", range(10))
 def test_a_crash_meanwhile_takes_nothing(seed: int) -> None:
     rng = random.Random(seed)

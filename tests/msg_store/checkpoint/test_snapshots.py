@@ -78,11 +78,13 @@ async def snapshots_under_load(path: Path, seed: int, count: int) -> None:
         await eventually(lambda: loaded.store.figures().removed, within_s=LONG_S)
 
 
+@pytest.mark.sources
 async def test_snapshots_under_load_are_what_was_durable(tmp_path: Path) -> None:
     await snapshots_under_load(tmp_path, 1, 12)
 
 
 @pytest.mark.slow
+@pytest.mark.sources
 @pytest.mark.parametrize("seed", range(2, 6))
 async def test_many_snapshots_under_load_are_what_was_durable(tmp_path: Path, seed: int) -> None:
     await snapshots_under_load(tmp_path, seed, 100)

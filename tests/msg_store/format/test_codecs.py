@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from contextlib import suppress
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -86,8 +87,8 @@ operations = publishes | moves | ranges | inline
 def plain(operation: records.JournalRecord) -> object:
     if not isinstance(operation, records.Publishes):
         return operation
-    fields = (getattr(operation, name) for name in operation.__slots__)
-    return [each if isinstance(each, int | None) else list(each) for each in fields]
+    values = [getattr(operation, each.name) for each in fields(operation)]
+    return [each if isinstance(each, int | None) else list(each) for each in values]
 
 
 def frame_of(operations: list[records.JournalRecord], extend: Extend, lsn: int = 1) -> bytes:
