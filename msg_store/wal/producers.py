@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from math import inf
 from typing import TypeAlias
 
 from leveret.msg_store.format.journal_records import COUNT_MAX, ProducerSeqs
+from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.wal.pending import PendingQueue
 
 # row seq, producer id, epoch, sequence (-1: the producer is forgotten), used at (ms since 1970)
@@ -38,9 +38,9 @@ class QueueSequences:
     levels: int
     waiting: list[RowSequence] = field(default_factory=list)
 
-    def first_waiting_row(self, queue_no: int, rows: Mapping[int, PendingQueue]) -> float:
-        """Return the lowest seq of the queue's rows that no flush has taken; infinite if there is none."""
-        first = inf
+    def first_waiting_row(self, queue_no: int, rows: Mapping[int, PendingQueue]) -> int:
+        """Return the lowest seq of the queue's rows that no flush has taken; ``SEQ_END`` if there is none."""
+        first = SEQ_END
         for each in range(queue_no, queue_no + self.levels):
             pending = rows.get(each)
             if pending is not None and pending.rows:

@@ -22,6 +22,8 @@ from leveret.msg_store.format.rows import Batch, ProducerRow, QueueTerms
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.producers import QueueProducers
 from leveret.msg_store.wal.flush import SLICE_OPS
+from leveret.msg_store.wal.pending import PendingQueue
+from leveret.msg_store.wal.producers import PendingSequences
 from leveret.testing.faulty_files import FOR_EVER, Fate, FaultyCalls
 from rigs.store.store_rig import StoreRig
 
@@ -151,6 +153,17 @@ def test_no_sequence_overtakes_an_older_one_whose_row_waits(rig: StoreRig) -> No
 
     assert b"straight" not in known(rig)
     assert last(rig) == numbers[SLICE_OPS - 1]
+
+
+def test_seqs_that_no_float_holds_are_told_apart() -> None:
+    waits = (1 << 53) + 1
+    sequences, pending = PendingSequences(), PendingQueue()
+    pending.rows[waits] = (1, 0)
+    sequences.add(1, 1, [(seq, b"p", 1, seq, 0) for seq in (waits - 1, waits)])
+
+    [(_, taken)] = sequences.take({1: pending})
+
+    assert [each[0] for each in taken.waiting] == [waits - 1]
 
 
 def test_the_rows_of_a_queue_with_priorities_are_taken_together(rig: StoreRig) -> None:
