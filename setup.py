@@ -75,7 +75,7 @@ PATH = [
     "broker/queue/publishers/numbered.py",
     "broker/queue/publishers/publishers.py",
     "broker/queue/queue.py",
-    "broker/queue/store_writes.py",
+    "broker/queue/storage/store_writes.py",
     "broker/queue/turn_budget.py",
     "broker/remote_gate.py",
     "core/clock.py",
