@@ -21,7 +21,7 @@ import leveret
 from leveret.amqp import methods as m
 from leveret.core.compiled_path import compiled_modules
 from rigs.broker_rig import Client, Rig, Wire
-from rigs.store.stored_rig import StoreBench
+from rigs.queues.stored_rig import StoreBench
 
 Read: TypeAlias = "tuple[Client | Disk, bytes]"
 Walk: TypeAlias = Callable[[Rig], Iterator[list[Read]]]
