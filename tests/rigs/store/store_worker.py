@@ -14,6 +14,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from leveret.core.message import Message, origin_of
@@ -21,6 +22,7 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.recovery.replay import pages
+from leveret.msg_store.threads.writers import Then, Work, Writers
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
 from rigs.store.live_store import LiveStore, files_at
 
@@ -48,25 +50,7 @@ class Worker:
         self.held = [
             (no, row[0], row[1]) for no in QUEUES for row in pages(recovered.index, no, 0, SEQ_END)
         ]
-        self.durable_acks(self.core)
-
-    def durable_acks(self, core: GroupCommit) -> None:
-        """Have each flush tell which acks it made durable."""
-        start, finish = core.start, core.finish
-        flushes = []
-
-        def started():
-            flushes.append(start())
-            return flushes[-1]
-
-        def finished(*errors):
-            report, flush = finish(*errors), flushes.pop()
-            assert report.error is None, report
-            for queue_no, acks in flush.batch.acks:
-                self.say("".join(f"d {queue_no} {seq}\n" for seq, _ in acks))
-            return report
-
-        core.start, core.finish = started, finished
+        live.flushes._writers = Telling(live.flushes._writers, self.core, self.say)
 
     def say(self, lines: str) -> None:
         """One system call, so that a kill leaves whole lines."""
@@ -108,6 +92,25 @@ class Worker:
             if self.rng.random() < 0.02:
                 self.checkpointer.request()
             await asyncio.sleep(0)
+
+
+class Telling:
+    """Writers that tell which acks each flush made durable."""
+
+    def __init__(self, writers: Writers, core: GroupCommit, say: Callable[[str], None]) -> None:
+        self.writers, self.core, self.say = writers, core, say
+        self.end, self.close = writers.end, writers.close
+
+    def submit(self, rdq: Work, journal: Work, then: Then) -> None:
+        acks = self.core._flush.batch.acks
+
+        def ended(errors: Sequence[Exception]) -> None:
+            assert not errors, errors
+            then(errors)
+            for queue_no, some in acks:
+                self.say("".join(f"d {queue_no} {seq}\n" for seq, _ in some))
+
+        self.writers.submit(rdq, journal, ended)
 
 
 async def main() -> None:
