@@ -213,4 +213,6 @@ def test_a_queue_that_is_not_durable_is_named_where_its_policy_has_no_effect(
 
         archive(broker, "^passing$")
 
-        assert "policy has no effect queue=passing" in broker.log.read_text()
+        wait_until(
+            lambda: "policy has no effect queue=passing" in broker.log.read_text(), within_s=10
+        )

@@ -18,6 +18,8 @@ from leveret.msg_store.format.kernel import Caller, Notifier
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.flush_rig import Running
 
+pytestmark = pytest.mark.sources
+
 
 class StepByStep:
     """A store on the system's own calls, so that writers are given steps."""
