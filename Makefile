@@ -18,7 +18,7 @@ run: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/pytest $(ARGS)
 
-# The tests of the message's path on its compiled form, which is made first: a minute of work.
+# The tests of the message's path on its compiled form, which is made first: three minutes of work.
 test-compiled: $(VENV)/.installed-dev
 	LEVERET_COMPILE=path $(VENV)/bin/python setup.py -q build_ext --inplace
 	LEVERET_COMPILED=require $(VENV)/bin/pytest $(TESTS_OF_PATH) $(ARGS)
