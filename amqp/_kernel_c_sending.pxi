@@ -12,7 +12,7 @@ cdef extern from *:
 
 
 def send(list descriptors not None, list outputs not None):
-    """Send each output to the socket of its descriptor; return what is left of them."""
+    """Send ``outputs[n]`` to the socket ``descriptors[n]``; return the outputs that were not sent whole."""
     cdef Py_ssize_t place, sent
     cdef bytes output
     if len(descriptors) != len(outputs):

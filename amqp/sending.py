@@ -6,7 +6,7 @@ import os
 
 
 def send(descriptors: list[int], outputs: list[bytes]) -> list[tuple[int, int]]:
-    """Send each output to the socket of its descriptor; return what is left of them."""
+    """Send ``outputs[n]`` to the socket ``descriptors[n]``; return the outputs that were not sent whole."""
     left = []
     for place, (descriptor, output) in enumerate(zip(descriptors, outputs, strict=True)):
         try:

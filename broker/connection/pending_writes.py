@@ -1,8 +1,8 @@
 """The connections of a node that have something to send, and the sending, all together.
 
-What is written to a connection with a plain socket waits until the loop is about to do I/O. Then the kernel sends the
-bytes of all of them, one system call each (``amqp.kernel.send``). asyncio's transports would do the same, but each
-behind calls and a queue of its own.
+A writer whose socket is plain keeps its bytes until the loop is about to do I/O. Then the kernel sends the bytes of
+all these writers, with one system call for each (``amqp.kernel.send``). asyncio's transports would need that system
+call as well, and before it several calls of Python and a queue of their own.
 
 A loop that has events of thousands of sockets does not come to its I/O for a tenth of a second. So the bytes of the
 first ``MANY`` connections are sent when another one joins them.
@@ -43,7 +43,7 @@ class PendingWrites:
         self._is_due = False
 
     def add(self, writer: Writer) -> None:
-        """Have ``writer`` send what it holds; each is added once."""
+        """Take a writer that has got its first bytes since it last sent; it sends what it holds by then."""
         if len(self._writers) >= MANY:
             self._write()
         if not self._is_due:

@@ -57,7 +57,7 @@ class Pair:
 
 
 class Disk:
-    """The store of a rig, which writes what it has when it is its turn among the clients."""
+    """The store of a rig in the place of a client: when it is fed, it flushes."""
 
     def __init__(self, rig: Rig) -> None:
         self.wire = Wire()

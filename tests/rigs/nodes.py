@@ -134,7 +134,9 @@ def start_leveret(
 
 
 def command_line(*words: str) -> str:
-    """Run a verb of ``leveret`` in this process, which saves the start of another; return what it prints.
+    """Run a verb of ``leveret`` in the process of the tests; return what the verb prints.
+
+    A process for each verb would take half a second to start.
 
     Raises:
         subprocess.CalledProcessError: it failed, as if it had been a process.

@@ -3,8 +3,8 @@
 A queue filters duplicates by the last sequence that it took in (``broker/queue/publishers/producers``). Gaps are
 allowed, so the queue alone cannot tell a sequence that its producer left out from one that was refused or got lost on
 the way, while later ones were already under way. If it took those in, the lost one could never be sent again. So the
-channel names, for each message, the *predecessor* among those that it sent to this queue for this producer in this
-epoch. A queue that does not have the predecessor refuses the message.
+channel sends a *predecessor* with each message: one of the sequences that it has sent to this queue for the same
+producer and epoch. A queue that does not have the predecessor refuses the message.
 
 * A sequence above all that were sent has the highest of them as its predecessor.
 * A publisher that goes back sends again in order: the first has no predecessor, each of the others the one before.

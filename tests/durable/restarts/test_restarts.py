@@ -148,7 +148,9 @@ def test_a_long_purge_is_not_undone_by_a_kill(tmp_path: Path) -> None:
         publish(without_confirms, "q", range(10_000))
         without_confirms.close()
         channel.queue_declare("after", durable=True)
-        publish(channel, "after", range(1))  # confirmed: what was published before is on the disk
+        publish(
+            channel, "after", range(1)
+        )  # its confirm says that all earlier messages are on the disk
         for _ in range(3):
             channel.basic_get("q")
         channel.queue_purge("q")
