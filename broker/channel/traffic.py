@@ -14,11 +14,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from leveret.actors.runtime.cell import MailHandler
 from leveret.amqp.errors import HardError, SoftError
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE
 from leveret.broker.channel import methods
+from leveret.broker.channel.consuming.deliveries import Deliveries
 from leveret.broker.channel.publishing.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block
@@ -29,6 +31,7 @@ from leveret.core.limits import PUBLISH_TURN_WORK
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.broker.channel.transaction import Transaction
     from leveret.broker.script import Steps
 
 _RUNNING: Final = State.RUNNING
@@ -65,10 +68,12 @@ class Channel(methods.Channel, Protocol):
     def run_at_end(self, run: Run) -> None: ...
 
 
-class Traffic:
+class Traffic(MailHandler):
     """What a channel's client sends, and what its queues send for messages.
 
     Attributes:
+        deliveries: the channel's.
+        transaction: likewise; it takes the client's settlements. None: the deliveries do.
         state: the channel's; says what becomes of its client's runs.
         current: the ids of the method that is handled, for its error.
         is_busy: a method waits, or work is left for a later turn.
@@ -84,12 +89,14 @@ class Traffic:
         "_publisher",
         "_session",
         "current",
+        "deliveries",
         "held",
         "is_busy",
         "state",
+        "transaction",
     )
 
-    def __init__(self, channel: Channel, publisher: Publisher) -> None:
+    def __init__(self, channel: Channel, publisher: Publisher, deliveries: Deliveries) -> None:
         self._channel = channel
         self._session = channel.session
         self._publisher = publisher
@@ -98,6 +105,8 @@ class Traffic:
         self._is_bulk_turn = False
         self._is_going_on = False
         self.current = 0
+        self.deliveries = deliveries
+        self.transaction: Transaction | None = None
         self.held: deque[Run] = deque()
         self.is_busy = False
         self.state = State.RUNNING
@@ -108,10 +117,9 @@ class Traffic:
         if kind is list:
             self._read(message)
         elif kind is Deliver:
-            deliveries = self._channel.deliveries
-            deliveries.deliver(message)
+            self.deliveries.deliver(message)
             if message.waiting_bytes:
-                deliveries.gate.delivery_written(message.waiting_bytes)
+                self.deliveries.gate.delivery_written(message.waiting_bytes)
         elif kind is Confirm:
             confirms = self._publisher.confirms
             if confirms is not None:
@@ -168,7 +176,9 @@ class Traffic:
                 else:
                     publisher.work_left -= METHOD_WORK
                     if kind == ACK and self.state is _RUNNING:
-                        self._channel.settlements.acked(run[2])
+                        transaction = self.transaction
+                        settlements = self.deliveries if transaction is None else transaction
+                        settlements.acked(run[2])
                     else:
                         self._run(run)
             except (SoftError, HardError, Question) as problem:

@@ -21,13 +21,14 @@ from typing import Final
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp.body_frames import BodyFrames, Part
+from leveret.broker.channel.session import Output
 from leveret.core.transports import descriptor_of, plain_descriptor_of, write_parts
 
 FLUSH_BYTES: Final = 256 * 1024
 TURN_BYTES: Final = 1024 * 1024  # of a large body and what queues behind it, per round
 
 
-class Writer:
+class Writer(Output):
     """Collects bytes for one transport.
 
     Args:
