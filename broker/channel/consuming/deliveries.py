@@ -168,16 +168,26 @@ class Deliveries:
         if session.interceptors is not None or session.message_path.firehose is not None:
             source, name = subscription.source, subscription.entry.name
             messages = self._shown(name, messages, mail.redelivered, source)
+        redelivered, frame_max = mail.redelivered, session.frame_max
+        if len(messages[-1][2]) < UNCOPIED_BYTES:  # most batches have bodies of one size
+            wire = deliveries(self._number, tag, first, redelivered, frame_max, messages)
+            session.writer.write(wire)
+        else:
+            self._write_large(tag, first, redelivered, messages)
+
+    def _write_large(
+        self, tag: bytes, first: int, redelivered: int, messages: list[Message]
+    ) -> None:
+        """Write deliveries whose last body is not copied."""
+        writer, frame_max = self._session.writer, self._session.frame_max
+        start = self._number, tag, first, redelivered, frame_max
         origin, head, last = messages[-1]
-        start = self._number, tag, first, mail.redelivered, session.frame_max
-        if len(last) < UNCOPIED_BYTES:  # most batches have bodies of one size
-            session.writer.write(deliveries(*start, messages))
-        elif len(last) <= LARGE_BODY_BYTES:
-            session.writer.write_parts(delivery_parts(*start, messages))
+        if len(last) <= LARGE_BODY_BYTES:
+            writer.write_parts(delivery_parts(*start, messages))
         else:  # more than a batch holds: no other can be
             messages = [*messages[:-1], (origin, head, b"")]
-            session.writer.write_parts(delivery_parts(*start, messages))
-            session.writer.write_body(self._number, session.frame_max, last)
+            writer.write_parts(delivery_parts(*start, messages))
+            writer.write_body(self._number, frame_max, last)
 
     def from_nodes(self) -> RemoteDeliveries:
         """Return what is owed to queues of other nodes."""

@@ -26,9 +26,9 @@ from leveret.actors.credit import CreditSender
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
-from leveret.amqp.kernel import EXAMINE, PERSISTENT, body_bytes
+from leveret.amqp.kernel import EXAMINE, PERSISTENT, body_bytes, confirm_frames
 from leveret.amqp.producer_headers import EPOCH, ID, SEQ, producer_of
-from leveret.broker.channel.confirms import Confirms, answer_frames
+from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.publishing.fan_out import FanOut
 from leveret.broker.channel.publishing.message_checks import (
     checked_keys,
@@ -634,7 +634,7 @@ class Publisher:
         if answers and self.transaction is not None:
             self.transaction.answered(answers)
         elif answers:
-            self._session.writer.write(answer_frames(self._number, answers))
+            self._session.writer.write(confirm_frames(self._number, answers))
 
     @property
     def awaits_confirms(self) -> bool:
