@@ -117,13 +117,15 @@ class Traffic(MailHandler):
         if kind is list:
             self._read(message)
         elif kind is Deliver:
-            self.deliveries.deliver(message)
-            if message.waiting_bytes:
-                self.deliveries.gate.delivery_written(message.waiting_bytes)
+            delivery: Deliver = message
+            self.deliveries.deliver(delivery)
+            if delivery.waiting_bytes:
+                self.deliveries.gate.delivery_written(delivery.waiting_bytes)
         elif kind is Confirm:
+            confirm: Confirm = message
             confirms = self._publisher.confirms
             if confirms is not None:
-                confirms.answer(message.queue, message.ranges, message.ok)
+                confirms.answer(confirm.queue, confirm.ranges, confirm.ok)
                 self._publisher.send_confirms()
         elif kind is CreditGrant:
             self._granted(message)
@@ -160,7 +162,7 @@ class Traffic(MailHandler):
     def _handle(self, runs: list[Run]) -> None:
         """Handle runs, in order; hold the rest when a method waits or the turn has done enough."""
         publisher = self._publisher
-        for position, run in enumerate(runs, 1):
+        for position, run in enumerate(runs):
             kind: int = run[0]
             rest = None
             try:
@@ -170,29 +172,30 @@ class Traffic(MailHandler):
                     if rest is None and publisher.work_left > 0:
                         continue
                 elif kind == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
-                    self.held.extendleft(reversed(runs[position - 1 :]))
+                    self.held.extendleft(reversed(runs[position:]))
                     self._yield()
                     return
                 else:
                     publisher.work_left -= METHOD_WORK
                     if kind == ACK and self.state is _RUNNING:
-                        transaction = self.transaction
-                        settlements = self.deliveries if transaction is None else transaction
-                        settlements.acked(run[2])
+                        if self.transaction is None:
+                            self.deliveries.acked(run[2])
+                        else:
+                            self.transaction.acked(run[2])
                     else:
                         self._run(run)
             except (SoftError, HardError, Question) as problem:
                 self.failed(problem, run)
             if self.is_busy:
-                self._hold(runs[position:])
+                self._hold(runs[position + 1 :])
                 return
             if (
                 rest is not None
                 or publisher.fan_out is not None
-                or (publisher.work_left <= 0 and (position < len(runs) or self.held))
+                or (publisher.work_left <= 0 and (position + 1 < len(runs) or self.held))
             ):
                 cut = [] if rest is None else [(*run[:4], rest)]
-                self._go_on_later([*cut, *runs[position:]])
+                self._go_on_later([*cut, *runs[position + 1 :]])
                 return
 
     def _run(self, run: Run) -> None:
