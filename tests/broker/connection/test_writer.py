@@ -246,6 +246,18 @@ def test_many_connections_do_not_wait_for_the_end_of_a_long_drain(
     assert ends[1].recv(1 << 16) == b"%4d" % (2 * MANY)
 
 
+def test_the_connection_that_was_written_to_last_is_sent_to_first(
+    runtime: Runtime, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    pending_writes, wires = PendingWrites(runtime), [Wire(), Wire()]
+    for wire, data in zip(wires, (b"delivery", b"confirm"), strict=True):
+        wire.socket = ends[0]
+        Writer(runtime, pending_writes.add, wire, lambda: None, lambda: None).write(data)
+    runtime.run_until_idle()
+
+    assert ends[1].recv(99) == b"confirmdelivery"
+
+
 def test_a_connection_that_cannot_write_does_not_keep_the_others_from_it(
     runtime: Runtime,
     wire: Wire,
