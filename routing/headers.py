@@ -9,8 +9,9 @@ argument matches any value of the header. ``all`` of nothing matches, ``any`` of
 The rules are indexed by header and value. A rule that one header decides (``any``, or ``all`` of one
 argument) stands under each of its arguments. A rule of several that must all be met stands under one of
 them, where the fewest other rules stand, and is tried when a message has this header with this value. So a
-message costs its headers and the rules that share a value with it, not all rules. A client may send a
-rule of tens of thousands of arguments, so the index adds little to them: a pair is its own key.
+message costs its headers and the rules that share a value with it, not all rules. Most headers of a message stand in no
+rule; they cost one look at the names under which rules stand. A client may send a rule of tens of thousands of
+arguments, so the index adds little to them: a pair is its own key.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from leveret.routing.exchange_type import Head, Matcher
 from leveret.routing.work import NEEDS_WALK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from leveret.amqp.tables import Field, Table
     from leveret.routing.bindings import Binding
@@ -78,10 +79,16 @@ class _Rule:
         """Where it stands in the index."""
         return [_place(pair) for pair in self.pairs] if self.place is None else [self.place]
 
-    def is_met(self, values: dict[str, Any]) -> bool:
-        """Return whether a message with these comparable headers meets all arguments."""
+    def is_met(self, headers: Table, values: dict[str, Any]) -> bool:
+        """Return whether a message with these headers meets all arguments; ``values`` are comparable ones so far."""
         for key, wanted in self.pairs:
-            if key not in values or (wanted is not _PRESENT and values[key] != wanted):
+            if key not in headers:
+                return False
+            if wanted is _PRESENT:
+                continue
+            if key not in values:
+                values[key] = comparable(headers[key])
+            if values[key] != wanted:
                 return False
         return True
 
@@ -89,7 +96,7 @@ class _Rule:
 class HeadersMatcher(Matcher):
     """The rules of one exchange, indexed."""
 
-    __slots__ = ("_always", "_places", "_rules")
+    __slots__ = ("_always", "_names", "_places", "_rules")
 
     uses_headers = True
 
@@ -98,6 +105,7 @@ class HeadersMatcher(Matcher):
         self._rules: dict[Binding, _Rule] = {}
         # The rule that stands there, or a dict of several.
         self._places: dict[Place, Any] = {}
+        self._names: dict[str, int] = {}  # in how many places of rules each header stands
         self._always: dict[Any, int] = {}  # the targets of ``all`` of nothing
 
     def check(self, key: bytes, arguments: Table) -> None:
@@ -123,6 +131,8 @@ class HeadersMatcher(Matcher):
         elif not rule.needs_one:
             rule.place = self._rarest_place(rule.pairs)
         for place in rule.places:
+            name = place if type(place) is str else place[0]
+            self._names[name] = self._names.get(name, 0) + 1
             there = self._places.get(place)
             if there is None:
                 self._places[place] = rule
@@ -136,6 +146,7 @@ class HeadersMatcher(Matcher):
         if not rule.pairs and rule.all_of:
             forget(self._always, rule.target)
         for place in rule.places:
+            forget(self._names, place if type(place) is str else place[0])
             there = self._places[place]
             if type(there) is dict:
                 del there[rule]
@@ -152,31 +163,34 @@ class HeadersMatcher(Matcher):
             return NEEDS_WALK
         values: dict[str, Any] = {}
         rules: list[_Rule] = []
-        looked = self._look_up(headers.items(), values, rules)
-        return looked + _try(rules, values, found) if len(rules) <= _SLICE_RULES else NEEDS_WALK
+        looked = self._look_up(headers, list(headers), values, rules)
+        if len(rules) > _SLICE_RULES:
+            return NEEDS_WALK
+        return looked + _try(rules, headers, values, found)
 
     def walk(
         self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
     ) -> Iterator[int]:
         found.update(self._always)
-        headers = head.headers if head is not None else None
-        fields = list((headers or {}).items())
+        headers = (head.headers if head is not None else None) or {}
+        names = list(headers)
         values: dict[str, Any] = {}
         rules: list[_Rule] = []
-        for start in range(0, len(fields), _SLICE_HEADERS):
-            yield self._look_up(fields[start : start + _SLICE_HEADERS], values, rules)
+        for start in range(0, len(names), _SLICE_HEADERS):
+            some = names[start : start + _SLICE_HEADERS]
+            yield self._look_up(headers, some, values, rules)
         for start in range(0, len(rules), _SLICE_RULES):
-            yield _try(rules[start : start + _SLICE_RULES], values, found)
+            yield _try(rules[start : start + _SLICE_RULES], headers, values, found)
 
     def _look_up(
-        self, fields: Iterable[tuple[str, Field]], values: dict[str, Any], rules: list[_Rule]
+        self, headers: Table, names: list[str], values: dict[str, Any], rules: list[_Rule]
     ) -> int:
-        """Add comparable values to ``values`` and the rules that stand there to ``rules``; return the work."""
-        places = self._places
-        looked = 0
-        for key, field in fields:
-            value = values[key] = comparable(field)
-            looked += 3 + _size(value)
+        """Add the rules that stand at these headers to ``rules``, comparable values to ``values``; return the work."""
+        places, known = self._places, self._names
+        looked = len(names)
+        for key in [name for name in names if name in known]:
+            value = values[key] = comparable(headers[key])
+            looked += 2 + _size(value)
             for place in (key, (key, value)):
                 there = places.get(place)
                 if there is None:
@@ -201,13 +215,13 @@ class HeadersMatcher(Matcher):
         return best
 
 
-def _try(rules: list[_Rule], values: dict[str, Any], found: dict[Any, Any]) -> int:
+def _try(rules: list[_Rule], headers: Table, values: dict[str, Any], found: dict[Any, Any]) -> int:
     """Put the targets of the rules that are met into ``found``; return the work."""
     looked = len(rules)
     for rule in rules:
         if rule.target not in found:
             looked += rule.work
-            if rule.needs_one or rule.is_met(values):
+            if rule.needs_one or rule.is_met(headers, values):
                 found[rule.target] = None
     return looked
 
