@@ -56,7 +56,7 @@ class RowsRead:
         """Take the index's next rows, ``limit`` if it has more; return the result when it is whole."""
         self._reached = self.high
         if not self._is_lost:
-            self._found.update((row[SEQ], row) for row in self._left(rows))
+            self._found |= {row[SEQ]: row for row in self._left(rows)}
             if len(rows) == self.limit:
                 self._reached = rows[-1][SEQ] + 1
         result = self.result()
