@@ -106,8 +106,9 @@ class FlushBatch:
                 count = self._take_acks(queue_no, pending, SLICE_ACKS - acked)
                 ops, acked = ops + count, acked + count
             if pending.rows and ops < SLICE_OPS:
-                room = SLICE_OPS - ops, SLICE_BYTES - size_bytes
-                rows, body_bytes = pending.take_rows(*room, holds, self.items)
+                rows, body_bytes = pending.take_rows(
+                    SLICE_OPS - ops, SLICE_BYTES - size_bytes, holds, self.items
+                )
                 self.rows.append((queue_no, rows))
                 ops += len(rows)
                 if pending.settled:

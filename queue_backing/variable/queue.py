@@ -305,6 +305,10 @@ class VariableQueue:
             return first, True
         if persistent:
             entries = self._issue(entries)
+            if len(entries) == 1:
+                pending.add_one(first, entries[0], size_bytes)
+                self._went_straight(1)
+                return first, False
         elif self.mode == "lazy":
             entries = paging.write_through(self, list(entries))
         pending.add(range(first, self.next_seq), entries, size_bytes)

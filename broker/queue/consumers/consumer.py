@@ -84,6 +84,8 @@ class Consumer:
         self.limiter.in_flight += count
         if self.unacked is None:
             self.unacked = set(seqs)
+        elif count == 1:
+            self.unacked.add(seqs[0])
         else:
             self.unacked.update(seqs)
 
@@ -93,7 +95,10 @@ class Consumer:
         if not unacked:
             return 0
         before = len(unacked)
-        unacked.difference_update(seqs)
+        if len(seqs) == 1:
+            unacked.discard(seqs[0])
+        else:
+            unacked.difference_update(seqs)
         settled = before - len(unacked)
         self.in_flight -= settled
         return settled
