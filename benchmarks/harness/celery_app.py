@@ -16,12 +16,12 @@ app.conf.update(
 )
 
 
-@app.task
+@app.task(name="nothing")
 def nothing() -> None:
     """Do nothing."""
 
 
-@app.task
+@app.task(name="last")
 def last(path: str) -> None:
     """Say that all tasks before this one were done."""
     Path(path).touch()
