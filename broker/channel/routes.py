@@ -94,14 +94,15 @@ class Routes:
             PreconditionFailed: the type of the exchange is not installed.
             NotImplemented_: immediate is set.
         """
-        if self._access_epoch != self._access.epoch:
+        access_epoch = self._access.epoch
+        if self._access_epoch != access_epoch:
             self._clear()
-            self._access_epoch = self._access.epoch
+            self._access_epoch = access_epoch
         if not method[_EXCHANGE_OCTETS] and _DEFAULT_EXCHANGE in self._granted:
             name = method[_DEFAULT_KEY:-1].decode("utf-8", "surrogateescape")
             entry = self._topology.queues.get(name)
-            if entry is not None and entry.routes is not None:
-                kept: Route | None = entry.routes[method[-1] & _ALL_BITS]
+            if entry is not None and (routes := entry.routes) is not None:
+                kept: Route | None = routes[method[-1] & _ALL_BITS]
                 if kept is not None:
                     return kept
         found = self._cache.get(method)
