@@ -25,6 +25,7 @@ report. A queue puts itself there when it is used: an unused queue's duration do
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Any, Final
 
 from leveret.core.limits import MEMORY_PAGING_RATIO
@@ -107,10 +108,13 @@ class MemoryMonitor:
     def count(self) -> int:
         return len(self._sent)
 
-    def forget_where(self, is_gone: Callable[[Any], bool]) -> None:
-        """Forget queues that ended without deregistering."""
-        for queue in [queue for queue in self._sent if is_gone(queue)]:
-            self.deregister(queue)
+    def forget_some(self, count: int, is_gone: Callable[[Any], bool]) -> None:
+        """Look at so many queues, and forget those that ended without deregistering; the next call looks at others."""
+        for queue in list(islice(self._sent, count)):
+            if is_gone(queue):
+                self.deregister(queue)
+            else:
+                self._sent[queue] = self._sent.pop(queue)  # behind the others
 
     def deregister(self, queue: Hashable) -> None:
         """Forget a queue; unknown ones are passed over."""

@@ -1,6 +1,6 @@
 """Maintenance: memory and disk space that nothing needs is given back, in the background.
 
-* Every two seconds: a slice of the actors is swept. A mailbox that was used once keeps about 700 bytes, and
+* Every second: a slice of the actors is swept. A mailbox that was used once keeps about 700 bytes, and
   most queues and connections are idle. A slice costs well under a millisecond.
 * Every minute, the first time a minute after the start: the ballast is restored, if there is room.
 * Every hour, and the first time: orphans, which are messages and folders without a definition, are listed,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-SWEEP_S: Final = 2.0
-ACTORS_PER_SWEEP: Final = 5_000
+SWEEP_S: Final = 1.0
+ACTORS_PER_SWEEP: Final = 2_500
 PERIOD_S: Final = 60.0
 ORPHANS_PERIODS: Final = 60
 

@@ -55,7 +55,8 @@ REPORT_S: Final = 5.0
 PRESSED_REPORT_S: Final = 0.25
 REPORTS_PER_S: Final = 10_000  # from all queues together
 QUEUES_PER_S: Final = 50_000  # that are looked at
-QUEUES_PER_TURN: Final = 1_000  # that are sent mail
+QUEUES_PER_TURN: Final = 200  # that are sent mail
+QUEUES_PER_LOOK: Final = 250  # that are forgotten if they have ended without a word
 READ_SHARE: Final = 4  # of the room below the limit is read before the next look
 READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
 RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
@@ -242,9 +243,9 @@ class MemoryWatch(GenServer):
             self._targets += memory.update(used_bytes, limit_bytes, resources.alarms.has_disk)
         now_s = runtime.clock.monotonic_s()
         period_s = report_interval_s(len(memory.active), is_pressed)
+        memory.forget_some(QUEUES_PER_LOOK, _has_ended)
         if now_s - self._reported_s >= period_s:
             self._reported_s = now_s
-            memory.forget_where(_has_ended)
             self._asked += memory.take_active()
         if not self._is_telling:
             self._tell_some()

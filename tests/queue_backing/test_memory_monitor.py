@@ -189,6 +189,25 @@ def test_a_queue_that_is_gone_or_idle_does_not_count() -> None:
     assert monitor.desired_s == INFINITE
 
 
+def test_queues_that_have_ended_are_found_a_few_at_a_time() -> None:
+    monitor = MemoryMonitor()
+    for queue in range(10):
+        monitor.report(queue, 1.0)
+    looked_at: list[int] = []
+
+    def is_odd(queue: int) -> bool:
+        looked_at.append(queue)
+        return queue % 2 == 1
+
+    counts = []
+    for _ in range(3):
+        monitor.forget_some(4, is_odd)
+        counts.append(monitor.count)
+
+    assert looked_at == [*range(10), 0, 2]
+    assert counts == [8, 6, 5]
+
+
 def test_a_queue_that_has_ended_is_not_held_until_the_next_reports() -> None:
     monitor = MemoryMonitor()
     for queue in ("there", "gone"):

@@ -20,6 +20,7 @@ The queue may withhold credit while it is above its length limit and cannot dead
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -40,8 +41,7 @@ Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno
 IDLE_S: Final = 10.0
 CROWDED_S: Final = 1.0
 CROWD: Final = 16  # accounts
-_SOON_S: Final = 0.1  # when a look had not enough time for all
-CLOSED_AT_ONCE: Final = 1_000
+LOOKED_AT: Final = 200  # accounts per turn, of which it may close all
 _PRUNE_AT: Final = 64
 _seq_of: Final = itemgetter(0)
 
@@ -170,32 +170,33 @@ class Publishers:
         return len(self._credit)
 
     def close_idle(self) -> bool:
-        """Close accounts without use since the last call, a turn's worth; return whether the queue owes anybody.
+        """Close accounts without use since the last look at them; return whether the queue owes anybody.
 
-        It is called again while that is so.
+        It looks at a turn's worth, those that it has not looked at for longest, and is called again while it
+        returns True: so often that it has looked at all in ``IDLE_S`` or ``CROWDED_S``.
         """
-        waiting = set(self.waiting_channels())
-        closed: list[Ref] = []
-        for channel, receiver in self._credit.items():
+        accounts, waiting = self._credit, None
+        looked_at = list(islice(accounts, LOOKED_AT))
+        for channel in looked_at:
+            receiver = accounts.pop(channel)
             if not channel.is_alive:
-                closed.append(channel)
-            elif receiver.was_idle() and channel not in waiting:
-                closed.append(channel)
-                rest = receiver.grant_rest()
-                last = mail.CreditGrant(self._queue, rest.messages, rest.size_bytes, True)
-                self._turns.send_bulk(channel, last, self._queue)
-            if len(closed) == CLOSED_AT_ONCE:
-                break
-        for channel in closed:
-            del self._credit[channel]
-        if len(closed) > len(self._credit):  # a dict keeps the room of keys that were deleted
-            self._credit = dict(self._credit)
-        if not self._credit and not self._unconfirmed and self._withheld is None:
+                continue
+            if receiver.was_idle():
+                if waiting is None:
+                    waiting = set(self.waiting_channels())
+                if channel not in waiting:
+                    rest = receiver.grant_rest()
+                    last = mail.CreditGrant(self._queue, rest.messages, rest.size_bytes, True)
+                    self._turns.send_bulk(channel, last, self._queue)
+                    continue
+            accounts[channel] = receiver
+        count = len(accounts)
+        if len(looked_at) > count:  # a dict keeps the room of keys that were deleted
+            self._credit = dict(accounts)
+        if not count and not self._unconfirmed and self._withheld is None:
             return False
-        if len(closed) == CLOSED_AT_ONCE:
-            self._look(_SOON_S)
-        else:
-            self._look(IDLE_S if len(self._credit) < CROWD else CROWDED_S)
+        period_s = IDLE_S if count < CROWD else CROWDED_S
+        self._look(period_s * LOOKED_AT / max(LOOKED_AT, count))
         return True
 
     # Confirms.

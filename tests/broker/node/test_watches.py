@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from leveret.broker.node.disk_watch import interval_s as disk_interval_s
 from leveret.broker.node.memory_watch import (
     COLLECT_AFTER_S,
     COLLECT_S,
+    INTERVAL_S,
+    QUEUES_PER_LOOK,
     QUEUES_PER_TURN,
     READ_BYTES_MIN,
     MemoryWatch,
@@ -440,6 +443,24 @@ def test_a_queue_that_was_killed_does_not_count_any_more() -> None:
     watched.clock.jump(5.0)
 
     assert memory.desired_s == pytest.approx((8.0 + 1.0) / 0.75)
+
+
+def test_killed_queues_are_looked_for_a_slice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(MemoryWatch)
+    memory = watched.node.resources.memory
+    queues = [watched.runtime.spawn(Queue, []) for _ in range(3 * QUEUES_PER_LOOK)]
+    for queue in queues:
+        memory.report(queue, 8.0)
+    for queue in queues[::2]:
+        watched.runtime.exit(queue, "kill")
+    counts = [memory.count]
+    for _ in range(4):
+        watched.clock.jump(INTERVAL_S)
+        counts.append(memory.count)
+
+    assert counts[0] == len(queues)
+    assert max(before - now for before, now in pairwise(counts)) <= QUEUES_PER_LOOK
+    assert counts[-1] == len(queues) // 2
 
 
 def test_the_disk_alarm_is_raised_below_the_limit_and_cleared_above(tmp_path: Path) -> None:
