@@ -39,7 +39,7 @@ CHOICES = ("auto", "0", "require", "path")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")
 if COMPILE not in CHOICES:
     sys.exit(f"LEVERET_COMPILE is {COMPILE!r}, must be one of {', '.join(CHOICES)}")
-# Without modules of classes that mypyc does not take: of actors, because Thespian's class is their base, and of mails,
+# Without modules of classes that mypyc does not take: of actors, because Thespian's class is their base, and of calls,
 # because msgspec's is (docs/decisions/0041-mypyc-on-the-path.md).
 PATH = [
     "actors/credit.py",
@@ -56,6 +56,7 @@ PATH = [
     "broker/channel/publishing/publish.py",
     "broker/channel/records.py",
     "broker/channel/routes.py",
+    "broker/channel/session.py",
     "broker/channel/traffic.py",
     "broker/connection/alarms.py",
     "broker/connection/channel_table.py",
@@ -66,6 +67,7 @@ PATH = [
     "broker/connection/states.py",
     "broker/connection/writer.py",
     "broker/delivery_gate.py",
+    "broker/mail.py",
     "broker/queue/consumers/allotments.py",
     "broker/queue/consumers/consumer.py",
     "broker/queue/consumers/consumers.py",
@@ -78,6 +80,7 @@ PATH = [
     "broker/queue/storage/store_writes.py",
     "broker/queue/turn_budget.py",
     "broker/remote_gate.py",
+    "broker/vhost/message_path.py",
     "core/clock.py",
     "core/entry.py",
     "core/limits.py",

@@ -78,8 +78,8 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Handle one mail: a message, an ``Exit``, a ``Down``, or a timer's (sender TIMER).
 
-        An ``init`` may set ``ref.cell.handle`` to a method of a plain object that is part of the actor. Then the
-        runtime calls that method with each mail, and the method calls ``handle_mail`` for mails of other classes.
+        An ``init`` may set ``ref.cell.handler`` to a plain object that is part of the actor. Then the runtime gives
+        each mail to that object, which calls ``handle_mail`` for mails of other classes.
         """
         raise TypeError(f"{type(self).__name__} does not know {message!r} from {sender}")
 

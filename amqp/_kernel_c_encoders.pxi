@@ -114,3 +114,19 @@ def content(
     )
     put_content(out, channel, head, body, part_max)
     return wire
+
+
+def confirm_frames(uint16_t channel, list answers not None):
+    """Return a basic.ack or basic.nack for each answer."""
+    cdef bytes wire = PyBytes_FromStringAndSize(NULL, 21 * len(answers))
+    cdef uint8_t *out = <uint8_t *>PyBytes_AS_STRING(wire)
+    cdef bint is_ack, multiple
+    cdef uint64_t tag
+    for is_ack, tag, multiple in answers:
+        out[0] = FRAME_METHOD
+        out = put32(put16(out + 1, channel), 13)
+        out = put64(put32(out, BASIC_ACK if is_ack else BASIC_NACK), tag)
+        out[0] = multiple if is_ack else multiple | 2
+        out[1] = FRAME_END
+        out += 2
+    return wire

@@ -24,6 +24,7 @@ cdef enum:
     BASIC_PUBLISH = 60 << 16 | 40
     BASIC_DELIVER = 60 << 16 | 60
     BASIC_ACK = 60 << 16 | 80
+    BASIC_NACK = 60 << 16 | 120
     ACK_BYTES = 13
     HEAD_BYTES_MIN = 14
     PROPERTIES_AT = 14

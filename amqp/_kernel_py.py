@@ -24,6 +24,7 @@ from itertools import chain
 from struct import Struct, error
 from typing import Any, Final
 
+from leveret.amqp.confirm_frames import confirm_frames
 from leveret.amqp.content import UNLIMITED, content, deliveries, mode_of
 from leveret.amqp.frame_scanner import FRAME_HEAD_BYTES, NO_FRAME, FrameScanner
 from leveret.amqp.runs import body_bytes, head_bytes, pack_run, unpack_run
@@ -34,8 +35,8 @@ from leveret.core.limits import FRAME_OVERHEAD_BYTES
 from leveret.core.message import Message
 
 __all__ = [
-    "Scanner", "body_bytes", "content", "deliveries", "head_bytes", "pack_run", "read_fields", "send",
-    "unpack_run", "write_fields",
+    "Scanner", "body_bytes", "confirm_frames", "content", "deliveries", "head_bytes", "pack_run", "read_fields",
+    "send", "unpack_run", "write_fields",
 ]  # fmt: skip
 
 _HEAD_BYTES_MIN: Final = 14

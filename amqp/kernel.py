@@ -57,6 +57,8 @@ Encoders (module functions)
   The first ``redelivered`` messages carry redelivered = true.
 * ``content(channel, method: bytes, frame_max: int, head: bytes, body: bytes) -> bytes``: one
   content-carrying method of any kind (``method`` is its raw payload).
+* ``confirm_frames(channel, answers: list[tuple[bool, int, bool]]) -> bytes``: for each answer ``(is_ack, delivery tag,
+  multiple)`` the frame of a basic.ack, or of a basic.nack, which has the bit requeue as RabbitMQ's has.
 
 Runs of messages (module functions)
 -----------------------------------
@@ -103,8 +105,8 @@ from leveret.core.compiled import choose_kernel
 
 __all__ = [
     "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
-    "Run", "Scanner", "body_bytes", "content", "deliveries", "head_bytes", "pack_run", "read_fields", "send",
-    "unpack_run", "write_fields",
+    "Run", "Scanner", "body_bytes", "confirm_frames", "content", "deliveries", "head_bytes", "pack_run",
+    "read_fields", "send", "unpack_run", "write_fields",
 ]  # fmt: skip
 
 Run: TypeAlias = tuple[Any, ...]
@@ -114,6 +116,7 @@ if TYPE_CHECKING:
     from leveret.amqp._kernel_py import (
         Scanner,
         body_bytes,
+        confirm_frames,
         content,
         deliveries,
         head_bytes,
@@ -128,6 +131,7 @@ if TYPE_CHECKING:
 else:
     KERNEL_NAME, _kernel = choose_kernel("leveret.amqp", Path(__file__).parent)
     Scanner, deliveries, content = _kernel.Scanner, _kernel.deliveries, _kernel.content
+    confirm_frames = _kernel.confirm_frames
     head_bytes, body_bytes = _kernel.head_bytes, _kernel.body_bytes
     pack_run, unpack_run = _kernel.pack_run, _kernel.unpack_run
     send = _kernel.send

@@ -33,7 +33,8 @@ A queue that dead-letters is to its target queues what a channel is: it sends ``
 ``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry,
 ``Reply`` is in ``channel/reply_consumers.py``.
 
-Calls (answered): Consume, Cancel, Get, Leave, Stat, Purge, Delete, Info, ListProducers, ForgetProducer.
+Calls, which are answered, are in ``queue_requests.py``. Mails are plain classes, so that the message's path is compiled
+(docs/decisions/0041).
 
 A reader sends a channel a ``list``: the runs of one read (``amqp.kernel.Run``). It gets ``PeerEnded`` itself when its
 client ends while the socket is not read.
@@ -43,8 +44,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from msgspec import Struct
-
 from leveret.amqp.kernel import body_bytes, head_bytes
 from leveret.core.message import Message
 
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.amqp.kernel import Run
-    from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+    from leveret.broker.delivery_gate import DeliveryGate
 
 
 MERGED_MESSAGES: Final = 2_000  # of a mail that others are merged into
@@ -65,7 +64,7 @@ Numbered: TypeAlias = tuple[bytes, int, int, int]
 """Producer id, epoch, sequence, and the predecessor: what the channel last sent the queue for this producer."""
 
 
-class Publish(Struct, eq=False):
+class Publish:
     """A run of messages for one queue, from one or (after a merge) several channels.
 
     Attributes:
@@ -85,15 +84,39 @@ class Publish(Struct, eq=False):
         numbered: per message its producer and sequence, None where it has none; None when no message has.
     """
 
-    messages: list[Message]
-    persistent: bool
-    publishers: list[tuple[Ref, int, int, int]]
-    expirations: list[int | None] | None = None
-    first_msg_no: int = 0
-    head_bytes: int = 0
-    own: bool = False
-    by_queue: bool = False
-    numbered: Sequence[Numbered | None] | None = None
+    __slots__ = (
+        "by_queue",
+        "expirations",
+        "first_msg_no",
+        "head_bytes",
+        "messages",
+        "numbered",
+        "own",
+        "persistent",
+        "publishers",
+    )
+
+    def __init__(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        publishers: list[tuple[Ref, int, int, int]],
+        expirations: list[int | None] | None = None,
+        first_msg_no: int = 0,
+        head_bytes: int = 0,
+        own: bool = False,
+        by_queue: bool = False,
+        numbered: Sequence[Numbered | None] | None = None,
+    ) -> None:
+        self.messages = messages
+        self.persistent = persistent
+        self.publishers = publishers
+        self.expirations = expirations
+        self.first_msg_no = first_msg_no
+        self.head_bytes = head_bytes
+        self.own = own
+        self.by_queue = by_queue
+        self.numbered = numbered
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
@@ -196,12 +219,15 @@ def _bodies_bytes(messages: list[Message]) -> int:
     return sum([len(body) for _, _, body in messages])
 
 
-class _Settlement(Struct, eq=False):
+class _Settlement:
     """Deliveries to one consumer that are settled (``consumer`` is its tag, None for basic.get)."""
 
-    channel: Ref
-    consumer: bytes | None
-    seqs: list[int]
+    __slots__ = ("channel", "consumer", "seqs")
+
+    def __init__(self, channel: Ref, consumer: bytes | None, seqs: list[int]) -> None:
+        self.channel = channel
+        self.consumer = consumer
+        self.seqs = seqs
 
     def absorb(self, later: object) -> bool:
         if (
@@ -217,22 +243,31 @@ class _Settlement(Struct, eq=False):
 class Ack(_Settlement):
     """They were acknowledged."""
 
+    __slots__ = ()
+
 
 class Requeue(_Settlement):
     """Put them back to their places, marked redelivered."""
+
+    __slots__ = ()
 
 
 class Reject(_Settlement):
     """They are refused for good: dead-letter or drop them."""
 
+    __slots__ = ()
 
-class Resume(Struct, eq=False):
+
+class Resume:
     """The channel's gate or limiter has room again: go on delivering to its consumers."""
 
-    channel: Ref
+    __slots__ = ("channel",)
+
+    def __init__(self, channel: Ref) -> None:
+        self.channel = channel
 
 
-class Deliver(Struct, eq=False):
+class Deliver:
     """Messages for one consumer.
 
     Attributes:
@@ -243,12 +278,23 @@ class Deliver(Struct, eq=False):
         waiting_bytes: of its messages, while it waits in the channel's mailbox.
     """
 
-    queue: Ref
-    consumer: bytes
-    messages: list[Message]
-    seqs: list[int] | None
-    redelivered: int
-    waiting_bytes: int = 0
+    __slots__ = ("consumer", "messages", "queue", "redelivered", "seqs", "waiting_bytes")
+
+    def __init__(
+        self,
+        queue: Ref,
+        consumer: bytes,
+        messages: list[Message],
+        seqs: list[int] | None,
+        redelivered: int,
+        waiting_bytes: int = 0,
+    ) -> None:
+        self.queue = queue
+        self.consumer = consumer
+        self.messages = messages
+        self.seqs = seqs
+        self.redelivered = redelivered
+        self.waiting_bytes = waiting_bytes
 
     def wait_at(self, gate: DeliveryGate) -> None:
         """The channel is busy, so the delivery waits in its mailbox."""
@@ -256,47 +302,68 @@ class Deliver(Struct, eq=False):
         gate.delivery_waits(self.waiting_bytes)
 
 
-class Confirm(Struct, eq=False):
+class DeliverFromNode(Deliver):
+    """A delivery from a queue of another node; ``waiting_bytes`` go back to the queue when it has been written."""
+
+    __slots__ = ()
+
+
+class Confirm:
     """Publishes of one channel, by ``(first_seqno, count)``, are safe; or refused, unless ``ok``."""
 
-    queue: Ref
-    ranges: list[tuple[int, int]]
-    ok: bool = True
+    __slots__ = ("ok", "queue", "ranges")
+
+    def __init__(self, queue: Ref, ranges: list[tuple[int, int]], ok: bool = True) -> None:
+        self.queue = queue
+        self.ranges = ranges
+        self.ok = ok
 
 
-class ProducerFenced(Struct, eq=False):
+class ProducerFenced:
     """The channel has published for an epoch of a producer that a later one has replaced; ``text`` says which."""
 
-    queue: Ref
-    text: str
+    __slots__ = ("queue", "text")
+
+    def __init__(self, queue: Ref, text: str) -> None:
+        self.queue = queue
+        self.text = text
 
 
-class CreditGrant(Struct, eq=False):
+class CreditGrant:
     """The queue has taken in so much; the channel may publish as much again.
 
     ``is_last``: the queue has closed the channel's account, which was not used for a while.
     """
 
-    queue: Ref
-    messages: int
-    size_bytes: int
-    is_last: bool = False
+    __slots__ = ("is_last", "messages", "queue", "size_bytes")
+
+    def __init__(self, queue: Ref, messages: int, size_bytes: int, is_last: bool = False) -> None:
+        self.queue = queue
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self.is_last = is_last
 
 
-class ConsumersGone(Struct, eq=False):
+class ConsumersGone:
     """The queue of these consumers is deleted; a queue with very many sends a channel several."""
 
-    queue: Ref
-    consumers: list[bytes]
+    __slots__ = ("consumers", "queue")
+
+    def __init__(self, queue: Ref, consumers: list[bytes]) -> None:
+        self.queue = queue
+        self.consumers = consumers
 
 
-class QueueDeleted(Struct, eq=False):
+class QueueDeleted:
     """The queue ended because it was deleted; sent to every channel it owes confirms."""
 
-    queue: Ref
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: Ref) -> None:
+        self.queue = queue
 
 
-class OwnMessage(Struct, eq=False):
+class OwnMessage:
     """A transient message of the node's own, for an internal exchange.
 
     Attributes:
@@ -304,17 +371,25 @@ class OwnMessage(Struct, eq=False):
         head: the payload of its content header.
     """
 
-    vhost: str
-    exchange: str
-    routing_key: bytes
-    head: bytes
-    body: bytes
+    __slots__ = ("body", "exchange", "head", "routing_key", "vhost")
+
+    def __init__(
+        self, vhost: str, exchange: str, routing_key: bytes, head: bytes, body: bytes
+    ) -> None:
+        self.vhost = vhost
+        self.exchange = exchange
+        self.routing_key = routing_key
+        self.head = head
+        self.body = body
 
 
-class RunsLeft(Struct, eq=False):
+class RunsLeft:
     """A reader to itself: go on with the runs of a read that were too many for a turn."""
 
-    runs: list[Run]
+    __slots__ = ("runs",)
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.runs = runs
 
 
 class PeerEnded:
@@ -326,91 +401,13 @@ class PeerEnded:
 PEER_ENDED: Final = PeerEnded()
 
 
-class ExchangeDeleted(Struct, eq=False):
+class ExchangeDeleted:
     """The exchange of a delay queue is deleted."""
 
+    __slots__ = ()
 
-class PolicyChanged(Struct, eq=False):
+
+class PolicyChanged:
     """Other policies apply to the queue than before; its entry has the settings in effect now."""
 
-
-class Consume(Struct):
-    """basic.consume; answered ``None`` or a ``SoftError`` to raise.
-
-    Attributes:
-        tag: unique on its channel.
-        prefetch: this consumer's own limit in messages, 0 = none; ignored with ``no_ack``.
-        limiter: the channel-wide limit, shared by its consumers; consulted unless ``no_ack``.
-        gate: whether the channel's connection takes more at the moment.
-        owner: the connection's reader, to tell an exclusive queue's owner.
-    """
-
-    channel: Ref
-    owner: Ref
-    tag: bytes
-    no_ack: bool
-    exclusive: bool
-    priority: int
-    prefetch: int
-    limiter: ChannelLimiter
-    gate: DeliveryGate
-
-
-class Cancel(Struct):
-    """basic.cancel; answered None when no delivery for ``tag`` can follow any more."""
-
-    channel: Ref
-    tag: bytes
-
-
-class Get(Struct):
-    """basic.get; answered None when empty, else ``(queue, message, seq | None, redelivered, ready)``.
-
-    ``ready`` messages are left; acks go to exactly this incarnation.
-    """
-
-    channel: Ref
-    no_ack: bool
-
-
-class Leave(Struct):
-    """The channel ends (RabbitMQ's notify_down): as its DOWN, but answered.
-
-    The answer None comes when its consumers are gone, its unacked messages requeued and, where that
-    ends an auto-delete queue, the queue deleted.
-    """
-
-    channel: Ref
-
-
-class Stat(Struct):
-    """Answered ``(ready, consumers)``; ``touch`` restarts x-expires (declare does, info does not)."""
-
-    touch: bool = True
-
-
-class Purge(Struct):
-    """queue.purge; answered the number of ready messages dropped."""
-
-
-class Delete(Struct):
-    """queue.delete; answered the ready count, or a ``SoftError`` when a condition does not hold."""
-
-    if_unused: bool = False
-    if_empty: bool = False
-
-
-class Info(Struct):
-    """Answered a dict of figures for status and list_queues (``broker/queue/figures.py``)."""
-
-    items: tuple[str, ...] = ()
-
-
-class ListProducers(Struct):
-    """Answered the producers, ``(id, (epoch, last sequence, used at in ms since 1970))``."""
-
-
-class ForgetProducer(Struct):
-    """Forget a producer; answered whether it was known."""
-
-    producer: bytes
+    __slots__ = ()

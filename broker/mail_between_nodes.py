@@ -46,7 +46,7 @@ from leveret.amqp.errors import (
     SoftError,
 )
 from leveret.amqp.kernel import body_bytes, pack_run, unpack_run
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.remote_gate import RemoteGate, RemoteLimiter
 from leveret.core.message import BlindOrigin, Message, blind_keys_of
 
@@ -126,10 +126,6 @@ class QueueGone(Struct):
     """Answered when no node has the row of a deleted queue of the delegate's node; False: it could not be deleted."""
 
     name: str
-
-
-class DeliverFromNode(mail.Deliver, eq=False):
-    """A delivery from a queue of another node; ``waiting_bytes`` go back to the queue when it has been written."""
 
 
 class DeliveryRoom(Struct, eq=False):
@@ -241,15 +237,15 @@ def _deliver_parts(delivery: mail.Deliver) -> list[Any]:
     ]
 
 
-def _deliver(parts: list[Any]) -> DeliverFromNode:
+def _deliver(parts: list[Any]) -> mail.DeliverFromNode:
     queue, consumer, seqs, redelivered, origins, packed = parts
     messages = unpack_run(origins, packed)
     seqs = None if seqs is None else numbers_of(seqs)
     size_bytes = run_bytes(messages, packed)
-    return DeliverFromNode(queue, consumer, messages, seqs, redelivered, size_bytes)
+    return mail.DeliverFromNode(queue, consumer, messages, seqs, redelivered, size_bytes)
 
 
-def _consume_parts(consume: mail.Consume) -> list[Any]:
+def _consume_parts(consume: queue_requests.Consume) -> list[Any]:
     return [
         consume.channel,
         consume.owner,
@@ -262,10 +258,12 @@ def _consume_parts(consume: mail.Consume) -> list[Any]:
     ]
 
 
-def _consume(parts: list[Any]) -> mail.Consume:
+def _consume(parts: list[Any]) -> queue_requests.Consume:
     channel, owner, tag, no_ack, exclusive, priority, prefetch, limit = parts
     stand_ins = RemoteLimiter(limit), RemoteGate()
-    return mail.Consume(channel, owner, tag, no_ack, exclusive, priority, prefetch, *stand_ins)
+    return queue_requests.Consume(
+        channel, owner, tag, no_ack, exclusive, priority, prefetch, *stand_ins
+    )
 
 
 def _register_all() -> None:
@@ -278,7 +276,7 @@ def _register_all() -> None:
         lambda parts: NodeReplies(parts[0], unpack_run(*parts[2:]), parts[1]),
     )
     register(mail.Deliver, _deliver_parts, _deliver)
-    register(mail.Consume, _consume_parts, _consume)
+    register(queue_requests.Consume, _consume_parts, _consume)
     register(Forward, lambda call: [call.to, call.request], lambda parts: Forward(*parts))
     register(
         mail.Confirm,
@@ -290,7 +288,9 @@ def _register_all() -> None:
     for settlement in (mail.Ack, mail.Requeue, mail.Reject):
         _register_settlement(settlement)
     for kind in _AS_FIELDS:
-        _register_fields(kind)
+        _register_fields(kind, kind.__struct_fields__)
+    for plain, names in _PLAIN_MAILS.items():
+        _register_fields(plain, names)
     for error in (AccessRefused, NotFound, ResourceLocked, PreconditionFailed):
         _register_error(error)
 
@@ -309,8 +309,7 @@ def _register_settlement(kind: type[mail.Ack | mail.Requeue | mail.Reject]) -> N
     )
 
 
-def _register_fields(kind: type[Struct]) -> None:
-    names = kind.__struct_fields__
+def _register_fields(kind: type[Any], names: Sequence[str]) -> None:
     register(
         kind,
         lambda value: [getattr(value, name) for name in names],
@@ -326,21 +325,23 @@ def _register_error(kind: type[SoftError]) -> None:
     )
 
 
+_PLAIN_MAILS: Final[dict[type[Any], Sequence[str]]] = {
+    mail.ConsumersGone: ("queue", "consumers"),
+    mail.CreditGrant: ("queue", "messages", "size_bytes", "is_last"),
+    mail.ProducerFenced: ("queue", "text"),
+    mail.QueueDeleted: ("queue",),
+    mail.Resume: ("channel",),
+}
 _AS_FIELDS: Final[tuple[type[Struct], ...]] = (
-    mail.Cancel,
-    mail.ConsumersGone,
-    mail.CreditGrant,
-    mail.Delete,
-    mail.ForgetProducer,
-    mail.Get,
-    mail.Info,
-    mail.Leave,
-    mail.ListProducers,
-    mail.ProducerFenced,
-    mail.Purge,
-    mail.QueueDeleted,
-    mail.Resume,
-    mail.Stat,
+    queue_requests.Cancel,
+    queue_requests.Delete,
+    queue_requests.ForgetProducer,
+    queue_requests.Get,
+    queue_requests.Info,
+    queue_requests.Leave,
+    queue_requests.ListProducers,
+    queue_requests.Purge,
+    queue_requests.Stat,
     DeliveryRoom,
     FindReplyConsumer,
     Places,

@@ -72,23 +72,23 @@ class _Call:
 class SystemClock:
     """The machine's time; timers run on the given loop.
 
+    Attributes:
+        monotonic_s: the loop's time, so that timers and readings agree; the loop's own method, as it is called often.
+
     The loop has one timer, for the earliest call. Thousands of its own would cost memory that stays: uvloop keeps
     hundreds of freed ones for their next use, which hold the memory around them.
     """
 
-    __slots__ = ("_calls", "_cancelled", "_context", "_loop", "_made", "_timer")
+    __slots__ = ("_calls", "_cancelled", "_context", "_loop", "_made", "_timer", "monotonic_s")
 
     def __init__(self, loop: ClockLoop) -> None:
+        self.monotonic_s: Callable[[], float] = loop.time
         self._loop = loop
         self._context = copy_context()  # one for all calls: the loop would make one for each
         self._calls: list[tuple[float, int, _Call]] = []  # a heap, by time and then by age
         self._made = 0
         self._cancelled = 0  # of them; they stay until they are due, or too many
         self._timer: TimerHandle | None = None
-
-    def monotonic_s(self) -> float:
-        """Return the loop's time, so that timers and readings agree."""
-        return self._loop.time()
 
     def wall_s(self) -> float:
         return time.time()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.signals import CallExit
-from leveret.broker.mail import Info
+from leveret.broker.queue_requests import Info
 from leveret.core.entry import MESSAGE, SEQ
 from leveret.core.errors import LeveretError
 from leveret.queue_backing.proxy import BackingProxy

@@ -11,6 +11,7 @@ put into the run queue.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,13 +50,38 @@ UNACKED: Final = 4  # its start is not acknowledged
 Mail = tuple[Any, ...]
 
 
+class MailHandler(ABC):
+    """What the runtime gives an actor's mails."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def handle(self, message: Any, sender: Ref | None) -> Any:
+        """Handle one mail; what a coroutine handler returns is awaited."""
+
+
+class ActorHandler(MailHandler):
+    """Gives an actor its mails itself."""
+
+    __slots__ = ("_actor",)
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def handle(self, message: Any, sender: Ref | None) -> Any:
+        return self._actor.handle_mail(message, sender)
+
+
+NO_HANDLER: Final = ActorHandler(None)  # of a dead actor
+
+
 class Cell:
     """One actor as the runtime sees it."""
 
     __slots__ = (
         "actor",
         "doom",
-        "handle",
+        "handler",
         "inbox",
         "kind",
         "label",
@@ -78,7 +104,7 @@ class Cell:
         self.state: int = IDLE
         self.inbox: deque[Mail] | None = None  # waiting mails; made with the first one
         self.kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
-        self.handle: Any = None  # called with each mail and its sender; an ``init`` may change it
+        self.handler: MailHandler = NO_HANDLER  # set by the runtime; an ``init`` may set another
         self.levels: Levels | None = (
             None  # mails sorted by priority, for PRIORITY cells that have some
         )

@@ -31,6 +31,7 @@ from leveret.actors.runtime.cell import (
     PRIORITY,
     REMOTE,
     UNACKED,
+    ActorHandler,
     Cell,
 )
 from leveret.actors.runtime.inline import InlineCalls
@@ -219,7 +220,7 @@ class Runtime:
         cell.actor = actor = actor_class()
         actor.ref = cell.ref
         actor.runtime = self
-        cell.handle = actor.handle_mail
+        cell.handler = ActorHandler(actor)
         return cell
 
     def _init(self, cell: Cell, args: tuple[Any, ...]) -> None:

@@ -32,6 +32,7 @@ from leveret.actors.runtime.cell import (
     DEAD_CELL,
     DOOMED,
     IDLE,
+    NO_HANDLER,
     PRIORITY,
     QUEUED,
     SUSPENDED,
@@ -123,15 +124,6 @@ class Turns:
             if not self.scheduler.is_awake:
                 self.scheduler.wake()
 
-    def last_mail(self, to: Ref) -> Any:
-        """Return the mail that waits last in an actor's mailbox, None if there is none.
-
-        A sender may add its message to that mail instead of sending it. The mail's class says whether the two may be
-        merged, as its ``absorb`` does.
-        """
-        inbox = to.cell.inbox
-        return inbox[-1][0] if inbox else None
-
     def send_now(self, to: Ref, message: Any, sender: Ref | None = None) -> bool:
         """Send, and let the receiver handle it at once when it has nothing else to do; return whether it did.
 
@@ -146,7 +138,7 @@ class Turns:
         self.scheduler.mails += 1
         cell.state = ACTIVE
         try:
-            cell.handle(message, sender)
+            cell.handler.handle(message, sender)
         except BaseException as error:  # noqa: BLE001  # any exception ends the receiver
             self._failed(cell, error)
             return True
@@ -261,12 +253,12 @@ class Turns:
             return 1
         cell.state = ACTIVE
         budget = left
-        handle = cell.handle
+        handler = cell.handler
         try:
             while True:
                 message, sender = inbox.popleft()
                 left -= 1
-                handle(message, sender)
+                handler.handle(message, sender)
                 if cell.state != ACTIVE or not inbox or not left:
                     break
         except BaseException as error:  # noqa: BLE001  # any exception ends this actor
@@ -295,12 +287,12 @@ class Turns:
     def handle_waiting(self, cell: Cell, budget: int) -> int:
         """Let an actor of any kind handle up to ``budget`` waiting mails."""
         cell.state |= ACTIVE
-        handle = cell.handle
+        handler = cell.handler
         left = budget
         try:
             while left and (mail := self._next_mail(cell)) is not None:
                 left -= 1
-                result = handle(*mail)
+                result = handler.handle(mail[0], mail[1])
                 if result is not None and cell.kind & COROUTINES:
                     self._run_handler(cell, result)
                 if cell.state & (DOOMED | SUSPENDED | BUSY | DEAD | YIELDED):
@@ -366,7 +358,7 @@ class Turns:
         if len(ready) > longest:
             self.scheduler.limit_woken(longest)
 
-    def run_event(self, ref: Ref, function: Callable[..., object], *args: object) -> None:
+    def run_event(self, ref: Ref, function: Callable[[Any], object], data: Any) -> None:
         """Run a socket event as a turn of an actor (``run_as``), and drain when it is the last one."""
         scheduler = self.scheduler
         was_awake = scheduler.is_awake
@@ -374,11 +366,11 @@ class Turns:
         ready, cell = self._ready, ref.cell
         longest = len(ready) + WOKEN_MAX
         if cell.state:
-            self.run_as(ref, function, *args)
+            self.run_as(ref, function, data)
         else:  # the same, spelled out because it runs at every event
             cell.state = ACTIVE
             try:
-                function(*args)
+                function(data)
             except BaseException as error:  # noqa: BLE001  # any exception ends this actor
                 self._failed(cell, error)
             else:
@@ -484,7 +476,8 @@ class Turns:
             task.cancel()
         waiting = [*(cell.inbox or ()), *(cell.levels or ())] if cell.has_mail() else ()
         actor = cell.actor
-        cell.inbox = cell.levels = cell.actor = cell.handle = None
+        cell.inbox = cell.levels = cell.actor = None
+        cell.handler = NO_HANDLER
         cell.parent = cell.starting = cell.names = None
         cell.label = ""
         actor.drop_attributes()

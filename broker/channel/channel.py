@@ -51,19 +51,19 @@ from leveret.broker.channel.transaction import Transaction
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import (
     ConsumersGone,
-    Leave,
+    DeliverFromNode,
     PeerEnded,
     ProducerFenced,
     QueueDeleted,
     Resume,
 )
 from leveret.broker.mail_between_nodes import (
-    DeliverFromNode,
     PlacesUnused,
     PlacesWanted,
     RepliesHeld,
 )
 from leveret.broker.queue.registry import QueueFailed, QueueUp
+from leveret.broker.queue_requests import Leave
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.read_your_writes import await_gone
 from leveret.core.log.floods import SOURCE
@@ -109,7 +109,6 @@ class Channel(GenServer):
 
     Attributes:
         last_queue: the queue declared last, for methods that leave the name empty.
-        settlements: what takes its client's settlements: the deliveries, or the transaction.
         traffic: gets all mail of the channel first.
         transaction: None before tx.select.
         check_timer: runs while deliveries wait for their settlement.
@@ -123,12 +122,9 @@ class Channel(GenServer):
         self.session = session
         self.number = number
         self.last_queue = ""
-        self.deliveries = Deliveries(self, gate)
         self.publisher = Publisher(self)
-        self.traffic = Traffic(self, self.publisher)
-        self.ref.cell.handle = self.traffic.handle
-        self.transaction: Transaction | None = None
-        self.settlements: Deliveries | Transaction = self.deliveries
+        self.traffic = Traffic(self, self.publisher, Deliveries(self, gate))
+        self.ref.cell.handler = self.traffic
         self._watched: dict[Ref, MonitorRef] = {}
         self._cancelled: list[bytes] = []
         self._fenced: SoftError | None = None  # by a later epoch, while the channel is busy
@@ -140,6 +136,25 @@ class Channel(GenServer):
         self._oldest_s = 0.0
         self._oldest_tag: int | None = None
         self.send_method(ChannelOpenOk())
+
+    @property
+    def deliveries(self) -> Deliveries:
+        return self.traffic.deliveries
+
+    @property
+    def transaction(self) -> Transaction | None:
+        return self.traffic.transaction
+
+    @property
+    def settlements(self) -> Deliveries | Transaction:
+        """What takes its client's settlements."""
+        transaction = self.traffic.transaction
+        return self.traffic.deliveries if transaction is None else transaction
+
+    def begin_transaction(self) -> Transaction:
+        """Have what the client publishes and settles collected from now on; return the transaction."""
+        transaction = self.traffic.transaction = Transaction(self)
+        return transaction
 
     # -- mail ----------------------------------------------------------------------------------
 
@@ -440,9 +455,8 @@ class Channel(GenServer):
         elif self.transaction is not None and self.transaction.is_applying:
             self.transaction.postponed.append(mail)
         elif self.traffic.state is _RUNNING:
-            deliveries, self.deliveries = self.deliveries, NoDeliveries(self, self.deliveries.gate)
-            if self.transaction is None:
-                self.settlements = self.deliveries
+            deliveries = self.deliveries
+            self.traffic.deliveries = NoDeliveries(self, deliveries.gate)
             Script(self, self._give_back(deliveries), lambda _: None).resume()
             self._wait_no_longer()
 

@@ -12,20 +12,16 @@ Sans-IO: the channel feeds it and sends what ``take_answers`` gives.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from leveret.actors.runtime.ref import Ref
-from leveret.amqp.spec import FRAME_END
 from leveret.broker.channel.records import OwedRun
 
 _FEW: Final = 16  # runs, waiting and settled, that need no tidying up
 _SETTLED_MAX: Final = 64
-# basic.ack and basic.nack (its bits: multiple, requeue) as whole frames.
-_ANSWER: Final = struct.Struct(">BHIHHQBB")
 
 Answer: TypeAlias = tuple[bool, int, bool]
 """basic.ack (or nack, when the first is False), delivery tag, multiple."""
@@ -178,15 +174,6 @@ class Confirms:
         for owed in self._owed.values():
             if start in owed:
                 owed.add(at)
-
-
-def answer_frames(channel: int, answers: list[Answer]) -> bytes:
-    """Return the frames of answers on a channel."""
-    frames = []
-    for is_ack, tag, multiple in answers:
-        method, bits = (80, multiple) if is_ack else (120, multiple | 2)
-        frames.append(_ANSWER.pack(1, channel, 13, 60, method, tag, bits, FRAME_END))
-    return frames[0] if len(frames) == 1 else b"".join(frames)
 
 
 def _worded(ranges: list[tuple[int, int]], cutoff: int) -> Iterator[tuple[int, bool]]:

@@ -28,10 +28,10 @@ from leveret.broker.channel.records import Subscription
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.channel.transaction import Transaction
-from leveret.broker.mail import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.mail_between_nodes import FindReplyConsumer
 from leveret.broker.queue.arguments import check_consumer_arguments
 from leveret.broker.queue.calls import ask_queue, await_deleted_there
+from leveret.broker.queue_requests import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.exchange_declare import declare_exchange
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
@@ -52,10 +52,18 @@ class Channel(ChannelActor, Protocol):
     """The channel's actor, as its methods use it."""
 
     last_queue: str
-    deliveries: Deliveries
-    settlements: Deliveries | Transaction
     publisher: Publisher
-    transaction: Transaction | None
+
+    @property
+    def deliveries(self) -> Deliveries: ...
+
+    @property
+    def settlements(self) -> Deliveries | Transaction: ...
+
+    @property
+    def transaction(self) -> Transaction | None: ...
+
+    def begin_transaction(self) -> Transaction: ...
 
     def refuse_held(self) -> None: ...
 
@@ -130,8 +138,7 @@ def tx_select(channel: Channel, method: methods.TxSelect) -> None:
         if publisher.confirms is not None:
             raise PreconditionFailed("cannot switch from confirm to tx mode")
         publisher.confirms = Confirms()
-        channel.transaction = channel.settlements = Transaction(channel)
-        publisher.transaction = publisher.collector = channel.transaction
+        publisher.transaction = publisher.collector = channel.begin_transaction()
     channel.send_method(methods.TxSelectOk())
 
 

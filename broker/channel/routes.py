@@ -93,9 +93,10 @@ class Routes:
             PreconditionFailed: the type of the exchange is not installed.
             NotImplemented_: immediate is set.
         """
-        if self._access_epoch != self._access.epoch:
+        access_epoch = self._access.epoch
+        if self._access_epoch != access_epoch:
             self._clear()
-            self._access_epoch = self._access.epoch
+            self._access_epoch = access_epoch
         if not method[_EXCHANGE_OCTETS] and _DEFAULT_EXCHANGE in self._granted:
             name = method[_DEFAULT_KEY:-1].decode("utf-8", "surrogateescape")
             entry = self._topology.queues.get(name)

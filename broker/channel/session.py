@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp import spec
 from leveret.amqp.body_frames import UNCOPIED_BYTES, Part, body_parts, part_max_of
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run, content
-from leveret.broker.vhost.vhost import Client
 from leveret.core.limits import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -23,21 +23,28 @@ if TYPE_CHECKING:
     from leveret.broker.channel.routes import Routes
     from leveret.broker.channel.uncommitted import OpenTransactions
     from leveret.broker.queue.registry import QueueEntry
-    from leveret.broker.vhost.vhost import VHost
+    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.vhost import Client, VHost
     from leveret.core.message import Message
     from leveret.core.settings import BrokerSettings
 
 
-class Output(Protocol):
+class Output(ABC):
     """Where a channel writes its frames (``connection/writer.py``)."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def unsent_bytes(self) -> int: ...
 
+    @abstractmethod
     def write(self, data: bytes) -> None: ...
 
+    @abstractmethod
     def write_parts(self, parts: list[Part]) -> None: ...
 
+    @abstractmethod
     def write_body(self, channel: int, frame_max: int, body: bytes) -> None: ...
 
 
@@ -94,10 +101,14 @@ class Intercepting(Protocol):
     def delivered(self, client: Client, queue: str, messages: list[Message]) -> list[Message]: ...
 
 
-class Session(Client, eq=False):
+class Session:
     """One logged-in connection, as its channels see it.
 
     Attributes:
+        reader: of the connection; it owns its exclusive queues.
+        name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
+        source: the peer's address; lines of the log are limited per address in a flood.
+        message_path: of the vhost.
         cancel_notify: the client understands basic.cancel from the broker.
         frame_max: negotiated frame size in bytes.
         client_name: ``connection_name`` of the client's properties, for logs.
@@ -107,18 +118,61 @@ class Session(Client, eq=False):
         left_queues: auto-delete queues that channels have consumed from until they ended with the connection.
     """
 
-    vhost: VHost
-    writer: Output
-    read_control: Reading
-    routes: Routes
-    settings: BrokerSettings
-    frame_max: int
-    cancel_notify: bool
-    client_name: str
-    reply_consumers: ReplyConsumers
-    open_transactions: OpenTransactions
-    interceptors: Intercepting | None
-    left_queues: tuple[QueueEntry, ...] = ()
+    __slots__ = (
+        "cancel_notify",
+        "client_name",
+        "frame_max",
+        "interceptors",
+        "left_queues",
+        "message_path",
+        "name",
+        "open_transactions",
+        "read_control",
+        "reader",
+        "reply_consumers",
+        "routes",
+        "settings",
+        "source",
+        "user",
+        "vhost",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        user: User,
+        reader: Ref,
+        name: str,
+        source: str,
+        vhost: VHost,
+        writer: Output,
+        read_control: Reading,
+        routes: Routes,
+        settings: BrokerSettings,
+        frame_max: int,
+        cancel_notify: bool,
+        client_name: str,
+        reply_consumers: ReplyConsumers,
+        open_transactions: OpenTransactions,
+        interceptors: Intercepting | None,
+    ) -> None:
+        self.user = user
+        self.reader = reader
+        self.name = name
+        self.source = source
+        self.vhost = vhost
+        self.message_path = vhost.message_path
+        self.writer = writer
+        self.read_control = read_control
+        self.routes = routes
+        self.settings = settings
+        self.frame_max = frame_max
+        self.cancel_notify = cancel_notify
+        self.client_name = client_name
+        self.reply_consumers = reply_consumers
+        self.open_transactions = open_transactions
+        self.interceptors = interceptors
+        self.left_queues: tuple[QueueEntry, ...] = ()
 
     def write_content(self, channel: int, method: bytes, head: bytes, body: bytes) -> None:
         """Write one content; a body of some size is not copied, and a large one goes piece by piece."""

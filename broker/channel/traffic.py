@@ -14,11 +14,13 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from leveret.actors.runtime.cell import MailHandler
 from leveret.amqp.errors import HardError, SoftError
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE
 from leveret.broker.channel import methods
+from leveret.broker.channel.consuming.deliveries import Deliveries
 from leveret.broker.channel.publishing.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block
@@ -29,6 +31,7 @@ from leveret.core.limits import PUBLISH_TURN_WORK
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
+    from leveret.broker.channel.transaction import Transaction
     from leveret.broker.script import Steps
 
 _RUNNING: Final = State.RUNNING
@@ -65,10 +68,12 @@ class Channel(methods.Channel, Protocol):
     def run_at_end(self, run: Run) -> None: ...
 
 
-class Traffic:
+class Traffic(MailHandler):
     """What a channel's client sends, and what its queues send for messages.
 
     Attributes:
+        deliveries: the channel's.
+        transaction: likewise; it takes the client's settlements. None: the deliveries do.
         state: the channel's; says what becomes of its client's runs.
         current: the ids of the method that is handled, for its error.
         is_busy: a method waits, or work is left for a later turn.
@@ -84,12 +89,14 @@ class Traffic:
         "_publisher",
         "_session",
         "current",
+        "deliveries",
         "held",
         "is_busy",
         "state",
+        "transaction",
     )
 
-    def __init__(self, channel: Channel, publisher: Publisher) -> None:
+    def __init__(self, channel: Channel, publisher: Publisher, deliveries: Deliveries) -> None:
         self._channel = channel
         self._session = channel.session
         self._publisher = publisher
@@ -98,6 +105,8 @@ class Traffic:
         self._is_bulk_turn = False
         self._is_going_on = False
         self.current = 0
+        self.deliveries = deliveries
+        self.transaction: Transaction | None = None
         self.held: deque[Run] = deque()
         self.is_busy = False
         self.state = State.RUNNING
@@ -108,14 +117,15 @@ class Traffic:
         if kind is list:
             self._read(message)
         elif kind is Deliver:
-            deliveries = self._channel.deliveries
-            deliveries.deliver(message)
-            if message.waiting_bytes:
-                deliveries.gate.delivery_written(message.waiting_bytes)
+            delivery: Deliver = message
+            self.deliveries.deliver(delivery)
+            if delivery.waiting_bytes:
+                self.deliveries.gate.delivery_written(delivery.waiting_bytes)
         elif kind is Confirm:
+            confirm: Confirm = message
             confirms = self._publisher.confirms
             if confirms is not None:
-                confirms.answer(message.queue, message.ranges, message.ok)
+                confirms.answer(confirm.queue, confirm.ranges, confirm.ok)
                 self._publisher.send_confirms()
         elif kind is CreditGrant:
             self._granted(message)
@@ -152,7 +162,7 @@ class Traffic:
     def _handle(self, runs: list[Run]) -> None:
         """Handle runs, in order; hold the rest when a method waits or the turn has done enough."""
         publisher = self._publisher
-        for position, run in enumerate(runs, 1):
+        for position, run in enumerate(runs):
             kind: int = run[0]
             rest = None
             try:
@@ -162,27 +172,30 @@ class Traffic:
                     if rest is None and publisher.work_left > 0:
                         continue
                 elif kind == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
-                    self.held.extendleft(reversed(runs[position - 1 :]))
+                    self.held.extendleft(reversed(runs[position:]))
                     self._yield()
                     return
                 else:
                     publisher.work_left -= METHOD_WORK
                     if kind == ACK and self.state is _RUNNING:
-                        self._channel.settlements.acked(run[2])
+                        if self.transaction is None:
+                            self.deliveries.acked(run[2])
+                        else:
+                            self.transaction.acked(run[2])
                     else:
                         self._run(run)
             except (SoftError, HardError, Question) as problem:
                 self.failed(problem, run)
             if self.is_busy:
-                self._hold(runs[position:])
+                self._hold(runs[position + 1 :])
                 return
             if (
                 rest is not None
                 or publisher.fan_out is not None
-                or (publisher.work_left <= 0 and (position < len(runs) or self.held))
+                or (publisher.work_left <= 0 and (position + 1 < len(runs) or self.held))
             ):
                 cut = [] if rest is None else [(*run[:4], rest)]
-                self._go_on_later([*cut, *runs[position:]])
+                self._go_on_later([*cut, *runs[position + 1 :]])
                 return
 
     def _run(self, run: Run) -> None:

@@ -1,10 +1,10 @@
 """The connections of a node that have something to send, and the sending, all together.
 
-A writer whose socket is plain keeps its bytes until the loop is about to do I/O. Then the kernel sends the bytes of
-all these writers, with one system call for each (``amqp.kernel.send``). asyncio's transports would need that system
+A writer whose socket is plain keeps its bytes until the drain of the run queue ends. Then the kernel sends the bytes
+of all these writers, with one system call for each (``amqp.kernel.send``). asyncio's transports would need that system
 call as well, and before it several calls of Python and a queue of their own.
 
-A loop that has events of thousands of sockets does not come to its I/O for a tenth of a second. So the bytes of the
+A loop that has events of thousands of sockets does not come to a drain for a tenth of a second. So the bytes of the
 first ``MANY`` connections are sent when another one joins them.
 
 What a socket does not take goes to its transport, which waits for room and asks the protocol to pause. So does all that
@@ -15,7 +15,6 @@ While the kernel sends nothing else runs, so no descriptor is closed, and given 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.kernel import send
@@ -29,16 +28,12 @@ MANY: Final = 64
 
 
 class PendingWrites:
-    """The writers that have something to send before the loop does I/O again."""
+    """The writers that have something to send when the drain ends."""
 
-    __slots__ = ("_before_io", "_is_due", "_report", "_writers")
+    __slots__ = ("_is_due", "_scheduler", "_writers")
 
     def __init__(self, runtime: Runtime) -> None:
-        loop = runtime.loop
-        self._before_io: Callable[[Callable[[], None]], object] = (
-            runtime.after_drain if loop is None else loop.call_soon
-        )
-        self._report = runtime.turns.scheduler.report
+        self._scheduler = runtime.turns.scheduler
         self._writers: list[Writer] = []
         self._is_due = False
 
@@ -48,7 +43,7 @@ class PendingWrites:
             self._write()
         if not self._is_due:
             self._is_due = True
-            self._before_io(self._come_due)
+            self._scheduler.after_drain(self._come_due)
         self._writers.append(writer)
 
     def _come_due(self) -> None:
@@ -64,7 +59,7 @@ class PendingWrites:
             try:
                 output = writer.take()
             except Exception as error:  # noqa: BLE001  # the others must send
-                self._report("a connection cannot write", error)
+                self._scheduler.report("a connection cannot write", error)
                 continue
             if output:
                 writers.append(writer)

@@ -1,7 +1,7 @@
-"""The way out of a connection: frames of all its channels, one write per connection before the loop does I/O.
+"""The way out of a connection: frames of all its channels, one write per connection at the end of a drain.
 
 The transport never blocks, so the writer is an object of the connection, not an actor. Frames are joined until the
-node's ``PendingWrites`` send them, or, where the socket has TLS, until the drain of the run queue ends. An amount
+node's ``PendingWrites`` send them, or, where the socket has TLS, its transport gets them. An amount
 that is large already goes to the transport at once, so that it can say ``pause_writing`` in time. Bodies of some size
 are parts of their own, which are not joined: uvloop gives them to the system where they lie. asyncio's transports join
 them before Python 3.12.
@@ -21,17 +21,18 @@ from typing import Final
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp.body_frames import BodyFrames, Part
+from leveret.broker.channel.session import Output
 from leveret.core.transports import descriptor_of, plain_descriptor_of, write_parts
 
 FLUSH_BYTES: Final = 256 * 1024
 TURN_BYTES: Final = 1024 * 1024  # of a large body and what queues behind it, per round
 
 
-class Writer:
+class Writer(Output):
     """Collects bytes for one transport.
 
     Args:
-        send_later: has the node's ``PendingWrites`` call ``take`` before the loop does I/O.
+        send_later: has the node's ``PendingWrites`` call ``take`` at the end of the drain.
         large_body_begun: is called when a large body begins to wait for the peer.
         large_body_ended: is called when the transport has taken it all, and takes more.
 

@@ -164,9 +164,10 @@ class Node:
 
     def stop_firehose(self, vhost: VHost) -> None:
         """Turn the firehose of a vhost off, if it is on."""
-        if vhost.firehose is not None:
-            self.own_messages.remove(vhost.firehose)
-            vhost.firehose = None
+        path = vhost.message_path
+        if path.firehose is not None:
+            self.own_messages.remove(path.firehose)
+            path.firehose = None
 
     def is_own(self, row: QueueRow) -> bool:
         """Whether the queue of a row lives on this node."""

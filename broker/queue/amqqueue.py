@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.mail_between_nodes import DeliveryRoom, Places, PlacesUnused, is_remote
 from leveret.broker.queue import mailbox
 from leveret.broker.queue.arguments import locked
@@ -61,7 +61,7 @@ class AmqQueue(GenServer):
         assert entry.backing is not None, "the backing actor is started first"
         self._entry = entry
         self.queue = queue = Queue(self, entry, BackingProxy(self.runtime.turns, entry.backing))
-        self.ref.cell.handle = queue.handle
+        self.ref.cell.handler = queue
         self._unused_timer: UnusedTimer | None = None
         self._returning: ReturningChannels | None = None
         if queue.ready:
@@ -210,7 +210,7 @@ class AmqQueue(GenServer):
             record.monitor = self.monitor(channel)
         return record
 
-    def _consume(self, consume: mail.Consume) -> SoftError | None:
+    def _consume(self, consume: queue_requests.Consume) -> SoftError | None:
         entry, consumers = self._entry, self.queue.consumers
         if self._returning is not None:
             self._returning.forget(consume.channel)
@@ -228,7 +228,7 @@ class AmqQueue(GenServer):
             self.queue.go_on_later()  # not now: the answer comes before the first delivery
         return None
 
-    def _cancel(self, cancel: mail.Cancel) -> None:
+    def _cancel(self, cancel: queue_requests.Cancel) -> None:
         consumers = self.queue.consumers
         if consumers is None or not consumers.remove(cancel.channel, cancel.tag):
             return
@@ -238,7 +238,7 @@ class AmqQueue(GenServer):
             self._drop_channel(consumers, cancel.channel)
         self._consumers_left()
 
-    def _leave(self, leave: mail.Leave) -> None:
+    def _leave(self, leave: queue_requests.Leave) -> None:
         self._forget_channel(leave.channel)
         self._returns_no_more(leave.channel)
 
@@ -294,7 +294,7 @@ class AmqQueue(GenServer):
 
     # Calls.
 
-    def _get(self, get: mail.Get) -> Any:
+    def _get(self, get: queue_requests.Get) -> Any:
         queue = self.queue
         self._touch()
         if queue.expiry.may_expire and not queue.drop_expired():
@@ -315,19 +315,19 @@ class AmqQueue(GenServer):
             queue.drop_expired()
         return self.ref, message, seq, bool(fetched.redelivered), queue.ready
 
-    def _stat(self, stat: mail.Stat) -> tuple[int, int]:
+    def _stat(self, stat: queue_requests.Stat) -> tuple[int, int]:
         if stat.touch:
             self._touch()
         return self.queue.ready, self._consumer_count()
 
-    def _purge(self, _: mail.Purge) -> int:
+    def _purge(self, _: queue_requests.Purge) -> int:
         queue, counts = self.queue, self.queue.backing.counts
         queue.ready = 0
         if counts:
             counts.keep_only(queue.consumers.unacked() if queue.consumers is not None else ())
         return queue.backing.purge()
 
-    def _delete_if(self, delete: mail.Delete) -> int | SoftError:
+    def _delete_if(self, delete: queue_requests.Delete) -> int | SoftError:
         ready = self.queue.ready
         if delete.if_empty and ready:
             return PreconditionFailed(f"{self._entry} not empty")
@@ -336,7 +336,7 @@ class AmqQueue(GenServer):
         self._delete()
         return ready
 
-    def _info(self, info: mail.Info) -> dict[str, Any]:
+    def _info(self, info: queue_requests.Info) -> dict[str, Any]:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
         queue, producers = self.queue, self.queue.numbered.count()
         return figures_of(self._entry, queue.consumers, queue.backing, producers, info.items)
@@ -389,16 +389,18 @@ class AmqQueue(GenServer):
         mailbox.RetryLetters: _handle_letter_mail,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
-        mail.Consume: _consume,
-        mail.Cancel: _cancel,
-        mail.Get: _get,
-        mail.Leave: _leave,
-        mail.Stat: _stat,
-        mail.Purge: _purge,
-        mail.Delete: _delete_if,
-        mail.Info: _info,
-        mail.ListProducers: lambda self, _: self.queue.numbered.listed(),
-        mail.ForgetProducer: lambda self, asked: self.queue.numbered.forget(asked.producer),
+        queue_requests.Consume: _consume,
+        queue_requests.Cancel: _cancel,
+        queue_requests.Get: _get,
+        queue_requests.Leave: _leave,
+        queue_requests.Stat: _stat,
+        queue_requests.Purge: _purge,
+        queue_requests.Delete: _delete_if,
+        queue_requests.Info: _info,
+        queue_requests.ListProducers: lambda self, _: self.queue.numbered.listed(),
+        queue_requests.ForgetProducer: lambda self, asked: self.queue.numbered.forget(
+            asked.producer
+        ),
     }
 
 

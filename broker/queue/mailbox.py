@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.calls import Request
 from leveret.actors.runtime.signals import Down
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.queue_backing.api import Confirmed, FetchReady
 
 if TYPE_CHECKING:
@@ -79,18 +79,26 @@ def level_of(message: Any, owner: Ref | None) -> int:
     """Return the level of a mail to a queue; ``owner`` is the connection that owns it, None = shared."""
     kind = type(message)
     if kind is Request:
-        return INFO_LEVEL if type(message.payload) is mail.Info else 0
+        return INFO_LEVEL if type(message.payload) is queue_requests.Info else 0
     if kind is Down:
         return OWNER_LEVEL if message.ref is owner else 0
     return LEVELS.get(kind, 0)
 
 
-SEE_ALL_MESSAGES: Final = frozenset({mail.Get, mail.Stat, mail.Purge, mail.Delete, mail.Info})
+SEE_ALL_MESSAGES: Final = frozenset(
+    {
+        queue_requests.Get,
+        queue_requests.Stat,
+        queue_requests.Purge,
+        queue_requests.Delete,
+        queue_requests.Info,
+    }
+)
 """Calls that wait while messages are being requeued."""
 ANSWERS_OF_A_DELETED: Final[dict[type, Any]] = {
-    mail.Cancel: None,
-    mail.Leave: None,
-    mail.Delete: 0,
-    mail.Info: {},
+    queue_requests.Cancel: None,
+    queue_requests.Leave: None,
+    queue_requests.Delete: 0,
+    queue_requests.Info: {},
 }
 """What a deleted queue answers; all other calls get ``NotFound``."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from leveret.actors.runtime.cell import MailHandler
 from leveret.broker.mail import Ack, Publish, Reject, Requeue, Resume
 from leveret.broker.queue import mailbox
 from leveret.broker.queue.consumers.allotments import batch_limit, within_limit
@@ -66,7 +67,7 @@ class QueueActor(LetterSource, Protocol):
         """Answer ``Queue.waiting_calls``, as far as they need not wait again."""
 
 
-class Queue:
+class Queue(MailHandler):
     """The messages of one queue, with its consumers and publishers.
 
     Args:

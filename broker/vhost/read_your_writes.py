@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leveret.amqp.errors import InternalError
-from leveret.broker.mail import Stat
 from leveret.broker.queue.calls import await_gone_there
+from leveret.broker.queue_requests import Stat
 from leveret.broker.script import Ask, Steps
 
 if TYPE_CHECKING:

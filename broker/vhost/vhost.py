@@ -10,14 +10,12 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
+from typing import TYPE_CHECKING, Final, Protocol
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import SHUTDOWN, CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
-from leveret.broker.mail import Delete, ExchangeDeleted
+from leveret.broker.mail import ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.calls import ask_queue, await_deleted_there
 from leveret.broker.queue.registry import GONE, QueueEntry
@@ -28,10 +26,12 @@ from leveret.broker.queue.storage.factory import (
     number_transient,
     queue_nos_of,
 )
+from leveret.broker.queue_requests import Delete
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.local_queues import LocalQueues
+from leveret.broker.vhost.message_path import MessagePath
 from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.policies import (
     Kind,
@@ -69,8 +69,8 @@ _LOOKS_MAX: Final = 25  # for a queue that another node has declared
 _LOOK_S: Final = 0.02  # between them
 
 
-class Client(Struct, eq=False):
-    """A logged-in connection, as its vhost knows it; its reader owns its exclusive queues.
+class Client(Protocol):
+    """A logged-in connection (``channel/session.py``), as its vhost knows it; its reader owns its exclusive queues.
 
     Attributes:
         name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
@@ -95,16 +95,13 @@ class VHost:
         is_new: it has never served; its first start is under way, about to be, or is tried again.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
+        message_path: what is unusual about its messages.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
-        persisting_queues: how many keep also transient messages on the disk; publishers to a vhost without one need
-            not look for them.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
-        firehose: gets copies of all messages; None while it is off.
         reply_addresses: where dead letters go that are replies; None: there are no clients.
         homes: the other nodes of the cluster; None outside of one.
         local_queues: what other nodes need of its queues on this node; None outside of a cluster.
-        remote_queues: how many live on other nodes; publishers to a vhost without one need not look for them.
     """
 
     def __init__(
@@ -129,15 +126,13 @@ class VHost:
         self.is_recovered, self.is_new = False, True
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
-        self.persisting_queues = 0
+        self.message_path = MessagePath()
         self.default_queue_type = ""
         self.producer_limits = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
         self.is_closing = False
-        self.firehose: Firehose | None = None
         self.reply_addresses: ReplyAddresses | None = None
         self.homes = homes
         self.local_queues = None if homes is None else LocalQueues(homes.changed)
-        self.remote_queues = 0
         self._lost_queue: QueueEntry | None = None  # while it is ended
         self._forgotten_queue: QueueEntry | None = None  # while ``forget_queue`` ends it
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
@@ -159,6 +154,11 @@ class VHost:
     def serves(self) -> bool:
         """Whether the vhost accepts clients. It does once all queues run, for a message to another would be lost."""
         return self.is_up and self.is_recovered
+
+    @property
+    def firehose(self) -> Firehose | None:
+        """What gets copies of all messages; None while it is off."""
+        return self.message_path.firehose
 
     # -- starts --------------------------------------------------------------------------------
 
@@ -369,9 +369,9 @@ class VHost:
         entry.vhost = self
         apply_to_queue(self.policies, entry)
         self.topology.add_queue(entry.name, entry)
-        self.persisting_queues += entry.persists_all
+        self.message_path.persisting_queues += entry.persists_all
         self._lead_delays(entry, entry)
-        self.remote_queues += entry.is_remote
+        self.message_path.remote_queues += entry.is_remote
         if self.homes is not None:
             self.homes.count(entry, 1)
         if self.local_queues is not None and not entry.is_remote:
@@ -491,9 +491,9 @@ class VHost:
         if self.topology.queues.get(entry.name) is not entry:
             return
         removal = self.topology.remove_queue(entry.name)
-        self.persisting_queues -= entry.persists_all
+        self.message_path.persisting_queues -= entry.persists_all
         self._lead_delays(entry, None)
-        self.remote_queues -= entry.is_remote
+        self.message_path.remote_queues -= entry.is_remote
         if self.homes is not None:
             self.homes.count(entry, -1)
         if entry.exclusive is not None:

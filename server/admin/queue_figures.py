@@ -11,7 +11,7 @@ import heapq
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.calls import Answer, From, Request
-from leveret.broker.mail import Info
+from leveret.broker.queue_requests import Info
 from leveret.core.slices import sliced
 from leveret.server.admin import rows as admin_rows
 from leveret.server.output.json_text import Row

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.amqp.errors import NotFound, SoftError
-from leveret.broker.mail import ForgetProducer, ListProducers, Purge
 from leveret.broker.queue.calls import ask_queue
+from leveret.broker.queue_requests import ForgetProducer, ListProducers, Purge
 from leveret.broker.script import run_in_task
 from leveret.server.admin import rows
 from leveret.server.admin.lookups import queue_named, vhost_named

@@ -26,8 +26,9 @@ class TracingAdmin:
         node, found = self._node, vhost_named(self._node, vhost)
         node.stop_firehose(found)
         name = node.homes.own if node.homes is not None else str(node.settings.cluster_name)
-        found.firehose = Firehose(vhost, name, node.own_messages.wake, rate)
-        node.own_messages.add(found.firehose)
+        firehose = Firehose(vhost, name, node.own_messages.wake, rate)
+        found.message_path.firehose = firehose
+        node.own_messages.add(firehose)
         audit("tracing started vhost=%s rate=%s by=%s", vhost, rate)
 
     async def trace_off(self, vhost: str) -> None:

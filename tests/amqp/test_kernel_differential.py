@@ -345,6 +345,17 @@ def test_deliveries_are_the_same_octet_by_octet(
 @MANY
 @given(
     st.integers(0, 65535),
+    st.lists(st.tuples(st.booleans(), st.integers(0, (1 << 64) - 1), st.booleans()), max_size=9),
+)
+def test_confirms_are_the_same_octet_by_octet(
+    channel: int, answers: list[tuple[bool, int, bool]]
+) -> None:
+    assert compiled.confirm_frames(channel, answers) == pure.confirm_frames(channel, answers)
+
+
+@MANY
+@given(
+    st.integers(0, 65535),
     st.binary(min_size=4, max_size=60),
     st.sampled_from([0, 9, 10, 28, 4096, 131072]),
     st.binary(min_size=14, max_size=40),

@@ -49,6 +49,21 @@ def deliveries_in(wire: bytes) -> list[tuple[Any, ...]]:
     return [tuple(entry) for entry in found]
 
 
+def test_each_answer_to_a_publish_is_a_frame(kernel: Any) -> None:
+    answers = [(True, 1, False), (True, 1 << 40, True), (False, 7, True), (False, 9, False)]
+
+    frames = frames_of(kernel.confirm_frames(513, answers))
+
+    assert [channel for channel, _ in frames] == [513] * 4
+    assert [(type(each), each.delivery_tag, each.multiple) for _, each in frames] == [
+        (commands.Basic.Ack, 1, False),
+        (commands.Basic.Ack, 1 << 40, True),
+        (commands.Basic.Nack, 7, True),
+        (commands.Basic.Nack, 9, False),
+    ]
+    assert all(each.requeue for _, each in frames[2:]), "as RabbitMQ's"
+
+
 def test_deliveries_are_numbered_and_carry_origin_head_and_body(kernel: Any) -> None:
     messages = [
         message(b"one"),

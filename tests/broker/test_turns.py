@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime import scheduler
+from leveret.actors.runtime.cell import ActorHandler
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import SHUTDOWN
@@ -555,19 +556,29 @@ def test_a_settlement_looks_once_at_each_delivery_however_many_queues_wait(
     assert len(client.bodies()) == 20
 
 
+class Noting:
+    """Handles the mails of a queue, which is noted when it is told to go on."""
+
+    def __init__(self, queue: Ref, resumed: list[Ref]) -> None:
+        self._queue = queue
+        self._handler = queue.cell.handler
+        self._resumed = resumed
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> object:
+        if type(message) is Resume:
+            self._resumed.append(self._queue)
+        return self._handler.handle(message, sender)
+
+
 def test_few_of_the_queues_that_wait_for_room_are_resumed_in_a_turn(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "RESUMES_MAX", 5)
     client = with_waiting(rig, 2, 40)
-    resumed, send = list[object](), rig.runtime.send
-
-    def counted(to: Any, message: Any, *rest: Any) -> None:
-        if type(message) is Resume:
-            resumed.append(to)
-        send(to, message, *rest)
-
-    monkeypatch.setattr(rig.runtime, "send", counted)
+    resumed: list[Ref] = []
+    for entry in rig.node.vhosts["/"].topology.queues.values():
+        assert entry.ref is not None
+        entry.ref.cell.handler = ActorHandler(Noting(entry.ref, resumed))
     client.send(1, m.BasicAck(0, multiple=True))
     assert len(client.bodies()) == 2
     assert len(resumed) == 5, "two of them have used up the room"

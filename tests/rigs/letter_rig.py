@@ -8,7 +8,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL
 from leveret.amqp.properties import Properties, head_of
 from leveret.amqp.tables import Table
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.registry import QueueEntry
 from leveret.core.message import origin_of
 from leveret.routing.bindings import QUEUE
@@ -124,7 +124,7 @@ class LetterRig(TargetRig):
     def get_all(self, channel: Channel) -> list[int]:
         """Get all messages; return their seqs."""
         seqs = []
-        while (got := channel.ask(mail.Get(channel.ref, False))) is not None:
+        while (got := channel.ask(queue_requests.Get(channel.ref, False))) is not None:
             seqs.append(got[2])
         return seqs
 

@@ -63,10 +63,12 @@ class Deliveries:
         "_channel",
         "_from_nodes",
         "_number",
+        "_ref",
         "_rest",
         "_resumes_later",
         "_session",
         "_source",
+        "_turns",
         "gate",
         "limiter",
         "prefetch",
@@ -79,6 +81,8 @@ class Deliveries:
         self._channel = channel
         self._session = channel.session
         self._number = channel.number
+        self._ref = channel.ref
+        self._turns = channel.runtime.turns
         self._source: Source | None = None  # of the latest basic.get
         self._rest: tuple[type[Ack | Requeue | Reject], int] | None = None  # kind, last tag
         self._resumes_later = False
@@ -97,7 +101,7 @@ class Deliveries:
         self._by_queue[entry] = small_set.add(self._by_queue.get(entry), subscription)
         if not subscription.no_ack:
             self._session.read_control.limit_coalescing(subscription.prefetch)
-        entry.watch(self._channel.ref)
+        entry.watch(self._ref)
 
     def remove(self, tag: bytes) -> bool:
         """Take a consumer out; return whether there was one."""
@@ -106,7 +110,7 @@ class Deliveries:
             return False
         others = small_set.discard(self._by_queue.pop(subscription.entry), subscription)
         if others is None:
-            subscription.entry.unwatch(self._channel.ref)
+            subscription.entry.unwatch(self._ref)
         else:
             self._by_queue[subscription.entry] = others
         return True
@@ -118,7 +122,7 @@ class Deliveries:
         self._by_queue.clear()
         self.subscriptions.clear()
         for entry in entries:
-            entry.unwatch(self._channel.ref)
+            entry.unwatch(self._ref)
         return entries
 
     def auto_delete_queues(self) -> tuple[QueueEntry, ...]:
@@ -161,19 +165,29 @@ class Deliveries:
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
         session = self._session
-        if session.interceptors is not None or session.vhost.firehose is not None:
+        if session.interceptors is not None or session.message_path.firehose is not None:
             source, name = subscription.source, subscription.entry.name
             messages = self._shown(name, messages, mail.redelivered, source)
+        redelivered, frame_max = mail.redelivered, session.frame_max
+        if len(messages[-1][2]) < UNCOPIED_BYTES:  # most batches have bodies of one size
+            wire = deliveries(self._number, tag, first, redelivered, frame_max, messages)
+            session.writer.write(wire)
+        else:
+            self._write_large(tag, first, redelivered, messages)
+
+    def _write_large(
+        self, tag: bytes, first: int, redelivered: int, messages: list[Message]
+    ) -> None:
+        """Write deliveries whose last body is not copied."""
+        writer, frame_max = self._session.writer, self._session.frame_max
+        start = self._number, tag, first, redelivered, frame_max
         origin, head, last = messages[-1]
-        start = self._number, tag, first, mail.redelivered, session.frame_max
-        if len(last) < UNCOPIED_BYTES:  # most batches have bodies of one size
-            session.writer.write(deliveries(*start, messages))
-        elif len(last) <= LARGE_BODY_BYTES:
-            session.writer.write_parts(delivery_parts(*start, messages))
+        if len(last) <= LARGE_BODY_BYTES:
+            writer.write_parts(delivery_parts(*start, messages))
         else:  # more than a batch holds: no other can be
             messages = [*messages[:-1], (origin, head, b"")]
-            session.writer.write_parts(delivery_parts(*start, messages))
-            session.writer.write_body(self._number, session.frame_max, last)
+            writer.write_parts(delivery_parts(*start, messages))
+            writer.write_body(self._number, frame_max, last)
 
     def from_nodes(self) -> RemoteDeliveries:
         """Return what is owed to queues of other nodes."""
@@ -221,7 +235,7 @@ class Deliveries:
             tag = self.unacked.add(source, [seq])
             self._channel.expect_settlement()
         session = self._session
-        if session.interceptors is not None or session.vhost.firehose is not None:
+        if session.interceptors is not None or session.message_path.firehose is not None:
             source = self._source if seq is not None else None
             (message,) = self._shown(name, [message], int(redelivered), source)
         origin, head, body = message
@@ -235,7 +249,7 @@ class Deliveries:
         session = self._session
         if session.interceptors is not None:
             messages = session.interceptors.delivered(session, queue, messages)
-        if (firehose := session.vhost.firehose) is not None:
+        if (firehose := session.message_path.firehose) is not None:
             firehose.delivered(session, self._number, queue, messages, redelivered)
             if source is not None and is_copy(messages[0]):
                 source.has_copies = True
@@ -245,11 +259,10 @@ class Deliveries:
         """Settle single acks, in order; PreconditionFailed at the first unknown tag."""
         if len(tags) == 1:
             ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
-            channel = self._channel
-            if self.limiter.limit or self._session.vhost.firehose is not None:
+            if self.limiter.limit or self._session.message_path.firehose is not None:
                 self._hand_back(Ack, settled)
             else:
-                channel.runtime.send(source.queue, Ack(channel.ref, source.consumer, seqs))
+                self._turns.send(source.queue, Ack(self._ref, source.consumer, seqs))
             return
         settled, unknown = self.unacked.take(tags)
         self._hand_back(Ack, settled)
@@ -375,8 +388,8 @@ class Deliveries:
 
         Queues that waited hear first, in the limiter's order: the first to hear may take all the room.
         """
-        channel = self._channel.ref
-        if (firehose := self._session.vhost.firehose) is not None:
+        channel = self._ref
+        if (firehose := self._session.message_path.firehose) is not None:
             firehose.settled(self._session, self._number, _OUTCOMES[kind], settled)
         if self.limiter.limit:
             self._count_off(settled)
@@ -416,7 +429,7 @@ class Deliveries:
 
     def _resume(self) -> None:
         for queue in self._to_resume():
-            self._post(queue, Resume(self._channel.ref))
+            self._post(queue, Resume(self._ref))
 
     def _to_resume(self) -> list[Ref]:
         """Return queues that the channel-wide limit held back; others go on in a later turn if there is room still."""
@@ -434,7 +447,7 @@ class Deliveries:
         self._resume()
 
     def _post(self, queue: Ref, mail: object) -> None:
-        self._channel.runtime.send(queue, mail)
+        self._turns.send(queue, mail)
 
 
 class NoDeliveries(Deliveries):

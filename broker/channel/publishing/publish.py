@@ -26,9 +26,9 @@ from leveret.actors.credit import CreditSender
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import properties
 from leveret.amqp.errors import PreconditionFailed
-from leveret.amqp.kernel import EXAMINE, PERSISTENT, body_bytes
+from leveret.amqp.kernel import EXAMINE, PERSISTENT, body_bytes, confirm_frames
 from leveret.amqp.producer_headers import EPOCH, ID, SEQ, producer_of
-from leveret.broker.channel.confirms import Confirms, answer_frames
+from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.publishing.fan_out import FanOut
 from leveret.broker.channel.publishing.message_checks import (
     checked_keys,
@@ -112,6 +112,7 @@ class Publisher:
         "_ref",
         "_route",
         "_session",
+        "_turns",
         "collector",
         "confirms",
         "fan_out",
@@ -125,6 +126,7 @@ class Publisher:
     def __init__(self, channel: ChannelActor) -> None:
         self._channel = channel
         self._session = channel.session
+        self._turns = channel.runtime.turns
         self._number = channel.number
         self._ref: Ref = channel.ref
         self._credits: dict[Ref, CreditSender] = {}
@@ -318,7 +320,7 @@ class Publisher:
     ) -> None:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
         session = self._session
-        firehose = session.vhost.firehose
+        firehose = session.message_path.firehose
         if firehose is not None and (self.transaction is None or self.collector is not None):
             firehose.published(session, self._number, route.exchange.name, queues, messages)
         count = len(messages)
@@ -369,22 +371,18 @@ class Publisher:
         sent: Sequence[Sent | None] | None = None,
     ) -> list[Ref]:
         """Store messages and send them to all of these queues that are there; return which."""
-        vhost = self._session.vhost
-        if vhost.remote_queues or (vhost.persisting_queues and not persistent):
+        path = self._session.message_path
+        if path.remote_queues or (path.persisting_queues and not persistent):
             batch = (size_bytes, head_bytes, expirations, first, sent)
-            parts = self._reach_parts(vhost, queues, messages, persistent, *batch)
+            parts = self._reach_parts(queues, messages, persistent, *batch)
             if parts is not None:
                 return parts
         count = len(messages)
         first_msg_no = self._store(queues, messages, size_bytes) if persistent else 0
         size_bytes += head_bytes
         publisher = (self._ref, count, size_bytes, first)
-        publishers = [publisher]
-        merges = expirations is None and sent is None
-        runtime = self._channel.runtime
-        last_mail = runtime.turns.last_mail
+        turns = self._turns
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
-        send = runtime.send_bulk if is_bulk else runtime.send
         credits_ = self._credits
         reached: list[Ref] = []
         numbered = None if sent is None else self._numbered(queues, sent)
@@ -399,18 +397,13 @@ class Publisher:
             if credit.spend(count, size_bytes):
                 self._lags()
             msg_no = first_msg_no if entry.queue_no else 0
-            if merges:
-                last = last_mail(ref)
-                if (
-                    last.__class__ is Publish
-                    and not last.by_queue
-                    and last.append(messages, persistent, publishers, msg_no, head_bytes)
-                ):
-                    continue
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
             if numbered is not None:
                 mail.numbered = numbered[entry]
-            send(ref, mail)
+            if is_bulk:
+                turns.send_bulk(ref, mail)
+            else:
+                turns.send(ref, mail)
         return reached
 
     def _store(self, queues: Sequence[QueueEntry], messages: list[Message], size_bytes: int) -> int:
@@ -443,7 +436,6 @@ class Publisher:
 
     def _reach_parts(
         self,
-        vhost: VHost,
         queues: Sequence[QueueEntry],
         messages: list[Message],
         persistent: bool,
@@ -458,7 +450,7 @@ class Publisher:
         They are alike if all are on this node, and those that keep all messages on the disk are not among others.
         """
         rest = (size_bytes, head_bytes, expirations, first, sent)
-        if vhost.remote_queues:
+        if self._session.message_path.remote_queues:
             here = [entry for entry in queues if not entry.is_remote]
             if len(here) < len(queues):
                 run = NodePublish(
@@ -642,7 +634,7 @@ class Publisher:
         if answers and self.transaction is not None:
             self.transaction.answered(answers)
         elif answers:
-            self._session.writer.write(answer_frames(self._number, answers))
+            self._session.writer.write(confirm_frames(self._number, answers))
 
     @property
     def awaits_confirms(self) -> bool:

@@ -35,12 +35,16 @@ _ROOM: Final = 4  # which part of a prefetch a pause may take
 
 
 class AckCoalescing:
-    """When to leave one connection unread."""
+    """When to leave one connection unread.
 
-    __slots__ = ("_acks", "_began_s", "_is_pausing", "_last_s", "_reads", "_room")
+    Attributes:
+        reads: of the streak; 0: there is none.
+    """
+
+    __slots__ = ("_acks", "_began_s", "_is_pausing", "_last_s", "_room", "reads")
 
     def __init__(self) -> None:
-        self._reads = 0
+        self.reads = 0
         self._acks = 0
         self._began_s = 0.0
         self._last_s = 0.0
@@ -54,7 +58,7 @@ class AckCoalescing:
 
     def other(self) -> None:
         """Something else than single acks was read."""
-        self._reads = 0
+        self.reads = 0
         self._is_pausing = False
 
     def acked(self, acks: int, now_s: float) -> float:
@@ -66,19 +70,19 @@ class AckCoalescing:
             is_streak = WORTH <= acks <= 2 * ENOUGH and since_s < 2 * PAUSE_S
         else:
             is_streak = acks <= FEW and since_s < GAP_S
-        if not is_streak or not self._reads:
-            self._reads, self._acks, self._began_s = 1, 0, now_s
+        if not is_streak or not self.reads:
+            self.reads, self._acks, self._began_s = 1, 0, now_s
             return 0.0
-        self._reads += 1
+        self.reads += 1
         self._acks += acks
-        return self._pause_s(now_s) if self._reads > STREAK else 0.0
+        return self._pause_s(now_s) if self.reads > STREAK else 0.0
 
     def _pause_s(self, now_s: float) -> float:
         """Begin a pause, if it is worth it; the next streak is counted from here."""
         pace_s = (now_s - self._began_s) / self._acks
         pause_s = min(PAUSE_S, min(self._room, ENOUGH) * pace_s)
         if not pace_s or pause_s < WORTH * pace_s:
-            self._reads = 0
+            self.reads = 0
             return 0.0
         self._acks, self._began_s = 0, now_s
         self._is_pausing = True

@@ -283,7 +283,8 @@ class ReadControl:
     def note(self, runs: list[Run]) -> None:
         """Look at a read: after many that held a few acks each, the next waits until it holds more."""
         if len(runs) != 1 or runs[0][0] != ACK:
-            self.coalescing.other()
+            if self.coalescing.reads:
+                self.coalescing.other()
             return
         clock = self._turns.clock
         now_s = clock.monotonic_s()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.links import MonitorRef
-    from leveret.broker.mail import Consume
+    from leveret.broker.queue_requests import Consume
 
 UNLIMITED: Final = 1 << 30
 TAGS_MAX: Final = 10  # in one mail: a channel handles 200 mails in a turn
@@ -73,6 +73,16 @@ class Consumer:
 
     def owe(self, seqs: list[int]) -> None:
         """Note messages that were sent and must be acked."""
+        if self.unacked is None:
+            self.unacked = set(seqs)
+        else:
+            self.unacked.update(seqs)
+
+    def sent(self, seqs: list[int]) -> None:
+        """Count messages that were sent and must be acked, and note them: ``dealt`` and ``owe`` at once."""
+        count = len(seqs)
+        self.in_flight += count
+        self.limiter.in_flight += count
         if self.unacked is None:
             self.unacked = set(seqs)
         else:

@@ -81,8 +81,7 @@ class Dispatch:
                 self._backing.ack(seqs)
                 seqs = None
             else:
-                consumer.dealt(count)
-                consumer.owe(seqs)
+                consumer.sent(seqs)
         delivery = mail.Deliver(self._queue, consumer.tag, messages, seqs, 0)
         if not self._turns.send_now(consumer.channel, delivery):
             delivery.wait_at(consumer.gate)

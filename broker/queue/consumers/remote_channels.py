@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.mail import Consume
     from leveret.broker.mail_between_nodes import DeliveryRoom
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.queue_requests import Consume
 
 
 def attach(

@@ -31,7 +31,7 @@ from leveret.actors.runtime.calls import Request
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.properties import examine
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
 from leveret.broker.queue.delays.delay_rules import DUE, DelayRules
 from leveret.broker.queue.delays.requests import Describe, ListWaiting, Waiting, Withdraw
@@ -108,7 +108,7 @@ class DelayQueue(GenServer):
         """Return the priorities of an amqqueue."""
         kind = type(message)
         if kind is Request:
-            return INFO_LEVEL if type(message.payload) is mail.Info else 0
+            return INFO_LEVEL if type(message.payload) is queue_requests.Info else 0
         return LEVELS.get(kind, 0)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
@@ -280,10 +280,10 @@ class DelayQueue(GenServer):
 
     # Calls.
 
-    def _stat(self, _: mail.Stat) -> tuple[int, int]:
+    def _stat(self, _: queue_requests.Stat) -> tuple[int, int]:
         return len(self._schedule), 0
 
-    def _info(self, info: mail.Info) -> dict[str, Any]:
+    def _info(self, info: queue_requests.Info) -> dict[str, Any]:
         producers = self._numbered.count()
         return figures_of(self._entry, None, self._backing, producers, info.items)
 
@@ -311,7 +311,7 @@ class DelayQueue(GenServer):
         self._schedule.withdraw(seqs)
         return self._backing.ack(seqs)
 
-    def _purge(self, _: mail.Purge) -> int:
+    def _purge(self, _: queue_requests.Purge) -> int:
         """Drop all waiting messages, also recovered ones that are not scheduled yet; return their number."""
         count = self._backing.purge() + len(self._schedule)
         self._recovering, self._purged_below = 0, self._next_seq
@@ -330,7 +330,7 @@ class DelayQueue(GenServer):
 
     # The end.
 
-    def _delete_asked(self, delete: mail.Delete) -> int:
+    def _delete_asked(self, delete: queue_requests.Delete) -> int:
         count = len(self._schedule)
         self._delete()
         return count
@@ -376,12 +376,12 @@ class DelayQueue(GenServer):
         RetryLetters: _handle_letter_mail,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
-        mail.Stat: _stat,
-        mail.Purge: _purge,
-        mail.Delete: _delete_asked,
-        mail.Info: _info,
-        mail.ListProducers: lambda self, _: self._numbered.listed(),
-        mail.ForgetProducer: lambda self, asked: self._numbered.forget(asked.producer),
+        queue_requests.Stat: _stat,
+        queue_requests.Purge: _purge,
+        queue_requests.Delete: _delete_asked,
+        queue_requests.Info: _info,
+        queue_requests.ListProducers: lambda self, _: self._numbered.listed(),
+        queue_requests.ForgetProducer: lambda self, asked: self._numbered.forget(asked.producer),
         ListWaiting: _list_waiting,
         Describe: _describe,
         Withdraw: _withdraw,

@@ -284,7 +284,7 @@ def test_others_do_not_wait_for_all_that_one_turn_wakes(
     if way == "mail":
         runtime.send(waker, woken)
     elif way == "event":
-        runtime.run_event(waker, wake)
+        runtime.run_event(waker, lambda _: wake(), b"")
     elif way == "call":
         runtime.run_as(waker, wake)
     else:

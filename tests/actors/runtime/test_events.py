@@ -91,12 +91,12 @@ async def test_mail_of_a_socket_event_is_handled_in_the_round_it_came(log_class:
     await asyncio.sleep(0)
     Rounds(loop, seen)
 
-    def came() -> None:
+    def came(_: bytes) -> None:
         seen.append("came")
         runtime.send(log, "mail")
         runtime.send(log, lambda _: done.set())
 
-    loop.call_later(0, runtime.run_event, other, came)
+    loop.call_later(0, runtime.run_event, other, came, b"")
     await asyncio.wait_for(done.wait(), 10)
 
     assert "poll" not in seen[seen.index("came") : seen.index("mail")]
@@ -111,15 +111,15 @@ async def test_with_other_events_in_the_round_their_mail_is_handled_together(
     await asyncio.sleep(0)
     before = runtime.drains
 
-    def came(then: Callable[[], object]) -> Callable[[], None]:
-        def event() -> None:
+    def came(then: Callable[[], object]) -> Callable[[bytes], None]:
+        def event(_: bytes) -> None:
             seen.append("came")
             runtime.send(log, lambda _: then())
 
         return event
 
     for then in (lambda: None, lambda: None, done.set):
-        loop.call_soon(runtime.run_event, other, came(then))
+        loop.call_soon(runtime.run_event, other, came(then), b"")
     await asyncio.wait_for(done.wait(), 10)
 
     assert seen == ["came"] * 3
@@ -137,14 +137,14 @@ async def test_what_many_events_of_a_round_have_brought_is_handled_between_them(
     await asyncio.sleep(0)
     count = 3 * EVENTS_MAX
 
-    def came() -> None:
+    def came(_: bytes) -> None:
         seen.append("came")
         runtime.send(log, "mail")
         if len(seen) == 1:
             runtime.send_bulk(bulk, "long work")
 
     for _ in range(count):
-        loop.call_soon(runtime.run_event, other, came)
+        loop.call_soon(runtime.run_event, other, came, b"")
     loop.call_soon(done.set)
     await asyncio.wait_for(done.wait(), 10)
     runtime.run_until_idle()

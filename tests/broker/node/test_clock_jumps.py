@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker import mail
+from leveret.broker import queue_requests
 from rigs.queues.queue_rig import Rig, longs
 
 HOUR_S = 3_600.0
@@ -53,7 +53,7 @@ def test_what_came_after_a_day_back_expires_in_its_time(rig: Rig) -> None:
     jump_wall(rig, -DAY_S)
     channel.publish(b"new")
 
-    channel.ask(mail.Get(channel.ref, True))
+    channel.ask(queue_requests.Get(channel.ref, True))
     rig.clock.jump(HOUR_S + 1)
 
     assert rig.stat() == (0, 0)

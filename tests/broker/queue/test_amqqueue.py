@@ -7,7 +7,7 @@ import pytest
 from leveret.actors.runtime.calls import From, Reply, Request
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.amqp.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue import deletion_notices
 from leveret.broker.queue.consumers.consumer import TAGS_MAX
 from leveret.broker.queue.mailbox import Continue
@@ -49,7 +49,7 @@ def test_the_answer_to_consume_comes_before_the_first_delivery() -> None:
     channel.publish(b"1")
     rig.settle()
 
-    consume = mail.Consume(
+    consume = queue_requests.Consume(
         channel.ref, rig.owner, b"c", False, False, 0, 0, channel.limiter, channel.gate
     )
     channel.send(Request(From(channel.ref, 1), consume))
@@ -331,7 +331,7 @@ def test_unacked_messages_of_a_dead_channel_are_requeued_in_order() -> None:
     dying.publish(*[b"%d" % n for n in range(6)])
     dying.consume(b"a", prefetch=2)
     dying.consume(b"b", prefetch=2)
-    assert dying.ask(mail.Get(dying.ref, no_ack=False))[1][2] == b"4"
+    assert dying.ask(queue_requests.Get(dying.ref, no_ack=False))[1][2] == b"4"
     rig.entry.watch(dying.ref)
 
     dying.die()
@@ -349,8 +349,8 @@ def test_unacked_messages_of_a_cancelled_consumer_stay_with_its_channel() -> Non
     channel.publish(b"0", b"1", b"2")
     channel.bodies()
 
-    assert channel.ask(mail.Cancel(channel.ref, b"c")) is None
-    assert channel.ask(mail.Cancel(channel.ref, b"unknown")) is None
+    assert channel.ask(queue_requests.Cancel(channel.ref, b"c")) is None
+    assert channel.ask(queue_requests.Cancel(channel.ref, b"unknown")) is None
     channel.publish(b"3")
     assert channel.bodies() == []
     channel.ack(b"c", 0)
@@ -368,9 +368,9 @@ def test_leave_is_answered_when_consumers_are_gone_and_messages_requeued() -> No
     channel.publish(b"0")
     channel.bodies()
 
-    assert rig.runtime.call_inline(rig.queue, mail.Leave(channel.ref)) is None
+    assert rig.runtime.call_inline(rig.queue, queue_requests.Leave(channel.ref)) is None
 
-    assert rig.runtime.call_inline(rig.queue, mail.Stat()) == (1, 0)
+    assert rig.runtime.call_inline(rig.queue, queue_requests.Stat()) == (1, 0)
     channel.die()
     assert rig.stat() == (1, 0), "its DOWN gives nothing back a second time"
 
@@ -382,7 +382,7 @@ def test_a_requeue_after_leave_delivers_no_message_twice() -> None:
     leaving.publish(b"0")
     assert leaving.bodies() == [b"0"]
     heir.consume(b"h")
-    leaving.ask(mail.Leave(leaving.ref))
+    leaving.ask(queue_requests.Leave(leaving.ref))
     assert heir.deliveries() == [(b"0", 0, True)]
 
     leaving.requeue(b"c", 0)  # a delivery that was under way when the channel ended
@@ -470,11 +470,11 @@ def test_get_answers_queue_message_seq_redelivered_and_ready_count() -> None:
     channel.publish(b"0", b"1")
 
     first, second = (b"origin", b"head", b"0"), (b"origin", b"head", b"1")
-    assert channel.ask(mail.Get(channel.ref, False)) == (rig.queue, first, 0, False, 1)
+    assert channel.ask(queue_requests.Get(channel.ref, False)) == (rig.queue, first, 0, False, 1)
     channel.requeue(None, 0)
-    assert channel.ask(mail.Get(channel.ref, False)) == (rig.queue, first, 0, True, 1)
-    assert channel.ask(mail.Get(channel.ref, True)) == (rig.queue, second, None, False, 0)
-    assert channel.ask(mail.Get(channel.ref, True)) is None
+    assert channel.ask(queue_requests.Get(channel.ref, False)) == (rig.queue, first, 0, True, 1)
+    assert channel.ask(queue_requests.Get(channel.ref, True)) == (rig.queue, second, None, False, 0)
+    assert channel.ask(queue_requests.Get(channel.ref, True)) is None
     channel.ack(None, 0)
     assert rig.info()["messages"] == 0
 
@@ -486,7 +486,7 @@ def test_get_works_beside_an_exclusive_consumer_and_ignores_prefetch() -> None:
     channel.publish(b"0", b"1")
     channel.bodies()
 
-    assert other.ask(mail.Get(other.ref, False))[1][2] == b"1"
+    assert other.ask(queue_requests.Get(other.ref, False))[1][2] == b"1"
     assert channel.limiter.in_flight == 1
 
 
@@ -500,7 +500,7 @@ def test_exclusive_consumers_are_alone() -> None:
     assert isinstance(refused, AccessRefused)
     assert str(refused) == text
 
-    channel.ask(mail.Cancel(channel.ref, b"a"))
+    channel.ask(queue_requests.Cancel(channel.ref, b"a"))
     assert channel.consume(b"b", exclusive=True) is None
     assert str(channel.consume(b"c")) == text
 
@@ -522,9 +522,9 @@ def test_purge_drops_ready_messages_and_leaves_unacked_ones() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"0", b"1", b"2")
-    channel.ask(mail.Get(channel.ref, False))
+    channel.ask(queue_requests.Get(channel.ref, False))
 
-    assert channel.ask(mail.Purge()) == 2
+    assert channel.ask(queue_requests.Purge()) == 2
 
     assert rig.stat() == (0, 0)
     channel.requeue(None, 0)
@@ -535,7 +535,7 @@ def test_stat_counts_the_publishes_before_it() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.publish(b"0", b"1")
-    channel.send(Request(From(channel.ref, 1), mail.Stat()))
+    channel.send(Request(From(channel.ref, 1), queue_requests.Stat()))
 
     assert [reply.value for reply in channel.take(Reply)] == [(2, 0)]
 
@@ -545,7 +545,7 @@ def test_info_answers_the_items_asked_for() -> None:
     channel = rig.channel()
     channel.consume(b"c", exclusive=True)
 
-    asked = channel.ask(mail.Info(("consumers", "messages", "state", "no such item")))
+    asked = channel.ask(queue_requests.Info(("consumers", "messages", "state", "no such item")))
 
     assert asked == {"consumers": 1, "messages": 0, "state": "running"}
     assert rig.info()["exclusive_consumer"] is True
@@ -568,7 +568,7 @@ def test_a_condition_can_refuse_the_deletion(conditions: dict[str, bool], text: 
     channel.consume(b"c", prefetch=1)
     channel.publish(b"0", b"1")
 
-    refused = channel.ask(mail.Delete(**conditions))
+    refused = channel.ask(queue_requests.Delete(**conditions))
 
     assert isinstance(refused, PreconditionFailed)
     assert str(refused) == text
@@ -587,7 +587,7 @@ def test_deleting_ends_pair_and_supervisor_and_tells_consumers_and_vhost() -> No
     queue, backing = rig.queue, rig.entry.backing
     assert backing is not None
 
-    assert publisher.ask(mail.Delete()) == 2
+    assert publisher.ask(queue_requests.Delete()) == 2
 
     assert rig.deleted == [rig.entry]
     assert rig.entry.state == "deleted"
@@ -609,7 +609,7 @@ def test_deleting_tells_a_channel_of_its_many_consumers_in_few_mails() -> None:
     for tag in tags:
         channel.consume(tag)
     rig.settle()
-    channel.ask(mail.Delete())
+    channel.ask(queue_requests.Delete())
 
     several = [gone.consumers for gone in channel.take(mail.ConsumersGone)]
     assert [len(each) for each in several] == [TAGS_MAX, TAGS_MAX, TAGS_MAX, 1]
@@ -635,7 +635,7 @@ def test_deleting_tells_many_channels_in_several_turns(monkeypatch: pytest.Monke
     monkeypatch.setattr(deletion_notices.DeletionNotices, "post_some", counted)
     queue = rig.queue
 
-    deleter.ask(mail.Delete())
+    deleter.ask(queue_requests.Delete())
 
     assert turns == [4, 4, 2]
     assert [len(each.take(mail.ConsumersGone)) for each in channels] == [1] * 10
@@ -650,14 +650,14 @@ def test_mails_behind_a_deletion_are_answered() -> None:
     def request(payload: object, number: int) -> None:
         rig.runtime.send(rig.queue, Request(From(late.ref, number), payload), late.ref)
 
-    rig.runtime.send(rig.queue, Request(From(deleter.ref, 1), mail.Delete()), deleter.ref)
+    rig.runtime.send(rig.queue, Request(From(deleter.ref, 1), queue_requests.Delete()), deleter.ref)
     channel.publish(b"0", seqno=1)
     channel.send(mail.Ack(channel.ref, b"c", [0]))
     channel.send(mail.Requeue(channel.ref, b"c", [0]))
     channel.send(mail.Resume(channel.ref))
-    request(mail.Stat(), 2)
-    request(mail.Cancel(late.ref, b"c"), 3)
-    request(mail.Delete(), 4)
+    request(queue_requests.Stat(), 2)
+    request(queue_requests.Cancel(late.ref, b"c"), 3)
+    request(queue_requests.Delete(), 4)
     rig.settle()
 
     assert [c.ranges for c in channel.take(mail.Confirm)] == [[(1, 1)]]
@@ -669,11 +669,11 @@ def test_mails_behind_a_deletion_are_answered() -> None:
 def test_an_auto_delete_queue_goes_with_its_last_consumer() -> None:
     rig = Rig(auto_delete=True)
     channel, other = rig.channel(), rig.channel()
-    channel.ask(mail.Get(channel.ref, True))
+    channel.ask(queue_requests.Get(channel.ref, True))
     channel.consume(b"a")
     other.consume(b"b")
 
-    channel.ask(mail.Cancel(channel.ref, b"a"))
+    channel.ask(queue_requests.Cancel(channel.ref, b"a"))
     assert rig.deleted == []
     other.die()
     assert rig.deleted == [rig.entry]
@@ -684,7 +684,7 @@ def test_an_auto_delete_queue_goes_when_the_channel_leaves() -> None:
     channel = rig.channel()
     channel.consume(b"a")
 
-    rig.runtime.call_inline(rig.queue, mail.Leave(channel.ref))
+    rig.runtime.call_inline(rig.queue, queue_requests.Leave(channel.ref))
 
     assert rig.deleted == [rig.entry], "at once, before the answer"
 
@@ -693,7 +693,7 @@ def test_an_auto_delete_queue_that_never_had_a_consumer_stays() -> None:
     rig = Rig(auto_delete=True)
     channel = rig.channel()
     channel.publish(b"0")
-    channel.ask(mail.Get(channel.ref, False))
+    channel.ask(queue_requests.Get(channel.ref, False))
 
     channel.die()
 

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue import queue, turn_budget
 from leveret.broker.queue.consumers import allotments, dispatch
 from leveret.broker.queue.limits import expiry, length_limits
@@ -125,7 +125,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         if peer.consumers:
             tag = sorted(peer.consumers)[number % len(peer.consumers)]
             del peer.consumers[tag]
-            peer.channel.ask(mail.Cancel(peer.channel.ref, tag))
+            peer.channel.ask(queue_requests.Cancel(peer.channel.ref, tag))
             self.collect()
 
     @rule(which=pick, number=pick, size=st.integers(1, 5), how=st.sampled_from(["ack", "reject"]))
@@ -150,7 +150,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
     @rule(which=pick, no_ack=st.booleans())
     def get(self, which: int, no_ack: bool) -> None:
         peer = self.peer(which)
-        answer = peer.channel.ask(mail.Get(peer.channel.ref, no_ack))
+        answer = peer.channel.ask(queue_requests.Get(peer.channel.ref, no_ack))
         head = min(self.ready, default=None)
         if head is None:
             assert answer is None
@@ -174,7 +174,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
         self.peers.remove(peer)
         self.come_back(peer.unacked)
         if how == "leaves":
-            peer.channel.ask(mail.Leave(peer.channel.ref))
+            peer.channel.ask(queue_requests.Leave(peer.channel.ref))
         peer.channel.die()
         self.collect()
         if not self.peers:
@@ -196,7 +196,7 @@ class AmqQueueMachine(RuleBasedStateMachine):
 
     @rule()
     def purge(self) -> None:
-        assert self.publisher.ask(mail.Purge()) == len(self.ready)
+        assert self.publisher.ask(queue_requests.Purge()) == len(self.ready)
         self.done.update(self.ready)
         self.ready.clear()
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime import scheduler
+from leveret.actors.runtime.cell import ActorHandler
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.core.limits import CREDIT_MESSAGES, TURN_MESSAGES
 from rigs.queues.open_queue import OpenQueue
 from rigs.queues.queue_rig import Channel, Rig, longs
@@ -34,10 +36,10 @@ def marks(channel: Channel) -> list[Any]:
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        (mail.Stat(), (TOTAL + 1, 0)),
-        (mail.Purge(), TOTAL + 1),
-        (mail.Delete(), TOTAL + 1),
-        (mail.Delete(if_empty=True), PreconditionFailed),
+        (queue_requests.Stat(), (TOTAL + 1, 0)),
+        (queue_requests.Purge(), TOTAL + 1),
+        (queue_requests.Delete(), TOTAL + 1),
+        (queue_requests.Delete(if_empty=True), PreconditionFailed),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -48,7 +50,7 @@ def test_a_call_waits_for_all_requeued_messages_and_blocks_no_other_actor(
     dying, other = rig.channel(), rig.channel()
     unacked(rig, dying)
 
-    dying.start_asking(mail.Leave(dying.ref))
+    dying.start_asking(queue_requests.Leave(dying.ref))
     other.start_asking(request_)
     other.publish(b"later", seqno=1)
     rig.settle()
@@ -85,7 +87,7 @@ def test_a_requeue_ends_while_publishers_fill_the_mailbox_as_fast_as_it_is_handl
         rig.runtime.spawn(Flood, rig.queue)
 
     channel.send(mail.Requeue(channel.ref, b"c", seqs))
-    other.start_asking(mail.Stat())
+    other.start_asking(queue_requests.Stat())
     drains = 0
     while not other.box:
         rig.runtime.drain()
@@ -98,9 +100,9 @@ def test_gets_during_a_requeue_are_answered_in_order() -> None:
     dying, other = rig.channel(), rig.channel()
     unacked(rig, dying)
 
-    dying.start_asking(mail.Leave(dying.ref))
+    dying.start_asking(queue_requests.Leave(dying.ref))
     for _ in range(3):
-        other.start_asking(mail.Get(other.ref, no_ack=True))
+        other.start_asking(queue_requests.Get(other.ref, no_ack=True))
     rig.settle()
 
     answers = [(got[1][2], *got[2:]) for got in marks(other)]
@@ -117,7 +119,7 @@ def test_a_get_behind_many_expired_messages_blocks_no_other_actor() -> None:
     rig.clock.set_wall_s(rig.clock.wall_s() + 2.0)
 
     for _ in range(2):
-        channel.start_asking(mail.Get(channel.ref, no_ack=True))
+        channel.start_asking(queue_requests.Get(channel.ref, no_ack=True))
     channel.publish(b"new", seqno=1)
     rig.settle()
 
@@ -133,9 +135,9 @@ def test_a_get_that_waits_when_the_queue_is_deleted_finds_none() -> None:
     unacked(rig, dying)
     other.consume(b"last")
 
-    dying.start_asking(mail.Leave(dying.ref))
-    other.start_asking(mail.Get(other.ref, no_ack=False))
-    other.start_asking(mail.Cancel(other.ref, b"last"))
+    dying.start_asking(queue_requests.Leave(dying.ref))
+    other.start_asking(queue_requests.Get(other.ref, no_ack=False))
+    other.start_asking(queue_requests.Cancel(other.ref, b"last"))
     rig.settle()
 
     assert {type(each) for each in marks(other)} == {NotFound, type(None)}
@@ -174,7 +176,7 @@ def test_messages_that_are_refused_by_a_channel_that_ends_are_back_once() -> Non
     seqs = [seq for _, seq, _ in dying.deliveries()]
 
     dying.send(mail.Requeue(dying.ref, b"c", seqs[1:]))
-    dying.start_asking(mail.Leave(dying.ref))
+    dying.start_asking(queue_requests.Leave(dying.ref))
     rig.settle()
 
     assert rig.stat() == (TOTAL, 0)
@@ -195,7 +197,7 @@ def test_requeues_of_two_channels_at_once_restore_the_order() -> None:
 
     for channel, own in seqs.items():
         assert len(own) == 2 * TURN_MESSAGES
-        channel.ask(mail.Cancel(channel.ref, b"c"))
+        channel.ask(queue_requests.Cancel(channel.ref, b"c"))
     for channel, own in seqs.items():
         channel.send(mail.Requeue(channel.ref, b"c", own[1:]))
         channel.send(mail.Requeue(channel.ref, b"c", own[:1]))
@@ -243,7 +245,8 @@ def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> Non
             channel.send(make(channel.ref, tag, seqs))
     rig.runtime.send(other.ref, "mail")
     seen: list[int] = []
-    other.ref.cell.handle = lambda *_: seen.append(sum(handled))
+    noting = SimpleNamespace(handle_mail=lambda *_: seen.append(sum(handled)))
+    other.ref.cell.handler = ActorHandler(noting)
     rig.settle()
 
     assert sum(handled) >= batch * count

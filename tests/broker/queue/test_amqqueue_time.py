@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.limits.expiry import alive_at, deadlines, expired_at
 from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
@@ -84,7 +84,7 @@ def test_a_short_ttl_behind_a_long_one_counts_until_it_is_the_head() -> None:
     rig.clock.jump(1.0)
     assert rig.stat() == (3, 0)
 
-    assert channel.ask(mail.Get(channel.ref, no_ack=True))[1][2] == b"long"
+    assert channel.ask(queue_requests.Get(channel.ref, no_ack=True))[1][2] == b"long"
     assert rig.stat() == (1, 0), "the short one became the head and went"
 
 
@@ -94,7 +94,7 @@ def test_get_does_not_count_messages_that_have_expired() -> None:
     channel.publish(b"long", b"short", b"none", expirations=[60_000, 100, None])
     rig.clock.jump(1.0)
 
-    assert channel.ask(mail.Get(channel.ref, no_ack=True))[4] == 1
+    assert channel.ask(queue_requests.Get(channel.ref, no_ack=True))[4] == 1
 
 
 def test_an_expired_message_between_live_ones_is_not_delivered() -> None:
@@ -127,7 +127,7 @@ def test_a_requeued_message_is_dropped_by_the_timer_as_any_other() -> None:
     rig = Rig(arguments=longs(x_message_ttl=1000))
     channel = rig.channel()
     channel.publish(b"0")
-    channel.ask(mail.Get(channel.ref, no_ack=False))
+    channel.ask(queue_requests.Get(channel.ref, no_ack=False))
     rig.clock.jump(0.5)
     channel.requeue(None, 0)
     assert rig.stat() == (1, 0)
@@ -142,7 +142,7 @@ def test_the_timer_follows_a_new_head_that_expires_sooner() -> None:
     channel = rig.channel()
     channel.publish(b"long", expirations=[60_000])
     rig.settle()
-    channel.ask(mail.Get(channel.ref, no_ack=True))
+    channel.ask(queue_requests.Get(channel.ref, no_ack=True))
     channel.publish(b"short", expirations=[100])
 
     rig.clock.jump(0.2)
@@ -191,7 +191,9 @@ def test_declare_and_get_restart_x_expires(use: str) -> None:
     channel = rig.channel()
     rig.clock.jump(0.15)
 
-    channel.ask(mail.Stat() if use == "declare" else mail.Get(channel.ref, no_ack=True))
+    channel.ask(
+        queue_requests.Stat() if use == "declare" else queue_requests.Get(channel.ref, no_ack=True)
+    )
 
     rig.clock.jump(0.15)
     assert rig.deleted == []
@@ -208,7 +210,7 @@ def test_publish_and_info_do_not_restart_x_expires(use: str) -> None:
     if use == "publish":
         channel.publish(b"0")
     else:
-        channel.ask(mail.Stat(touch=False))
+        channel.ask(queue_requests.Stat(touch=False))
 
     rig.clock.jump(0.051)
     assert rig.deleted == [rig.entry]
@@ -223,7 +225,7 @@ def test_a_consumer_keeps_the_queue_and_its_end_restarts_x_expires(how: str) -> 
     assert rig.deleted == []
 
     if how == "cancel":
-        channel.ask(mail.Cancel(channel.ref, b"c"))
+        channel.ask(queue_requests.Cancel(channel.ref, b"c"))
     else:
         channel.die()
 
@@ -238,6 +240,6 @@ def test_a_deleted_queue_leaves_no_timer() -> None:
     channel = rig.channel()
     channel.publish(b"0")
 
-    channel.ask(mail.Delete())
+    channel.ask(queue_requests.Delete())
 
     assert rig.clock.pending_count == 0

@@ -11,7 +11,7 @@ import pytest
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL
 from leveret.amqp.errors import NotFound
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.broker.queue.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
@@ -224,7 +224,7 @@ def test_deleting_frees_the_messages_without_the_collector() -> None:
 
     gc.disable()
     try:
-        channel.ask(mail.Delete())
+        channel.ask(queue_requests.Delete())
         channel.box.clear()
         assert sys.getrefcount(message) == references
     finally:
@@ -240,7 +240,7 @@ def test_a_deleted_queue_leaves_no_object_behind() -> None:
     actor = weakref.ref(rig.queue.cell.actor)
     count = rig.runtime.actor_count
 
-    channel.ask(mail.Delete())
+    channel.ask(queue_requests.Delete())
 
     assert actor() is None
     assert rig.runtime.actor_count == count - 3
@@ -261,7 +261,10 @@ def test_many_messages_are_freed_in_slices(how: str) -> None:
         channel.publish(*[b"x"] * FREED_PER_TURN)
     rig.settle()
 
-    assert channel.ask(mail.Purge() if how == "purge" else mail.Delete()) == 3 * FREED_PER_TURN
+    assert (
+        channel.ask(queue_requests.Purge() if how == "purge" else queue_requests.Delete())
+        == 3 * FREED_PER_TURN
+    )
 
     rig.clock.jump(0.0)
     assert len(freed) == 3
@@ -409,8 +412,8 @@ def test_unsafe_messages_of_a_run_are_confirmed_one_by_one_and_those_of_no_ack_c
     sync(rig, queue, (1, 3))
     assert [c.ranges for c in channel.take(mail.Confirm)] == [[(2, 3)]]
 
-    channel.ask(mail.Cancel(channel.ref, b"c"))
-    channel.ask(mail.Purge())
+    channel.ask(queue_requests.Cancel(channel.ref, b"c"))
+    channel.ask(queue_requests.Purge())
     channel.consume(b"n", no_ack=True)
     channel.publish(b"4", persistent=True, seqno=5)
     assert [c.ranges for c in channel.take(mail.Confirm)] == [[(5, 1)]]
@@ -447,7 +450,7 @@ def test_a_deleted_queue_tells_channels_with_unconfirmed_messages() -> None:
     rig.settle()
     queue = rig.queue
 
-    settled.ask(mail.Delete())
+    settled.ask(queue_requests.Delete())
 
     assert [notice.queue for notice in owed.take(mail.QueueDeleted)] == [queue]
     assert settled.take(mail.QueueDeleted) == []
@@ -480,7 +483,7 @@ def test_get_and_delivery_of_messages_on_disk_go_on_after_fetch_ready() -> None:
     channel.publish(b"0", b"1", b"2")
     queue.is_resident = False
 
-    getter.start_asking(mail.Get(getter.ref, no_ack=True))
+    getter.start_asking(queue_requests.Get(getter.ref, no_ack=True))
     channel.consume(b"c")
     assert channel.take(mail.Deliver) == getter.box == []
 

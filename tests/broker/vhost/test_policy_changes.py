@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES
 from leveret.queue_backing.actor import BackingOwner
 from leveret.queue_backing.variable.limits import Limits
@@ -134,7 +134,7 @@ def test_a_deleted_queue_does_not_mind() -> None:
     ref = rig.queue
     rig.runtime.suspend(ref)
     channel = rig.channel()
-    channel.start_asking(mail.Delete())
+    channel.start_asking(queue_requests.Delete())
     rig.runtime.send(ref, mail.PolicyChanged())
 
     rig.runtime.resume(ref)

@@ -8,7 +8,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.queue.storage.factory import in_memory
@@ -85,7 +85,7 @@ class Channel:
         spec: dict[str, Any] = {"no_ack": False, "exclusive": False, "priority": 0, "prefetch": 0}
         spec.update({"owner": self.rig.owner, **changes})
         return self.ask(
-            mail.Consume(self.ref, tag=tag, limiter=self.limiter, gate=self.gate, **spec)
+            queue_requests.Consume(self.ref, tag=tag, limiter=self.limiter, gate=self.gate, **spec)
         )
 
     def ack(self, tag: bytes | None, *seqs: int) -> None:
@@ -180,12 +180,14 @@ class Rig:
 
     def stat(self) -> tuple[int, int]:
         """Ready messages and consumers, without touching x-expires."""
-        answer: tuple[int, int] = self.runtime.call_inline(self.queue, mail.Stat(touch=False))
+        answer: tuple[int, int] = self.runtime.call_inline(
+            self.queue, queue_requests.Stat(touch=False)
+        )
         self.settle()
         return answer
 
     def info(self) -> dict[str, Any]:
-        answer: dict[str, Any] = self.runtime.call_inline(self.queue, mail.Info())
+        answer: dict[str, Any] = self.runtime.call_inline(self.queue, queue_requests.Info())
         return answer
 
 

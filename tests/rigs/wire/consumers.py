@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
-from leveret.broker.mail import Consume
+from leveret.broker.queue_requests import Consume
 
 QUEUE = "queue"
 

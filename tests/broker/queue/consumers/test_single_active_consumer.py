@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp.errors import AccessRefused
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
 from rigs.queues.queue_rig import Channel, Rig
@@ -23,7 +23,7 @@ def active(rig: Rig) -> Any:
 
 
 def cancel(channel: Channel, tag: bytes) -> None:
-    channel.ask(mail.Cancel(channel.ref, tag))
+    channel.ask(queue_requests.Cancel(channel.ref, tag))
 
 
 def test_only_the_first_consumer_gets_messages() -> None:
@@ -100,7 +100,7 @@ def test_the_end_of_a_channel_makes_none_of_its_own_active(how: str) -> None:
     assert len(channel.bodies(b"a")) == 2
 
     if how == "leaves":
-        channel.ask(mail.Leave(channel.ref))
+        channel.ask(queue_requests.Leave(channel.ref))
     else:
         channel.die()
 
@@ -143,7 +143,7 @@ def test_a_get_is_answered_beside_the_active_consumer() -> None:
     channel.consume(b"a", prefetch=1)
     channel.publish(b"0", b"1")
 
-    assert other.ask(mail.Get(other.ref, True))[1][2] == b"1"
+    assert other.ask(queue_requests.Get(other.ref, True))[1][2] == b"1"
 
 
 def test_no_consumer_may_be_exclusive_not_even_the_first() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp.properties import decode_properties
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.dead_letters import dead_letters
 from leveret.broker.queue.dead_letters.dead_letters import RETRY_S
 from leveret.core.limits import LETTERS_IN_FLIGHT, TURN_MESSAGES
@@ -129,7 +129,7 @@ def test_the_deletion_of_the_source_ends_it(rig: LetterRig) -> None:
     channel = rejected(rig, b"0")
     target.die()
 
-    assert channel.ask(mail.Delete()) == 0
+    assert channel.ask(queue_requests.Delete()) == 0
 
     rig.clock.jump(10 * RETRY_S)
     assert rig.entry.state == "deleted"
@@ -140,7 +140,7 @@ def test_a_purge_leaves_what_is_under_way(rig: LetterRig) -> None:
     channel = rejected(rig, b"0")
     publish(rig, channel, message(b"1"))
 
-    assert channel.ask(mail.Purge()) == 1
+    assert channel.ask(queue_requests.Purge()) == 1
 
     target.answer(target.letters())
     assert rig.unacked() == 0
@@ -183,7 +183,7 @@ def test_expired_messages_beyond_the_bound_wait_and_nobody_gets_them() -> None:
     assert rig.stat() == (100, 0)
     channel.consume(b"c")
     channel.take(mail.CreditGrant)
-    channel.start_asking(mail.Get(channel.ref, True))
+    channel.start_asking(queue_requests.Get(channel.ref, True))
     rig.settle()
     assert channel.box == []  # the get waits, and nothing is delivered
     target.answer(target.letters())
@@ -356,7 +356,7 @@ def arrive(rig: LetterRig, index: FakeIndex) -> None:
 def get_paged(rig: LetterRig, index: FakeIndex, channel: Channel, count: int) -> list[int]:
     seqs = []
     for _ in range(count):
-        channel.start_asking(mail.Get(channel.ref, False))
+        channel.start_asking(queue_requests.Get(channel.ref, False))
         rig.settle()
         arrive(rig, index)
         seqs.append(channel.box.pop()[2])
@@ -497,7 +497,7 @@ def test_a_deleted_source_waits_no_more_for_the_disk(rig: LetterRig) -> None:
     rig.home.store.msg_store = store
     channel = rejected(rig, b"0")
 
-    channel.ask(mail.Delete())
+    channel.ask(queue_requests.Delete())
 
     assert store.backpressure.waiting == []
 

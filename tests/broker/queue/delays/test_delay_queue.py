@@ -10,7 +10,7 @@ from leveret.actors.runtime.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.amqp.properties import Properties, head_of
 from leveret.amqp.tables import Field
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.delays import delay_queue
 from leveret.broker.queue.delays.delay_queue import TIMER_S_MAX
 from leveret.broker.queue.delays.requests import Describe, ListWaiting, Withdraw
@@ -256,7 +256,7 @@ def test_a_purge_forgets_all_that_waits(rig: DelayRig) -> None:
 
     waits = [seq for seq, _, _ in listed(rig)]
     channel = rig.channel()
-    for request in (mail.Purge(), Withdraw(waits)):  # before the next turn
+    for request in (queue_requests.Purge(), Withdraw(waits)):  # before the next turn
         channel.start_asking(request)
     rig.settle()
     assert channel.box == [count, 0]
@@ -271,8 +271,8 @@ def test_a_purge_forgets_all_that_waits(rig: DelayRig) -> None:
 def test_a_deleted_queue_answers_what_is_under_way(rig: DelayRig) -> None:
     channel = put(rig, delayed(100))
 
-    channel.start_asking(mail.Delete(False, False))
-    channel.start_asking(mail.Stat())
+    channel.start_asking(queue_requests.Delete(False, False))
+    channel.start_asking(queue_requests.Stat())
     rig.runtime.send(rig.queue, mail.Publish([delayed(1)], False, [(channel.ref, 1, 9, 1)]))
     rig.settle()
 

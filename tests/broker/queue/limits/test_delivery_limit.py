@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp.properties import Properties, decode_properties, head_of
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.core.limits import TURN_MESSAGES
 from rigs.queues.queue_rig import Channel, Rig
 
@@ -126,7 +126,7 @@ def test_only_messages_that_came_back_are_marked() -> None:
     channel.publish(b"0", b"1", b"2", head=HEAD)
     channel.consume(b"c")
     channel.bodies()
-    channel.ask(mail.Cancel(channel.ref, b"c"))
+    channel.ask(queue_requests.Cancel(channel.ref, b"c"))
     channel.requeue(None, 1)
     channel.publish(b"3", head=HEAD)
 
@@ -143,7 +143,9 @@ def test_get_shows_it_the_first_time_as_well() -> None:
     channel.publish(b"0", head=HEAD)
 
     for count in range(3):
-        _, (_, head, _), seq, redelivered, _ = channel.ask(mail.Get(channel.ref, count == 2))
+        _, (_, head, _), seq, redelivered, _ = channel.ask(
+            queue_requests.Get(channel.ref, count == 2)
+        )
         assert decode_properties(head).headers == {"x-delivery-count": ("l", count)}
         assert redelivered is (count > 0)
         if seq is not None:
@@ -159,7 +161,7 @@ def test_what_is_given_up_does_not_come_back_while_its_letter_is_under_way() -> 
     rig = limited(0)
     channel = rig.channel()
     channel.publish(b"0", b"1", head=HEAD)
-    channel.ask(mail.Get(channel.ref, False))
+    channel.ask(queue_requests.Get(channel.ref, False))
     letters: list[list[int]] = []
     rig.queue.cell.actor.queue.backing.counts._give_up = letters.append  # type: ignore[attr-defined]
 
@@ -174,7 +176,7 @@ def test_no_count_outlives_its_message(how: str) -> None:
     rig = quorum(x_delivery_limit=("l", 1), x_message_ttl=("l", 60_000))
     channel = rig.channel()
     channel.publish(b"0", head=HEAD)
-    channel.ask(mail.Get(channel.ref, False))
+    channel.ask(queue_requests.Get(channel.ref, False))
     channel.requeue(None, 0)
     assert counted(rig) == 1
 
@@ -182,13 +184,13 @@ def test_no_count_outlives_its_message(how: str) -> None:
         rig.clock.jump(61)
         rig.settle()
     elif how == "purge":
-        channel.ask(mail.Purge())
+        channel.ask(queue_requests.Purge())
     elif how == "no_ack":
         channel.consume(b"n", no_ack=True)
     elif how == "get":
-        channel.ask(mail.Get(channel.ref, True))
+        channel.ask(queue_requests.Get(channel.ref, True))
     else:
-        channel.ask(mail.Get(channel.ref, False))
+        channel.ask(queue_requests.Get(channel.ref, False))
         if how == "limit":
             channel.requeue(None, 0)
         else:

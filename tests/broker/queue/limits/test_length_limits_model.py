@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.amqp.properties import Properties, head_of
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.queue.limits.length_limits import LengthLimits
 from leveret.broker.queue.storage.factory import priority_of
 from leveret.queue_backing.priority_queue import PriorityQueue
@@ -123,7 +123,7 @@ class Machine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def get(self, count: int) -> None:
         for _ in range(count):
-            got = self.channel.ask(mail.Get(self.channel.ref, False))
+            got = self.channel.ask(queue_requests.Get(self.channel.ref, False))
             if got is None:
                 assert not self.ready
                 return
@@ -156,7 +156,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def purge(self) -> None:
-        assert self.channel.ask(mail.Purge()) == len(self.ready)
+        assert self.channel.ask(queue_requests.Purge()) == len(self.ready)
         self.ready.clear()
 
     @invariant()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime.signals import KILL
-from leveret.broker import mail
+from leveret.broker import mail, queue_requests
 from leveret.broker.mail import NO_PREDECESSOR, Numbered
 from leveret.broker.queue.publishers.producers import Change, Entry
 from leveret.core.message import Message
@@ -201,10 +201,10 @@ def test_the_figures_count_the_producers_also_before_the_first_publish(bench: Be
 
 def test_producers_are_listed_and_forgotten(bench: Bench) -> None:
     bench.publish(sent(3, 1))
-    ((producer, entry),) = bench.channel.ask(mail.ListProducers())
+    ((producer, entry),) = bench.channel.ask(queue_requests.ListProducers())
     assert (producer, entry[:2]) == (b"p", (1, 3))
-    assert bench.channel.ask(mail.ForgetProducer(b"p")) is True
-    assert bench.channel.ask(mail.ForgetProducer(b"p")) is False
+    assert bench.channel.ask(queue_requests.ForgetProducer(b"p")) is True
+    assert bench.channel.ask(queue_requests.ForgetProducer(b"p")) is False
 
     bench.publish(sent(1, 0))
 

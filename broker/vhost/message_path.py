@@ -1,0 +1,27 @@
+"""MessagePath: what is unusual about the messages of a vhost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from leveret.broker.vhost.firehose import Firehose
+
+
+class MessagePath:
+    """What is unusual about the messages of a vhost; each publish and delivery looks at it.
+
+    A plain object, so that the look is compiled code (docs/decisions/0041).
+
+    Attributes:
+        firehose: gets copies of all messages; None while it is off.
+        persisting_queues: how many queues keep also transient messages on the disk.
+        remote_queues: how many live on other nodes.
+    """
+
+    __slots__ = ("firehose", "persisting_queues", "remote_queues")
+
+    def __init__(self) -> None:
+        self.firehose: Firehose | None = None
+        self.persisting_queues = 0
+        self.remote_queues = 0
