@@ -126,8 +126,10 @@ class QueueEntry:
 
     is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
 
-    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "is_archived", "mandatory_route", "name", "on_change", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
-        "route", "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
+    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing",
+        "durable", "exclusive", "is_archived", "mandatory_route", "name", "on_change", "on_deleted",
+        "persists_all", "queue_no", "ref", "route", "route_no", "settings", "supervisor", "transient_no",
+        "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
         self,
