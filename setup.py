@@ -4,10 +4,10 @@ LEVERET_COMPILE is ``auto`` (default: compile the kernels, fall back to pure Pyt
 compiler or no Cython), ``0`` (pure Python), ``require`` (compile the kernels or fail) or ``path`` (the
 same, and compile the message's path too).
 
-There are two kernels, of the codec and of the message store. An extension carries the SHA-256 of the sources
-it was made from (``SOURCE_HASH``), so that ``leveret.core.compiled`` can tell a stale one. It is
-therefore always made anew: time stamps alone do not tell whether the hash compiled in is still that
-of the sources.
+There are three kernels, of the codec, of the message store and of the interpreter's arenas. An extension
+carries the SHA-256 of the sources it was made from (``SOURCE_HASH``), so that ``leveret.core.compiled`` can
+tell a stale one. It is therefore always made anew: time stamps alone do not tell whether the hash compiled
+in is still that of the sources.
 
 The message's path is compiled by mypyc from the modules as they are (``PATH``), in one group, so that a call
 from one of them to another is a call in C. The extensions lie in ``leveret/_compiled``, where Python does
@@ -33,7 +33,11 @@ NOT_OURS = {"leveret", "tests", "build"}
 ROOTS = sorted(
     init.parent.name for init in Path().glob("*/__init__.py") if init.parent.name not in NOT_OURS
 )
-KERNELS = (Path("amqp/_kernel_c.pyx"), Path("msg_store/format/_kernel_c.pyx"))
+KERNELS = (
+    Path("amqp/_kernel_c.pyx"),
+    Path("core/system/_kernel_c.pyx"),
+    Path("msg_store/format/_kernel_c.pyx"),
+)
 TOP_LEVEL = sorted(Path("spark/_autoload").glob("*.py"))  # modules that Spark finds by their names
 CHOICES = ("auto", "0", "require", "path")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")

@@ -1,6 +1,7 @@
 """The choice between the two implementations of a kernel, pure Python and compiled.
 
 A package's module ``kernel`` has the contract of a kernel; ``_kernel_py`` and ``_kernel_c`` beside it implement it.
+That of ``core.system`` is compiled only (``huge_pages.py``).
 ``LEVERET_KERNEL`` = ``c`` or ``py`` chooses for all kernels; by default the compiled kernel is used if it exists and is
 up to date.
 """
@@ -25,16 +26,28 @@ def choose_kernel(package: str, folder: Path) -> tuple[str, Any]:
         ImportError: the compiled kernel was demanded, and is missing or out of date.
         ConfigError: LEVERET_KERNEL has another value.
     """
+    kernel = compiled_kernel(package, folder)
+    if kernel is not None:
+        return "c", kernel
+    return "py", import_module(f"{package}._kernel_py")
+
+
+def compiled_kernel(package: str, folder: Path) -> Any | None:
+    """Import the compiled kernel of a package; None: it is not wanted, is missing or is out of date.
+
+    Raises:
+        ImportError, ConfigError: as ``choose_kernel``.
+    """
     wanted = os.environ.get("LEVERET_KERNEL", "")
     if wanted not in {"", "c", "py"}:
         raise ConfigError(f"LEVERET_KERNEL is {wanted!r}, not c or py")
     if wanted != "py":
         try:
-            return "c", _compiled(package, folder)
+            return _compiled(package, folder)
         except ImportError:
             if wanted == "c":
                 raise
-    return "py", import_module(f"{package}._kernel_py")
+    return None
 
 
 def _compiled(package: str, folder: Path) -> Any:

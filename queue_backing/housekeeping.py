@@ -47,12 +47,12 @@ class Housekeeping:
     def __init__(
         self, turns: Turns, actor: Ref, queue: BackingQueue, memory: MemoryMonitor | None
     ) -> None:
-        self._turns = turns
-        self._actor = actor
         self._queue = queue
-        self._memory = memory
         self._has_work = False
         self._is_listed = memory is None  # then for good
+        self._turns = turns
+        self._actor = actor
+        self._memory = memory
 
     def done(self, answer: A) -> A:
         """Schedule the work that an operation left over, list the queue as active; return the answer."""

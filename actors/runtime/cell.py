@@ -100,17 +100,19 @@ class Cell:
     )
 
     def __init__(self) -> None:
+        # First what each message needs: compiled, fields lie in memory in this order.
+        self.state: int = IDLE
+        self.inbox: deque[Mail] | None = None  # waiting mails; made with the first one
+        self.kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
+        self.handler: MailHandler = NO_HANDLER  # set by the runtime; an ``init`` may set another
+        self.levels: Levels | None = (
+            None  # mails sorted by priority, for PRIORITY cells that have some
+        )
         self.actor: Any = None  # the instance; None when dead
         self.doom: object = (
             None  # reason of the exit signal that will end it, or that it has ended for
         )
-        self.handler: MailHandler = NO_HANDLER  # set by the runtime; an ``init`` may set another
-        self.inbox: deque[Mail] | None = None  # waiting mails; made with the first one
-        self.kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
         self.label: str | Callable[[], str] = ""  # shown in logs and status
-        self.levels: Levels | None = (
-            None  # mails sorted by priority, for PRIORITY cells that have some
-        )
         self.links: SmallSet = None  # refs it is linked with
         self.monitors: SmallSet = None  # its monitors on others
         self.names: SmallSet = None  # registered for it
@@ -119,7 +121,6 @@ class Cell:
         self.starting: Callable[[StartResult], None] | None = (
             None  # until its start is acknowledged
         )
-        self.state: int = IDLE
         self.task: asyncio.Task[Any] | None = None  # a coroutine under way on its behalf
         self.timers: SmallSet = None  # timers that have not fired
         self.turns: Turns = None  # type: ignore[assignment]  # of its runtime; likewise

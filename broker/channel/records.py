@@ -147,16 +147,17 @@ class Route:
         walk: Walk | None = None,
         size_bytes: int = 0,
     ) -> None:
+        # First what each message needs: compiled, fields lie in memory in this order.
+        self.queues = queues
+        self.needs_headers = needs_headers
+        self.work = work
+        self.epoch = epoch
+        self.decider = decider
+        self.walk = walk
         self.origin = origin
         self.exchange = exchange
         self.routing_key = routing_key
         self.mandatory = mandatory
-        self.queues = queues
-        self.needs_headers = needs_headers
-        self.decider = decider
-        self.epoch = epoch
-        self.work = work
-        self.walk = walk
         self.size_bytes = size_bytes
 
 

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 MANDATORY = 1
 IMMEDIATE = 2
-_ALL_BITS: Final = MANDATORY | IMMEDIATE
 
 FIRST_ROUTE_WORK: Final = 10_000  # that a publish of a new route is given at once
 WORK_S: Final = 1e-7  # a unit of work
@@ -101,8 +100,9 @@ class Routes:
         if not method[_EXCHANGE_OCTETS] and _DEFAULT_EXCHANGE in self._granted:
             name = method[_DEFAULT_KEY:-1].decode("utf-8", "surrogateescape")
             entry = self._topology.queues.get(name)
-            if entry is not None and (routes := entry.routes) is not None:
-                kept: Route | None = routes[method[-1] & _ALL_BITS]
+            bits = method[-1]
+            if entry is not None and not bits & IMMEDIATE:
+                kept: Route | None = entry.mandatory_route if bits & MANDATORY else entry.route
                 if kept is not None:
                     return kept
         found = self._cache.get(method)
@@ -145,9 +145,11 @@ class Routes:
         width = len(found.queues)
         if width and not found.exchange.name:
             entry = found.queues[0]
-            if entry.routes is None:
-                entry.routes = [None] * (_ALL_BITS + 1)
-            entry.routes[method[-1] & _ALL_BITS] = found
+            found.queues = (entry,)  # a list has a second block of memory
+            if found.mandatory:
+                entry.mandatory_route = found
+            else:
+                entry.route = found
             return
         found.size_bytes = size_bytes = _ROUTE_BYTES + 3 * len(method)
         if width >= _SHARED_QUEUES:

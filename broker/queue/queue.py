@@ -94,25 +94,26 @@ class Queue(MailHandler):
         "requeueing", "waiting_calls")  # fmt: skip
 
     def __init__(self, actor: QueueActor, entry: QueueEntry, backing: BackingProxy) -> None:
+        # First what each message needs: compiled, fields lie in memory in this order.
+        self.consumers: Consumers | None = None
+        self.publishers: Publishers | None = None
+        self.overflow: Overflow | None = None
+        self.requeueing: Requeueing | None = None
+        self.ready: int = backing.attach(actor.ref)
+        self.is_deleted = False
+        self._continues = False
+        self._budget = TurnBudget(actor.runtime.turns, actor.ref)
+        self._dispatch: Dispatch  # set with the first consumer
+        self.backing = backing
+        self._entry = entry
         self._actor = actor
         self._ref = actor.ref
         self._runtime = actor.runtime
         self._turns = actor.runtime.turns
-        self._entry = entry
-        self._budget = TurnBudget(self._turns, self._ref)
-        self.backing = backing
-        self.ready: int = backing.attach(self._ref)
-        self.consumers: Consumers | None = None
-        self._dispatch: Dispatch  # set with the first consumer
-        self.publishers: Publishers | None = None
         self.numbered = NumberedPublishes(self._runtime, self._ref, entry, backing, self._budget)
         self.expiry = MessageExpiry(recovered=self.ready > 0)
-        self.overflow: Overflow | None = None
         self.letters: DeadLetters | None = None
-        self.requeueing: Requeueing | None = None
         self.waiting_calls: list[tuple[Any, From]] | None = None
-        self._continues = False
-        self.is_deleted = False
         self._head_bytes = 0  # the largest mean header of a run, since the backlog began
 
     def handle(self, message: Any, sender: Ref | None) -> object:

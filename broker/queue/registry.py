@@ -117,7 +117,8 @@ class QueueEntry:
         is_archived: settled messages of it stay in the store, by a policy.
         persists_all: all its messages are persistent, whatever their delivery mode.
         was_consumed: whether it has ever had a consumer since the node was started.
-        routes: of the default exchange to it, as channels keep them, by the bits of the publish.
+        route: of the default exchange to it, as channels keep it.
+        mandatory_route: the same for mandatory messages.
         vhost: its vhost; None until it is registered there.
         on_deleted: called once, when the queue is deleted, to remove it from its vhost.
         on_change: called when it is up, has crashed, was stopped or deleted; None: no other node needs to know.
@@ -125,8 +126,10 @@ class QueueEntry:
 
     is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
 
-    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "exclusive", "is_archived", "name", "on_change", "on_deleted", "persists_all", "queue_no", "ref", "route_no",
-        "routes", "settings", "supervisor", "transient_no", "vhost", "vhost_name", "was_consumed")  # fmt: skip
+    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing",
+        "durable", "exclusive", "is_archived", "mandatory_route", "name", "on_change", "on_deleted",
+        "persists_all", "queue_no", "ref", "route", "route_no", "settings", "supervisor", "transient_no",
+        "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
         self,
@@ -151,7 +154,8 @@ class QueueEntry:
         self.is_archived = False
         self.on_deleted = on_deleted
         self.on_change: Callable[[QueueEntry], None] | None = None
-        self.routes: list[Any] | None = None
+        self.route: Any = None
+        self.mandatory_route: Any = None
         self.vhost: Surroundings | None = None
         self.number(queue_no)
         self.transient_no = 0
@@ -240,7 +244,7 @@ class QueueEntry:
         if self._ended == "deleted":
             return
         self._ended = "deleted"
-        self._watchers = self.routes = None  # a route refers to the entry
+        self._watchers = self.route = self.mandatory_route = None  # a route refers to the entry
         on_deleted, self.on_deleted = self.on_deleted, None
         if on_deleted is not None:
             on_deleted(self)

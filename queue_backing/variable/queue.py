@@ -121,20 +121,21 @@ class VariableQueue:
         limits: Limits = DEFAULT_LIMITS,
         open_index: Callable[[], QueueIndex | None] | None = None,
     ) -> None:
+        # First what each message needs: compiled, fields lie in memory in this order.
+        self.paged = NOTHING_PAGED
+        self.releasing: Release | None = None
+        self.pages_next_turn = self.can_page = self.has_stored = self.to_lazy = False
+        self.uses_columns = index is None
+        self.pending = PendingAcks()
+        self.count = self.next_seq = self.next_deliver = self.ready_bytes = self.absent = 0
+        self.mode: QueueMode = "default"
+        self.ram = NO_TARGET
+        self.q1 = self.q4 = NOTHING
+        self.columns = NO_COLUMNS
+        self.index: QueueIndex
         self._clock = clock
         self._limits = limits
         self._open_index = open_index
-        self.index: QueueIndex
-        self.releasing: Release | None = None
-        self.q1 = self.q4 = NOTHING
-        self.columns = NO_COLUMNS
-        self.pending = PendingAcks()
-        self.paged = NOTHING_PAGED
-        self.ram = NO_TARGET
-        self.mode: QueueMode = "default"
-        self.next_seq = self.next_deliver = self.count = self.ready_bytes = self.absent = 0
-        self.can_page = self.has_stored = self.to_lazy = self.pages_next_turn = False
-        self.uses_columns = index is None
         if index is not None:
             self._use(index)
 

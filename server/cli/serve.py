@@ -27,7 +27,7 @@ from leveret.core.errors import ConfigError, StoreError
 from leveret.core.log import output as log_output
 from leveret.core.log.loggers import logger
 from leveret.core.printable import value
-from leveret.core.system import descriptors, heap
+from leveret.core.system import descriptors, heap, huge_pages
 from leveret.core.system.machine import Machine
 from leveret.core.system.shortage import SHORTAGES, THREADS, reason_no
 from leveret.server.broker import Broker, BrokerFailedError
@@ -74,6 +74,7 @@ def run(path: Path | None, given: dict[str, Any]) -> int:
 
 def _run(path: Path | None, given: dict[str, Any]) -> int:
     heap.share_arena()  # the log has the first thread
+    huge_pages.use_huge_pages()
     early = log_output.configure("warning")  # for warnings about the configuration itself
     try:
         config = conf_file.load(path, given)

@@ -43,16 +43,17 @@ class Consumer:
     )
 
     def __init__(self, spec: Consume) -> None:
-        self.spec = spec
-        self.channel = spec.channel
+        # First what each message needs: compiled, fields lie in memory in this order.
         self.gate = spec.gate
         self.limiter = spec.limiter
-        self.tag = spec.tag
         self.no_ack = spec.no_ack
-        self.prefetch = 0 if spec.no_ack else spec.prefetch
-        self.unacked: set[int] | None = None
-        self.in_flight = 0
         self.blocked = False
+        self.tag = spec.tag
+        self.channel = spec.channel
+        self.prefetch = 0 if spec.no_ack else spec.prefetch
+        self.in_flight = 0
+        self.unacked: set[int] | None = None
+        self.spec = spec
 
     def room(self) -> int:
         if not self.gate.is_open:

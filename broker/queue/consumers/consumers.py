@@ -59,8 +59,8 @@ class Consumers:
         capacity: how much of the time they could take messages at once.
     """
 
-    __slots__ = ("_by_priority", "_gone", "_queue", "_rings", "_waiting", "active", "capacity", "channels", "count",
-        "exclusive", "no_ack_count", "single_active")  # fmt: skip
+    __slots__ = ("_by_priority", "_gone", "_only", "_queue", "_rings", "_waiting", "active", "capacity", "channels",
+        "count", "exclusive", "no_ack_count", "single_active")  # fmt: skip
 
     def __init__(
         self,
@@ -68,16 +68,18 @@ class Consumers:
         has_single_active: bool = False,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        # First what each message needs: compiled, fields lie in memory in this order.
+        self.active = 0
+        self._only: Consumer | None = None  # in a ring; None: not looked for, or there are others
         self._queue = queue
         self.capacity = Capacity(now_s)
         self._waiting = WaitingConsumers() if has_single_active else None
         self.single_active: Consumer | None = None
         self._rings: list[_Level] = []  # sorted
         self._by_priority: dict[int, deque[Consumer]] = {}  # the same
-        self._gone: set[Consumer] = set()  # of ended channels, still in their rings
+        self._gone: set[Consumer] | None = None  # of ended channels, still in their rings
         self.channels: dict[Ref, ChannelRecord] = {}
         self.count = 0
-        self.active = 0
         self.no_ack_count = 0
         self.exclusive: Consumer | None = None
 
@@ -147,11 +149,12 @@ class Consumers:
             for consumer in record.consumers.values():
                 self._leave(consumer)
         else:  # often other channels end as well
+            gone = self._gone = self._gone or set()
             for consumer in record.consumers.values():
                 self._count_out(consumer)
                 if not consumer.blocked:
-                    self._gone.add(consumer)
-            if len(self._gone) > self.active:
+                    gone.add(consumer)
+            if len(gone) > self.active:
                 self._drop_gone()
         if self._waiting is not None:
             self._activate_next(self._waiting)
@@ -178,7 +181,7 @@ class Consumers:
 
     def _drop_gone(self) -> None:
         """Take the consumers of ended channels out of their rings, with one walk over each."""
-        gone, self._gone = self._gone, set()
+        gone, self._gone = self._gone or set(), None
         for priority in {each.spec.priority for each in gone}:
             ring = self._by_priority[priority]
             others = [each for each in ring if each not in gone]
@@ -192,6 +195,7 @@ class Consumers:
         self.count -= 1
         self.no_ack_count -= consumer.no_ack
         self.active -= not consumer.blocked
+        self._only = None
         if consumer is self.exclusive:
             self.exclusive = None
         if consumer is self.single_active:
@@ -206,6 +210,7 @@ class Consumers:
             insort(self._rings, (-priority, ring), key=_level_of)
         ring.append(consumer)
         self.active += 1
+        self._only = None
         if self.capacity.is_busy:
             self.capacity.ready()
 
@@ -220,6 +225,7 @@ class Consumers:
         """Block a consumer that has left its ring."""
         consumer.blocked = True
         self.active -= 1
+        self._only = None
         record = self.channels[consumer.channel]
         if record.blocked is None:
             record.blocked = {}
@@ -254,6 +260,7 @@ class Consumers:
                 blocked[consumer] = None
             self.active -= len(ring)
             ring.clear()
+        self._only = None
         self.capacity.busy()
 
     def unblock(self, consumer: Consumer) -> bool:
@@ -362,12 +369,13 @@ class Consumers:
 
     def only(self) -> Consumer:
         """Return the one consumer that is in a ring."""
-        if self._gone:
-            self._drop_gone()
-        for _, ring in self._rings:
-            if ring:
-                return ring[0]
-        raise AssertionError("no consumer is in a ring")
+        only = self._only
+        if only is None:
+            if self._gone:
+                self._drop_gone()
+            (only,) = [ring[0] for _, ring in self._rings if ring]
+            self._only = only
+        return only
 
     def _deal_ring(
         self,

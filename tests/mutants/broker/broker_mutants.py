@@ -27,7 +27,7 @@ _ENVIRONMENT = "metadata/environment.py"
 QUEUES = {
     "consumers of ended channels stay in their rings": Mutant(
         _CONSUMERS,
-        "            if len(self._gone) > self.active:\n                self._drop_gone()\n",
+        "            if len(gone) > self.active:\n                self._drop_gone()\n",
         "",
     ),
     "only one ring forgets them": Mutant(

@@ -1,0 +1,63 @@
+"""Small objects in huge pages; each test has an interpreter of its own, since its arenas stay as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("leveret.core.system._kernel_c")
+
+pytestmark = pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="needs huge pages of Linux"
+)
+
+OBJECTS = """
+import re
+from pathlib import Path
+from leveret.core.system import huge_pages
+from leveret.core.system.machine import Machine
+
+here = Machine()
+early = [[] for _ in range(100_000)]
+huge_pages.use_huge_pages()
+before_bytes = here.used_bytes()
+objects = [[] for _ in range(1_000_000)]
+"""
+
+ADVISED = """
+advised, at = 0, None
+for line in Path("/proc/self/smaps").read_text().splitlines():
+    if found := re.match("([0-9a-f]+)-([0-9a-f]+) ", line):
+        at = range(*(int(each, 16) for each in found.groups()))
+    elif line.startswith("VmFlags:") and "hg" in line.split():
+        advised += sum(id(each) in at for each in objects[::1000])
+print(advised)
+"""
+
+GIVEN_BACK = """
+full_bytes = here.used_bytes()
+del early, objects
+print(full_bytes - before_bytes, here.used_bytes() - before_bytes)
+"""
+
+
+def run(program: str) -> list[int]:
+    command = [sys.executable, "-c", OBJECTS + program]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return list(map(int, ran.stdout.split()))
+
+
+def test_new_objects_lie_where_the_system_gives_huge_pages() -> None:
+    (advised,) = run(ADVISED)
+
+    assert advised > 950, "of 1,000; the others have filled earlier arenas"
+
+
+def test_memory_of_freed_objects_goes_back() -> None:
+    taken, left = run(GIVEN_BACK)
+
+    assert taken > 50_000_000
+    assert left < 5_000_000
