@@ -193,7 +193,8 @@ def path_in_c() -> list[Extension]:
     for extension in made:
         extension.sources = [str(PATH_C / source) for source in extension.sources]
         extension.depends = []
-        if os.name == "posix":  # a call from one module to another is a jump, not a look-up in a table
+        # A call from one module to another is a jump then, not a look-up in a table.
+        if os.name == "posix":
             extension.extra_compile_args.append("-fvisibility=hidden")
         extension.include_dirs = [
             each if os.path.isabs(each) else str(PATH_C / each) for each in extension.include_dirs

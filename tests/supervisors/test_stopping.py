@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from leveret.actors.runtime import scheduler
+from leveret.actors.runtime.cell import ActorHandler
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import Crash
 from leveret.supervisors.requests import StartChild, TerminateChild
@@ -335,9 +337,8 @@ def test_52_also_while_it_stops_a_child(runtime: Runtime, start: Any, ask: Any) 
     ref, _ = start(one(ChildSpec("a", Slow, ([], "a", 60.0), shutdown="infinity")))
     child = child_refs(ref)["a"]
     signals: list[Any] = []
-    runtime.send(
-        child, lambda actor: setattr(actor.ref.cell, "handle", lambda m, _: signals.append(m))
-    )
+    noting = ActorHandler(SimpleNamespace(handle_mail=lambda signal, _: signals.append(signal)))
+    runtime.send(child, lambda actor: setattr(actor.ref.cell, "handler", noting))
     ask(ref, TerminateChild("a"))
     runtime.run_until_idle()
 

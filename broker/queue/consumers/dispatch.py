@@ -70,7 +70,8 @@ class Dispatch:
         persistent = publish.persistent and self._durable
         seqs: list[int] | None
         if consumer.no_ack and not self._entry.is_archived:
-            self._backing.discard(messages, persistent, publish.first_msg_no)
+            if persistent:  # the backing queue need not hear of others
+                self._backing.discard(messages, persistent, publish.first_msg_no)
             base, safe, seqs = -1, True, None
         else:
             base, safe = self._backing.publish_delivered(
@@ -111,7 +112,8 @@ class Dispatch:
         batch = messages if room == len(messages) else messages[:room]
         is_unstored = consumers.no_ack_count and not self._entry.is_archived
         if is_unstored and all(each.consumer.no_ack for each in allotments):
-            self._backing.discard(batch, persistent, publish.first_msg_no)
+            if persistent:
+                self._backing.discard(batch, persistent, publish.first_msg_no)
             deliver(self._turns, self._queue, allotments, batch)
             return room, -1, True
         own = expiries[:room] if expiries else None
