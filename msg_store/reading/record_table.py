@@ -123,12 +123,14 @@ def _is_header(segment: Segment, offset: int) -> bool:
 
 def _next_header(segment: Segment, offset: int) -> int:
     """Return where behind ``offset`` a record may begin; the end of the file if nowhere."""
+    before = 0
     while offset < segment.size_bytes:
         count = min(WINDOW_BYTES, segment.size_bytes - offset)
         data = _readable(segment, offset, count)
-        at = next_magic(data, 0)
-        if at > 0:
+        at = next_magic(data, before)
+        if at >= 0:
             return offset + at
+        before = -1  # from now on also at ``offset`` itself
         if len(data) == count:
             offset += max(1, count - HEADER_BYTES)
         else:

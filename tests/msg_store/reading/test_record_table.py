@@ -96,6 +96,22 @@ def test_a_damaged_segment_gives_the_records_that_are_found_one_by_one(
         assert found == single
 
 
+def test_a_record_right_behind_bytes_that_cannot_be_read_is_in_the_table(
+    tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rdq").mkdir()
+    (tmp_path / "rdq" / "00000001.rdq").write_bytes(segment_bytes(rng, 100))
+    with Segment(StorePaths(Files(), tmp_path, UUID), 1) as segment:
+        starts = [offset for offset, _ in segment.records()]
+    behind = next(offset for offset in starts[20:] if offset % 2 == 0)
+    monkeypatch.setattr(record_table, "BLOCK_BYTES", behind // 2)
+    bad = BadSector(behind // 2, behind)
+    with Segment(StorePaths(Files(bad), tmp_path, UUID), 1) as segment:
+        table = read_table(segment)
+
+    assert behind in table.offsets
+
+
 @pytest.mark.parametrize("window_bytes", [5_000, 1 << 22])
 def test_records_around_bytes_that_cannot_be_read_are_in_the_table(
     tmp_path: Path, rng: random.Random, monkeypatch: pytest.MonkeyPatch, window_bytes: int

@@ -36,7 +36,9 @@ QUEUES = {
         "for priority in {max(each.spec.priority for each in gone)}:",
     ),
     "they still count as active": Mutant(
-        _CONSUMERS, "        self.active -= not consumer.blocked\n        if", "        if"
+        _CONSUMERS,
+        "        self.active -= not consumer.blocked\n        self._only",
+        "        self._only",
     ),
     "a higher priority displaces the active consumer": Mutant(
         _CONSUMERS,
@@ -66,7 +68,7 @@ QUEUES = {
         _PUBLISHERS, "rest = receiver.grant_rest()", "rest = Grant(0, 0)"
     ),
     "an account is closed while its channel waits for confirms": Mutant(
-        _PUBLISHERS, "receiver.was_idle() and channel not in waiting:", "receiver.was_idle():"
+        _PUBLISHERS, "                if channel not in waiting:", "                if channel:"
     ),
     "an account is whole although credit is out": Mutant(
         _CREDIT,
