@@ -41,7 +41,7 @@ def run(broker: Broker, _: str) -> tuple[float, float]:
     env = environment(BENCH_BROKER=url, BENCH_QUEUE=queue)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", CELERY, str(APPLICATION.parent), *WORKER.split()]
-        worker = subprocess.Popen(command, cwd=folder, env=env)
+        worker = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL)
         try:
             _produce(0, Path(folder, "ready"), env, WORKER_START_S)
             before_s, began_s = rounds.cpu_s(broker), time.monotonic()
