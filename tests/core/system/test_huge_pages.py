@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,8 @@ print(full_bytes - before_bytes, here.used_bytes() - before_bytes)
 
 def run(program: str) -> list[int]:
     command = [sys.executable, "-c", OBJECTS + program]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    env = os.environ | {"LEVERET_KERNEL": "c"}
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
     return list(map(int, ran.stdout.split()))
 
 
