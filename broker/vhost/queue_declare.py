@@ -130,8 +130,12 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
 
 
 def declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
-    """Declare a queue that a client of another node wants here; all has been checked there."""
-    return vhost.looking_again(lambda: _look_and_declare_here(vhost, asked))
+    """Declare a queue that a client of another node wants here; all has been checked there.
+
+    The other nodes know the delegate of a vhost before its store is open, so the queue waits for the vhost's start.
+    """
+    yield Until(lambda resume: vhost.when_started(partial(resume, None)))
+    return (yield from vhost.looking_again(lambda: _look_and_declare_here(vhost, asked)))
 
 
 def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:

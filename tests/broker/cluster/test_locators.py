@@ -108,6 +108,23 @@ def test_a_node_that_is_lost_while_it_is_asked_is_not_waited_for(cluster: Cluste
     assert home(cluster["c"], "q1") == "b"
 
 
+def test_a_node_whose_vhost_is_starting_declares_the_queue_when_it_has_started(
+    cluster: Cluster,
+) -> None:
+    client = cluster["c"].session()
+    declare(client, "one", durable=True)
+    vhost = cluster["a"].node.vhosts["/"]
+    vhost.is_recovered = vhost.store.is_open = False
+    client.send(1, m.QueueDeclare("q1", durable=True, arguments=locator("min-masters")))
+    assert client.take() == []
+
+    vhost.store.is_open = True
+    vhost.recovered()
+    cluster.settle()
+    assert client.take() == [m.QueueDeclareOk("q1", 0, 0)]
+    assert home(cluster["c"], "q1") == "a"
+
+
 def test_a_name_that_two_nodes_declare_at_once_by_locator_is_one_queue(cluster: Cluster) -> None:
     declare(cluster["b"].session(), "one", durable=True)
     declare(cluster["c"].session(), "two", durable=True)
