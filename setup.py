@@ -84,7 +84,7 @@ PATH = [
     "broker/queue/storage/store_writes.py",
     "broker/queue/turn_budget.py",
     "broker/remote_gate.py",
-    "broker/vhost/message_path.py",
+    "broker/vhost/features.py",
     "core/clock.py",
     "core/entry.py",
     "core/limits.py",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tasks of Celery, each published and done by itself: what they cost the broker, beside RabbitMQ.
+"""The CPU time that tasks of Celery cost the broker, beside RabbitMQ.
 
     python benchmarks/celery_tasks.py --brokers path,c,rabbitmq --rounds 3
 
-A producer sends 20,000 tasks while one worker does them (``harness/celery_app.py``). Celery is the slowest part, so
-the rate is that of Celery, and the CPU time per task is the broker's figure.
+A producer sends 20,000 tasks, one message each, while one worker does them (``harness/celery_app.py``). Celery is the
+slowest part, so the rate is that of Celery, and the CPU time per task is the broker's figure.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class MemoryMonitor:
         return len(self._sent)
 
     def forget_some(self, count: int, is_gone: Callable[[Any], bool]) -> None:
-        """Look at so many queues, and forget those that ended without deregistering; the next call looks at others."""
+        """Forget those of the next ``count`` queues that ended without deregistering; all have their turn."""
         for queue in list(islice(self._sent, count)):
             if is_gone(queue):
                 self.deregister(queue)

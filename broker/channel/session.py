@@ -108,7 +108,7 @@ class Session:
         reader: of the connection; it owns its exclusive queues.
         name: ``127.0.0.1:51022 -> 127.0.0.1:5672``, for logs and lists.
         source: the peer's address; lines of the log are limited per address in a flood.
-        message_path: of the vhost.
+        features: of the vhost.
         cancel_notify: the client understands basic.cancel from the broker.
         frame_max: negotiated frame size in bytes.
         client_name: ``connection_name`` of the client's properties, for logs.
@@ -121,10 +121,10 @@ class Session:
     __slots__ = (
         "cancel_notify",
         "client_name",
+        "features",
         "frame_max",
         "interceptors",
         "left_queues",
-        "message_path",
         "name",
         "open_transactions",
         "read_control",
@@ -161,7 +161,7 @@ class Session:
         self.name = name
         self.source = source
         self.vhost = vhost
-        self.message_path = vhost.message_path
+        self.features = vhost.features
         self.writer = writer
         self.read_control = read_control
         self.routes = routes

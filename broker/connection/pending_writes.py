@@ -42,7 +42,7 @@ class PendingWrites:
         self._is_due = False
 
     def add(self, writer: Writer) -> None:
-        """Take a writer that has got its first bytes since it last sent; it sends what it holds by then."""
+        """Have a writer send at the end of the drain. It calls this with its first bytes after each time it sent."""
         if len(self._writers) >= MANY:
             self._write()
         if not self._is_due:

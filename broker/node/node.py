@@ -164,7 +164,7 @@ class Node:
 
     def stop_firehose(self, vhost: VHost) -> None:
         """Turn the firehose of a vhost off, if it is on."""
-        path = vhost.message_path
+        path = vhost.features
         if path.firehose is not None:
             self.own_messages.remove(path.firehose)
             path.firehose = None

@@ -30,8 +30,8 @@ from leveret.broker.queue_requests import Delete
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
+from leveret.broker.vhost.features import VhostFeatures
 from leveret.broker.vhost.local_queues import LocalQueues
-from leveret.broker.vhost.message_path import MessagePath
 from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.policies import (
     Kind,
@@ -95,7 +95,7 @@ class VHost:
         is_new: it has never served; its first start is under way, about to be, or is tried again.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
-        message_path: what is unusual about its messages.
+        features: those that each publish and delivery must look for.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
@@ -126,7 +126,7 @@ class VHost:
         self.is_recovered, self.is_new = False, True
         self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
-        self.message_path = MessagePath()
+        self.features = VhostFeatures()
         self.default_queue_type = ""
         self.producer_limits = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
         self.is_closing = False
@@ -158,7 +158,7 @@ class VHost:
     @property
     def firehose(self) -> Firehose | None:
         """What gets copies of all messages; None while it is off."""
-        return self.message_path.firehose
+        return self.features.firehose
 
     # -- starts --------------------------------------------------------------------------------
 
@@ -369,9 +369,9 @@ class VHost:
         entry.vhost = self
         apply_to_queue(self.policies, entry)
         self.topology.add_queue(entry.name, entry)
-        self.message_path.persisting_queues += entry.persists_all
+        self.features.persisting_queues += entry.persists_all
         self._lead_delays(entry, entry)
-        self.message_path.remote_queues += entry.is_remote
+        self.features.remote_queues += entry.is_remote
         if self.homes is not None:
             self.homes.count(entry, 1)
         if self.local_queues is not None and not entry.is_remote:
@@ -491,9 +491,9 @@ class VHost:
         if self.topology.queues.get(entry.name) is not entry:
             return
         removal = self.topology.remove_queue(entry.name)
-        self.message_path.persisting_queues -= entry.persists_all
+        self.features.persisting_queues -= entry.persists_all
         self._lead_delays(entry, None)
-        self.message_path.remote_queues -= entry.is_remote
+        self.features.remote_queues -= entry.is_remote
         if self.homes is not None:
             self.homes.count(entry, -1)
         if entry.exclusive is not None:

@@ -27,7 +27,7 @@ class TracingAdmin:
         node.stop_firehose(found)
         name = node.homes.own if node.homes is not None else str(node.settings.cluster_name)
         firehose = Firehose(vhost, name, node.own_messages.wake, rate)
-        found.message_path.firehose = firehose
+        found.features.firehose = firehose
         node.own_messages.add(firehose)
         audit("tracing started vhost=%s rate=%s by=%s", vhost, rate)
 

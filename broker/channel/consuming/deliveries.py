@@ -165,7 +165,7 @@ class Deliveries:
             if self._channel.check_timer is None:
                 self._channel.expect_settlement()
         session = self._session
-        if session.interceptors is not None or session.message_path.firehose is not None:
+        if session.interceptors is not None or session.features.firehose is not None:
             source, name = subscription.source, subscription.entry.name
             messages = self._shown(name, messages, mail.redelivered, source)
         redelivered, frame_max = mail.redelivered, session.frame_max
@@ -235,7 +235,7 @@ class Deliveries:
             tag = self.unacked.add(source, [seq])
             self._channel.expect_settlement()
         session = self._session
-        if session.interceptors is not None or session.message_path.firehose is not None:
+        if session.interceptors is not None or session.features.firehose is not None:
             source = self._source if seq is not None else None
             (message,) = self._shown(name, [message], int(redelivered), source)
         origin, head, body = message
@@ -249,7 +249,7 @@ class Deliveries:
         session = self._session
         if session.interceptors is not None:
             messages = session.interceptors.delivered(session, queue, messages)
-        if (firehose := session.message_path.firehose) is not None:
+        if (firehose := session.features.firehose) is not None:
             firehose.delivered(session, self._number, queue, messages, redelivered)
             if source is not None and is_copy(messages[0]):
                 source.has_copies = True
@@ -259,7 +259,7 @@ class Deliveries:
         """Settle single acks, in order; PreconditionFailed at the first unknown tag."""
         if len(tags) == 1:
             ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
-            if self.limiter.limit or self._session.message_path.firehose is not None:
+            if self.limiter.limit or self._session.features.firehose is not None:
                 self._hand_back(Ack, settled)
             else:
                 self._turns.send(source.queue, Ack(self._ref, source.consumer, seqs))
@@ -389,7 +389,7 @@ class Deliveries:
         Queues that waited hear first, in the limiter's order: the first to hear may take all the room.
         """
         channel = self._ref
-        if (firehose := self._session.message_path.firehose) is not None:
+        if (firehose := self._session.features.firehose) is not None:
             firehose.settled(self._session, self._number, _OUTCOMES[kind], settled)
         if self.limiter.limit:
             self._count_off(settled)

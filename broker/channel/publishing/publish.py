@@ -320,7 +320,7 @@ class Publisher:
     ) -> None:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
         session = self._session
-        firehose = session.message_path.firehose
+        firehose = session.features.firehose
         if firehose is not None and (self.transaction is None or self.collector is not None):
             firehose.published(session, self._number, route.exchange.name, queues, messages)
         count = len(messages)
@@ -371,7 +371,7 @@ class Publisher:
         sent: Sequence[Sent | None] | None = None,
     ) -> list[Ref]:
         """Store messages and send them to all of these queues that are there; return which."""
-        path = self._session.message_path
+        path = self._session.features
         if path.remote_queues or (path.persisting_queues and not persistent):
             batch = (size_bytes, head_bytes, expirations, first, sent)
             parts = self._reach_parts(queues, messages, persistent, *batch)
@@ -450,7 +450,7 @@ class Publisher:
         They are alike if all are on this node, and those that keep all messages on the disk are not among others.
         """
         rest = (size_bytes, head_bytes, expirations, first, sent)
-        if self._session.message_path.remote_queues:
+        if self._session.features.remote_queues:
             here = [entry for entry in queues if not entry.is_remote]
             if len(here) < len(queues):
                 run = NodePublish(

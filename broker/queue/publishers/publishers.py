@@ -172,8 +172,8 @@ class Publishers:
     def close_idle(self) -> bool:
         """Close accounts without use since the last look at them; return whether the queue owes anybody.
 
-        It looks at a turn's worth, those that it has not looked at for longest, and is called again while it
-        returns True: so often that it has looked at all in ``IDLE_S`` or ``CROWDED_S``.
+        One call looks at ``LOOKED_AT`` accounts, the next call at those behind them. A timer calls it again while it
+        returns True, and in such time that each account is looked at once in ``IDLE_S``, or ``CROWDED_S``.
         """
         accounts, waiting = self._credit, None
         looked_at = list(islice(accounts, LOOKED_AT))

@@ -266,8 +266,8 @@ def test_delayed_messages_wait_on_the_node_of_their_exchange_and_go_on_from_ther
 def test_a_vhost_with_local_queues_alone_looks_for_no_others(cluster: Cluster) -> None:
     here = cluster["b"].session()
     here.ask(1, durable("own"))
-    assert cluster["b"].node.vhosts["/"].message_path.remote_queues == 0
+    assert cluster["b"].node.vhosts["/"].features.remote_queues == 0
     cluster["a"].session().ask(1, durable("q"))
-    assert cluster["b"].node.vhosts["/"].message_path.remote_queues == 1
+    assert cluster["b"].node.vhosts["/"].features.remote_queues == 1
     here.ask(1, m.QueueDelete("q"))
-    assert cluster["b"].node.vhosts["/"].message_path.remote_queues == 0
+    assert cluster["b"].node.vhosts["/"].features.remote_queues == 0

@@ -33,7 +33,7 @@ def client(rig: Rig) -> Client:
 def switch(rig: Rig, rate: float = 1.0) -> Firehose:
     node, vhost = rig.node, rig.node.vhosts["/"]
     firehose = Firehose("/", "leveret@here", node.own_messages.wake, rate, Random(7))
-    vhost.message_path.firehose = firehose
+    vhost.features.firehose = firehose
     node.own_messages.add(firehose)
     return firehose
 
@@ -277,9 +277,9 @@ def test_copies_are_not_copied_again(client: Client) -> None:
 
 def test_off_is_off(rig: Rig, client: Client) -> None:
     vhost = rig.node.vhosts["/"]
-    assert vhost.message_path.firehose is not None
-    rig.node.own_messages.remove(vhost.message_path.firehose)
-    vhost.message_path.firehose = None
+    assert vhost.features.firehose is not None
+    rig.node.own_messages.remove(vhost.features.firehose)
+    vhost.features.firehose = None
 
     client.publish(1, "q", b"one")
 
@@ -287,8 +287,8 @@ def test_off_is_off(rig: Rig, client: Client) -> None:
 
 
 def test_a_share_of_the_messages_is_copied(rig: Rig, client: Client) -> None:
-    assert rig.node.vhosts["/"].message_path.firehose is not None
-    rig.node.own_messages.remove(rig.node.vhosts["/"].message_path.firehose)
+    assert rig.node.vhosts["/"].features.firehose is not None
+    rig.node.own_messages.remove(rig.node.vhosts["/"].features.firehose)
     switch(rig, rate=0.25)
 
     for number in range(200):

@@ -178,10 +178,10 @@ def test_transient_messages_are_kept_like_persistent_ones(rig: Rig, client: Clie
     vhost = rig.node.vhosts["/"]
     client.ask(1, delayed())
 
-    assert vhost.message_path.persisting_queues == 1
+    assert vhost.features.persisting_queues == 1
     client.ask(1, m.ExchangeDelete("x"))
     rig.settle()
-    assert vhost.message_path.persisting_queues == 0
+    assert vhost.features.persisting_queues == 0
 
 
 def test_policies_do_not_apply_to_delay_queues(rig: Rig, client: Client) -> None:

@@ -20,7 +20,7 @@ async def test_it_is_listed(admin: NodeAdmin, broker: Broker) -> None:
     await admin.tracing.trace_on("/", 0.5)
 
     assert await tracing(admin) == [True]
-    firehose = broker.node.vhosts["/"].message_path.firehose
+    firehose = broker.node.vhosts["/"].features.firehose
     assert firehose is not None
     assert firehose.rate == 0.5
     assert broker.node.own_messages.sources == [firehose]

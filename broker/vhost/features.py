@@ -1,4 +1,4 @@
-"""MessagePath: what is unusual about the messages of a vhost."""
+"""VhostFeatures: the features of a vhost that each publish and delivery must look for."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.firehose import Firehose
 
 
-class MessagePath:
-    """What is unusual about the messages of a vhost; each publish and delivery looks at it.
+class VhostFeatures:
+    """The features of a vhost that each publish and delivery must look for.
 
-    A plain object, so that the look is compiled code (docs/decisions/0041).
+    A plain class, so that the look is compiled code (docs/decisions/0041).
 
     Attributes:
         firehose: gets copies of all messages; None while it is off.
         persisting_queues: how many queues keep also transient messages on the disk.
-        remote_queues: how many live on other nodes.
+        remote_queues: how many queues live on other nodes.
     """
 
     __slots__ = ("firehose", "persisting_queues", "remote_queues")
