@@ -1,18 +1,16 @@
 """The scheduler: two run queues on one event loop.
 
 A *drain* takes actors from the run queue, one *turn* each (``turns``), until the queue is empty or a
-budget of ``DRAIN_MAILS`` mails or ``DRAIN_S`` is used up; then it gives the *bulk queue* as long as that took, at
-least ``BULK_S``, runs the callbacks registered with ``after_drain`` (socket writes) and goes back to the loop, which
-does I/O. At most one drain is on its way, by one ``call_soon``.
+budget of ``DRAIN_MAILS`` mails or ``DRAIN_S`` is used up; then it does the same with the *bulk queue*, runs
+the callbacks registered with ``after_drain`` (socket writes) and goes back to the loop, which does I/O.
+At most one drain is on its way, by one ``call_soon``.
 
 The bulk queue is for long work: actors that have more to do than a turn should last, and receivers of
 mail in great numbers: of the actors that a turn wakes, or a drain of the bulk queue, all but the first
 ``WOKEN_MAX``. So the other actors wait for one turn of long work, not for a round of all of it, and
-long work gets at least as much of each drain as they do. Where they have little to do it gets no more than ``BULK_S``
-and the turn under way then, because sockets wait, too: a request and its reply come through the loop several times.
-The place in a queue belongs to the actor, not to the mail: mail that it gets meanwhile waits with it. Timers of
-housekeeping have places of their own in the bulk queue (``Errand``), so that other mail of their actors does not wait
-for them.
+long work gets at least as much of each drain as they do. The place in a queue belongs to the actor, not to the
+mail: mail that it gets meanwhile waits with it. Timers of housekeeping have places of their own in the bulk queue
+(``Errand``), so that other mail of their actors does not wait for them.
 
 A scheduler without a loop is driven by hand: nothing runs until ``run_until_idle``.
 """
@@ -36,7 +34,6 @@ log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
-BULK_S: Final = 0.0005  # of the bulk queue, or as long as the run queue took; up to 1 ms by uvloop's clock of whole ms
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
 WOKEN_MAX: Final = 64
@@ -157,7 +154,6 @@ class Scheduler:
         self._events = 0
         self.drains += 1
         ready, bulk, turn = self.ready, self._bulk, self._turn
-        began_s = self.clock.monotonic_s() if bulk else float("inf")
         try:
             mails = turns = 0
             before = len(ready)
@@ -170,8 +166,7 @@ class Scheduler:
                     self.limit_woken(before + WOKEN_MAX)
                 turns += self._serve(ready, turn, _FEW_MAILS)
             if bulk and with_bulk:
-                now_s = self.clock.monotonic_s()
-                until_s = now_s + min(max(now_s - began_s, BULK_S), DRAIN_S)
+                until_s = self.clock.monotonic_s() + DRAIN_S
                 self._bulk_turns += self._serve(bulk, self._bulk_turn, 0, until_s)
                 self._end_rounds(self._bulk_rounds, self._bulk_turns, bulk)
             if self._rounds:

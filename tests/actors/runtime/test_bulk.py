@@ -9,7 +9,7 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.scheduler import BULK_S, DRAIN_MAILS, DRAIN_S, WOKEN_MAX
+from leveret.actors.runtime.scheduler import DRAIN_MAILS, DRAIN_S, WOKEN_MAX
 from leveret.actors.runtime.turns import TURN_MAILS
 from leveret.testing.virtual_clock import VirtualClock
 
@@ -23,15 +23,6 @@ class TickingClock(VirtualClock):
     def monotonic_s(self) -> float:
         self.ticks += 1
         return super().monotonic_s() + self.ticks * self.tick_s
-
-
-class WorkClock(VirtualClock):
-    """Time goes on by what work takes."""
-
-    worked_s = 0.0
-
-    def monotonic_s(self) -> float:
-        return super().monotonic_s() + self.worked_s
 
 
 class Notes(OtpActor):
@@ -161,32 +152,6 @@ def test_long_work_gets_its_part_of_every_drain(
         runtime.drain()
 
     assert len(notes) == 31
-
-
-@pytest.mark.parametrize("others", [0, 4, 20, 100])
-def test_long_work_gets_as_long_as_the_others_need_or_a_moment(
-    notes: list[Any], others: int
-) -> None:
-    """The loop looks at its sockets again when a thousand actors wait and nobody else has much to do."""
-    clock = WorkClock()
-    runtime, turn_s = Runtime(clock=clock), BULK_S / 5
-
-    class Works(Notes):
-        def handle_mail(self, message: Any, sender: Ref | None) -> None:
-            super().handle_mail(message, sender)
-            clock.worked_s += turn_s
-
-    for _ in range(1_000):
-        runtime.send_bulk(runtime.spawn(Works, notes, "long"), "mail")
-    for _ in range(others):
-        runtime.send(runtime.spawn(Works, notes, "other"), "mail")
-    runtime.drain()
-
-    needed_s = min(others * turn_s, DRAIN_S)
-    turns = [name for name, _ in notes].count("long")
-    assert turns * turn_s == pytest.approx(max(BULK_S, needed_s), abs=1.1 * turn_s)
-    runtime.run_until_idle()
-    assert len(notes) == 1_000 + others
 
 
 def test_mail_in_great_numbers_waits_behind_other_mail(runtime: Runtime, notes: list[Any]) -> None:
