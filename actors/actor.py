@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from thespian.actors import Actor, ActorAddress, InvalidActorAddress, WakeupMessage
 
 from leveret.actors.runtime import links
-from leveret.actors.runtime.ref import TIMER, Ref
+from leveret.actors.runtime.actor_ref import TIMER
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import IGNORE, LATER, NORMAL, StopActor
 from leveret.actors.runtime.timers import Timer
 from leveret.core.errors import ActorError

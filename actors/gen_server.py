@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime import links
+from leveret.actors.runtime.actor_ref import TIMER
 from leveret.actors.runtime.calls import Forward, From, Reply, ReplyMonitor, Request
-from leveret.actors.runtime.ref import TIMER, Ref
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import NOREPLY, TIMEOUT, CallFailed, Down, Exit
 from leveret.actors.runtime.timers import Timer
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.runtime.ref import TIMER, Ref
+from leveret.actors.runtime.actor_ref import TIMER
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import LATER, NORMAL, SHUTDOWN, Exit
 from leveret.core.errors import ActorError
 from leveret.core.log.loggers import logger

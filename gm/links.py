@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.links import MonitorRef, unwatch, watch
 from leveret.actors.runtime.ref import Ref
@@ -112,6 +113,6 @@ def local_links(runtime: Runtime) -> ActorLinks:
     """Return links between the members of one runtime. Frames travel as they are."""
 
     def find(_: MemberId, member: MemberId) -> Ref:
-        return runtime.by_number(member.number) or Ref(member.node, member.number, DEAD_CELL)
+        return runtime.by_number(member.number) or ActorRef(member.node, member.number, DEAD_CELL)
 
     return ActorLinks(runtime, find)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.links.sendable import Pieces, register
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.gm.links import ActorLinks, FromPeer
@@ -30,9 +31,9 @@ def node_links(node: Node) -> ActorLinks:
 
     def find(own: MemberId, member: MemberId) -> Ref:
         if node.is_past(member.node):
-            return Ref(member.node, member.number, DEAD_CELL)
+            return ActorRef(member.node, member.number, DEAD_CELL)
         if node.were_parted(own.number, member.node, member.number):
-            return Ref(member.node, member.number, LOST_CELL)
+            return ActorRef(member.node, member.number, LOST_CELL)
         return node.ref(member.node, member.number)
 
     return ActorLinks(node.runtime, find)

@@ -97,7 +97,7 @@ class BackingActor(GenServer):
         elif isinstance(message, StoreResumes):
             self._store_mail.resumes = False
             self.queue.resume()
-            self.housekeeping.done(None)
+            self.housekeeping.done()
             self._tell_fetch_ready()
         else:
             super().handle_cast(message)

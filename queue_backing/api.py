@@ -20,8 +20,9 @@ yet becomes so later, message by message; ``Confirmed`` says which.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
@@ -116,9 +117,14 @@ class Refused:
         self.runs = runs
 
 
-class QueueOperations(Protocol):
-    """The operations that an amqqueue calls."""
+class BackingQueue(ABC):
+    """A queue of messages without actors, consumers or time."""
 
+    __slots__ = ()
+
+    # What an amqqueue calls, by a ``BackingProxy``.
+
+    @abstractmethod
     def publish(
         self,
         messages: list[Message],
@@ -142,6 +148,7 @@ class QueueOperations(Protocol):
             The first ``seq`` (the others follow without gaps), and whether all are safe at once.
         """
 
+    @abstractmethod
     def publish_delivered(
         self,
         messages: list[Message],
@@ -152,30 +159,37 @@ class QueueOperations(Protocol):
     ) -> tuple[int, bool]:
         """Store a batch that goes straight to consumers that will acknowledge; the queue is empty."""
 
+    @abstractmethod
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         """Note messages that went straight to consumers that do not acknowledge."""
 
+    @abstractmethod
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         """Take up to ``limit`` messages from the head, up to ``bytes_max`` bytes but at least one.
 
         With ``ack_required`` they become unacked, without they are gone.
         """
 
+    @abstractmethod
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         """Take up to ``limit`` messages from the head without their content; return their seqs.
 
         Fewer although there are more: their rows must be read first; ``FetchReady`` comes then.
         """
 
+    @abstractmethod
     def ack(self, seqs: list[int]) -> int:
         """Forget unacked messages for good; unknown seqs are ignored. Return how many there were."""
 
+    @abstractmethod
     def requeue(self, seqs: list[int]) -> int:
         """Put unacked messages back to their places; unknown seqs are ignored. Return how many."""
 
+    @abstractmethod
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         """Remove messages from the head while the predicate holds, at most ``limit``."""
 
+    @abstractmethod
     def fetchwhile(
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[Fetched, Entry | None]:
@@ -185,6 +199,7 @@ class QueueOperations(Protocol):
             The messages, and the first entry that stays; None with ``pending`` when it is unknown.
         """
 
+    @abstractmethod
     def ackfold(
         self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
@@ -194,9 +209,11 @@ class QueueOperations(Protocol):
         ``FetchReady`` follows. Damaged messages are left out.
         """
 
+    @abstractmethod
     def expiries(self, seqs: list[int]) -> dict[int, int]:
         """Return when these unacked messages expire, ms since 1970, 0 = never, by seq; others are left out."""
 
+    @abstractmethod
     def fold(
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
@@ -207,63 +224,79 @@ class QueueOperations(Protocol):
         ``from_seq`` above the last one seen.
         """
 
+    @abstractmethod
     def purge(self) -> int:
         """Remove all ready messages and return how many there were."""
 
+    @abstractmethod
     def purge_acks(self) -> int:
         """Forget all unacked messages and return how many there were."""
 
+    @abstractmethod
     def len(self) -> int:
         """Return the number of ready messages."""
 
+    @abstractmethod
     def len_bytes(self) -> int:
         """Return the bytes of the ready messages' bodies."""
 
+    @abstractmethod
     def is_empty(self) -> bool:
         """Whether no message is ready."""
 
+    @abstractmethod
     def depth(self) -> int:
         """Return the number of ready and unacked messages."""
 
+    @abstractmethod
     def set_queue_mode(self, mode: QueueMode) -> None:
         """Change between ``default`` and ``lazy``."""
 
+    @abstractmethod
     def info(self) -> dict[str, Any]:
         """Return figures for status and list_queues, by RabbitMQ's names."""
 
+    @abstractmethod
     def delete_and_terminate(self) -> None:
         """End and keep nothing."""
 
+    # What its actor calls.
 
-class BackingQueue(QueueOperations, Protocol):
-    """A queue of messages without actors, consumers or time; these methods are called by its actor."""
-
+    @abstractmethod
     def init(self, recover: bool) -> None:
         """Start empty, or with the messages on disk when ``recover``."""
 
+    @abstractmethod
     def terminate(self) -> None:
         """End and keep the durable messages; unacked ones count as ready again."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """End after a crash: free the RAM and leave the disk as it is, without a word to it."""
 
+    @abstractmethod
     def take_fetch_ready(self) -> bool:
         """Whether ``pending`` messages may have been read; says so once.
 
         Worth asking after ``resume`` and ``timeout``; ``FetchReady`` is sent when it says so.
         """
 
+    @abstractmethod
     def ram_duration(self) -> float:
         """Return how many seconds of traffic are in RAM; infinite when that means nothing."""
 
+    @abstractmethod
     def set_ram_duration_target(self, duration_s: float) -> None:
         """Keep no more than so many seconds of traffic in RAM."""
 
+    @abstractmethod
     def needs_timeout(self) -> bool:
         """Whether work is left over for ``timeout``."""
 
+    @abstractmethod
     def timeout(self) -> None:
         """Do a bounded piece of that work."""
 
+    @abstractmethod
     def resume(self) -> None:
         """Go on with paging and reading; the store has room again, or has read the requested messages."""

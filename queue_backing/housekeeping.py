@@ -10,7 +10,7 @@ comes by here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from leveret.queue_backing.api import FOREVER_S
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.turns import Turns
     from leveret.queue_backing.api import BackingQueue
     from leveret.queue_backing.memory_monitor import MemoryMonitor
-
-A = TypeVar("A")
 
 
 class KeepHouse:
@@ -54,20 +52,19 @@ class Housekeeping:
         self._actor = actor
         self._memory = memory
 
-    def done(self, answer: A) -> A:
-        """Schedule the work that an operation left over, list the queue as active; return the answer."""
+    def done(self) -> None:
+        """Schedule the work that an operation left over, and list the queue as active."""
         if not self._has_work and self._queue.needs_timeout():
             self._has_work = True
             self._turns.again(self._actor, KEEP_HOUSE)
         if not self._is_listed:
             self._list_active()
-        return answer
 
     def keep_house(self) -> None:
         """Let the queue do a piece of its work; schedule the rest."""
         self._has_work = False
         self._queue.timeout()
-        self.done(None)
+        self.done()
 
     # The memory monitor.
 
@@ -88,4 +85,4 @@ class Housekeeping:
 
     def set_ram_duration_target(self, duration_s: float) -> None:
         self._queue.set_ram_duration_target(duration_s)
-        self.done(None)
+        self.done()

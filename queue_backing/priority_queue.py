@@ -16,7 +16,15 @@ from collections.abc import Callable
 from itertools import groupby, repeat
 from typing import TYPE_CHECKING, Any
 
-from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
+from leveret.queue_backing.api import (
+    Accumulator,
+    AckStep,
+    BackingQueue,
+    Dropped,
+    Fetched,
+    FoldStep,
+    Predicate,
+)
 from leveret.queue_backing.variable import fold as folds
 from leveret.queue_backing.variable.paging import aim_at
 
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.variable.queue import VariableQueue
 
 
-class PriorityQueue:
+class PriorityQueue(BackingQueue):
     """See ``BackingQueue`` for the methods.
 
     Args:
@@ -286,8 +294,10 @@ class PriorityQueue:
             if isinstance(value, int | float) and name not in _SHARED:
                 total[name] = sum(info[name] for info in infos)
         total.pop("delta", None)
-        stamps = (info["head_message_timestamp"] for info in infos)
-        total["head_message_timestamp"] = next((each for each in stamps if each is not None), None)
+        stamps = [info["head_message_timestamp"] for info in infos]
+        total["head_message_timestamp"] = next(
+            iter([each for each in stamps if each is not None]), None
+        )
         total["next_seq_id"] = self._next_seq
         return total
 

@@ -51,7 +51,7 @@ class Counts(Protocol):
 
 
 class BackingProxy(InlineTurn):
-    """The turns of a backing actor, one for each operation; see ``QueueOperations`` for the methods.
+    """The turns of a backing actor, one for each operation; see ``BackingQueue`` for the methods.
 
     Attributes:
         counts: is told what comes back and what goes, whoever calls; None: nobody counts.
@@ -84,11 +84,11 @@ class BackingProxy(InlineTurn):
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         with self:
-            return self._housekeeping.done(
-                self._queue.publish(
-                    messages, persistent, expiries, size_bytes, delivered, first_msg_no
-                )
+            answer = self._queue.publish(
+                messages, persistent, expiries, size_bytes, delivered, first_msg_no
             )
+            self._housekeeping.done()
+            return answer
 
     def publish_delivered(
         self,
@@ -99,24 +99,27 @@ class BackingProxy(InlineTurn):
         first_msg_no: int = 0,
     ) -> tuple[int, bool]:
         with self:
-            return self._housekeeping.done(
-                self._queue.publish_delivered(
-                    messages, persistent, expiries, size_bytes, first_msg_no
-                )
+            answer = self._queue.publish_delivered(
+                messages, persistent, expiries, size_bytes, first_msg_no
             )
+            self._housekeeping.done()
+            return answer
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         with self:
             self._queue.discard(messages, persistent, first_msg_no)
-            self._housekeeping.done(None)
+            self._housekeeping.done()
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         with self:
-            return self._housekeeping.done(self._queue.fetch(limit, bytes_max, ack_required))
+            answer = self._queue.fetch(limit, bytes_max, ack_required)
+            self._housekeeping.done()
+            return answer
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         with self:
-            dropped = self._housekeeping.done(self._queue.drop(limit, ack_required))
+            dropped = self._queue.drop(limit, ack_required)
+            self._housekeeping.done()
         if self.counts is not None and not ack_required:
             self.counts.forget(dropped)
         return dropped
@@ -125,19 +128,25 @@ class BackingProxy(InlineTurn):
         if self.counts is not None:
             self.counts.forget(seqs)
         with self:
-            return self._housekeeping.done(self._queue.ack(seqs))
+            answer = self._queue.ack(seqs)
+            self._housekeeping.done()
+            return answer
 
     def requeue(self, seqs: list[int]) -> int:
         if self.counts is not None:
             seqs = self.counts.came_back(seqs)
         with self:
-            return self._housekeeping.done(self._queue.requeue(seqs))
+            answer = self._queue.requeue(seqs)
+            self._housekeeping.done()
+            return answer
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         if self.counts:
             return self._dropwhile(self.counts, predicate, limit)
         with self:
-            return self._housekeeping.done(self._queue.dropwhile(predicate, limit))
+            answer = self._queue.dropwhile(predicate, limit)
+            self._housekeeping.done()
+            return answer
 
     def _dropwhile(self, counts: Counts, predicate: Predicate, limit: int) -> Dropped:
         gone: list[int] = []
@@ -149,7 +158,8 @@ class BackingProxy(InlineTurn):
             return holds
 
         with self:
-            dropped = self._housekeeping.done(self._queue.dropwhile(noted, limit))
+            dropped = self._queue.dropwhile(noted, limit)
+            self._housekeeping.done()
         counts.forget(gone[: dropped.count])
         return dropped
 
@@ -157,13 +167,17 @@ class BackingProxy(InlineTurn):
         self, predicate: Predicate, limit: int, bytes_max: int
     ) -> tuple[Fetched, Entry | None]:
         with self:
-            return self._housekeeping.done(self._queue.fetchwhile(predicate, limit, bytes_max))
+            answer = self._queue.fetchwhile(predicate, limit, bytes_max)
+            self._housekeeping.done()
+            return answer
 
     def ackfold(
         self, step: AckStep[Accumulator], start: Accumulator, seqs: list[int]
     ) -> Accumulator:
         with self:
-            return self._housekeeping.done(self._queue.ackfold(step, start, seqs))
+            answer = self._queue.ackfold(step, start, seqs)
+            self._housekeeping.done()
+            return answer
 
     def expiries(self, seqs: list[int]) -> dict[int, int]:
         with self:
@@ -173,15 +187,21 @@ class BackingProxy(InlineTurn):
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
         with self:
-            return self._housekeeping.done(self._queue.fold(step, start, from_seq))
+            answer = self._queue.fold(step, start, from_seq)
+            self._housekeeping.done()
+            return answer
 
     def purge(self) -> int:
         with self:
-            return self._housekeeping.done(self._queue.purge())
+            answer = self._queue.purge()
+            self._housekeeping.done()
+            return answer
 
     def purge_acks(self) -> int:
         with self:
-            return self._housekeeping.done(self._queue.purge_acks())
+            answer = self._queue.purge_acks()
+            self._housekeeping.done()
+            return answer
 
     def len(self) -> int:
         with self:
@@ -202,7 +222,7 @@ class BackingProxy(InlineTurn):
     def set_queue_mode(self, mode: QueueMode) -> None:
         with self:
             self._queue.set_queue_mode(mode)
-            self._housekeeping.done(None)
+            self._housekeeping.done()
 
     def info(self) -> dict[str, Any]:
         with self:
@@ -211,4 +231,4 @@ class BackingProxy(InlineTurn):
     def delete_and_terminate(self) -> None:
         with self:
             self._queue.delete_and_terminate()
-            self._housekeeping.done(None)
+            self._housekeeping.done()

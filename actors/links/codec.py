@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import msgpack
 
 from leveret.actors.links.sendable import Pieces, WireError, form_named, form_of, register
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.calls import From, Reply, Request
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.remote import RemoteRef
@@ -131,7 +132,7 @@ class Codec:
         if kind is _Body:
             return self._as_body(value.content)
         code, parts = self._parts(kind, value)
-        if kind is not Ref and kind is not RemoteRef:
+        if kind is not ActorRef and kind is not RemoteRef:
             least = self._body_bytes_min
             for at, part in enumerate(parts):
                 if type(part) in _BYTES and len(part) >= least:
@@ -140,7 +141,7 @@ class Codec:
 
     def _parts(self, kind: type, value: Any) -> tuple[int, list[Any]]:
         """Return extension code and parts of a value that msgpack does not know."""
-        if kind is Ref or kind is RemoteRef:
+        if kind is ActorRef or kind is RemoteRef:
             return _REF, list(self._peer.name_of(value))
         if kind is Request:
             return _REQUEST, [self._peer.pack_from(value.frm), value.payload]

@@ -22,6 +22,7 @@ from leveret.actors.links.peer import SERVER, Peer
 from leveret.actors.links.security import Security
 from leveret.actors.links.server import NodeServer, WhereIs
 from leveret.actors.links.transport import Sockets
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.calls import Answer
 from leveret.actors.runtime.cell import LOST_CELL
 from leveret.actors.runtime.ref import Ref
@@ -236,7 +237,7 @@ class Node:
         if name == self.name:
             return self.server
         peer = self._peers.get(name)
-        return Ref(f"{name}/0", SERVER, LOST_CELL) if peer is None else peer.ref(SERVER)
+        return ActorRef(f"{name}/0", SERVER, LOST_CELL) if peer is None else peer.ref(SERVER)
 
     async def whereis(self, name: str, node: str, timeout_s: float | None = 5.0) -> Ref | None:
         """Return the address of the actor of that name on a node; None: there is none.

@@ -31,6 +31,7 @@ from leveret.actors.links.handshake import Claim
 from leveret.actors.links.limits import NODE_BYTES_MAX, LinkLimits
 from leveret.actors.links.sendable import WireError
 from leveret.actors.links.signals import Signals, far_inbox, is_target
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.calls import Answer, From
 from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL, PROXY, REMOTE
 from leveret.actors.runtime.ref import Ref
@@ -282,7 +283,7 @@ class Peer:
         """Return the address of an actor of theirs, or behind them."""
         node, number = (self.node, target) if isinstance(target, int) else target
         if self.is_lost:
-            return Ref(node, number, LOST_CELL)
+            return ActorRef(node, number, LOST_CELL)
         ref = self._refs.get(target)
         if ref is None:
             ref = self._refs[target] = RemoteRef(
@@ -296,7 +297,7 @@ class Peer:
             return self._runtime.routes.ref(*target)
         if target == SERVER:
             return self._hub.server
-        return self._runtime.by_number(target) or Ref(self._runtime.node, target, DEAD_CELL)
+        return self._runtime.by_number(target) or ActorRef(self._runtime.node, target, DEAD_CELL)
 
     def known(self, target: Target) -> Ref | None:
         return self._refs.get(target)

@@ -18,6 +18,7 @@ from leveret.actors.links.handshake import Claim
 from leveret.actors.links.limits import NODE_BYTES_MAX, LinkLimits
 from leveret.actors.links.peer import SERVER, Peer
 from leveret.actors.links.transport import LinkProtocol
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.core.errors import ActorError
@@ -62,7 +63,7 @@ class ProcessLink:
             )
         self._runtime = runtime
         self._lost = lost
-        self.server = server or Ref(runtime.node, SERVER, DEAD_CELL)
+        self.server = server or ActorRef(runtime.node, SERVER, DEAD_CELL)
         self._wire: Wire | None = None
         self._is_closing = False
         claim = Claim(incarnation=1, parted_at=0)

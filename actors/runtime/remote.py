@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import COROUTINES, DEAD_CELL, LOST_CELL, REMOTE, Cell
 from leveret.actors.runtime.ref import Ref
 
@@ -72,7 +73,7 @@ class _Remote:
 _REMOTE: Final = _Remote()
 
 
-class RemoteRef(Ref):
+class RemoteRef(ActorRef):
     """The address of an actor on another node.
 
     Args:
@@ -140,10 +141,10 @@ class Routes:
     def ref(self, node: str, number: int) -> Ref:
         """Return the address of an actor of any node; one that is lost if there is no way to the node."""
         if node == self._node:
-            return self._by_number(number) or Ref(node, number, DEAD_CELL)
+            return self._by_number(number) or ActorRef(node, number, DEAD_CELL)
         near, route = self._towards(node)
         if route is None:
-            return Ref(node, number, LOST_CELL)
+            return ActorRef(node, number, LOST_CELL)
         return route.ref(number if near == node else (node, number))
 
     def answer(self, node: str, number: int, value: object) -> None:

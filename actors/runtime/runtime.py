@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime import links
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.actor_table import ActorTable
 from leveret.actors.runtime.calls import Answer, From, Reply, Request
 from leveret.actors.runtime.cell import (
@@ -209,7 +210,7 @@ class Runtime:
     def _new_cell(self, actor_class: Any, label: str | Callable[[], str]) -> Cell:
         cell = Cell()
         self.last_number += 1
-        cell.ref = Ref(self.node, self.last_number, cell)
+        cell.ref = ActorRef(self.node, self.last_number, cell)
         cell.turns = self.turns
         cell.label = label
         cell.kind = UNACKED

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMessage
 
-from leveret.actors.runtime.ref import TIMER, Ref
+from leveret.actors.runtime.actor_ref import TIMER
+from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult, StopActor
 from leveret.actors.runtime.timers import Timer
 from leveret.core import small_set

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from thespian.actors import ActorAddress, ChildActorExited
 
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.calls import Reply, Request
 from leveret.actors.runtime.cell import SUSPENDED, Cell
 from leveret.actors.runtime.ref import Ref
@@ -55,7 +56,7 @@ class _Outbox:
         self._runtime.outside.send(self._address, self._runtime.outward(message))
 
 
-class ForeignRef(Ref):
+class ForeignRef(ActorRef):
     """The address of a Thespian actor that was not started from here."""
 
     __slots__ = ("address",)

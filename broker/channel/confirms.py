@@ -28,9 +28,14 @@ Answer: TypeAlias = tuple[bool, int, bool]
 
 
 class Confirms:
-    """The confirm state of one channel."""
+    """The confirm state of one channel.
 
-    __slots__ = ("_acked", "_firsts", "_nacked", "_owed", "_runs", "next_seqno")
+    Attributes:
+        acked, nacked: stretches settled since the answers were taken, as first number and count.
+        next_seqno: the number of the next publish.
+    """
+
+    __slots__ = ("_firsts", "_owed", "_runs", "acked", "nacked", "next_seqno")
 
     def __init__(self) -> None:
         self.next_seqno = 1
@@ -39,8 +44,8 @@ class Confirms:
         # by a walk over all that were deleted before it.)
         self._firsts: deque[int] = deque()
         self._owed: dict[Ref, set[int]] = {}  # queue -> first numbers of the runs it owes
-        self._acked: list[tuple[int, int]] = []
-        self._nacked: list[tuple[int, int]] = []
+        self.acked: list[tuple[int, int]] = []
+        self.nacked: list[tuple[int, int]] = []
 
     @property
     def is_waiting(self) -> bool:
@@ -82,7 +87,7 @@ class Confirms:
 
     def settle_now(self, first: int, count: int, ok: bool = True) -> None:
         """Answer numbers at once: unroutable messages, or refused ones."""
-        (self._acked if ok else self._nacked).append((first, count))
+        (self.acked if ok else self.nacked).append((first, count))
 
     def answer(self, queue: Ref, ranges: list[tuple[int, int]], ok: bool) -> None:
         """Take a queue's answer for some stretches; those answered already are ignored."""
@@ -113,10 +118,8 @@ class Confirms:
 
     def take_answers(self) -> list[Answer]:
         """Return the frames' contents for the numbers settled since the last call, in order."""
-        acked, nacked = self._acked, self._nacked
-        if not acked and not nacked:
-            return []
-        self._acked = []
+        acked, nacked = self.acked, self.nacked
+        self.acked = []
         if not nacked and len(acked) == 1 and acked[0][1] == 1 and len(self._firsts) < _FEW:
             return [(True, acked[0][0], False)]
         smallest = self._smallest()
@@ -128,7 +131,7 @@ class Confirms:
                 if first + count <= smallest:
                     return [(True, first + count - 1, True)]
             return [(True, tag, multiple) for tag, multiple in _worded(acked, smallest)]
-        self._nacked = []
+        self.nacked = []
         cutoff = min(smallest, *(first for first, _ in nacked))
         answers = [(True, tag, multiple) for tag, multiple in _worded(acked, cutoff)]
         # The acks of this batch are sent before, so only unanswered publishes hold a nack back.
@@ -149,7 +152,7 @@ class Confirms:
         run.refused |= not ok
         if run.owing == 0:
             del self._runs[first]
-            (self._nacked if run.refused else self._acked).append((first, run.count))
+            (self.nacked if run.refused else self.acked).append((first, run.count))
 
     def _answer_part(self, queue: Ref, owed: set[int], first: int, count: int, ok: bool) -> None:
         """Answer a stretch that is not a run: cut the runs at its edges, then answer the pieces."""

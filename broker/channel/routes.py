@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange
 
-MANDATORY = 1
-IMMEDIATE = 2
+MANDATORY: Final = 1
+IMMEDIATE: Final = 2
 
 FIRST_ROUTE_WORK: Final = 10_000  # that a publish of a new route is given at once
 WORK_S: Final = 1e-7  # a unit of work
@@ -67,7 +67,7 @@ class Routes:
         "_cache",
         "_granted",
         "_queue_lists",
-        "_topology",
+        "_queues",
         "_user",
         "_vhost",
         "size_bytes",
@@ -76,7 +76,7 @@ class Routes:
     def __init__(self, vhost: VHost, user: User) -> None:
         self._vhost = vhost
         self._user = user
-        self._topology = vhost.topology
+        self._queues = vhost.topology.queues
         self._access = vhost.access
         self._access_epoch = -1
         self._cache: OrderedDict[bytes, Route] = OrderedDict()
@@ -99,7 +99,7 @@ class Routes:
             self._access_epoch = access_epoch
         if not method[_EXCHANGE_OCTETS] and _DEFAULT_EXCHANGE in self._granted:
             name = method[_DEFAULT_KEY:-1].decode("utf-8", "surrogateescape")
-            entry = self._topology.queues.get(name)
+            entry = self._queues.get(name)
             bits = method[-1]
             if entry is not None and not bits & IMMEDIATE:
                 kept: Route | None = entry.mandatory_route if bits & MANDATORY else entry.route

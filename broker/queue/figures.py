@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.registry import QueueEntry
-    from leveret.queue_backing.api import QueueOperations
+    from leveret.queue_backing.proxy import BackingProxy
 
 
 def _named(role: str, consumer: Consumer | None) -> dict[str, str]:
@@ -27,7 +27,7 @@ def _named(role: str, consumer: Consumer | None) -> dict[str, str]:
 def figures_of(
     entry: QueueEntry,
     consumers: Consumers | None,
-    backing: QueueOperations,
+    backing: BackingProxy,
     producers: int,
     items: Sequence[str],
 ) -> dict[str, Any]:

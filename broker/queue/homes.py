@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound
@@ -135,7 +136,8 @@ class RemoteEntry(QueueEntry):
     ) -> None:
         self.home = home
         self._ref = None
-        owner = Ref(home.name, 0, DEAD_CELL) if is_exclusive else None  # no connection of this node
+        # No connection of this node.
+        owner = ActorRef(home.name, 0, DEAD_CELL) if is_exclusive else None
         super().__init__(vhost_name, name, durable, auto_delete, owner, arguments, on_deleted)
         self._ref = home.refs.get((vhost_name, name))
 

@@ -53,7 +53,15 @@ from leveret.core.entry import (
 from leveret.core.message import LOST
 from leveret.core.segmented_dict import SEGMENT_KEYS, grown
 from leveret.msg_store.format.kernel import bytes_of
-from leveret.queue_backing.api import Accumulator, AckStep, Dropped, Fetched, FoldStep, Predicate
+from leveret.queue_backing.api import (
+    Accumulator,
+    AckStep,
+    BackingQueue,
+    Dropped,
+    Fetched,
+    FoldStep,
+    Predicate,
+)
 from leveret.queue_backing.variable import fold as folds
 from leveret.queue_backing.variable import lifecycle, paging
 from leveret.queue_backing.variable.columns import NO_COLUMNS, Columns, entries_of
@@ -83,7 +91,7 @@ _FAST: Final = 1_024  # messages a fetch may take from Q4 in one go
 _UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # messages that came in and went out at once
 
 
-class VariableQueue:
+class VariableQueue(BackingQueue):
     """See ``BackingQueue`` for the methods.
 
     Args:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import Cell
-from leveret.actors.runtime.ref import Ref
 from leveret.supervisors.tree_view import Node
 from leveret.testing.tree_paths import Path, PathError, find_all, labels_of
 
@@ -25,7 +25,7 @@ LABELS = (
     ("leveret", "vhosts", "vhost:other", "queues", "queue:orders", "backing"),
 )
 NODES = [
-    Node(labels, "Actor", "worker", Ref("test", number, Cell()), "running", 0, 0)
+    Node(labels, "Actor", "worker", ActorRef("test", number, Cell()), "running", 0, 0)
     for number, labels in enumerate(LABELS)
 ]
 

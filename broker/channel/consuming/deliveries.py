@@ -258,11 +258,11 @@ class Deliveries:
     def acked(self, tags: list[int]) -> None:
         """Settle single acks, in order; PreconditionFailed at the first unknown tag."""
         if len(tags) == 1:
-            ((source, seqs),) = settled = self.unacked.take_single(tags[0], BASIC_ACK)
+            source, seq = self.unacked.take_single(tags[0], BASIC_ACK)
             if self.limiter.limit or self._session.features.firehose is not None:
-                self._hand_back(Ack, settled)
+                self._hand_back(Ack, [(source, [seq])])
             else:
-                self._turns.send(source.queue, Ack(self._ref, source.consumer, seqs))
+                self._turns.send(source.queue, Ack(self._ref, source.consumer, [seq]))
             return
         settled, unknown = self.unacked.take(tags)
         self._hand_back(Ack, settled)
@@ -277,7 +277,8 @@ class Deliveries:
         return self._settle(kind, method.delivery_tag, method.multiple)
 
     def reject(self, tag: int, requeue: bool) -> None:
-        self.refuse(self.unacked.take_single(tag), requeue)
+        source, seq = self.unacked.take_single(tag)
+        self.refuse([(source, [seq])], requeue)
 
     def refuse(self, settled: Settled, requeue: bool) -> None:
         """Requeue deliveries, or have them dropped."""
@@ -287,7 +288,8 @@ class Deliveries:
         """Settle deliveries; a turn's worth now, and the rest of more in the steps that are returned."""
         unacked = self.unacked
         if not multiple:
-            self._hand_back(kind, unacked.take_single(tag))
+            source, seq = unacked.take_single(tag)
+            self._hand_back(kind, [(source, [seq])])
             return None
         return self.settle_to(kind, unacked.last_of(tag))
 

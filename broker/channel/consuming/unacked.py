@@ -121,12 +121,12 @@ class Unacked:
         """Tell whether tags up to ``last`` may be left."""
         return bool(self._records) and self._lowest <= last
 
-    def take_single(self, tag: int, method: int | None = None) -> Settled:
-        """Take out one tag; PreconditionFailed, which names ``method``, for an unknown one."""
+    def take_single(self, tag: int, method: int | None = None) -> tuple[Source, int]:
+        """Take out one tag; return its source and seq. PreconditionFailed, which names ``method``: it is unknown."""
         record = self._records.pop(tag, None)
         if record is None:
             raise unknown_tag(tag, method)
-        return [(record[0], [record[1]])]
+        return record
 
     def count_of_consumers(self) -> int:
         """Return how many came from consumers.

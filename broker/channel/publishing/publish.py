@@ -628,12 +628,13 @@ class Publisher:
 
     def send_confirms(self) -> None:
         """Write the confirms that were settled since the last time."""
-        if self.confirms is None:
+        confirms = self.confirms
+        if confirms is None or not (confirms.acked or confirms.nacked):
             return
-        answers = self.confirms.take_answers()
-        if answers and self.transaction is not None:
+        answers = confirms.take_answers()
+        if self.transaction is not None:
             self.transaction.answered(answers)
-        elif answers:
+        else:
             self._session.writer.write(confirm_frames(self._number, answers))
 
     @property

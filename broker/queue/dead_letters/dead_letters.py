@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore
-    from leveret.queue_backing.api import Fetched, QueueOperations
+    from leveret.queue_backing.api import Fetched
+    from leveret.queue_backing.proxy import BackingProxy
 
 log = logger(__name__)
 
@@ -167,7 +168,7 @@ class DeadLetters:
         self,
         source: LetterSource,
         entry: QueueEntry,
-        backing: QueueOperations,
+        backing: BackingProxy,
         rules: LetterRules,
         budget: TurnBudget,
     ) -> None:

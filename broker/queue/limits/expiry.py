@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
     from leveret.broker.queue.registry import QueueEntry
     from leveret.core.clock import Clock
-    from leveret.queue_backing.api import Predicate, QueueOperations
+    from leveret.queue_backing.api import Predicate
+    from leveret.queue_backing.proxy import BackingProxy
 
 StartTimer: TypeAlias = "Callable[[float], Timer]"
 """Starts a timer of the queue's actor that fires after so many seconds."""
@@ -68,7 +69,7 @@ class MessageExpiry:
         self._timer: Timer | None = None
         self._timer_at_ms = 0
 
-    def set_ttl(self, ttl_ms: int | None, backing: QueueOperations) -> None:
+    def set_ttl(self, ttl_ms: int | None, backing: BackingProxy) -> None:
         """Have messages expire so long after they are published, from now on."""
         if ttl_ms != self.ttl_ms and backing.depth():
             self.may_expire = self.is_unordered = True
@@ -87,7 +88,7 @@ class MessageExpiry:
 
     def drop_expired(
         self,
-        backing: QueueOperations,
+        backing: BackingProxy,
         letters: DeadLetters | None,
         now_ms: int,
         start_timer: StartTimer,

@@ -21,7 +21,7 @@ from leveret.core.message import BODY
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.core.message import Message
-    from leveret.queue_backing.api import QueueOperations
+    from leveret.queue_backing.proxy import BackingProxy
 
 _UNLIMITED: Final = 1 << 62
 
@@ -46,12 +46,12 @@ class LengthLimits:
         self.dead_letters_refused = overflow == "reject-publish-dlx"
         self.refuses = self.dead_letters_refused or overflow == "reject-publish"
 
-    def excess(self, ready: int, backing: QueueOperations) -> tuple[int, int]:
+    def excess(self, ready: int, backing: BackingProxy) -> tuple[int, int]:
         """Return how many messages and bytes are above the limits, none or fewer if not positive."""
         bytes_above = backing.len_bytes() - self.size_bytes if self.has_bytes else 0
         return ready - self.length, bytes_above
 
-    def drop(self, excess: tuple[int, int], backing: QueueOperations) -> None:
+    def drop(self, excess: tuple[int, int], backing: BackingProxy) -> None:
         """Drop a turn's worth of messages that are too many from the head."""
         count, size_bytes = excess
         if size_bytes > 0:

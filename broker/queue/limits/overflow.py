@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
     from leveret.broker.queue.publishers.publishers import Publishers
     from leveret.broker.queue.queue_settings import QueueSettings
-    from leveret.queue_backing.api import QueueOperations
+    from leveret.queue_backing.proxy import BackingProxy
 
 
 class Overflow:
@@ -43,7 +43,7 @@ class Overflow:
     __slots__ = ("_backing", "_durable", "_limits", "refuses", "takes_parts")
 
     def __init__(
-        self, limits: LengthLimits, backing: QueueOperations, durable: bool, has_priorities: bool
+        self, limits: LengthLimits, backing: BackingProxy, durable: bool, has_priorities: bool
     ) -> None:
         self._limits = limits
         self._backing = backing
@@ -106,9 +106,7 @@ class Overflow:
             publishers.release_credit()
 
 
-def overflow_of(
-    settings: QueueSettings, backing: QueueOperations, durable: bool
-) -> Overflow | None:
+def overflow_of(settings: QueueSettings, backing: BackingProxy, durable: bool) -> Overflow | None:
     """Return the overflow of a queue with these settings, None if it has no length limit."""
     length, size_bytes = settings.max_length, settings.max_length_bytes
     if length is None and size_bytes is None:

@@ -7,7 +7,7 @@ looked at by itself, since the verdict on the next one depends on it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from leveret.broker import mail
 from leveret.broker.queue.publishers.producers import (
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from leveret.broker.queue.publishers.publishers import Publishers
     from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.queue.turn_budget import TurnBudget
-    from leveret.queue_backing.api import QueueOperations
+    from leveret.queue_backing.proxy import BackingProxy
 
-_PART_COST = 20  # of a stretch, in messages
+_PART_COST: Final = 20  # of a stretch, in messages
 
 
 class NumberedQueue(Protocol):
@@ -67,7 +67,7 @@ class NumberedPublishes:
         runtime: Runtime,
         ref: Ref,
         entry: QueueEntry,
-        backing: QueueOperations,
+        backing: BackingProxy,
         budget: TurnBudget,
     ) -> None:
         self._runtime = runtime

@@ -145,7 +145,7 @@ def test_mail_that_was_sent_before_the_end_comes_before_its_down(
     runtime.send(target, last_words)
     runtime.run_until_idle()
 
-    places = {each: place for place, each in enumerate(seen) if type(each) is Ref}
+    places = {each: place for place, each in enumerate(seen) if isinstance(each, Ref)}
     assert len(places) == MANY == len(seen) - MANY
     downs = [place for place, each in enumerate(seen) if type(each) is Down]
     assert all(before < after for before, after in zip(places.values(), downs, strict=True))

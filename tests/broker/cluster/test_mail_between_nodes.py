@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.actors.links.codec import BODY_BYTES_MIN, Codec, Unreadable
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import Cell
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed, ResourceLocked
@@ -24,7 +25,7 @@ from leveret.broker.remote_gate import WINDOW_BYTES, RemoteGate, RemoteLimiter
 from leveret.core.message import BlindOrigin, blind_keys_of, origin_of
 
 NO_FIELDS = {queue_requests.Purge, queue_requests.ListProducers}
-CHANNEL, QUEUE = Ref("a", 1, Cell()), Ref("b", 2, Cell())
+CHANNEL, QUEUE = ActorRef("a", 1, Cell()), ActorRef("b", 2, Cell())
 
 
 class Names:

@@ -282,7 +282,7 @@ def test_publishers_that_are_gone_are_forgotten() -> None:
         rig.runtime.exit(channel.ref, KILL)
     rig.settle()
 
-    alive = [ref for ref in gc.get_objects() if type(ref) is Ref and ref.cell.state & 32]
+    alive = [ref for ref in gc.get_objects() if isinstance(ref, Ref) and ref.cell.state & 32]
     assert len(alive) < 150
 
 

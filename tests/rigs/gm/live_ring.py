@@ -11,6 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
@@ -44,7 +45,7 @@ class Hooks(ActorLinks):
     def actor(self, member: MemberId) -> Ref:
         """Return the actor of a member, dead if it has ended."""
         found = self._runtime.by_number(member.number)
-        return found or Ref(member.node, member.number, DEAD_CELL)
+        return found or ActorRef(member.node, member.number, DEAD_CELL)
 
 
 class BreakingLinks(Hooks):

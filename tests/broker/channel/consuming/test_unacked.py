@@ -146,7 +146,7 @@ def agrees_with_a_dict(steps: list, limit: int) -> None:  # type: ignore[type-ar
             assert some == expected
             assert not unacked.has_to(last)
         elif what == "single" and argument in model:
-            assert unacked.take_single(argument) == [(A, [model.pop(argument)])]
+            assert unacked.take_single(argument) == (A, model.pop(argument))
         assert len(unacked) == len(model)
         assert unacked.oldest_tag() == min(model, default=None)
 
