@@ -24,6 +24,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
+from leveret.core.mypyc import mypyc_attr
+
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.core.message import Message
@@ -117,6 +119,7 @@ class Refused:
         self.runs = runs
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BackingQueue(ABC):
     """A queue of messages without actors, consumers or time."""
 

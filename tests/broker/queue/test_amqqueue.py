@@ -21,6 +21,7 @@ from leveret.core.limits import (
 # Publishing and delivering.
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.queues.queue_rig import Rig
+from rigs.refs import named
 
 
 def test_messages_wait_without_consumers() -> None:
@@ -393,12 +394,13 @@ def test_a_requeue_after_leave_delivers_no_message_twice() -> None:
 
 @pytest.mark.parametrize("settlement", [mail.Requeue, mail.Reject])
 def test_settlements_one_by_one_become_one_mail(settlement: type) -> None:
-    first, second = settlement("channel", b"c", [1]), settlement("channel", b"c", [2])
+    channel, another = named("channel"), named("another")
+    first, second = settlement(channel, b"c", [1]), settlement(channel, b"c", [2])
     assert first.absorb(second)
     assert first.seqs == [1, 2]
-    for other in (settlement("channel", b"d", [3]), settlement("another", b"c", [3])):
+    for other in (settlement(channel, b"d", [3]), settlement(another, b"c", [3])):
         assert not first.absorb(other)
-    assert not first.absorb(mail.Ack("channel", b"c", [3]))  # type: ignore[arg-type]
+    assert not first.absorb(mail.Ack(channel, b"c", [3]))
 
 
 def test_many_unacked_messages_are_requeued_in_slices_before_any_delivery() -> None:

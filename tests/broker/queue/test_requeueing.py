@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.actors.runtime.ref import Ref
 from leveret.broker.mail import Requeue
 from leveret.broker.queue import requeueing as module
 from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.requeueing import Requeueing
+from rigs.refs import named
 from rigs.wire.consumers import QUEUE, consume
 
 
@@ -22,7 +24,8 @@ def small_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 TURN = 5
-CHANNELS = ["one", "two", "three"]
+ONE = named("one")
+CHANNELS = [ONE, named("two"), named("three")]
 
 
 def all_of(requeueing: Requeueing, consumers: Consumers) -> list[list[int]]:
@@ -52,13 +55,13 @@ def test_refused_messages_are_settled_a_turns_worth_at_a_time() -> None:
     class Noting(Consumers):
         def settle(self, channel: object, tag: bytes | None, seqs: list[int]) -> bool:
             sizes.append(len(seqs))
-            return super().settle(channel, tag, seqs)  # type: ignore[arg-type]
+            return super().settle(channel, tag, seqs)
 
     requeueing, consumers = Requeueing(), Noting(QUEUE)
-    consumer = consumers.add(consume("one", b"c"))
+    consumer = consumers.add(consume(ONE, b"c"))
     consumer.dealt(23)
     consumer.owe(list(range(23)))
-    requeueing.refuse(Requeue("one", b"c", list(range(22))))  # type: ignore[arg-type]
+    requeueing.refuse(Requeue(ONE, b"c", list(range(22))))
 
     turns = all_of(requeueing, consumers)
 
@@ -68,12 +71,8 @@ def test_refused_messages_are_settled_a_turns_worth_at_a_time() -> None:
 
 
 def test_a_channel_that_ends_takes_what_it_refused_along() -> None:
-    goes_back_once(
-        [("deal", "one", 12), ("refuse", "one", 11), ("turn", "one", 1), ("end", "one", 1)]
-    )
-    goes_back_once(
-        [("deal", "one", 12), ("refuse", "one", 11), ("cancel", "one", 1), ("end", "one", 1)]
-    )
+    goes_back_once([("deal", ONE, 12), ("refuse", ONE, 11), ("turn", ONE, 1), ("end", ONE, 1)])
+    goes_back_once([("deal", ONE, 12), ("refuse", ONE, 11), ("cancel", ONE, 1), ("end", ONE, 1)])
 
 
 STEPS = st.lists(
@@ -87,7 +86,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_each_message_goes_back_once(steps: list[tuple[str, str, int]]) -> None:
+def test_each_message_goes_back_once(steps: list[tuple[str, Ref, int]]) -> None:
     """Whatever ends or is cancelled meanwhile; what nobody gave back stays with its channel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "TURN_MESSAGES", TURN)
@@ -95,39 +94,39 @@ def test_each_message_goes_back_once(steps: list[tuple[str, str, int]]) -> None:
         goes_back_once(steps)
 
 
-def goes_back_once(steps: list[tuple[str, str, int]]) -> None:
+def goes_back_once(steps: list[tuple[str, Ref, int]]) -> None:
     requeueing, consumers = Requeueing(), Consumers(QUEUE)
-    held: dict[str, list[int]] = {name: [] for name in CHANNELS}
+    held: dict[Ref, list[int]] = {channel: [] for channel in CHANNELS}
     back: list[int] = []
     expected: set[int] = set()
     seq = 0
-    for what, name, count in steps:
+    for what, channel, count in steps:
         if what == "deal":
-            if not consumers.has(name, b"c"):  # type: ignore[arg-type]
-                consumers.add(consume(name, b"c"))
+            if not consumers.has(channel, b"c"):
+                consumers.add(consume(channel, b"c"))
             seqs = list(range(seq, seq + count))
-            consumer = consumers.channels[name].consumers[b"c"]  # type: ignore[index]
+            consumer = consumers.channels[channel].consumers[b"c"]
             consumer.dealt(count)
             consumer.owe(seqs)
-            held[name] += seqs
+            held[channel] += seqs
             seq += count
-        elif what == "refuse" and held[name]:
-            refused, held[name] = held[name][:count], held[name][count:]
+        elif what == "refuse" and held[channel]:
+            refused, held[channel] = held[channel][:count], held[channel][count:]
             expected.update(refused)
-            requeueing.refuse(Requeue(name, b"c", refused))  # type: ignore[arg-type]
+            requeueing.refuse(Requeue(channel, b"c", refused))
         elif what == "end":
-            _, owed = consumers.remove_channel(name)  # type: ignore[arg-type]
-            requeueing.forget(name)  # type: ignore[arg-type]
+            _, owed = consumers.remove_channel(channel)
+            requeueing.forget(channel)
             requeueing.give_back(owed)
-            expected.update(held[name])
-            held[name] = []
+            expected.update(held[channel])
+            held[channel] = []
         elif what == "cancel":
-            consumers.remove(name, b"c")  # type: ignore[arg-type]
+            consumers.remove(channel, b"c")
         elif what == "turn":
             back += requeueing.turn(consumers)
     back += chain.from_iterable(all_of(requeueing, consumers))
 
     assert sorted(back) == sorted(expected)
-    for name, seqs in held.items():
-        record = consumers.channels.get(name)  # type: ignore[call-overload]
+    for channel, seqs in held.items():
+        record = consumers.channels.get(channel)
         assert set().union(*(record.unacked() if record is not None else ())) == set(seqs)

@@ -1,15 +1,17 @@
-"""A variable queue of which tests change methods. A class that may be compiled has no subclasses in tests."""
+"""A variable queue of which tests change methods. The class itself may be compiled and has no subclasses then."""
 
 from __future__ import annotations
 
+from abc import update_abstractmethods
 from typing import TYPE_CHECKING, Any
 
+from leveret.queue_backing.api import BackingQueue
 from leveret.queue_backing.variable.queue import VariableQueue
 
 if TYPE_CHECKING:
     _Queue = VariableQueue
 else:
-    _Queue = object
+    _Queue = BackingQueue
 
 
 class OpenQueue(_Queue):
@@ -32,3 +34,4 @@ def _hand_on(name: str) -> Any:
 for _name, _value in vars(VariableQueue).items():
     if callable(_value) and not _name.startswith("_"):
         setattr(OpenQueue, _name, _hand_on(_name))  # so that ``super()`` finds it
+update_abstractmethods(OpenQueue)

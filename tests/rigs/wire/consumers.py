@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from leveret.actors.runtime.ref import Ref
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
 from leveret.broker.queue_requests import Consume
+from rigs.refs import named
 
-QUEUE = "queue"
+QUEUE = named("queue")
 
 
 def consume(
-    channel: str,
+    channel: Ref,
     tag: bytes,
     no_ack: bool = False,
     priority: int = 0,
@@ -20,7 +22,7 @@ def consume(
 ) -> Consume:
     return Consume(
         channel=channel,
-        owner="reader",
+        owner=named("reader"),
         tag=tag,
         no_ack=no_ack,
         exclusive=exclusive,

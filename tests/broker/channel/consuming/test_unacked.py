@@ -16,10 +16,11 @@ from leveret.broker.channel.consuming import unacked as module
 from leveret.broker.channel.consuming.unacked import Settled, Unacked
 from leveret.broker.channel.records import Source
 from leveret.core.segmented_dict import SEGMENT_KEYS
+from rigs.refs import named
 from rigs.segments import segmented_from
 
-A = Source("queue a", b"ctag")
-B = Source("queue b", None)
+A = Source(named("queue a"), b"ctag")
+B = Source(named("queue b"), None)
 
 
 def take_all(unacked: Unacked) -> Settled:
@@ -165,7 +166,7 @@ def test_an_unknown_tag_among_acks_moves_no_other_delivery() -> None:
 def test_very_many_records_are_freed_in_slices_after_the_end_of_their_channel() -> None:
     later: list[Callable[[], None]] = []
     clock: Any = SimpleNamespace(call_later=lambda _, callback: later.append(callback))
-    source, unacked = Source("queue", b"ctag"), Unacked()
+    source, unacked = Source(named("queue"), b"ctag"), Unacked()
     unacked.add(source, list(range(120_000)))
     before = sys.getrefcount(source) - 120_000
 

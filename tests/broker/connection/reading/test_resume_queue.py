@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.connection.reading.resume_queue import RESUMES, WAITING_BYTES_MAX, ResumeQueue
 from leveret.broker.delivery_gate import DeliveryGate
 from leveret.broker.mail import Resume
 from rigs.broker_rig import Rig
+from rigs.refs import named
 
 
 class Runtime:
-    """Queues as names; a round is over when the test says so."""
+    """Queues as addresses; a round is over when the test says so."""
 
     def __init__(self) -> None:
         self.sent: deque[tuple[Any, Resume]] = deque()
@@ -39,21 +41,22 @@ class Runtime:
 class Connection:
     """A connection that takes some messages and is full then, and the queues that wait for it."""
 
-    def __init__(self, channels: list[list[str]], room: int) -> None:
+    def __init__(self, channels: list[list[Ref]], room: int) -> None:
         self.runtime = Runtime()
         self.resume_queue = ResumeQueue(self.runtime, self)  # type: ignore[arg-type]
         self.room = room
-        self.served: Counter[str] = Counter()
-        self.gates: dict[Any, DeliveryGate] = {}
+        self.served: Counter[Ref] = Counter()
+        self.gates: dict[Ref, DeliveryGate] = {}
         self.most_sent = 0
         self.active: deque[tuple[Any, DeliveryGate]] = deque()
         self.close_gates()
         for number, queues in enumerate(channels):
-            gate = self.gates[number] = DeliveryGate(self.resume_queue)
-            gate.channel = number  # type: ignore[assignment]
+            gate = DeliveryGate(self.resume_queue)
+            gate.channel = named(f"channel {number}")
+            self.gates[gate.channel] = gate
             gate.is_open = False
             for queue in queues:
-                gate.wait(queue)  # type: ignore[arg-type]
+                gate.wait(queue)
 
     def close_gates(self) -> None:
         self.resume_queue.close()
@@ -105,7 +108,9 @@ def waiting_at(gate: DeliveryGate) -> list[Any]:
     st.integers(1, 60),
 )
 def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) -> None:
-    channels = [[f"{number}.{each}" for each in range(size)] for number, size in enumerate(sizes)]
+    channels = [
+        [named(f"{number}.{each}") for each in range(size)] for number, size in enumerate(sizes)
+    ]
     queues = [queue for names in channels for queue in names]
     connection = Connection(channels, room)
     for _ in range(openings):
@@ -125,28 +130,31 @@ def test_queues_are_resumed_in_turn(sizes: list[int], room: int, openings: int) 
 
 
 def test_channels_take_turns() -> None:
-    connection = Connection([[f"a{number}" for number in range(100)], ["b"], ["c"]], room=3)
+    connection = Connection(
+        [[named(f"a{number}") for number in range(100)], [named("b")], [named("c")]], room=3
+    )
     connection.open_gates()
 
-    assert set(connection.served) == {"a0", "b", "c"}
+    assert set(connection.served) == {named("a0"), named("b"), named("c")}
 
 
 def test_a_channel_that_has_ended_has_no_place() -> None:
-    connection = Connection([["a"], ["b"]], room=5)
-    connection.resume_queue.leave(connection.gates[0])
-    connection.resume_queue.leave(connection.gates[0])
+    connection = Connection([[named("a")], [named("b")]], room=5)
+    first = next(iter(connection.gates.values()))
+    connection.resume_queue.leave(first)
+    connection.resume_queue.leave(first)
     connection.open_gates()
 
-    assert connection.served == {"b": 5}
+    assert connection.served == {named("b"): 5}
 
 
 def test_a_queue_at_a_gate_that_stays_closed_is_resumed_once() -> None:
     connection = Connection([[]], room=5)
-    gate = connection.gates[0]
+    (gate,) = connection.gates.values()
     connection.resume_queue.open()
-    gate.wait("a")  # type: ignore[arg-type]
+    gate.wait(named("a"))
     connection.runtime.end_round()
-    assert [queue for queue, _ in connection.runtime.sent] == ["a"]
+    assert [queue for queue, _ in connection.runtime.sent] == [named("a")]
     connection.resumed(*connection.runtime.sent.popleft())
     connection.runtime.end_round()
 

@@ -9,6 +9,7 @@ import pytest
 from leveret.broker.queue.consumers.capacity import CYCLES_S, Capacity
 from leveret.broker.queue.consumers.consumers import Consumers
 from rigs.queues.queue_rig import Rig
+from rigs.refs import named
 from rigs.wire.consumers import QUEUE, consume
 
 
@@ -93,17 +94,17 @@ def test_short_cycles_are_added_up() -> None:
 def test_a_queues_consumers_are_busy_from_a_refused_message_to_the_next_place() -> None:
     clock = Clock()
     consumers = Consumers(QUEUE, now_s=clock)
-    consumers.add(consume("ch", b"c", prefetch=1))
+    consumers.add(consume(named("ch"), b"c", prefetch=1))
     assert not consumers.capacity.is_busy
 
     consumers.deal(consumers.room_for(1))
-    consumers.channels["ch"].consumers[b"c"].owe([0])  # type: ignore[index]
+    consumers.channels[named("ch")].consumers[b"c"].owe([0])
     assert not consumers.capacity.is_busy, "its prefetch is used up, but nothing waits"
     consumers.block_all()
     assert consumers.capacity.is_busy
     clock.now_s += 1.0
     assert consumers.capacity.now() == pytest.approx(0.5)
-    assert consumers.settle("ch", b"c", [0])  # type: ignore[arg-type]
+    assert consumers.settle(named("ch"), b"c", [0])
     assert not consumers.capacity.is_busy
 
 

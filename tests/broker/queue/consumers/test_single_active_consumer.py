@@ -11,6 +11,7 @@ from leveret.broker import mail, queue_requests
 from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
 from rigs.queues.queue_rig import Channel, Rig
+from rigs.refs import named
 from rigs.wire.consumers import QUEUE, consume
 
 
@@ -204,8 +205,8 @@ def test_the_queue_ends_with_the_last_of_its_consumers() -> None:
 
 def test_a_consumer_that_does_not_wait_is_not_taken_out() -> None:
     consumers = Consumers(QUEUE, has_single_active=True)
-    first = consumers.add(consume("ch", b"a", priority=3))
-    second = consumers.add(consume("ch", b"b", priority=3))
+    first = consumers.add(consume(named("ch"), b"a", priority=3))
+    second = consumers.add(consume(named("ch"), b"b", priority=3))
     waiting = WaitingConsumers()
 
     assert not waiting.discard(first)
