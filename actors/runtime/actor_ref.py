@@ -6,21 +6,18 @@ from typing import Final
 
 from thespian.actors import ActorAddress
 
-from leveret.actors.runtime.cell import DEAD_CELL, Cell
+from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.ref import Ref
 
 
 class ActorRef(Ref, ActorAddress):  # type: ignore[misc]  # Thespian has no types
-    """A ``Ref`` that Thespian takes for one of its addresses.
+    """A ``Ref`` that Thespian takes for one of its addresses. It is made as a ``Ref`` is.
 
     Refs are made by the runtime, one per actor, and compared by identity; unlike Thespian's own
     addresses they can be keys of a dict. A successor started by a supervisor has another ref.
     """
 
     __slots__ = ()
-
-    def __init__(self, node: str, num: int, cell: Cell) -> None:
-        Ref.__init__(self, node, num, cell)  # Thespian's base keeps nothing we need
 
     __eq__ = object.__eq__
     __ne__ = object.__ne__
@@ -35,6 +32,5 @@ class ActorRef(Ref, ActorAddress):  # type: ignore[misc]  # Thespian has no type
         return str(self)
 
 
-TIMER: Final = ActorRef(
-    "timer", 0, DEAD_CELL
-)  # the sender of mails that an actor's own timer sends
+# The sender of mails that an actor's own timer sends.
+TIMER: Final = ActorRef("timer", 0, DEAD_CELL)
