@@ -49,7 +49,7 @@ from leveret.core.limits import FAN_OUT_MESSAGES, FAN_OUT_QUEUES, PUBLISH_TURN_W
 from leveret.core.message import Message, exchange_and_key, origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.session import ChannelActor
@@ -72,6 +72,10 @@ _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
 _NODE_MAIL_BYTES: Final = (
     64 * 1024 * 1024
 )  # of a run for another node; a longer one goes message by message
+
+# Are told of messages that were routed in a vhost, in the broker's thread. Tests open them, from other threads
+# (``testing/publish_tap.py``), so the list is copied and changed in single steps.
+taps: Final[list[Callable[[VHost, list[Message]], None]]] = []
 
 # Target queues, persistent, expiration in ms, reply keys in CC and BCC.
 _Key: TypeAlias = "tuple[Sequence[QueueEntry], bool, int | None, Sequence[bytes]]"
@@ -319,10 +323,11 @@ class Publisher:
         sent: Sequence[Sent | None] | None = None,
     ) -> None:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
-        session = self._session
-        firehose = session.features.firehose
-        if firehose is not None and (self.transaction is None or self.collector is not None):
-            firehose.published(session, self._number, route.exchange.name, queues, messages)
+        firehose = self._session.features.firehose
+        if (firehose is not None or taps) and (
+            self.transaction is None or self.collector is not None
+        ):
+            self._show(route, queues, messages)
         count = len(messages)
         confirms = self.confirms
         if confirms is not None:
@@ -358,6 +363,15 @@ class Publisher:
             self._missed(route, queues, reached, messages, first)
         elif confirms is not None:
             confirms.wait(first, count, reached)
+
+    def _show(self, route: Route, queues: Sequence[QueueEntry], messages: list[Message]) -> None:
+        """Show published messages to the firehose and to taps."""
+        session = self._session
+        firehose = session.features.firehose
+        if firehose is not None:
+            firehose.published(session, self._number, route.exchange.name, queues, messages)
+        for tap in taps.copy():
+            tap(session.vhost, messages)
 
     def _reach(
         self,
