@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 __all__ = ["mypyc_attr"]
 
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
 else:
-    Class = TypeVar("Class", bound=type)
 
     def mypyc_attr(**_: bool):
         """Decorate a class with what mypyc must know of it, such as ``allow_interpreted_subclasses=True``."""
-
-        def same(made: Class) -> Class:
-            return made
-
-        return same
+        return lambda made: made

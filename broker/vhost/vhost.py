@@ -95,7 +95,7 @@ class VHost:
         is_new: it has never served; its first start is under way, about to be, or is tried again.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
-        features: those that each publish and delivery must look for.
+        features: its firehose, and counts of its special queues; each publish and delivery reads them.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.

@@ -130,6 +130,7 @@ class Memtables:
         """Remove rows, each of which is there."""
         active, held = self.active, self._held
         rows, terms = active.rows.get(queue_no), self._touched(queue_no)
+        # Of many, none is there as a rule or all are; of one, the loop below finds out as fast.
         if not rows or (len(acked) > 1 and rows.keys().isdisjoint(map(_seq_of, acked))):
             self._ack_below(queue_no, acked, terms)
             return
