@@ -47,6 +47,7 @@ if COMPILE not in CHOICES:
 # because msgspec's is (docs/decisions/0041-mypyc-on-the-path.md).
 PATH = [
     "actors/credit.py",
+    "actors/runtime/busy_wait.py",
     "actors/runtime/cell.py",
     "actors/runtime/inbox.py",
     "actors/runtime/inline.py",

@@ -3,7 +3,8 @@
 A *drain* takes actors from the run queue, one *turn* each (``turns``), until the queue is empty or a
 budget of ``DRAIN_MAILS`` mails or ``DRAIN_S`` is used up; then it does the same with the *bulk queue*, runs
 the callbacks registered with ``after_drain`` (socket writes) and goes back to the loop, which does I/O.
-At most one drain is on its way, by one ``call_soon``.
+At most one drain is on its way, by one ``call_soon``. Where mail has followed soon lately, the loop does not sleep
+at once (``busy_wait``).
 
 The bulk queue is for long work: actors that have more to do than a turn should last, and receivers of
 mail in great numbers: of the actors that a turn wakes, or a drain of the bulk queue, all but the first
@@ -20,6 +21,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 
+from leveret.actors.runtime.busy_wait import BusyWait
 from leveret.actors.runtime.cell import QUEUED, Cell
 from leveret.core.errors import ActorError
 from leveret.core.log.loggers import logger
@@ -39,7 +41,7 @@ DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 WOKEN_MAX: Final = 64
 EVENTS_MAX: Final = 128  # socket events in a row; then the mails that they brought are handled
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
-_QUIET: Final = 2  # handles that bring no mail
+_QUIET: Final = 3  # handles that bring no mail
 
 _Place = TypeVar("_Place", bound="Cell | Errand")
 _Rounds: TypeAlias = "deque[tuple[int, Callable[[], None]]]"  # due at this turn, callback
@@ -86,6 +88,7 @@ class Scheduler:
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
         self._coming: asyncio.Handle | None = None
+        self._busy_wait: Final = None if loop is None else BusyWait(loop)
         self._events = 0  # of sockets since the last drain
         # asyncio's own loops: the handles left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
@@ -178,6 +181,8 @@ class Scheduler:
             self.is_awake = self._is_draining = False
             if ready or bulk or self._after:
                 self.wake()
+            elif self._busy_wait is not None:
+                self._busy_wait.begin()
 
     def _bulk_turn(self, place: Cell | Errand) -> int:
         if place.__class__ is not Cell:
@@ -298,18 +303,24 @@ class Scheduler:
     def _is_last(self) -> bool:
         """Tell whether nothing that may bring mail is left in this round of the loop.
 
-        A drain that is coming brings none, nor does the callback that empties the pipe by which threads
-        wake the loop; it stands behind the callbacks they have put there.
+        A drain that is coming brings none, nor does a poll of the busy wait, nor the callback that empties the
+        pipe by which threads wake the loop; it stands behind the callbacks they have put there.
         """
         others = self._loop_ready
         if not others:
             return others is not None
+        busy_wait = self._busy_wait
+        poll = None if busy_wait is None else busy_wait.handle
         count = len(others)
         if count > _QUIET:
             return False
         for index in range(count):  # not an iterator: threads put more behind them at any moment
             handle = others[index]
             callback = handle._callback  # noqa: SLF001  of asyncio, as `_ready`
-            if handle is not self._coming and callback != self._loop_waker:
+            if (
+                handle is not self._coming
+                and handle is not poll
+                and callback != self._loop_waker
+            ):
                 return False
         return True

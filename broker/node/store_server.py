@@ -59,6 +59,7 @@ class StoreLoop:
     def __init__(self, runtime: Runtime, loop: asyncio.AbstractEventLoop) -> None:
         self._runtime = runtime
         self._loop = loop
+        self.time = loop.time
         self.call_later = loop.call_later
         self.remove_reader = loop.remove_reader
 

@@ -4,7 +4,10 @@ All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (`
 is told when both have ended.
 
 ``_turn`` is put on the loop when work arrives, not run at once: all other work of this turn of the loop goes
-into the same flush, and an ack may still cancel the write of its message.
+into the same flush, and an ack may still cancel the write of its message. A flush *gathers*: it begins when the loop
+has polled its sockets and no work has come of it, after ``GATHER_S`` at most. So a loop that has nothing else to do
+flushes at once, and under load most messages are acked before they cost a byte. (RabbitMQ syncs when the queue's
+mailbox is empty.) Turned down: to wait a fixed time, which each confirm of a single publisher would take longer.
 
 An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
 of it is not known, and recovery takes what is whole.
@@ -14,12 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from leveret.core.clock import TimerHandle
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.threads.writers import Writers
+from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
+
+GATHER_S: Final = 0.002
+_QUIET_ROUNDS: Final = 2  # of the loop; a callback may run before the first of them polls
 
 Deliver = Callable[[Report], None]
 
@@ -51,6 +59,9 @@ class FlushDriver:
         self._logs = rdq, journal
         self._writers = writers
         self._is_scheduled = False
+        self._gather_until_s: float | None = None  # None: no flush gathers
+        self._quiet_rounds = 0
+        self._taken = 0  # of the core's work, at the last look
         self._timer: TimerHandle | None = None
         self._on_stopped: Callable[[], None] | None = None
         self._is_closed = False
@@ -97,11 +108,31 @@ class FlushDriver:
             self._deliver(Report(safe=cancelled))
         delay_s = self._core.delay_s()
         if delay_s == 0.0:
-            self._start()
+            if self._has_gathered():
+                self._start()
+            else:
+                self._wake()
         elif delay_s is not None and self._timer is None:
             self._timer = self._loop.call_later(delay_s, self._delay_over)
         elif self._on_stopped is not None and self._core.is_idle:
             self._start()  # the closing frame
+
+    def _has_gathered(self) -> bool:
+        """Tell whether the flush that is due may begin; if not, ask again in the loop's next round."""
+        core = self._core
+        now_s = self._loop.time()
+        if self._gather_until_s is None:
+            self._gather_until_s, self._quiet_rounds = now_s + GATHER_S, 0
+        elif core.taken == self._taken:
+            self._quiet_rounds += 1
+        else:
+            self._quiet_rounds = 0
+        self._taken = core.taken
+        return (
+            self._quiet_rounds >= _QUIET_ROUNDS
+            or now_s >= self._gather_until_s
+            or core.pending_ops >= SLICE_OPS
+        )
 
     def _delay_over(self) -> None:
         self._timer = None
@@ -117,6 +148,7 @@ class FlushDriver:
 
     def _start(self) -> None:
         self._cancel_timer()
+        self._gather_until_s = None
         is_last = self._on_stopped is not None and self._core.is_idle
         try:
             flush = self._core.start()

@@ -145,6 +145,7 @@ class GroupCommit:
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
         pending_ops: how much waits for a flush.
+        taken: publishes and acks so far, also those that have cancelled each other.
         is_short: the last flush met a shortage, and waits for ``resume``.
         shortage: the shortage that the last flush met.
     """
@@ -183,6 +184,7 @@ class GroupCommit:
         self._unannounced: list[QueueRange] = []
         self._closed_queues: set[int] = set()
         self.pending_ops = 0
+        self.taken = 0
         self._is_urgent = False
         self.is_short = False
         self._is_turn_of_acks = False  # they make room, and need less of it than messages
@@ -241,6 +243,7 @@ class GroupCommit:
         for seq, row in enumerate(entries, first_seq):
             rows[seq] = row
         self.pending_ops += len(entries)
+        self.taken += len(entries)
         self._is_urgent |= is_awaited
         if self.wake is not None:
             self.wake()
@@ -258,6 +261,7 @@ class GroupCommit:
         else:
             cancelled = pending.ack(acked)
         self.pending_ops += len(acked) - 2 * len(cancelled)
+        self.taken += len(acked)
         if cancelled:
             self.holds.release([msg_no for _, msg_no in cancelled])
             self._cancelled.add(queue_no, cancelled)

@@ -31,6 +31,9 @@ class StepLoop:
         self.lines: list[Line] = []
         self.pieces = 0  # of work for threads, since the start
 
+    def time(self) -> float:
+        return self.clock.monotonic_s()
+
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> object:
         self.soon.append((callback, args))
         return None

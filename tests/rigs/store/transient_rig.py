@@ -53,6 +53,9 @@ class StepLoop:
         self.clock = VirtualClock()
         self.ready: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
 
+    def time(self) -> float:
+        return self.clock.monotonic_s()
+
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
         self.ready.append((callback, args))
 
