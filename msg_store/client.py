@@ -205,7 +205,8 @@ class QueueClient:
 
     def on_safe(self, runs: list[tuple[int, int]]) -> None:
         """Report seqs of this owner; not those of one before."""
-        runs = self._own(runs)
+        if len(runs) > 1 or runs[0][0] < self._first_seq:
+            runs = self._own(runs)
         if runs and self._owner is not None:
             self._owner.confirmed(runs)
 

@@ -88,7 +88,7 @@ class Scheduler:
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
         self._coming: asyncio.Handle | None = None
-        self._busy_wait: Final = None if loop is None else BusyWait(loop)
+        self._busy_wait: Final = BusyWait(loop)
         self._events = 0  # of sockets since the last drain
         # asyncio's own loops: the handles left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
@@ -181,7 +181,7 @@ class Scheduler:
             self.is_awake = self._is_draining = False
             if ready or bulk or self._after:
                 self.wake()
-            elif self._busy_wait is not None:
+            else:
                 self._busy_wait.begin()
 
     def _bulk_turn(self, place: Cell | Errand) -> int:
@@ -309,18 +309,13 @@ class Scheduler:
         others = self._loop_ready
         if not others:
             return others is not None
-        busy_wait = self._busy_wait
-        poll = None if busy_wait is None else busy_wait.handle
+        poll = self._busy_wait.handle
         count = len(others)
         if count > _QUIET:
             return False
         for index in range(count):  # not an iterator: threads put more behind them at any moment
             handle = others[index]
             callback = handle._callback  # noqa: SLF001  of asyncio, as `_ready`
-            if (
-                handle is not self._coming
-                and handle is not poll
-                and callback != self._loop_waker
-            ):
+            if handle is not self._coming and handle is not poll and callback != self._loop_waker:
                 return False
         return True

@@ -4,10 +4,11 @@ All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (`
 is told when both have ended.
 
 ``_turn`` is put on the loop when work arrives, not run at once: all other work of this turn of the loop goes
-into the same flush, and an ack may still cancel the write of its message. A flush *gathers*: it begins when the loop
-has polled its sockets and no work has come of it, after ``GATHER_S`` at most. So a loop that has nothing else to do
-flushes at once, and under load most messages are acked before they cost a byte. (RabbitMQ syncs when the queue's
-mailbox is empty.) Turned down: to wait a fixed time, which each confirm of a single publisher would take longer.
+into the same flush, and an ack may still cancel the write of its message. Where acks do, a flush *gathers* first: it
+begins when the loop has polled its sockets ``QUIET_ROUNDS`` times and no work has come of it, after ``GATHER_S`` at
+most. So a consumer that acks at once spares the disk the message, and the publisher the sync, the more so the more
+the loop has to do; and no confirm waits for acks that do not come. (RabbitMQ's queues confirm at once, too, what is
+acked before the store has written it.)
 
 An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
 of it is not known, and recovery takes what is whole.
@@ -26,8 +27,10 @@ from leveret.msg_store.threads.writers import Writers
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
 
-GATHER_S: Final = 0.002
-_QUIET_ROUNDS: Final = 2  # of the loop; a callback may run before the first of them polls
+GATHER_S: Final = 0.005
+QUIET_ROUNDS: Final = 32  # of the loop, without work
+_TRIES: Final = 4  # flushes that gather although no ack has cancelled a write since
+_PAUSE: Final = 64  # flushes that do not gather, before one does to see whether acks come
 
 Deliver = Callable[[Report], None]
 
@@ -62,6 +65,7 @@ class FlushDriver:
         self._gather_until_s: float | None = None  # None: no flush gathers
         self._quiet_rounds = 0
         self._taken = 0  # of the core's work, at the last look
+        self._tries = 1  # flushes left that gather; below 1: so many have not
         self._timer: TimerHandle | None = None
         self._on_stopped: Callable[[], None] | None = None
         self._is_closed = False
@@ -105,10 +109,13 @@ class FlushDriver:
             self._end()
             return
         if cancelled := self._core.take_cancelled():
+            self._tries = _TRIES
             self._deliver(Report(safe=cancelled))
         delay_s = self._core.delay_s()
+        if delay_s != 0.0:
+            self._gather_until_s = None
         if delay_s == 0.0:
-            if self._has_gathered():
+            if self._tries <= 0 or self._has_gathered():
                 self._start()
             else:
                 self._wake()
@@ -129,7 +136,7 @@ class FlushDriver:
             self._quiet_rounds = 0
         self._taken = core.taken
         return (
-            self._quiet_rounds >= _QUIET_ROUNDS
+            self._quiet_rounds >= QUIET_ROUNDS
             or now_s >= self._gather_until_s
             or core.pending_ops >= SLICE_OPS
         )
@@ -149,6 +156,7 @@ class FlushDriver:
     def _start(self) -> None:
         self._cancel_timer()
         self._gather_until_s = None
+        self._tries = self._tries - 1 if self._tries > 1 - _PAUSE else 1
         is_last = self._on_stopped is not None and self._core.is_idle
         try:
             flush = self._core.start()

@@ -121,7 +121,7 @@ class PendingAcks:
         Where very many are unacked and some were redelivered, the last handed out stand for the youngest.
         """
         in_ram = self.in_ram
-        if not self.is_sorted and len(in_ram) <= SORT_MAX:
+        if not self.is_sorted and 0 < len(in_ram) <= SORT_MAX:
             in_ram = self.in_ram = dict(sorted(in_ram.items()))
             self.is_sorted, self.last_seq = True, next(reversed(in_ram))
         take = in_ram.popitem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leveret.core.entry import SEQ
@@ -25,6 +25,8 @@ def entry(seq: int) -> tuple[Any, ...]:
     return seq, None, 0, False, seq, 1, False, False
 
 
+# No message with content is left, and the last ones were not sorted.
+@example([("add", {1, 2}), ("add", {0}), ("page out", 1), ("take", {0, 1}), ("page out", 1)], 0)
 @given(STEPS, SEQS)
 def test_the_seqs_from_one_on_ascend_and_none_is_missing(
     steps: list[tuple[str, Any]], low: int

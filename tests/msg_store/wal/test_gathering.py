@@ -1,0 +1,83 @@
+"""When a flush begins: at once, or where acks cancel writes, when none has come for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leveret.msg_store.wal.driver import QUIET_ROUNDS
+from leveret.msg_store.wal.group_commit import Report
+from rigs.store.flush_rig import Running
+
+WITHOUT_GATHERING = 64  # flushes
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Running]:
+    running = Running(tmp_path / "store")
+    yield running
+    running.close()
+
+
+async def rounds(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def gathers(store: Running, seq: int) -> bool:
+    """Publish; return whether it waits for acks, when it has been written."""
+    store.publish(seq)
+    await rounds(3)
+    is_waiting = store.core.pending_ops == 1
+    assert await store.report() == Report(safe=[(1, seq, 1)])
+    return is_waiting
+
+
+async def test_an_ack_that_comes_soon_saves_its_message_from_the_disk(store: Running) -> None:
+    for seq in range(1, 20):
+        msg_no = store.publish(seq)
+        await rounds(QUIET_ROUNDS // 2)
+        store.core.ack(1, [(seq, msg_no)])
+
+        assert await store.report() == Report(safe=[(1, seq, 1)])
+    assert store.folder.rdq_nos() == []
+
+
+async def test_without_acks_few_flushes_wait_for_them(store: Running) -> None:
+    waited = [await gathers(store, seq) for seq in range(1, 3 * WITHOUT_GATHERING)]
+
+    assert waited[0]
+    assert waited.count(True) == 3
+    assert waited[: WITHOUT_GATHERING + 2] == [True] + [False] * WITHOUT_GATHERING + [True]
+
+
+async def test_after_an_ack_that_came_soon_others_are_waited_for(store: Running) -> None:
+    assert await gathers(store, 1)
+    assert not await gathers(store, 2)
+    for seq in range(3, 3 + WITHOUT_GATHERING):
+        msg_no = store.publish(seq)
+        await rounds(3)
+        if store.core.pending_ops:
+            store.core.ack(1, [(seq, msg_no)])
+            await store.report()
+            break
+        await store.report()
+
+    assert [await gathers(store, seq) for seq in range(100, 105)] == [True] * 4 + [False]
+
+
+async def test_one_that_nobody_acks_is_written_whatever_comes_behind_it(store: Running) -> None:
+    store.publish(1)
+    async with asyncio.timeout(30):
+        seq = 1
+        while not store.reports:
+            seq += 1
+            msg_no = store.publish(seq)
+            await rounds(1)
+            store.core.ack(1, [(seq, msg_no)])
+
+    assert store.reports[0].safe[0][:2] == (1, 1)
+    assert store.folder.rdq_nos() == [1]
