@@ -8,9 +8,9 @@ waits must pay: one that ends because mail has come earns ``EARNED`` more, one i
 the next ``PAUSE`` drains are not followed by a wait; then ``TRIED`` are tried. A broker that gets a message now and
 then does not wait.
 
-One connection that sends a message at a time gets 2.2 times as many through with it (20 us: 1.7 times, 100 us: 2.4), and
-a message costs 35 % less processor time (docs/decisions/0044). Turned down: to measure the time between drains instead,
-which reads the clock where nobody waits.
+One connection that sends a message at a time gets 2.2 times as many through with it (20 us: 1.7 times, 100 us: 2.4),
+and a message costs 35 % less processor time (docs/decisions/0044). Turned down: to measure the time between drains
+instead, which reads the clock where nobody waits.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ TRIED: Final = 2
 
 
 class BusyWait:
-    """Keeps a loop from sleeping for ``BUSY_WAIT_S``; without a loop it does nothing.
+    """Keeps a loop from sleeping for ``BUSY_WAIT_S``.
 
     Attributes:
         handle: of the next poll, in the loop's list; None: the loop may sleep.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.handle: asyncio.Handle | None = None
         self._loop = loop
         self._context = copy_context()  # one for all polls: the loop would make one for each
@@ -51,17 +51,17 @@ class BusyWait:
             self._until_s = monotonic() + BUSY_WAIT_S
         elif self._pause:
             self._pause -= 1
-        elif self._loop is not None:
+        else:
             self._until_s = monotonic() + BUSY_WAIT_S
-            self._poll_next(self._loop)
+            self._poll_next()
 
-    def _poll_next(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.handle = loop.call_soon(self._poll, context=self._context)
+    def _poll_next(self) -> None:
+        self.handle = self._loop.call_soon(self._poll, context=self._context)
 
     def _poll(self) -> None:
         """End the wait or keep the loop awake: with a callback to run it polls its sockets without sleeping."""
-        if self._loop is not None and monotonic() < self._until_s:
-            self._poll_next(self._loop)
+        if monotonic() < self._until_s:
+            self._poll_next()
         else:
             self.handle = None
             self._waits -= 1

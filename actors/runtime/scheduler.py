@@ -88,7 +88,7 @@ class Scheduler:
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
         self._coming: asyncio.Handle | None = None
-        self._busy_wait: Final = BusyWait(loop)
+        self._busy_wait: Final = None if loop is None else BusyWait(loop)
         self._events = 0  # of sockets since the last drain
         # asyncio's own loops: the handles left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
@@ -165,12 +165,10 @@ class Scheduler:
                 turns += 1
             self.mails += mails
             if ready:
-                if len(ready) > before + WOKEN_MAX:
-                    self.limit_woken(before + WOKEN_MAX)
-                turns += self._serve(ready, turn, _FEW_MAILS)
+                turns += self._serve(ready, turn, before, _FEW_MAILS)
             if bulk and with_bulk:
                 until_s = self.clock.monotonic_s() + DRAIN_S
-                self._bulk_turns += self._serve(bulk, self._bulk_turn, 0, until_s)
+                self._bulk_turns += self._serve(bulk, self._bulk_turn, len(ready), 0, until_s)
                 self._end_rounds(self._bulk_rounds, self._bulk_turns, bulk)
             if self._rounds:
                 self._turns += turns
@@ -181,7 +179,7 @@ class Scheduler:
             self.is_awake = self._is_draining = False
             if ready or bulk or self._after:
                 self.wake()
-            else:
+            elif self._busy_wait is not None:
                 self._busy_wait.begin()
 
     def _bulk_turn(self, place: Cell | Errand) -> int:
@@ -196,17 +194,22 @@ class Scheduler:
         self,
         queue: deque[_Place],
         turn: Callable[[_Place], int],
+        before: int,
         mails_per_look: int,
         until_s: float | None = None,
     ) -> int:
         """Give turns until the queue is empty or one of its budgets is used up; return how many.
 
-        ``until_s`` None: the time begins with the first look at the clock.
+        ``before``: how many were in the run queue before the turns that were given last. ``until_s`` None: the time
+        begins with the first look at the clock.
         """
         ready = self.ready
         left, turns = DRAIN_MAILS, 0
         look_at = left - mails_per_look
-        longest = len(ready) + WOKEN_MAX
+        longest = before + WOKEN_MAX
+        if len(ready) > longest:
+            self.limit_woken(longest)
+            longest += WOKEN_MAX
         while queue and left > 0:
             left -= turn(queue.popleft())
             turns += 1
@@ -309,7 +312,8 @@ class Scheduler:
         others = self._loop_ready
         if not others:
             return others is not None
-        poll = self._busy_wait.handle
+        busy_wait = self._busy_wait
+        poll = None if busy_wait is None else busy_wait.handle
         count = len(others)
         if count > _QUIET:
             return False
