@@ -6,9 +6,9 @@ is told when both have ended.
 ``_turn`` is put on the loop when work arrives, not run at once: all other work of this turn of the loop goes
 into the same flush, and an ack may still cancel the write of its message. Where acks do, a flush *gathers* first: it
 begins when the loop has polled its sockets ``QUIET_ROUNDS`` times and no work has come of it, after ``GATHER_S`` at
-most. So a consumer that acks at once spares the disk the message, and the publisher the sync, the more so the more
-the loop has to do; and no confirm waits for acks that do not come. (RabbitMQ's queues confirm at once, too, what is
-acked before the store has written it.)
+most, or with as much as a flush takes. So a consumer that acks at once spares the disk the message, and the publisher
+the sync, the more so the more the loop has to do; and no confirm waits for acks that do not come. (RabbitMQ's queues,
+too, confirm at once what is acked before the store has written it.)
 
 An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
 of it is not known, and recovery takes what is whole.
@@ -24,7 +24,7 @@ from leveret.core.clock import TimerHandle
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.threads.writers import Writers
-from leveret.msg_store.wal.flush import SLICE_OPS
+from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
 
 GATHER_S: Final = 0.010
@@ -139,6 +139,7 @@ class FlushDriver:
             self._quiet_rounds >= QUIET_ROUNDS
             or now_s >= self._gather_until_s
             or core.pending_ops >= SLICE_OPS
+            or core.holds.body_bytes >= SLICE_BYTES
         )
 
     def _delay_over(self) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.wal.driver import QUIET_ROUNDS
+from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.flush_rig import Running
+from rigs.store.store_rig import message
 
 WITHOUT_GATHERING = 64  # flushes
 
@@ -67,6 +69,18 @@ async def test_after_an_ack_that_came_soon_others_are_waited_for(store: Running)
         await store.report()
 
     assert [await gathers(store, seq) for seq in range(100, 105)] == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize(("count", "size_bytes"), [(SLICE_OPS, 1), (1, SLICE_BYTES)])
+async def test_what_fills_a_flush_does_not_wait(
+    store: Running, count: int, size_bytes: int
+) -> None:
+    first = store.core.write([message("a" * size_bytes)] * count, (1,))
+    store.core.publish(1, 1, [(first + index, 0) for index in range(count)])
+    await rounds(3)
+
+    assert store.core.pending_ops == 0
+    assert await store.report() == Report(safe=[(1, 1, count)])
 
 
 async def test_one_that_nobody_acks_is_written_whatever_comes_behind_it(store: Running) -> None:
