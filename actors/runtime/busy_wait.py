@@ -4,9 +4,9 @@ The system takes tens of microseconds to wake a thread that sleeps, on a virtual
 sends one message and waits for what comes of it pays that for each. Erlang's schedulers wait the same way (``+sbwt``).
 
 A poll costs processor time that somebody else may need: with one processor, the very client that is waited for. So
-waits must pay: one that ends because mail has come earns ``EARNED`` more, one in vain is one less, and with none left
-the next ``PAUSE`` drains are not followed by a wait; then ``TRIED`` are tried. A broker that gets a message now and
-then does not wait.
+waits must pay: one that ends because mail has come earns credit, one in vain costs as much as two earn, and without
+credit the next ``PAUSE`` drains are not followed by a wait; then ``TRIED`` are tried. A broker that gets a message now
+and then does not wait, nor does one that gets mail behind every second drain only.
 
 One connection that sends a message at a time gets 2.2 times as many through with it (20 us: 1.7 times, 100 us: 2.4),
 and a message costs 35 % less processor time (docs/decisions/0044). Turned down: to measure the time between drains
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     import asyncio
 
 BUSY_WAIT_S: Final = 0.000_050
-EARNED: Final = 4
-WAITS_MAX: Final = 16  # in vain, before a pause
+EARNED: Final = 1
+COST: Final = 2  # of a wait in vain
+CREDIT_MAX: Final = 32
 PAUSE: Final = 256  # drains
-TRIED: Final = 2
+TRIED: Final = 2  # waits in vain, at the first one and after a pause
 
 
 class BusyWait:
@@ -41,13 +42,13 @@ class BusyWait:
         self._loop = loop
         self._context = copy_context()  # one for all polls: the loop would make one for each
         self._until_s = 0.0  # by the machine's clock; the loop's may stand still between two rounds
-        self._waits = TRIED  # in vain, until the next pause
+        self._credit = TRIED * COST
         self._pause = 0  # drains left of it
 
     def begin(self) -> None:
         """Wait from now on; a drain has ended, and nothing is left to do."""
         if self.handle is not None:
-            self._waits = min(self._waits + EARNED, WAITS_MAX)
+            self._credit = min(self._credit + EARNED, CREDIT_MAX)
             self._until_s = monotonic() + BUSY_WAIT_S
         elif self._pause:
             self._pause -= 1
@@ -64,6 +65,6 @@ class BusyWait:
             self._poll_next()
         else:
             self.handle = None
-            self._waits -= 1
-            if not self._waits:
-                self._waits, self._pause = TRIED, PAUSE
+            self._credit -= COST
+            if self._credit <= 0:
+                self._credit, self._pause = TRIED * COST, PAUSE

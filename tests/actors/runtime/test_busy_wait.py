@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from leveret.actors.runtime import busy_wait
 from leveret.actors.runtime.busy_wait import (
     BUSY_WAIT_S,
+    COST,
+    CREDIT_MAX,
     EARNED,
     PAUSE,
     TRIED,
-    WAITS_MAX,
     BusyWait,
 )
 from leveret.actors.runtime.runtime import Runtime
@@ -86,16 +88,27 @@ def test_after_waits_in_vain_comes_a_pause(wait: Wait) -> None:
         wait.pause()
 
 
-@pytest.mark.parametrize("mails", [1, 2, 100])
+@pytest.mark.parametrize("mails", [1, 2, 3, 1_000])
 def test_waits_that_mail_ends_earn_others(wait: Wait, mails: int) -> None:
     assert wait.drain()
     for _ in range(mails):
         assert wait.drain()
     assert wait.round(BUSY_WAIT_S * 1.1)
 
-    for _ in range(min(TRIED + EARNED * mails, WAITS_MAX) - 1):
+    credit = min(TRIED * COST + EARNED * mails, CREDIT_MAX)
+    for _ in range(math.ceil(credit / COST) - 1):
         wait.in_vain()
     wait.pause()
+
+
+def test_mail_behind_every_second_drain_does_not_pay(wait: Wait) -> None:
+    waits = 0
+    for _ in range(PAUSE):
+        waits += wait.drain()
+        wait.drain()
+        wait.round(BUSY_WAIT_S * 1.1)
+
+    assert waits < 10
 
 
 async def test_a_loop_polls_behind_a_drain_before_it_sleeps(log_class: Any) -> None:
