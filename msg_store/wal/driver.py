@@ -30,7 +30,7 @@ from leveret.msg_store.wal.group_commit import GroupCommit, Report
 GATHER_S: Final = 0.010
 QUIET_ROUNDS: Final = 32  # of the loop, without work
 _TRIES: Final = 4  # flushes that gather although no ack has cancelled a write since
-_PAUSE: Final = 64  # flushes that do not gather, before one does to see whether acks come
+_PAUSE: Final = 16  # flushes that do not gather, before one does to see whether acks come
 
 Deliver = Callable[[Report], None]
 

@@ -14,7 +14,7 @@ from leveret.msg_store.wal.group_commit import Report
 from rigs.store.flush_rig import Running
 from rigs.store.store_rig import message
 
-WITHOUT_GATHERING = 64  # flushes
+WITHOUT_GATHERING = 16  # flushes
 
 
 @pytest.fixture
