@@ -1,7 +1,7 @@
 """Busy wait: behind a drain the loop polls its sockets for some microseconds before it sleeps.
 
-The system takes tens of microseconds to wake a thread that sleeps, on a virtual machine most of all, and a client that
-sends one message and waits for what comes of it pays that for each. Erlang's schedulers wait the same way (``+sbwt``).
+The system takes tens of microseconds to wake a thread that sleeps, on a virtual machine most of all. A publisher that
+waits for each confirm loses that time with each message. Erlang's schedulers busy-wait, too (``+sbwt``).
 
 A poll costs processor time that somebody else may need: with one processor, the very client that is waited for. So
 waits must pay: one that ends because mail has come earns credit, one in vain costs as much as two earn, and without

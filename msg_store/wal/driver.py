@@ -7,8 +7,8 @@ is told when both have ended.
 into the same flush, and an ack may still cancel the write of its message. Where acks do, a flush *gathers* first: it
 begins when the loop has polled its sockets ``QUIET_ROUNDS`` times and no work has come of it, after ``GATHER_S`` at
 most, or with as much as a flush takes. So a consumer that acks at once spares the disk the message, and the publisher
-the sync, the more so the more the loop has to do; and no confirm waits for acks that do not come. (RabbitMQ's queues,
-too, confirm at once what is acked before the store has written it.)
+the sync, the more so the more the loop has to do; and no confirm waits for acks that do not come. RabbitMQ, too,
+confirms a message at once that is acked before its store has written it.
 
 An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
 of it is not known, and recovery takes what is whole.

@@ -145,7 +145,7 @@ class GroupCommit:
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
         pending_ops: how much waits for a flush.
-        taken: publishes and acks so far, also those that have cancelled each other.
+        taken: how many publishes and acks have come so far, cancelled ones included.
         is_short: the last flush met a shortage, and waits for ``resume``.
         shortage: the shortage that the last flush met.
     """

@@ -20,6 +20,7 @@ from leveret.actors.runtime.busy_wait import (
     BusyWait,
 )
 from leveret.actors.runtime.runtime import Runtime
+from rigs.waiting import eventually
 
 
 class Wait:
@@ -122,10 +123,12 @@ async def test_a_loop_polls_behind_a_drain_before_it_sleeps(log_class: Any) -> N
 
     runtime = Runtime()
     log = runtime.spawn(log_class, [])
-    await asyncio.sleep(0.05)  # starts wait, too
+    wait = runtime.turns.scheduler._busy_wait
+    assert wait is not None
+    await eventually(lambda: wait.handle is None)  # starts wait, too
     loop._selector.select = counted
     runtime.send(log, "mail")
-    await asyncio.sleep(0.05)
+    await eventually(lambda: any(timeouts))
 
     sleeps = [at for at, timeout in enumerate(timeouts) if timeout != 0]
     assert sleeps[0] > 1  # the drain's own round comes first
