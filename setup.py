@@ -69,6 +69,7 @@ PATH = [
     "broker/connection/input.py",
     "broker/connection/pending_writes.py",
     "broker/connection/reading/ack_coalescing.py",
+    "broker/connection/reading/publish_coalescing.py",
     "broker/connection/reading/read_control.py",
     "broker/connection/states.py",
     "broker/connection/writer.py",

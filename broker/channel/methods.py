@@ -127,6 +127,7 @@ def confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     if channel.publisher.confirms is None:
         channel.publisher.confirms = Confirms()
+        channel.session.read_control.coalesce_no_publishes()
     if not method.nowait:
         channel.send_method(methods.ConfirmSelectOk())
 
@@ -139,6 +140,7 @@ def tx_select(channel: Channel, method: methods.TxSelect) -> None:
             raise PreconditionFailed("cannot switch from confirm to tx mode")
         publisher.confirms = Confirms()
         publisher.transaction = publisher.collector = channel.begin_transaction()
+        channel.session.read_control.coalesce_no_publishes()
     channel.send_method(methods.TxSelectOk())
 
 

@@ -92,6 +92,8 @@ class Reading(Protocol):
 
     def limit_coalescing(self, prefetch: int) -> None: ...
 
+    def coalesce_no_publishes(self) -> None: ...
+
 
 class Intercepting(Protocol):
     """The interceptors of the node, as a channel uses them (``channel/interceptors.py``)."""

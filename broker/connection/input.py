@@ -90,7 +90,7 @@ class Input:
             runs = read_control.passing(runs, bool(scanner.pending))
         elif is_counted:
             runs += read_control.read_rest(scanner)
-        read_control.note(runs)
+        read_control.note(runs, len(data))
         if len(runs) != 1 or channels.writing_is_paused or not channels.hand_over_one(runs):
             self.hand_over(runs)
         if is_counted:

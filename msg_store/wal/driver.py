@@ -5,10 +5,12 @@ is told when both have ended.
 
 ``_turn`` is put on the loop when work arrives, not run at once: all other work of this turn of the loop goes
 into the same flush, and an ack may still cancel the write of its message. Where acks do, a flush *gathers* first: it
-begins when the loop has polled its sockets ``QUIET_ROUNDS`` times and no work has come of it, after ``GATHER_S`` at
-most, or with as much as a flush takes. So a consumer that acks at once spares the disk the message, and the publisher
-the sync, the more so the more the loop has to do; and no confirm waits for acks that do not come. RabbitMQ, too,
-confirms a message at once that is acked before its store has written it.
+begins when the loop has polled its sockets ``QUIET_ROUNDS`` times and no work has come of it, or with as much as a
+flush takes. In a loop that is busy all the time it begins after ``SPAN_S``, with the messages that are older than
+that, while acks may still come for the others; a message waits for two spans at most. So a consumer that acks at once
+spares the disk the message, and the publisher the sync, the more so the more the loop has to do; and no confirm waits
+for acks that do not come. RabbitMQ, too, confirms a message at once that is acked before its store has written it.
+Acks alone wait for ``LINGER_S`` at most, as ever.
 
 An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
 of it is not known, and recovery takes what is whole.
@@ -25,9 +27,10 @@ from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.threads.writers import Writers
 from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
-from leveret.msg_store.wal.group_commit import GroupCommit, Report
+from leveret.msg_store.wal.group_commit import LINGER_S, GroupCommit, Report
+from leveret.msg_store.wal.pending import EVERY_NO
 
-GATHER_S: Final = 0.010
+SPAN_S: Final = 0.010
 QUIET_ROUNDS: Final = 32  # of the loop, without work
 _TRIES: Final = 4  # flushes that gather although no ack has cancelled a write since
 _PAUSE: Final = 16  # flushes that do not gather, before one does to see whether acks come
@@ -62,7 +65,10 @@ class FlushDriver:
         self._logs = rdq, journal
         self._writers = writers
         self._is_scheduled = False
-        self._gather_until_s: float | None = None  # None: no flush gathers
+        self._is_gathering = False
+        self._gather_until_s = 0.0
+        self._span_until_s = 0.0
+        self._older_below = 0  # messages numbered so came before the span
         self._quiet_rounds = 0
         self._taken = 0  # of the core's work, at the last look
         self._tries = 1  # flushes left that gather; below 1: so many have not
@@ -113,34 +119,49 @@ class FlushDriver:
             self._deliver(Report(safe=cancelled))
         delay_s = self._core.delay_s()
         if delay_s != 0.0:
-            self._gather_until_s = None
+            self._is_gathering = False
         if delay_s == 0.0:
-            if self._tries <= 0 or self._has_gathered():
-                self._start()
+            if self._tries > 0:
+                self._gather()
             else:
-                self._wake()
+                self._start()
         elif delay_s is not None and self._timer is None:
             self._timer = self._loop.call_later(delay_s, self._delay_over)
         elif self._on_stopped is not None and self._core.is_idle:
             self._start()  # the closing frame
 
-    def _has_gathered(self) -> bool:
-        """Tell whether the flush that is due may begin; if not, ask again in the loop's next round."""
+    def _gather(self) -> None:
+        """Start the flush that is due when it has gathered; until then look again in each round of the loop."""
         core = self._core
         now_s = self._loop.time()
-        if self._gather_until_s is None:
-            self._gather_until_s, self._quiet_rounds = now_s + GATHER_S, 0
+        if not self._is_gathering:
+            self._is_gathering = True
+            self._gather_until_s = now_s + LINGER_S
+            self._begin_span(now_s)
         elif core.taken == self._taken:
             self._quiet_rounds += 1
         else:
             self._quiet_rounds = 0
         self._taken = core.taken
-        return (
+        if (
             self._quiet_rounds >= QUIET_ROUNDS
-            or now_s >= self._gather_until_s
             or core.pending_ops >= SLICE_OPS
             or core.holds.body_bytes >= SLICE_BYTES
-        )
+            or now_s >= self._gather_until_s
+        ):
+            self._start()
+        elif now_s < self._span_until_s:
+            self._wake()
+        elif core.has_older_work(self._older_below):
+            self._start(self._older_below)
+        else:
+            self._begin_span(now_s)
+            self._wake()
+
+    def _begin_span(self, now_s: float) -> None:
+        self._span_until_s = now_s + SPAN_S
+        self._older_below = self._core.next_msg_no
+        self._quiet_rounds = 0
 
     def _delay_over(self) -> None:
         self._timer = None
@@ -154,13 +175,13 @@ class FlushDriver:
             self._timer.cancel()
             self._timer = None
 
-    def _start(self) -> None:
+    def _start(self, below: int = EVERY_NO) -> None:
         self._cancel_timer()
-        self._gather_until_s = None
+        self._is_gathering = False
         self._tries = self._tries - 1 if self._tries > 1 - _PAUSE else 1
         is_last = self._on_stopped is not None and self._core.is_idle
         try:
-            flush = self._core.start()
+            flush = self._core.start(below)
             rdq, journal = zip(self._logs, (flush.rdq, flush.journal), strict=True)
             ended = partial(self._finished, is_last)
             if flush.rdq.is_inline or not flush.rdq.parts:

@@ -21,6 +21,7 @@ from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
 from leveret.msg_store.wal.pending import (
+    EVERY_NO,
     Ack,
     Holds,
     PendingQueue,
@@ -86,20 +87,23 @@ class FlushBatch:
                 ops += len(rows)
         return ops
 
-    def take(self, pending_queues: dict[int, PendingQueue], holds: Holds) -> int:
+    def take(
+        self, pending_queues: dict[int, PendingQueue], holds: Holds, below: int = EVERY_NO
+    ) -> int:
         """Take pending work up to the limits of a slice; return how many operations were taken.
+
+        ``below``: rows of messages with this number or a higher one stay, and those behind them in their queues.
 
         A queue with work left goes behind the others. Acks of queues that got no turn are taken as well: they
         are little work, and an ack must not wait for more than the flush in flight, however much is
         published to other queues.
         """
         ops, size_bytes = sum(len(relocations.copies) for relocations in self.relocations), 0
-        acked = 0
+        acked, turns = 0, len(pending_queues)
         if self.is_of_acks:
             return ops + self._take_acks_of_others(pending_queues, SLICE_ACKS)
-        while (
-            pending_queues and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS
-        ):
+        while turns and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS:
+            turns -= 1
             queue_no = next(iter(pending_queues))
             pending = pending_queues.pop(queue_no)
             if pending.acks:
@@ -107,9 +111,10 @@ class FlushBatch:
                 ops, acked = ops + count, acked + count
             if pending.rows and ops < SLICE_OPS:
                 rows, body_bytes = pending.take_rows(
-                    SLICE_OPS - ops, SLICE_BYTES - size_bytes, holds, self.items
+                    SLICE_OPS - ops, SLICE_BYTES - size_bytes, holds, self.items, below
                 )
-                self.rows.append((queue_no, rows))
+                if rows:
+                    self.rows.append((queue_no, rows))
                 ops += len(rows)
                 if pending.settled:
                     ops += self._add_settled(queue_no, pending.take_settled(rows))

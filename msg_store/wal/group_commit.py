@@ -64,6 +64,7 @@ from leveret.msg_store.wal.flush import (
 )
 from leveret.msg_store.wal.journal import Journal
 from leveret.msg_store.wal.pending import (
+    EVERY_NO,
     Ack,
     CancelledWrites,
     Holds,
@@ -145,6 +146,7 @@ class GroupCommit:
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
         pending_ops: how much waits for a flush.
+        next_msg_no: the number of the next message.
         taken: how many publishes and acks have come so far, cancelled ones included.
         is_short: the last flush met a shortage, and waits for ``resume``.
         shortage: the shortage that the last flush met.
@@ -175,7 +177,7 @@ class GroupCommit:
         holds.unheld = memtables.unheld
         self.rdq = rdq
         self.journal = journal
-        self._next_msg_no = boot_epoch << EPOCH_SHIFT
+        self.next_msg_no = boot_epoch << EPOCH_SHIFT
         self._now_ms = now_ms
         self._pending: defaultdict[int, PendingQueue] = defaultdict(PendingQueue)
         self._cancelled = CancelledWrites()
@@ -210,8 +212,8 @@ class GroupCommit:
         """
         if self.error is not None:
             raise self.error
-        first = self._next_msg_no
-        self._next_msg_no = first + len(messages)
+        first = self.next_msg_no
+        self.next_msg_no = first + len(messages)
         if size_bytes is None:
             size_bytes = sum([len(message[BODY]) for message in messages])
         self.holds.write(first, messages, queue_nos, size_bytes)
@@ -448,10 +450,22 @@ class GroupCommit:
         self._is_urgent = self._is_urgent or bool(self._cancelled)
         return runs
 
-    def start(self) -> Flush:
+    def has_older_work(self, below: int) -> bool:
+        """Tell whether more is pending than acks and rows of messages with this number or a higher one."""
+        if self._relocations or self._unannounced or not self.pending_ops:
+            return True
+        for pending in self._pending.values():
+            for msg_no, _ in pending.rows.values():
+                if msg_no < below:
+                    return True
+                break
+        return False
+
+    def start(self, below: int = EVERY_NO) -> Flush:
         """Take pending work, as much as is good for one flush, and make jobs of it.
 
-        With nothing pending the flush only notes in the journal how far everything is durable.
+        ``below``: no rows of messages with this number or a higher one are taken. With nothing pending the flush only
+        notes in the journal how far everything is durable.
         """
         self._check()
         assert self._flush is None, "one flush at a time"
@@ -459,7 +473,7 @@ class GroupCommit:
         self._is_turn_of_acks = False
         whole = self._sequences.whole() if self._sequences else ()
         self.pending_ops -= batch.take_whole(self._pending, self.holds, whole)
-        self.pending_ops -= batch.take(self._pending, self.holds) + len(self._unannounced)
+        self.pending_ops -= batch.take(self._pending, self.holds, below) + len(self._unannounced)
         if self._sequences and not batch.is_of_acks:
             batch.sequences = self._sequences.take(self._pending)
             self.pending_ops -= sum(len(each.waiting) for _, each in batch.sequences)

@@ -31,6 +31,8 @@ SeqRow: TypeAlias = tuple[int, int, int]  # seq, msg_no, expiry_ms
 Ack: TypeAlias = tuple[int, int]  # seq, msg_no
 SeqRun: TypeAlias = tuple[int, int, int]  # queue_no, first_seq, count
 
+EVERY_NO: Final = 1 << 64  # above the numbers of all messages
+
 msg_no_of: Final[Callable[[Row], int]] = itemgetter(0)
 seq_of: Final[Callable[[SeqRow | Ack], int]] = itemgetter(0)
 
@@ -185,14 +187,22 @@ class PendingQueue:
         return taken
 
     def take_rows(
-        self, count_max: int, bytes_max: int, holds: Holds, items: list[Unwritten]
+        self,
+        count_max: int,
+        bytes_max: int,
+        holds: Holds,
+        items: list[Unwritten],
+        below: int = EVERY_NO,
     ) -> tuple[list[SeqRow], int]:
-        """Remove the first rows, at least one, and move the bodies that come with them to ``items``.
+        """Remove the first rows, and move the bodies that come with them to ``items``.
 
-        No further row is taken when its bodies have ``bytes_max`` bytes. Returns rows and bytes of bodies.
+        No further row is taken when the bodies have ``bytes_max`` bytes, or from the first on whose message is not
+        numbered ``below``. Returns rows and bytes of bodies.
         """
         bodies, taken, size_bytes = holds.bodies, [], 0
         for seq, (msg_no, expiry_ms) in islice(self.rows.items(), count_max):
+            if msg_no >= below:
+                break
             taken.append((seq, msg_no, expiry_ms))
             item = bodies.pop(msg_no, None)
             if item is not None:

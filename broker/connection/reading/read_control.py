@@ -12,14 +12,16 @@ LONG_READ      a read holds too many runs for one turn         the reader has ha
 UNSENT         the client sends and does not read the replies  it has read them
 ALARM          it published while memory or disk were short    the last alarm is over
 COALESCING     its acks come one by one                        a delivery to it, or some milliseconds
+COALESCING     its publishes stream in                         a millisecond
 REPLIES        it publishes replies that are not read         they are, or 5 s are over
 ENDING         the connection ends, or its client closes it    its channels have ended
 =============  =============================================  ===========================================
 
 A connection whose last block has gone, and one whose read was full, waits for its turn to be read again; only acks
 that were left together are read at once. Its parts decide: ``Throttle`` which runs of a read pass while an alarm is
-raised, ``AckCoalescing`` when acks may wait, ``read_sizes`` how much is read, ``ReadingTurns`` in which order the
-connections of the node are read again, and ``EndWatch`` finds the ends of connections that are not read.
+raised, ``AckCoalescing`` and ``PublishCoalescing`` when acks and publishes may wait, ``read_sizes`` how much is read,
+``ReadingTurns`` in which order the connections of the node are read again, and ``EndWatch`` finds the ends of
+connections that are not read.
 """
 
 from __future__ import annotations
@@ -35,6 +37,12 @@ from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.reading.ack_coalescing import LATEST, AckCoalescing
 from leveret.broker.connection.reading.end_watch import EndWatch, is_unreachable
+from leveret.broker.connection.reading.publish_coalescing import (
+    FEW,
+    MANY,
+    PAUSE_S,
+    PublishCoalescing,
+)
 from leveret.broker.connection.reading.read_sizes import (
     AWAITED_BYTES,
     FIRST_READ_BYTES,
@@ -89,6 +97,16 @@ class ReadingTurns:
                 self._after_round(self._resume)
 
 
+def messages_of(runs: list[Run]) -> int:
+    """Return how many messages publishes have; 0 when some of the runs are none."""
+    messages = 0
+    for run in runs:
+        if run[0] != PUBLISH:
+            return 0
+        messages += len(run[4])
+    return messages
+
+
 # What blocks a connection while it is opened or ends; while it is open, a long read is soon over.
 _AT_THE_EDGES: Final = frozenset((Block.LONG_READ, Block.ENDING))
 _NO_BLOCKS: Final[Mapping[Block, int]] = MappingProxyType({})  # shared: most connections have none
@@ -114,6 +132,7 @@ class ReadControl:
         "_has_published",
         "_is_paused",
         "_is_waiting",
+        "_publishes",
         "_reader",
         "_rest_bytes",
         "_transport",
@@ -148,6 +167,7 @@ class ReadControl:
         self._coalesced_until_s = 0.0
         self.throttle = throttle
         self.coalescing = AckCoalescing()
+        self._publishes: PublishCoalescing | None = PublishCoalescing()  # None: they are awaited
         self.blocks = _NO_BLOCKS
         self.blocks_seen: Mapping[Block, int] | None = None
         self.read_bytes = limit_reads(transport, FIRST_READ_BYTES)
@@ -280,12 +300,21 @@ class ReadControl:
         self._pause()
         self._wait_for_turn()
 
-    def note(self, runs: list[Run]) -> None:
-        """Look at a read: after many that held a few acks each, the next waits until it holds more."""
+    def note(self, runs: list[Run], size_bytes: int) -> None:
+        """Look at a read of so many bytes: after many that were alike, the next waits until it brings more."""
+        publishes = self._publishes
         if len(runs) != 1 or runs[0][0] != ACK:
             if self.coalescing.reads:
                 self.coalescing.other()
+            if publishes is not None:
+                count = len(runs)
+                if count == 1 and runs[0][0] == PUBLISH:
+                    count = len(runs[0][4])
+                if publishes.reads or FEW <= count <= MANY:
+                    self._note_publishes(publishes, runs, size_bytes)
             return
+        if publishes is not None and publishes.reads:
+            publishes.other()
         clock = self._turns.clock
         now_s = clock.monotonic_s()
         pause_s = self.coalescing.acked(len(runs[0][2]), now_s)
@@ -294,6 +323,24 @@ class ReadControl:
             self._coalesced_until_s = now_s + pause_s
             self._writer.after_flush = self._written
             self._coalesced = clock.call_later(pause_s * LATEST, self._coalesced_enough)
+
+    def _note_publishes(
+        self, publishes: PublishCoalescing, runs: list[Run], size_bytes: int
+    ) -> None:
+        """Look at a read of something else than acks, which may belong to a stream of publishes."""
+        messages = messages_of(runs)
+        if not messages:
+            publishes.other()
+            return
+        clock = self._turns.clock
+        is_pausing = publishes.published(messages, size_bytes, clock.monotonic_s())
+        if is_pausing and self._coalesced is None:
+            self.block(Block.COALESCING)
+            self._coalesced = clock.call_later(PAUSE_S, self._coalesced_enough)
+
+    def coalesce_no_publishes(self) -> None:
+        """From now on the client may wait for answers to its publishes."""
+        self._publishes = None
 
     def limit_coalescing(self, prefetch: int) -> None:
         """Keep the wait of acks short enough for a prefetch of the connection (0 = none)."""

@@ -151,10 +151,10 @@ async def test_a_shortage_ends_also_when_all_that_waited_has_been_acked(
     flushes = 0
     start = store.core.start
 
-    def counted() -> Flush:
+    def counted(below: int) -> Flush:
         nonlocal flushes
         flushes += not store.core.pending_ops
-        return start()
+        return start(below)
 
     monkeypatch.setattr(store.core, "start", counted)
     store.core.ack(1, [(1, msg_no)])

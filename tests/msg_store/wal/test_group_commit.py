@@ -55,6 +55,23 @@ def test_rows_that_follow_each_other_are_reported_as_one_run(rig: StoreRig) -> N
     assert sorted(report.safe) == [(1, first, 100), (2, first, 50)]
 
 
+def test_a_flush_can_leave_the_younger_messages(rig: StoreRig) -> None:
+    first = rig.recovered.next_no
+    rig.publish((1,), 3)
+    rig.publish((2,), 1)
+    rig.publish((1, 3), 2)
+    assert rig.core.has_older_work(first + 1)
+    assert not rig.core.has_older_work(first)
+
+    rig.start(younger=2)
+    report = rig.finish_flush()
+
+    assert sorted(report.safe) == [(1, first, 3), (2, first, 1)]
+    rig.ack((1, first + 3), (1, first + 4))
+    rig.run_flush()
+    assert rig.safe == set(rig.rows)
+
+
 def test_what_was_acked_early_is_safe_when_the_older_ones_of_its_queue_are(rig: StoreRig) -> None:
     core, first = rig.core, rig.recovered.next_no
     rig.publish((1,), 3)

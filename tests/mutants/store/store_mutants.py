@@ -217,7 +217,7 @@ MUTANTS = {
         "recovery/rebuild.py", "for no in queue_nos if", "for no in queue_nos[:2] if"
     ),
     "boots share their numbers": Mutant(
-        "wal/group_commit.py", "self._next_msg_no = boot_epoch << EPOCH_SHIFT", "self._next_msg_no = EPOCH_SHIFT << 40"
+        "wal/group_commit.py", "self.next_msg_no = boot_epoch << EPOCH_SHIFT", "self.next_msg_no = EPOCH_SHIFT << 40"
     ),
     "a clean stop is believed after a crash": Mutant(
         "recovery/recovery.py", "self._numbers[1] < point.first_journal", "True"

@@ -99,10 +99,10 @@ class StoreMachine(RuleBasedStateMachine):
             first = data.draw(st.integers(0, len(held) - 1))
             self.rig.ack(*held[first : first + count])
 
-    @rule()
-    def start(self) -> None:
+    @rule(younger=st.integers(0, 8))
+    def start(self, younger: int = 0) -> None:
         if not self.rig.jobs:
-            self.rig.start()
+            self.rig.start(younger)
 
     @rule(
         names=st.lists(st.sampled_from(["rdq", "journal", "read", "write"]), min_size=1, max_size=8)

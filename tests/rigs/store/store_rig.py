@@ -32,6 +32,7 @@ from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.recovery.report import Recovered
 from leveret.msg_store.wal.group_commit import SHORTAGE_RETRY_S, GroupCommit, Report
+from leveret.msg_store.wal.pending import EVERY_NO
 from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.memory_index import MemoryIndexFiles
@@ -222,14 +223,15 @@ class StoreRig:
     def held(self) -> list[Key]:
         return sorted(self.rows.keys() - self.acked)
 
-    def start(self) -> bool:
-        """Start a flush if anything is to be done."""
+    def start(self, younger: int = 0) -> bool:
+        """Start a flush if anything is to be done, without the rows of so many messages, the last ones."""
         self._note(Report(safe=self.core.take_cancelled()))
         if self.core.delay_s() == SHORTAGE_RETRY_S:
             self.core.resume()
         if self.core.delay_s() is None:
             return False
-        self.flush = self.core.start()
+        below = self.core.next_msg_no - younger if younger else EVERY_NO
+        self.flush = self.core.start(below)
         self.errors = {}
         rdq = self.logs["rdq"].run(self.flush.rdq)
         journal = self.logs["journal"].run(self.flush.journal)

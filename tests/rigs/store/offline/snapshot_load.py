@@ -21,6 +21,7 @@ from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.wal.flush import Flush
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
+from leveret.msg_store.wal.pending import EVERY_NO
 from rigs.store.live_store import LiveStore, files_at
 
 QUEUES = (1, 2, 3)
@@ -53,8 +54,8 @@ class Oracle:
         flushes: list[Flush] = []
         start, finish, rotate = core.start, core.finish, core.rotate
 
-        def started() -> Flush:
-            flushes.append(start())
+        def started(below: int = EVERY_NO) -> Flush:
+            flushes.append(start(below))
             return flushes[-1]
 
         def finished(*errors: Exception | None) -> Report:
@@ -100,7 +101,7 @@ class LoadedStore:
     def publish(self) -> None:
         """Publish some messages to some queues."""
         queue_nos = tuple(self.rng.sample(QUEUES, self.rng.choice([1, 1, 2, 3])))
-        first, count = self.core._next_msg_no, self.rng.randint(1, 20)
+        first, count = self.core.next_msg_no, self.rng.randint(1, 20)
         messages: list[Message] = [
             (origin_of(b"x", b"key"), b"head", body_of(msg_no))
             for msg_no in range(first, first + count)
