@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.wal.driver import QUIET_ROUNDS
-from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
+from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS, Flush
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.flush_rig import Running
 from rigs.store.store_rig import message
@@ -95,3 +95,44 @@ async def test_one_that_nobody_acks_is_written_whatever_comes_behind_it(store: R
 
     assert store.reports[0].safe[0][:2] == (1, 1)
     assert store.folder.rdq_nos() == [1]
+
+
+async def test_in_a_busy_loop_the_younger_ones_are_left(
+    store: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes: list[Flush] = []
+    start = store.core.start
+
+    def noted(below: int) -> Flush:
+        flushes.append(start(below))
+        return flushes[-1]
+
+    monkeypatch.setattr(store.core, "start", noted)
+    first = younger = store.publish(1)
+    async with asyncio.timeout(30):
+        seq = 1
+        while not flushes:
+            if younger != first:
+                store.core.ack(1, [(seq, younger)])
+            seq += 1
+            younger = store.publish(seq)
+            await rounds(1)
+
+    assert flushes[0].batch.rows == [(1, [(1, first, 0)])]
+    await store.report()
+
+
+async def test_acks_alone_do_not_wait_for_a_quiet_loop(store: Running) -> None:
+    msg_no = store.publish(1)
+    await store.report()
+    store.core.ack(1, [(1, msg_no)])
+    flushed = store.core.durable
+    async with asyncio.timeout(30):
+        seq = 1
+        while store.core.durable == flushed:
+            seq += 1
+            msg_no = store.publish(seq)
+            store.core.ack(1, [(seq, msg_no)])
+            await rounds(1)
+
+    assert store.core.memtables.active.row_count == 0
