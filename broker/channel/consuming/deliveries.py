@@ -101,6 +101,8 @@ class Deliveries:
         self._by_queue[entry] = small_set.add(self._by_queue.get(entry), subscription)
         if not subscription.no_ack:
             self._session.read_control.limit_coalescing(subscription.prefetch)
+            if entry.durable:
+                self._session.read_control.coalesce_no_acks()
         entry.watch(self._ref)
 
     def remove(self, tag: bytes) -> bool:

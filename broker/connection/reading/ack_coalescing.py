@@ -16,6 +16,8 @@ coalescing).
 * Then it ends behind the next delivery to that connection: the loop is awake, and no message waits while
   the acks are handled but the one after it. Without a delivery it ends after ``LATEST`` times its length.
 * Anything else that is read (a publish, a method, acks of many at once) ends the streak.
+* There is none from when the connection consumes from a durable queue: a persistent message that is acked soon is never
+  written, and its publisher's confirm does not wait for the disk (``msg_store/wal/driver.py``).
 
 The client's next request waits for the end of the pause. Sans-IO: ``ReadControl`` asks, and pauses.
 """
@@ -55,6 +57,10 @@ class AckCoalescing:
         """Mind a prefetch of the connection (0 = none) from now on, for good."""
         if prefetch:
             self._room = min(self._room, prefetch // _ROOM)
+
+    def stop(self) -> None:
+        """Pause no more, for good."""
+        self._room = 0
 
     def other(self) -> None:
         """Something else than single acks was read."""

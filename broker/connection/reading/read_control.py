@@ -338,6 +338,10 @@ class ReadControl:
             self.block(Block.COALESCING)
             self._coalesced = clock.call_later(PAUSE_S, self._coalesced_enough)
 
+    def coalesce_no_acks(self) -> None:
+        """From now on an ack may spare a message the disk, if it is read in time."""
+        self.coalescing.stop()
+
     def coalesce_no_publishes(self) -> None:
         """From now on the client may wait for answers to its publishes."""
         self._publishes = None

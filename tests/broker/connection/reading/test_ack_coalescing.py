@@ -123,10 +123,10 @@ def test_a_client_that_waits_for_its_socket_is_not_slowed_down(room: int) -> Non
 # Through the broker.
 
 
-def consuming(rig: Rig, prefetch: int = 0) -> tuple[Client, Client]:
+def consuming(rig: Rig, prefetch: int = 0, durable: bool = False) -> tuple[Client, Client]:
     """Return a publisher and a consumer with unlimited or limited prefetch."""
     publisher, consumer = rig.session(), rig.session()
-    publisher.ask(1, m.QueueDeclare("q"))
+    publisher.ask(1, m.QueueDeclare("q", durable=durable))
     consumer.ask(1, m.BasicQos(0, prefetch, False))
     consumer.ask(1, m.BasicConsume("q", "c"))
     return publisher, consumer
@@ -178,6 +178,14 @@ def test_not_with_a_small_prefetch(rig: Rig) -> None:
 def test_not_with_a_small_prefetch_of_the_channel(rig: Rig) -> None:
     publisher, consumer = consuming(rig)
     consumer.ask(1, m.BasicQos(0, 4 * WORTH - 1, True))
+
+    one_by_one(rig, publisher, consumer, range(1, 4 * STREAK))
+
+    assert consumer.wire.is_reading
+
+
+def test_not_where_an_ack_may_spare_a_message_the_disk(rig: Rig) -> None:
+    publisher, consumer = consuming(rig, durable=True)
 
     one_by_one(rig, publisher, consumer, range(1, 4 * STREAK))
 
