@@ -13,8 +13,8 @@ unread for ``PAUSE_S`` behind each read, and the next one brings hundreds (docs/
 * Pauses must not slow the client down: the rate over ``PERIOD`` pauses is compared with that of the streak. When
   it is lower, ``REST`` reads go by before the next streak begins.
 * Anything else that is read ends it all.
-* Where a channel of the connection is, or was, in confirm or transaction mode there are none: a client that waits for
-  an answer would wait for the pause, too.
+* A connection that has, or had, a channel in confirm or transaction mode is never paused: a client that waits for an
+  answer would wait for the pause, too.
 
 A message of a stream reaches its consumer up to ``PAUSE_S`` later, and the client's next request waits as long.
 Sans-IO: ``ReadControl`` asks, and pauses. Turned down: a sleep of the loop, which holds up all connections.

@@ -12,7 +12,7 @@ LONG_READ      a read holds too many runs for one turn         the reader has ha
 UNSENT         the client sends and does not read the replies  it has read them
 ALARM          it published while memory or disk were short    the last alarm is over
 COALESCING     its acks come one by one                        a delivery to it, or some milliseconds
-COALESCING     its publishes stream in                         a millisecond
+COALESCING     its publishes stream in                         a millisecond is over
 REPLIES        it publishes replies that are not read         they are, or 5 s are over
 ENDING         the connection ends, or its client closes it    its channels have ended
 =============  =============================================  ===========================================
