@@ -2,7 +2,7 @@
 
 The queue that asked last will take its messages soonest; a queue that asked long ago has stopped consuming,
 or asks again.
-Keys are numbers: a ``msg_no``, or for a transient, which has none, ``transient_key``.
+Keys are numbers: a ``msg_no``, or for a transient, which has none, one of ``transient_keys``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _AT_ONCE: Final = 64
 _OVERHEAD_BYTES: Final = 250  # of a message in RAM: tuple, key, heads of objects
 
 
-def transient_key(queue_no: int, seq: int) -> int:
-    """Return the key of a message that is named by queue and seq; no ``msg_no`` is negative."""
-    return -(queue_no << 64 | seq) - 1
+def transient_keys(queue_no: int, seqs: Iterable[int]) -> list[int]:
+    """Return the keys of messages that are named by queue and seq; no ``msg_no`` is negative."""
+    first = ~(queue_no << 64)
+    return [first - seq for seq in seqs]
 
 
 class ReadCache:

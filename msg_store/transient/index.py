@@ -53,6 +53,7 @@ _VALUE: Final = struct.Struct("<IIIQIQ")
 _PLACE: Final = struct.Struct("<III")
 _ROW: Final = struct.Struct("<12xQIQ")
 _TRANSIENT: Final = 0  # a row's flags
+_place_in: Final[Callable[[bytes], Place]] = _PLACE.unpack_from
 _BROKEN: Final = (
     lmdb.CorruptedError,
     lmdb.PanicError,
@@ -164,10 +165,10 @@ class TransientIndex:
         """
 
         def change(transaction: Any) -> tuple[list[Place], list[KeyRange]]:
-            values = [transaction.pop(_KEY.pack(*key)) for key in keys]
-            places = [_place(value) for value in values if value is not None]
             left, looks_left = list(ranges), looks_max
             with transaction.cursor() as cursor:
+                values = [cursor.pop(_KEY.pack(*key)) for key in keys]
+                places = [_place_in(value) for value in values if value is not None]
                 while left and looks_left > 0:
                     low, looks = _delete_range(cursor, left[0], looks_left, places)
                     looks_left -= looks
@@ -228,11 +229,13 @@ class TransientIndex:
         with self._read() as transaction, transaction.cursor() as cursor:
             if not cursor.set_range(_KEY.pack(incarnation, low)):
                 return rows
+            key_in, row_in = _KEY.unpack, _ROW.unpack
             for key, value in islice(cursor, limit):
-                owner, seq = _KEY.unpack(key)
+                owner, seq = key_in(key)
                 if owner != incarnation or seq >= high:
                     break
-                rows.append((seq, *_ROW.unpack(value), _TRANSIENT))
+                msg_no, size, expiry_ms = row_in(value)
+                rows.append((seq, msg_no, size, expiry_ms, _TRANSIENT))
         return rows
 
     def places(self, keys: Iterable[Key]) -> list[Place | None]:
@@ -240,7 +243,7 @@ class TransientIndex:
         with self._read() as transaction:
             get, pack = transaction.get, _KEY.pack
             values = [get(pack(*key)) for key in keys]
-            return [None if value is None else _place(value) for value in values]
+            return [None if value is None else _place_in(value) for value in values]
 
     @contextmanager
     def _read(self) -> Iterator[Any]:
@@ -261,11 +264,6 @@ class TransientIndex:
                 self._lmdb = None
 
 
-def _place(value: bytes) -> Place:
-    file_no, offset, length = _PLACE.unpack_from(value)
-    return file_no, offset, length
-
-
 def _delete_range(
     cursor: Any, keys: KeyRange, looks_max: int, places: list[Place]
 ) -> tuple[int, int]:
@@ -280,7 +278,7 @@ def _delete_range(
         if low > seq:
             found = cursor.set_range(_KEY.pack(incarnation, low))
             continue
-        places.append(_place(cursor.value()))
+        places.append(_place_in(cursor.value()))
         cursor.delete()  # and the cursor stands at the next
         found = bool(cursor.key())
     return low, looks_max

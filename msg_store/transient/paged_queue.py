@@ -42,7 +42,7 @@ class RowsRead:
         self.deleted = list(queue.deleting)
         self._low = self._reached = low
         self._is_lost = False
-        self._found: dict[int, Row] = {}
+        self._found: list[Row] = []  # in the index, ascending
 
     def next_low(self) -> int:
         """Return where to read the index from: behind the keys that are being deleted."""
@@ -55,11 +55,17 @@ class RowsRead:
     def take(self, rows: list[Row]) -> list[Row] | None:
         """Take the index's next rows, ``limit`` if it has more; return the result when it is whole."""
         self._reached = self.high
+        left: list[Row] = []
         if not self._is_lost:
-            self._found |= {row[SEQ]: row for row in self._left(rows)}
+            left = self._left(rows)
+            if self._found:
+                left = self._left(self._found) + left
+            self._found = left
             if len(rows) == self.limit:
                 self._reached = rows[-1][SEQ] + 1
-        result = self.result()
+        if self.paged_out:
+            left = self._with_paged_out(left)
+        result = left[: self.limit]
         return result if len(result) == self.limit or self._reached >= self.high else None
 
     def lose(self) -> None:
@@ -68,10 +74,13 @@ class RowsRead:
         self._found.clear()
         self.paged_out = dict(self.queue.contents)
 
-    def result(self) -> list[Row]:
+    def _with_paged_out(self, rows: list[Row]) -> list[Row]:
         low, reached, waiting = self._low, self._reached, self.paged_out
-        rows = self._found | {s: row_of(waiting[s]) for s in waiting if low <= s < reached}
-        return self._left([rows[seq] for seq in sorted(rows)])[: self.limit]
+        others = self._left([row_of(waiting[s]) for s in sorted(waiting) if low <= s < reached])
+        if not others:
+            return rows
+        both = {row[SEQ]: row for row in (*rows, *others)}
+        return [both[seq] for seq in sorted(both)]
 
     def _left(self, rows: list[Row]) -> list[Row]:
         forgotten, waiting, in_flight = self.acked, self.queue.acks, self.queue.acks_in_flight
@@ -181,12 +190,13 @@ class PagedQueue:
 
     def take_acks(self, count_max: int) -> list[Key]:
         """Take the keys of acked contents for a job."""
-        taken = list(islice(self.acks, count_max))
-        for seq in taken:
-            del self.acks[seq]
-        self.acks_in_flight = dict.fromkeys(taken)
-        taken.sort()
-        return [(self.incarnation, seq) for seq in taken]
+        if len(self.acks) <= count_max:
+            self.acks_in_flight, self.acks = self.acks, {}
+        else:
+            self.acks_in_flight = dict.fromkeys(islice(self.acks, count_max))
+            for seq in self.acks_in_flight:
+                del self.acks[seq]
+        return [(self.incarnation, seq) for seq in sorted(self.acks_in_flight)]
 
     def job_done(self) -> int:
         """Note that the job is done; return the bytes that need not be kept in RAM any more."""

@@ -24,7 +24,7 @@ from leveret.core.message import LOST
 from leveret.msg_store.format.kernel import bytes_of
 from leveret.msg_store.format.kernel import entries as entries_of
 from leveret.msg_store.format.rows import SEQ_END
-from leveret.msg_store.reading.read_cache import transient_key
+from leveret.msg_store.reading.read_cache import transient_keys
 from leveret.queue_backing.index.row_window import Answer, RowWindow
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from leveret.msg_store.reading.read_cache import ReadCache
     from leveret.msg_store.transient.store import TransientStore
 
+_PERSISTENT_ONLY: Final = frozenset((True,))
 _CROWDED_MAX: Final = 128  # contents that a queue has read at once when many queues do
 
 _row_of: Final[Callable[[Entry], tuple[int, int]]] = itemgetter(MSG_NO, EXPIRY_MS)
@@ -162,24 +163,37 @@ class StoredIndex:
         """
         keys: list[int]
         found: list[Message | None]
-        if not self._has_paged or all(map(_is_persistent, entries)):
-            keys = list(map(_msg_no_of, entries))
-            found = [*self._cache.take(keys)]
-            if len(found) == len(keys):
-                return found
-            found += self._client.look(keys[len(found) :])
-        else:
+        kinds = set(map(_is_persistent, entries)) if self._has_paged else _PERSISTENT_ONLY
+        if len(kinds) == 2:
             keys, found = self._look_at_both(entries)
+        else:
+            persistent = True in kinds
+            keys = self._keys(entries, persistent)
+            found = [*self._cache.take(keys)]
+            taken = len(found)
+            if taken == len(keys):
+                return found
+            if persistent:
+                found += self._client.look(keys[taken:])
+            else:
+                seqs = list(map(seq_of, entries[taken:]))
+                found += self._look_at_transients(seqs, keys[taken:])
         given = found.index(None) if None in found else len(found)
         self._cache.drop(keys[:given])
         if LOST in found:
             self._report_lost(entries, found)
         return found
 
+    def _keys(self, entries: list[Entry], persistent: bool) -> list[int]:
+        """Return the keys in the read cache of entries of one kind."""
+        if persistent:
+            return list(map(_msg_no_of, entries))
+        return transient_keys(self._queue_no, map(seq_of, entries))
+
     def _look_at_both(self, entries: list[Entry]) -> tuple[list[int], list[Message | None]]:
         persistent = [entry[MSG_NO] for entry in entries if entry[PERSISTENT]]
         seqs = [entry[SEQ] for entry in entries if not entry[PERSISTENT]]
-        keys = [transient_key(self._queue_no, seq) for seq in seqs]
+        keys = transient_keys(self._queue_no, seqs)
         some = iter(self._client.look(persistent))
         others = iter(self._look_at_transients(seqs, keys))
         some_keys, other_keys = iter(persistent), iter(keys)
@@ -209,20 +223,18 @@ class StoredIndex:
         if self._has_paged:
             transient = [entry for entry in entries if not entry[PERSISTENT]]
             if transient:
-                self._prefetch_transients(transient)
+                self._prefetch_transients(list(map(seq_of, transient)))
+                if len(transient) == len(entries):
+                    return
                 entries = list(filter(_is_persistent, entries))
         if entries:
             self._client.prefetch(map(_wanted_of, entries))
 
-    def _prefetch_transients(self, entries: list[Entry]) -> None:
+    def _prefetch_transients(self, seqs: list[int]) -> None:
         waiting, lost, cached = self._waiting, self._lost, self._cache.contents
-        seqs = [
-            seq
-            for seq in map(seq_of, entries)
-            if seq not in waiting
-            and seq not in lost
-            and transient_key(self._queue_no, seq) not in cached
-        ]
+        seqs = [seq for seq in seqs if seq not in waiting and seq not in lost]
+        keys = transient_keys(self._queue_no, seqs)
+        seqs = [seq for seq, key in zip(seqs, keys, strict=True) if key not in cached]
         in_ram = self._transients.contents(self._queue_no, seqs)
         asked = [seq for seq, message in zip(seqs, in_ram, strict=True) if message is None]
         if asked:
@@ -231,7 +243,8 @@ class StoredIndex:
 
     def _came(self, asked: list[int], found: dict[int, Message]) -> None:
         self._waiting.difference_update(asked)
-        self._cache.put({transient_key(self._queue_no, seq): m for seq, m in found.items()})
+        keys = transient_keys(self._queue_no, found)
+        self._cache.put(dict(zip(keys, found.values(), strict=True)))
         self._owner.resume()
 
     # Start and end.

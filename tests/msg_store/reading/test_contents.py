@@ -17,7 +17,7 @@ from leveret.msg_store.format.rows import Location
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading import contents as content_reader
 from leveret.msg_store.reading.contents import TRIES_MAX, ContentReader
-from leveret.msg_store.reading.read_cache import ReadCache, transient_key
+from leveret.msg_store.reading.read_cache import ReadCache, transient_keys
 from leveret.msg_store.reading.segments import SegmentReader
 from rigs.store.step_loop import StepLoop
 from rigs.store.store_rig import StoreRig, message
@@ -416,7 +416,9 @@ def test_quarantine_on_a_full_disk_is_left_out(reading: Reading, caplog: object)
 
 
 def test_transient_keys_are_no_numbers_of_messages() -> None:
-    keys = {transient_key(queue_no, seq) for queue_no in (0, 1, 7) for seq in (0, 1, (1 << 64) - 1)}
+    keys = {
+        key for queue_no in (0, 1, 7) for key in transient_keys(queue_no, (0, 1, (1 << 64) - 1))
+    }
 
     assert len(keys) == 9
     assert max(keys) < 0
