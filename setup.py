@@ -128,6 +128,8 @@ PATH = [
     "queue_backing/variable/pending_acks.py",
     "queue_backing/variable/queue.py",
     "queue_backing/variable/ram_target.py",
+    "routing/topic_trie.py",
+    "routing/work.py",
 ]
 PATH_C = Path("build/path")  # the sources as mypyc must see them, and their C
 COMPILED = "leveret._compiled"

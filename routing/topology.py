@@ -26,7 +26,8 @@ from msgspec import Struct, field
 from leveret.amqp.errors import NotFound
 from leveret.routing.bindings import EXCHANGE, QUEUE, Binding, identity_of
 from leveret.routing.exchange import Exchange
-from leveret.routing.topic import StatesRoom, TopicMatcher
+from leveret.routing.topic import TopicMatcher
+from leveret.routing.topic_trie import StatesRoom
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Table
@@ -147,7 +148,7 @@ class Topology(Generic[QueueT]):
         for matcher in exchange.matchers:
             matcher.leaving = self.leaving
             if isinstance(matcher, TopicMatcher):
-                matcher.room = self._states_room
+                matcher.share(self._states_room)
         self.epoch += 1
 
     def remove_exchange(self, name: str) -> Removal:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.limits import TOPIC_STATES_MAX
-from leveret.routing import topic
+from leveret.routing import topic_trie
 from leveret.routing.bindings import QUEUE, Binding, identity_of
-from leveret.routing.topic import StatesRoom, TopicMatcher, folded
+from leveret.routing.topic import TopicMatcher
+from leveret.routing.topic_trie import Node, StatesRoom, folded
 from leveret.routing.work import NEEDS_WALK, WALK_STEP_WORK
 
 PATTERNS = [
@@ -100,7 +101,7 @@ def test_a_trie_with_branches_cut_off_is_as_if_they_had_never_grown(
 
     left = set(bound) - set(gone)
     assert matched(matcher, key) == {p for p in left if matches(split(p), split(key))}
-    assert matcher._root.is_bare is (not left)
+    assert matcher.trie.root.is_bare is (not left)
 
 
 steps = st.lists(
@@ -121,7 +122,7 @@ def test_patterns_of_equal_meaning_share_their_nodes() -> None:
     spellings = [b"a.#.*.#.b", b"a.*.#.b", b"a.#.*.b", b"a.#.#.*.b", b"a.*.#.#.b"]
     for pattern in spellings:
         matcher.add(binding(pattern, pattern))
-    (a,) = matcher._root.children.values()
+    (a,) = matcher.trie.root.children.values()
     assert a.one_word is not None
     assert a.any_words is None
     assert a.one_word.any_words is not None
@@ -131,7 +132,7 @@ def test_patterns_of_equal_meaning_share_their_nodes() -> None:
         matcher.remove(binding(pattern, pattern))
     assert matched(matcher, b"a.x.y.b") == {spellings[0]}
     matcher.remove(binding(spellings[0], spellings[0]))
-    assert matcher._root.is_bare
+    assert matcher.trie.root.is_bare
 
 
 @pytest.mark.parametrize("room", [1, 8, TOPIC_STATES_MAX])
@@ -140,7 +141,7 @@ def test_what_is_remembered_of_earlier_keys_never_shows(
     room: int, each: list[tuple[str, bytes]]
 ) -> None:
     matcher, bound = TopicMatcher(), set()
-    matcher.room = StatesRoom(room)
+    matcher.share(StatesRoom(room))
     for step, words_ in each:
         if step == "match":
             expected = {p for p in bound if matches(split(p), split(words_))}
@@ -151,8 +152,8 @@ def test_what_is_remembered_of_earlier_keys_never_shows(
         else:
             matcher.add(binding(words_, words_))
             bound.add(words_)
-    matcher.forget_states()
-    assert matcher.room.left == room
+    matcher.trie.forget_states()
+    assert matcher.trie.room.left == room
 
 
 def test_states_are_forgotten_when_they_have_become_too_many() -> None:
@@ -160,13 +161,13 @@ def test_states_are_forgotten_when_they_have_become_too_many() -> None:
     for number in range(300):
         matcher.add(binding(b"a.%d.#" % number, number))
 
-    matcher.room = StatesRoom(500)
+    matcher.share(StatesRoom(500))
     matcher.add(binding(b"#", "all"))
     sizes = []
     for number in range(300):
         assert matched(matcher, b"a.%d.b" % number) == {number, "all"}
-        sizes.append(len(matcher._states))
-        assert matcher.room.left >= 0
+        sizes.append(matcher.trie.states)
+        assert matcher.trie.room.left >= 0
 
     assert max(sizes) < 250
     assert sizes != sorted(sizes)
@@ -176,14 +177,14 @@ def test_the_exchanges_of_a_vhost_share_the_room_for_states() -> None:
     room = StatesRoom(500)
     matchers = [TopicMatcher() for _ in range(300)]
     for matcher in matchers:
-        matcher.room = room
+        matcher.share(room)
         matcher.add(binding(b"a.#", "q"))
     for matcher in matchers:
         assert matched(matcher, b"a.b.c") == {"q"}
         assert room.left >= 0
 
-    assert sum(len(matcher._states) for matcher in matchers) < 250
-    assert matchers[-1]._states
+    assert sum(matcher.trie.states for matcher in matchers) < 250
+    assert matchers[-1].trie.states
 
 
 @given(
@@ -207,9 +208,9 @@ def test_a_walk_in_slices_finds_what_is_bound_from_its_beginning_to_its_end(
     always, ever = set(bound), set(bound)
     found: dict[object, object] = {}
     with (
-        mock.patch.object(topic, "WALK_STEP_WORK", slice_),
-        mock.patch.object(topic, "_SLICE_NODES", slice_),
-        mock.patch.object(topic, "STATE_NODES", nodes_kept),
+        mock.patch.object(topic_trie, "WALK_STEP_WORK", slice_),
+        mock.patch.object(topic_trie, "_SLICE_NODES", slice_),
+        mock.patch.object(topic_trie, "STATE_NODES", nodes_kept),
     ):
         walk = matcher.walk(routing_keys, None, found)
         left = iter(changes)
@@ -234,13 +235,13 @@ def test_a_walk_in_slices_finds_what_is_bound_from_its_beginning_to_its_end(
 
 
 def test_a_walk_looks_at_a_node_once_for_each_word() -> None:
-    matcher, live = TopicMatcher(), set[topic._Node]()
+    matcher, live = TopicMatcher(), set[Node]()
     matcher.add(binding(b"#.a.#.b", "q"))
-    topic._enter(matcher._root, live)
+    topic_trie._enter(matcher.trie.root, live)
 
-    work = sum(topic._walk_nodes(live, [b"a"] * 100, {}))
+    work = sum(topic_trie._walk_nodes(live, [b"a"] * 100, {}))
 
-    assert work <= (100 + 1) * 4 * topic._NODE_WORK
+    assert work <= (100 + 1) * 4 * topic_trie._NODE_WORK
 
 
 def test_patterns_made_to_keep_many_nodes_live_are_walked_in_slices_and_counted() -> None:
@@ -252,7 +253,7 @@ def test_patterns_made_to_keep_many_nodes_live_are_walked_in_slices_and_counted(
 
     assert matcher.match([key], None, {}) == NEEDS_WALK
     slices = list(matcher.walk([key, b"a." * 11 + b"b"], None, found := {}))
-    assert max(slices) <= WALK_STEP_WORK + 2 * topic.STATE_NODES
+    assert max(slices) <= WALK_STEP_WORK + 2 * topic_trie.STATE_NODES
     assert sum(slices) > 80 * 2_048
     assert set(found) == {0}
 

@@ -21,18 +21,18 @@ MUTANTS = {
         "topology.py", "            self._forget_at_target(outgoing)\n", ""
     ),
     "nodes are entered again by each word": Mutant(
-        "topic.py",
+        "topic_trie.py",
         "if any_words is not None and any_words not in entered:",
         "if any_words is not None:",
     ),
-    "a # is entered once and forgotten": Mutant("topic.py", "        stay += stay_too\n", ""),
+    "a # is entered once and forgotten": Mutant("topic_trie.py", "        stay += stay_too\n", ""),
     "a cached state outlives a word": Mutant(
-        "topic.py",
+        "topic_trie.py",
         "            if not any(node.children for node in state.nodes):\n                state.always = following",
         "            state.always = following",
     ),
     "work of a topic walk is not counted": Mutant(
-        "topic.py", "            yield _NODE_WORK * len(each)", "            yield 0"
+        "topic_trie.py", "            yield _NODE_WORK * len(each)", "            yield 0"
     ),
     "a headers rule stays in the index": Mutant(
         "headers.py",

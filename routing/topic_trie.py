@@ -1,0 +1,390 @@
+"""The trie of a topic exchange: words with two wildcards.
+
+Keys and patterns are split on ``.``; the empty string has no word at all, ``"."`` has two empty
+ones. In a pattern ``*`` stands for exactly one word and ``#`` for any number, none included; in a
+routing key they are ordinary words.
+
+The trie is walked as a non-deterministic automaton, word by word, with the set of nodes that the
+words so far can have led to. A ``#`` node stays in the set (it takes any word) and is entered
+together with its parent (it may take none). So one pass costs words x live nodes, whatever the
+patterns are; trying each ``#`` in turn (RabbitMQ's trie, most textbooks) costs words to the power
+of the number of ``#``, which a client may choose.
+
+Sets of nodes that were met are kept as *states*, with the ways between them: the automaton is made
+deterministic as far as keys have used it, and a word whose way is known costs one look-up. All words
+that no node of a state has a child for lead to the same state, its ``other``. A change of bindings
+forgets the states, and so does their size, since keys and patterns are the clients' choice: all topic
+exchanges of a vhost share one ``StatesRoom``.
+
+Patterns may be made such that thousands of nodes are live. Such sets are not kept: a walk goes through
+their nodes one by one, in slices.
+
+``#.#`` says the same as ``#``, and ``#.*`` the same as ``*.#``. The trie has the patterns with each run of
+wildcards in one form, the ``*`` first and then at most one ``#``, so that patterns of equal meaning share nodes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from leveret.core.limits import TOPIC_STATES_MAX
+from leveret.routing.work import FEW_KEYS, NEEDS_WALK, WALK_STEP_WORK
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator, Sequence
+
+ONE_WORD: Final = b"*"
+ANY_WORDS: Final = b"#"
+
+STATE_NODES: Final = 256  # of a state that is kept
+_MATCH_WORK: Final = 5_000  # nodes that a match without a walk looks at
+_SLICE_NODES: Final = 400  # that a walk looks at between two yields
+_NODE_WORK: Final = 5  # of a node among so many that the processor's caches do not have it
+
+
+class Node:
+    """A node of the trie; ``children`` contains those of the wildcards too."""
+
+    __slots__ = ("any_words", "children", "is_any", "one_word", "targets")
+
+    def __init__(self, is_any: bool = False) -> None:
+        self.is_any = is_any
+        self.children = _NO_CHILDREN
+        self.one_word: Node | None = None
+        self.any_words: Node | None = None
+        self.targets = _NO_TARGETS
+
+    def child(self, word: bytes) -> Node:
+        """Return the child for ``word``, created if missing."""
+        if word == ONE_WORD:
+            if self.one_word is None:
+                self.one_word = Node()
+            return self.one_word
+        if word == ANY_WORDS:
+            if self.any_words is None:
+                self.any_words = Node(is_any=True)
+            return self.any_words
+        node = self.children.get(word)
+        if node is None:
+            if self.children is _NO_CHILDREN:
+                self.children = {}
+            node = self.children[word] = Node()
+        return node
+
+    def add(self, target: Any) -> None:
+        """Count a target."""
+        if self.targets is _NO_TARGETS:
+            self.targets = {}
+        self.targets[target] = self.targets.get(target, 0) + 1
+
+    def discount(self, target: Any) -> None:
+        """Count a target once less; it is gone at 0."""
+        left = self.targets[target] - 1
+        if left:
+            self.targets[target] = left
+        else:
+            del self.targets[target]
+
+    def cut(self, word: bytes) -> None:
+        """Remove the child for ``word``."""
+        if word == ONE_WORD:
+            self.one_word = None
+        elif word == ANY_WORDS:
+            self.any_words = None
+        else:
+            del self.children[word]
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the node has neither children nor targets."""
+        return not (
+            self.targets or self.children or self.one_word is not None or self.any_words is not None
+        )
+
+
+# Shared by the many nodes that have none.
+_NO_CHILDREN: Final[dict[bytes, Node]] = {}
+_NO_TARGETS: Final[dict[Any, int]] = {}
+
+
+class _State:
+    """A set of nodes that the words so far can have led to.
+
+    Attributes:
+        targets: of all of its nodes; None until a key ends here.
+        ways: where a word leads that at least one of the nodes has a child for.
+        other: where any other word leads.
+        always: ``other``, once it is known, when no node has children but for the wildcards.
+    """
+
+    __slots__ = ("always", "nodes", "other", "targets", "ways")
+
+    def __init__(self, nodes: frozenset[Node]) -> None:
+        self.nodes = nodes
+        self.ways = _NO_WAYS
+        self.other: _State | None = None
+        self.always: _State | None = None
+        self.targets: dict[Any, int] | None = None
+
+
+_NO_WAYS: Final[dict[bytes, _State]] = {}
+_NO_WORDS: Final[list[bytes]] = []
+# The state of a match that exceeds its work; every word leads back to it.
+_BEYOND: Final = _State(frozenset())
+_BEYOND.always = _BEYOND
+_BEYOND.targets = {}
+
+
+class StatesRoom:
+    """The room for the states of several tries; the oldest states make way for new ones."""
+
+    __slots__ = ("_holders", "left")
+
+    def __init__(self, size: int = TOPIC_STATES_MAX) -> None:
+        self.left = size
+        self._holders: dict[Trie, int] = {}  # and how much each of them holds
+
+    def take(self, holder: Trie, amount: int) -> None:
+        """Take room for a state; while too little is left, tries forget theirs."""
+        while self.left < amount and self._holders:
+            next(iter(self._holders)).forget_states()
+        self.left -= amount
+        self._holders[holder] = self._holders.get(holder, 0) + amount
+
+    def give_back(self, holder: Trie) -> None:
+        self.left += self._holders.pop(holder, 0)
+
+
+class Trie:
+    """The patterns of one exchange.
+
+    Attributes:
+        room: for its states.
+    """
+
+    __slots__ = ("_looked", "_start", "_states", "room", "root")
+
+    def __init__(self) -> None:
+        self.room = StatesRoom()
+        self.root = Node()
+        self._looked = 0  # nodes, since the beginning of a match or of a slice of a walk
+        self._start: _State | None = None
+        self._states: dict[frozenset[Node], _State] = {}
+
+    @property
+    def states(self) -> int:
+        """How many are kept."""
+        return len(self._states)
+
+    def forget_states(self) -> None:
+        self._start = None
+        self._states = {}
+        self.room.give_back(self)
+
+    def add(self, pattern: bytes, target: Any) -> None:
+        """Count a target of a pattern."""
+        node = self.root
+        for word in folded(words_of(pattern)):
+            node = node.child(word)
+        node.add(target)
+        self.forget_states()
+
+    def remove(self, pattern: bytes, target: Any) -> None:
+        """Count a target of a pattern once less, and remove the branch that only it used."""
+        node = self.root
+        way: list[tuple[Node, bytes]] = []
+        for word in folded(words_of(pattern)):
+            way.append((node, word))
+            node = node.child(word)
+        node.discount(target)
+        while way and node.is_bare:
+            node, word = way.pop()
+            node.cut(word)
+        self.forget_states()
+
+    def match(self, keys: Sequence[bytes], found: dict[Any, Any]) -> int:
+        """Put the targets of all patterns that match any of the keys into ``found``.
+
+        Returns:
+            What was looked at besides the targets, in units of ``work.py``, or ``NEEDS_WALK``.
+        """
+        if len(keys) > FEW_KEYS:
+            return NEEDS_WALK
+        self._looked = looked = 0
+        for key in keys:
+            words = key.split(b".") if key else _NO_WORDS
+            looked += len(words)
+            state = self._start or self._started()
+            for word in words:
+                state = state.ways.get(word) or state.always or self._way(state, word)
+            if state is _BEYOND:
+                return NEEDS_WALK
+            targets = state.targets
+            if targets is None:
+                targets = self._merge(state)
+            if targets:
+                found.update(targets)
+        return looked + self._looked
+
+    def walk(self, keys: Sequence[bytes], found: dict[Any, Any]) -> Iterator[int]:
+        """Do the same in slices, and yield the work of each."""
+        for key in keys:
+            words = words_of(key)
+            self._looked = 1
+            state = self._start or self._started()
+            for position, word in enumerate(words):
+                following = state.ways.get(word) or state.always or self._way(state, word)
+                if following is _BEYOND:
+                    yield self._looked
+                    yield from _walk_nodes(state.nodes, words[position:], found)
+                    self._looked = 0
+                    break
+                state = following
+                self._looked += 1
+                if self._looked >= WALK_STEP_WORK:
+                    yield self._looked
+                    self._looked = 0
+            else:
+                targets = self._merge(state) if state.targets is None else state.targets
+                found.update(targets)
+                self._looked += len(targets)
+            yield self._looked
+
+    def _merge(self, state: _State) -> dict[Any, int]:
+        """Return the targets of all nodes of a state, and keep them."""
+        targets = [node.targets for node in state.nodes if node.targets]
+        # Only the keys matter; a single node's own dict is sufficient.
+        if len(targets) == 1:
+            state.targets = merged = targets[0]
+        else:
+            state.targets = merged = {}
+            for each in targets:
+                merged.update(each)
+            self._looked += len(merged)
+            self.room.take(self, len(merged))
+        return merged
+
+    def _started(self) -> _State:
+        live: set[Node] = set()
+        _enter(self.root, live)
+        self._start = self._state(live)
+        return self._start
+
+    def _way(self, state: _State, word: bytes) -> _State:
+        """Return the next state for a word, and cache it; ``_BEYOND`` if that is too much work."""
+        self._looked += len(state.nodes)
+        if self._looked > _MATCH_WORK:
+            return _BEYOND
+        children = [child for node in state.nodes if (child := node.children.get(word)) is not None]
+        if not children and state.other is not None:
+            return state.other
+        live = {node for node in state.nodes if node.is_any}
+        for node in state.nodes:
+            _enter(node.one_word, live)
+        for child in children:
+            _enter(child, live)
+        if len(live) > STATE_NODES:
+            return _BEYOND
+        following = self._state(
+            live
+        )  # may forget all states but ``state``, which the walk continues with
+        if children:
+            if state.ways is _NO_WAYS:
+                state.ways = {}
+            state.ways[word] = following
+        else:
+            state.other = following
+            if not any(node.children for node in state.nodes):
+                state.always = following
+        return following
+
+    def _state(self, live: set[Node]) -> _State:
+        nodes = frozenset(live)
+        state = self._states.get(nodes)
+        if state is None:
+            self.room.take(self, len(nodes) + 2)
+            state = self._states[nodes] = _State(nodes)
+        else:
+            self.room.take(self, 1)
+        return state
+
+
+def _enter(node: Node | None, live: set[Node]) -> None:
+    """Put a node into the set, and the ``#`` nodes that follow it without a word between."""
+    while node is not None:
+        live.add(node)
+        node = node.any_words
+
+
+def _walk_nodes(
+    nodes: Iterable[Node], words: list[bytes], found: dict[Any, Any]
+) -> Generator[int, None, None]:
+    """Put the targets that words lead to from any of the nodes into ``found``, in slices.
+
+    A ``#`` node that is live stays so to the end, and no other node can be entered twice by one word: so
+    a set is needed of the ``#`` nodes only.
+    """
+    stay = [node for node in nodes if node.is_any]
+    live = [node for node in nodes if not node.is_any]
+    entered = set(stay)
+    for word in words:
+        if not live and not stay:
+            return
+        following: list[Node] = []
+        stay_too: list[Node] = []
+        for each in _chunks(stay, live):
+            for node in each:
+                for child in (node.children.get(word), node.one_word):
+                    if child is not None:
+                        following.append(child)
+                        any_words = child.any_words
+                        if any_words is not None and any_words not in entered:
+                            entered.add(any_words)
+                            stay_too.append(any_words)
+            yield _NODE_WORK * len(each)
+        live = following
+        stay += stay_too
+    yield from _collect(stay, live, found)
+
+
+def _collect(
+    stay: list[Node], live: list[Node], found: dict[Any, Any]
+) -> Generator[int, None, None]:
+    """Put the targets of all nodes into ``found``, in slices."""
+    for each in _chunks(stay, live):
+        looked = _NODE_WORK * len(each)
+        for node in each:
+            if node.targets:
+                found.update(node.targets)
+                looked += len(node.targets)
+        yield looked
+
+
+def _chunks(*lists: list[Node]) -> Iterator[list[Node]]:
+    for nodes in lists:
+        for start in range(0, len(nodes), _SLICE_NODES):
+            yield nodes[start : start + _SLICE_NODES]
+
+
+def folded(words: list[bytes]) -> list[bytes]:
+    """Return the words of a pattern with each run of wildcards in one form: first ``*``, then one ``#``."""
+    if ANY_WORDS not in words:
+        return words
+    result: list[bytes] = []
+    is_any = False
+    for word in words:
+        if word == ANY_WORDS:
+            is_any = True
+            continue
+        if is_any and word != ONE_WORD:
+            result.append(ANY_WORDS)
+            is_any = False
+        result.append(word)
+    if is_any:
+        result.append(ANY_WORDS)
+    return result
+
+
+def words_of(key: bytes) -> list[bytes]:
+    """Return the words of a key or pattern; the empty one has none."""
+    return key.split(b".") if key else []
