@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 SOURCES_OF_INSTALL := pyproject.toml setup.py $(wildcard */_kernel_c*.p?? */*/_kernel_c*.p??)
-TESTS_OF_PATH := $(addprefix tests/,actors amqp broker chaos conformance core durable gm msg_store queue_backing server supervisors testing)
+TESTS_OF_PATH := $(addprefix tests/,actors amqp broker chaos conformance core durable gm msg_store queue_backing routing server supervisors testing)
 PACKAGES := $(patsubst %/__init__.py,%,$(wildcard */__init__.py))
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONSAFEPATH := 1
