@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from leveret.cluster.errors import ClusterError, UnavailableError
 from leveret.cluster.key_values import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from leveret.cluster.client import EtcdClient
 
 _T = TypeVar("_T")
+_Request: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"
 
 
 class Background:
@@ -37,25 +39,25 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def read(self, key: str, then: OnRow) -> None:
-        self._start(self._client.read(key), then)
+        self._start(partial(self._client.read, key), then)
 
     def swap(self, key: str, value: bytes | None, revision: int, then: OnSwap) -> None:
-        self._start(self._client.swap(key, value, revision), then)
+        self._start(partial(self._client.swap, key, value, revision), then)
 
     def scan(self, prefix: str, then: OnScan) -> None:
-        self._start(self._client.scan_at(prefix), then)
+        self._start(partial(self._client.scan_at, prefix), then)
 
     def transact(self, txn: Txn, then: OnTxn) -> None:
-        self._start(self._client.transact(txn), then)
+        self._start(partial(self._client.transact, txn), then)
 
     def grant(self, ttl_s: int, then: OnLease) -> None:
-        self._start(self._client.grant(ttl_s), then)
+        self._start(partial(self._client.grant, ttl_s), then)
 
     def keep_alive(self, lease: int, then: OnAlive) -> None:
-        self._start(self._client.keep_alive(lease), then)
+        self._start(partial(self._client.keep_alive, lease), then)
 
     def revoke(self, lease: int, then: OnAlive) -> None:
-        self._start(self._client.revoke(lease), then)
+        self._start(partial(self._client.revoke, lease), then)
 
     def watch(self, prefix: str, revision: int, on_events: OnEvents) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._watch(prefix, revision, on_events))
@@ -83,17 +85,16 @@ class Background:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _start(
-        self, work: Coroutine[Any, Any, _T], then: Callable[[_T | ClusterError], None]
-    ) -> None:
-        task = asyncio.get_running_loop().create_task(_answer(work, then))
+    def _start(self, request: _Request[_T], then: Callable[[_T | ClusterError], None]) -> None:
+        task = asyncio.get_running_loop().create_task(_answer(request, then))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _answer(work: Coroutine[Any, Any, _T], then: Callable[[_T | ClusterError], None]) -> None:
+async def _answer(request: _Request[_T], then: Callable[[_T | ClusterError], None]) -> None:
     try:
-        answer: _T | ClusterError = await work
+        # The request's coroutine is made here, since a task may be cancelled before it begins.
+        answer: _T | ClusterError = await request()
     except ClusterError as error:
         answer = error
     then(answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import itertools
 import json
 import socket
@@ -393,3 +394,17 @@ async def test_in_the_background_every_request_is_answered_once(
         await background.settle()
     assert len(answers) == 2
     assert all(isinstance(answer, ClusterError) for answer in answers)
+
+
+async def test_requests_that_are_cancelled_before_they_begin_leave_nothing(nowhere: str) -> None:
+    """A coroutine that nobody awaits would be a RuntimeWarning, which is an error here."""
+    answers: list[object] = []
+    async with EtcdClient(EtcdSettings((nowhere,))) as lost:
+        background = Background(lost)
+        background.read("/k", answers.append)
+        background.watch("/", 1, answers.append)
+        background.cancel()
+        await background.settle()
+        gc.collect()
+
+    assert answers == []
