@@ -13,8 +13,9 @@ of the number of ``#``, which a client may choose.
 Sets of nodes that were met are kept as *states*, with the ways between them: the automaton is made
 deterministic as far as keys have used it, and a word whose way is known costs one look-up. All words
 that no node of a state has a child for lead to the same state, its ``other``. A change of bindings
-forgets the states, and so does their size, since keys and patterns are the clients' choice: all topic
-exchanges of a vhost share one ``StatesRoom``.
+forgets the states. Keys and patterns are the clients' choice, so all topic exchanges of a vhost share one
+``StatesRoom``. Without room in it a state is made for one key and not kept, which costs less than to keep it
+in the place of another: where keys are many and none comes soon again, few of those that are kept are met.
 
 Patterns may be made such that thousands of nodes are live. Such sets are not kept: a walk goes through
 their nodes one by one, in slices.
@@ -111,16 +112,18 @@ class _State:
     """A set of nodes that the words so far can have led to.
 
     Attributes:
+        is_kept: it is found by its nodes, and other states lead to it; else it is for one key.
         targets: of all of its nodes; None until a key ends here.
         ways: where a word leads that at least one of the nodes has a child for.
         other: where any other word leads.
         always: ``other``, once it is known, when no node has children but for the wildcards.
     """
 
-    __slots__ = ("always", "nodes", "other", "targets", "ways")
+    __slots__ = ("always", "is_kept", "nodes", "other", "targets", "ways")
 
     def __init__(self, nodes: frozenset[Node]) -> None:
         self.nodes = nodes
+        self.is_kept = False
         self.ways = _NO_WAYS
         self.other: _State | None = None
         self.always: _State | None = None
@@ -136,20 +139,34 @@ _BEYOND.targets = {}
 
 
 class StatesRoom:
-    """The room for the states of several tries; the oldest states make way for new ones."""
+    """The room for the states of several tries.
 
-    __slots__ = ("_holders", "left")
+    When it has been refused as often as it is large, all tries forget their states: by then other keys may be in use.
+    """
+
+    __slots__ = ("_holders", "_refused", "_size", "left")
 
     def __init__(self, size: int = TOPIC_STATES_MAX) -> None:
-        self.left = size
+        self.left = self._size = size
         self._holders: dict[Trie, int] = {}  # and how much each of them holds
+        self._refused = 0
 
-    def take(self, holder: Trie, amount: int) -> None:
-        """Take room for a state; while too little is left, tries forget theirs."""
-        while self.left < amount and self._holders:
-            next(iter(self._holders)).forget_states()
+    def take(self, holder: Trie, amount: int) -> bool:
+        """Take room; return whether there was so much."""
+        if self.left < amount:
+            self._refused += 1
+            if self._refused >= self._size:
+                self._empty()
+            if self.left < amount:
+                return False
         self.left -= amount
         self._holders[holder] = self._holders.get(holder, 0) + amount
+        return True
+
+    def _empty(self) -> None:
+        self._refused = 0
+        for holder in list(self._holders):
+            holder.forget_states()
 
     def give_back(self, holder: Trie) -> None:
         self.left += self._holders.pop(holder, 0)
@@ -251,27 +268,30 @@ class Trie:
             yield self._looked
 
     def _merge(self, state: _State) -> dict[Any, int]:
-        """Return the targets of all nodes of a state, and keep them."""
+        """Return the targets of all nodes of a state, and keep them if there is room."""
         targets = [node.targets for node in state.nodes if node.targets]
         # Only the keys matter; a single node's own dict is sufficient.
         if len(targets) == 1:
             state.targets = merged = targets[0]
         else:
-            state.targets = merged = {}
+            merged = {}
             for each in targets:
                 merged.update(each)
             self._looked += len(merged)
-            self.room.take(self, len(merged))
+            if state.is_kept and self.room.take(self, len(merged)):
+                state.targets = merged
         return merged
 
     def _started(self) -> _State:
         live: set[Node] = set()
         _enter(self.root, live)
-        self._start = self._state(live)
-        return self._start
+        state = self._state(live)
+        if state.is_kept:
+            self._start = state
+        return state
 
     def _way(self, state: _State, word: bytes) -> _State:
-        """Return the next state for a word, and cache it; ``_BEYOND`` if that is too much work."""
+        """Return the next state for a word, and keep the way; ``_BEYOND`` if that is too much work."""
         self._looked += len(state.nodes)
         if self._looked > _MATCH_WORK:
             return _BEYOND
@@ -285,27 +305,27 @@ class Trie:
             _enter(child, live)
         if len(live) > STATE_NODES:
             return _BEYOND
-        following = self._state(
-            live
-        )  # may forget all states but ``state``, which the walk continues with
-        if children:
-            if state.ways is _NO_WAYS:
-                state.ways = {}
-            state.ways[word] = following
-        else:
-            state.other = following
-            if not any(node.children for node in state.nodes):
-                state.always = following
+        following = self._state(live)
+        # The room may be emptied here; then no other state leads to ``state`` any more.
+        if following.is_kept and state.is_kept and self.room.take(self, 1):
+            if children:
+                if state.ways is _NO_WAYS:
+                    state.ways = {}
+                state.ways[word] = following
+            else:
+                state.other = following
+                if not any(node.children for node in state.nodes):
+                    state.always = following
         return following
 
     def _state(self, live: set[Node]) -> _State:
         nodes = frozenset(live)
         state = self._states.get(nodes)
         if state is None:
-            self.room.take(self, len(nodes) + 2)
-            state = self._states[nodes] = _State(nodes)
-        else:
-            self.room.take(self, 1)
+            state = _State(nodes)
+            if self.room.take(self, len(nodes) + 1):
+                state.is_kept = True
+                self._states[nodes] = state
         return state
 
 

@@ -42,7 +42,7 @@ class RowsRead:
         self.deleted = list(queue.deleting)
         self._low = self._reached = low
         self._is_lost = False
-        self._found: list[Row] = []  # in the index, ascending
+        self._found: list[Row] = []  # rows of the index so far, ascending
 
     def next_low(self) -> int:
         """Return where to read the index from: behind the keys that are being deleted."""
