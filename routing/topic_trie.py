@@ -38,6 +38,7 @@ ONE_WORD: Final = b"*"
 ANY_WORDS: Final = b"#"
 
 STATE_NODES: Final = 256  # of a state that is kept
+REFUSALS: Final = 4
 _MATCH_WORK: Final = 5_000  # nodes that a match without a walk looks at
 _SLICE_NODES: Final = 400  # that a walk looks at between two yields
 _NODE_WORK: Final = 5  # of a node among so many that the processor's caches do not have it
@@ -141,7 +142,8 @@ _BEYOND.targets = {}
 class StatesRoom:
     """The room for the states of several tries.
 
-    When it has been refused as often as it is large, all tries forget their states: by then other keys may be in use.
+    When it has been refused ``REFUSALS`` times as often as it is large, all tries forget their states: by then other
+    keys may be in use. To fill it costs more than to do without, so that is done seldom.
     """
 
     __slots__ = ("_holders", "_refused", "_size", "left")
@@ -155,7 +157,7 @@ class StatesRoom:
         """Take room; return whether there was so much."""
         if self.left < amount:
             self._refused += 1
-            if self._refused >= self._size:
+            if self._refused >= REFUSALS * self._size:
                 self._empty()
             if self.left < amount:
                 return False
