@@ -11,7 +11,8 @@ unread for ``PAUSE_S`` behind each read, and the next one brings hundreds (docs/
 * At the pace of the streak a pause brings ``WORTH`` times as many messages as a read of it, and ``BYTES_MAX`` at
   most: with large bodies a client would soon wait for room in its socket.
 * Pauses must not slow the client down: the rate over ``PERIOD`` pauses is compared with that of the streak. When
-  it is lower, ``REST`` reads go by before the next streak begins.
+  it is lower, ``REST`` reads go by before the next streak begins. After ``PERIODS`` periods there is a new streak to
+  compare with: a client may have become faster since, and its socket takes no more in a pause.
 * Anything else that is read ends it all.
 * A connection that has, or had, a channel in confirm or transaction mode is never paused: a client that waits for an
   answer would wait for the pause, too.
@@ -31,6 +32,7 @@ MANY: Final = 64
 WORTH: Final = 4
 BYTES_MAX: Final = 256 * 1024
 PERIOD: Final = 16  # pauses
+PERIODS: Final = 64
 SLOWER: Final = 0.8  # of the streak's rate: less is too slow
 REST: Final = 1024  # reads
 
@@ -42,7 +44,9 @@ class PublishCoalescing:
         reads: since a streak began; 0: none has.
     """
 
-    __slots__ = ("_began_s", "_bytes", "_messages", "_pauses", "_per_s", "_rest", "reads")
+    __slots__ = (
+        "_began_s", "_bytes", "_messages", "_pauses", "_per_s", "_periods", "_rest", "reads"
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.reads = 0
@@ -50,6 +54,7 @@ class PublishCoalescing:
         self._bytes = 0
         self._began_s = 0.0
         self._pauses = 0  # left of the period; 0: there is a streak, or none
+        self._periods = 0  # since the streak
         self._per_s = 0.0  # messages, in the streak
         self._rest = 0  # reads
 
@@ -85,7 +90,7 @@ class PublishCoalescing:
         ):
             self.reads = 0
             return False
-        self._per_s = self._messages / lasted_s
+        self._per_s, self._periods = self._messages / lasted_s, 0
         self._begin_period(now_s)
         return True
 
@@ -96,6 +101,10 @@ class PublishCoalescing:
             return True
         if self._messages < SLOWER * self._per_s * (now_s - self._began_s):
             self.reads, self._rest = 0, REST
+            return False
+        self._periods += 1
+        if self._periods == PERIODS:
+            self.reads = 0
             return False
         self._begin_period(now_s)
         return True
