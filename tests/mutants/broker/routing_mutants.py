@@ -28,8 +28,18 @@ MUTANTS = {
     "a # is entered once and forgotten": Mutant("topic_trie.py", "        stay += stay_too\n", ""),
     "a cached state outlives a word": Mutant(
         "topic_trie.py",
-        "            if not any(node.children for node in state.nodes):\n                state.always = following",
-        "            state.always = following",
+        "                if not any(node.children for node in state.nodes):\n                    state.always = following",
+        "                state.always = following",
+    ),
+    "states are kept without room": Mutant(
+        "topic_trie.py",
+        "            if self.room.take(self, len(nodes) + 1):\n",
+        "            if self.room.take(self, len(nodes) + 1) or True:\n",
+    ),
+    "the room for states stays full for good": Mutant(
+        "topic_trie.py",
+        "            if self._refused >= REFUSALS * self._size:\n",
+        "            if False:\n",
     ),
     "work of a topic walk is not counted": Mutant(
         "topic_trie.py", "            yield _NODE_WORK * len(each)", "            yield 0"

@@ -42,7 +42,7 @@ MUTANTS = {
         "transient/paged_queue.py", "read.deleted.append(seqs)", "pass"
     ),
     "rows behind the end of the read are answered": Mutant(
-        "transient/paged_queue.py", "if low <= s < reached}", "if low <= s}"
+        "transient/paged_queue.py", "if low <= s < reached]", "if low <= s]"
     ),
     "the limit of a read of rows does not hold": Mutant(
         "transient/paged_queue.py", "if len(rows) == self.limit:", "if False:"
