@@ -14,8 +14,8 @@ Sets of nodes that were met are kept as *states*, with the ways between them: th
 deterministic as far as keys have used it, and a word whose way is known costs one look-up. All words
 that no node of a state has a child for lead to the same state, its ``other``. A change of bindings
 forgets the states. Keys and patterns are the clients' choice, so all topic exchanges of a vhost share one
-``StatesRoom``. Without room in it a state is made for one key and not kept, which costs less than to keep it
-in the place of another: where keys are many and none comes soon again, few of those that are kept are met.
+``StatesRoom``. When the room is full, a walk still makes the states that it needs, and drops them at its end. To drop
+older states in their place would cost more: a client that uses so many keys seldom sends the same one twice.
 
 Patterns may be made such that thousands of nodes are live. Such sets are not kept: a walk goes through
 their nodes one by one, in slices.
@@ -29,6 +29,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.limits import TOPIC_STATES_MAX
+from leveret.routing.direct import forget
 from leveret.routing.work import FEW_KEYS, NEEDS_WALK, WALK_STEP_WORK
 
 if TYPE_CHECKING:
@@ -79,14 +80,6 @@ class Node:
             self.targets = {}
         self.targets[target] = self.targets.get(target, 0) + 1
 
-    def discount(self, target: Any) -> None:
-        """Count a target once less; it is gone at 0."""
-        left = self.targets[target] - 1
-        if left:
-            self.targets[target] = left
-        else:
-            del self.targets[target]
-
     def cut(self, word: bytes) -> None:
         """Remove the child for ``word``."""
         if word == ONE_WORD:
@@ -113,7 +106,7 @@ class _State:
     """A set of nodes that the words so far can have led to.
 
     Attributes:
-        is_kept: it is found by its nodes, and other states lead to it; else it is for one key.
+        is_kept: the trie holds it, and other states may lead to it; else the walk that made it drops it.
         targets: of all of its nodes; None until a key ends here.
         ways: where a word leads that at least one of the nodes has a child for.
         other: where any other word leads.
@@ -215,7 +208,7 @@ class Trie:
         for word in folded(words_of(pattern)):
             way.append((node, word))
             node = node.child(word)
-        node.discount(target)
+        forget(node.targets, target)
         while way and node.is_bare:
             node, word = way.pop()
             node.cut(word)
@@ -225,7 +218,7 @@ class Trie:
         """Put the targets of all patterns that match any of the keys into ``found``.
 
         Returns:
-            What was looked at besides the targets, in units of ``work.py``, or ``NEEDS_WALK``.
+            The work done, in units of ``work.py``; ``NEEDS_WALK`` when the keys take more than a match may do.
         """
         if len(keys) > FEW_KEYS:
             return NEEDS_WALK

@@ -1,9 +1,9 @@
-"""Pacing: what is sent to clients on the same machine is not spread over time.
+"""Pacing: the broker sends to clients on the same machine at once, also where the system paces TCP.
 
-BBR, where it is the system's congestion control, spreads what a socket sends by timers, so that no queue builds up in
-the network. Between two programs of one machine there is no network, and the timers cost a quarter of the throughput of
-large bodies (docs/decisions/0047). So the sockets of such clients get Reno, which does not pace, and which Linux lets
-every process choose (``tcp_allowed_congestion_control``).
+Many systems use BBR for congestion control. BBR paces: a timer delays each packet of a socket, so that no queue builds
+up in the network. Two programs of one machine have no network between them, and these timers cost a quarter of the
+throughput of large bodies (docs/decisions/0047). So the broker sets Reno on the sockets of such clients. Reno does not
+pace, and Linux lets every process choose it (``tcp_allowed_congestion_control``).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAME_BYTES: Final = 16  # TCP_CA_NAME_MAX
 
 
 def is_paced(listening: socket.socket, pacing: Container[bytes] = PACING) -> bool:
-    """Whether what is sent on the connections of a listening socket is paced; ``pacing`` are algorithms that do so."""
+    """Whether a listening socket, and so its connections, uses one of the algorithms that pace."""
     return _algorithm(listening) in pacing
 
 
 def stop_pacing(accepted: socket.socket, peer: Any) -> None:
-    """Send at once on a connection, if its peer, the address that ``accept`` has told, sits on this machine."""
+    """Set Reno on an accepted socket if its peer, whose address ``accept`` returned, is on this machine."""
     if _OPTION is None:
         return
     try:
