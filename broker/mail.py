@@ -122,51 +122,28 @@ class Publish:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
 
         Returns:
-            Whether ``later`` is now part of this mail. Neither may have expirations or producers, both must be from
-            the same kind of publisher, and ``append`` must be possible.
-        """
-        return (
-            type(later) is Publish
-            and later.expirations is None
-            and later.numbered is None
-            and later.by_queue is self.by_queue
-            and self.append(
-                later.messages,
-                later.persistent,
-                later.publishers,
-                later.first_msg_no,
-                later.head_bytes,
-            )
-        )
-
-    def append(
-        self,
-        messages: list[Message],
-        persistent: bool,
-        publishers: list[tuple[Ref, int, int, int]],
-        first_msg_no: int,
-        head_bytes: int,
-    ) -> bool:
-        """Append a run without expirations and producers, unless it must be a mail of its own.
-
-        Returns:
-            Whether it was appended. It must agree in persistence, and its numbers in the store must follow, or there
-            are none. A mail of ``MERGED_MESSAGES`` grows no more.
+            Whether ``later`` is now part of this mail. Neither may have expirations or producers; both must be from the
+            same kind of publisher, and agree in persistence; its numbers in the store must follow, or there are none.
+            A mail of ``MERGED_MESSAGES`` grows no more.
         """
         if (
-            persistent is not self.persistent
+            type(later) is not Publish
+            or later.persistent is not self.persistent
+            or later.by_queue is not self.by_queue
+            or later.expirations is not None
             or self.expirations is not None
+            or later.numbered is not None
             or self.numbered is not None
             or len(self.messages) >= MERGED_MESSAGES
-            or first_msg_no != (self.first_msg_no and self.first_msg_no + len(self.messages))
+            or later.first_msg_no != (self.first_msg_no and self.first_msg_no + len(self.messages))
         ):
             return False
         if not self.own:
             self.messages = self.messages.copy()
             self.own = True
-        self.messages += messages
-        self.publishers += publishers
-        self.head_bytes += head_bytes
+        self.messages += later.messages
+        self.publishers += later.publishers
+        self.head_bytes += later.head_bytes
         return True
 
 
