@@ -86,6 +86,8 @@ def method_of(run: Run) -> int:
 class Reading(Protocol):
     """Control of reading, as a channel uses it (``connection/reading/read_control.py``)."""
 
+    to_backlogs: int
+
     def block(self, reason: Block) -> None: ...
 
     def unblock(self, reason: Block) -> None: ...

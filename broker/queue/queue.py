@@ -89,9 +89,9 @@ class Queue(MailHandler):
         is_deleted: it still confirms publishes.
     """
 
-    __slots__ = ("_actor", "_budget", "_continues", "_dispatch", "_entry", "_head_bytes", "_ref", "_runtime", "_turns",
-        "backing", "consumers", "expiry", "is_deleted", "letters", "numbered", "overflow", "publishers", "ready",
-        "requeueing", "waiting_calls")  # fmt: skip
+    __slots__ = ("_actor", "_budget", "_continues", "_dispatch", "_entry", "_head_bytes", "_is_backlogged", "_ref",
+        "_runtime", "_turns", "backing", "consumers", "expiry", "is_deleted", "letters", "numbered", "overflow",
+        "publishers", "ready", "requeueing", "waiting_calls")  # fmt: skip
 
     def __init__(self, actor: QueueActor, entry: QueueEntry, backing: BackingProxy) -> None:
         # First what each message needs: compiled, fields lie in memory in this order.
@@ -101,6 +101,7 @@ class Queue(MailHandler):
         self.requeueing: Requeueing | None = None
         self.ready: int = backing.attach(actor.ref)
         self.is_deleted = False
+        self._is_backlogged = entry.is_backlogged
         self._continues = False
         self._budget = TurnBudget(actor.runtime.turns, actor.ref)
         self._dispatch: Dispatch  # set with the first consumer
@@ -161,7 +162,16 @@ class Queue(MailHandler):
             and (base := self._dispatch.straight_whole(publish, publishers, consumers.only()))
             is not None
         ):
+            if self._is_backlogged:
+                self._show_backlog(False)
             return base, 0 if base >= 0 else len(publish.messages)
+        return self._take_in_some(publish, publishers, nothing_waits)
+
+    def _take_in_some(
+        self, publish: Publish, publishers: Publishers, nothing_waits: bool
+    ) -> tuple[int, int]:
+        """Take a run in of which consumers get a part at once, or nothing."""
+        consumers, overflow = self.consumers, self.overflow
         messages, count = publish.messages, len(publish.messages)
         persistent = publish.persistent and self._entry.durable
         size_bytes = sum([each[2] for each in publish.publishers])
@@ -194,7 +204,13 @@ class Queue(MailHandler):
             self.go_on_later()
         elif self.ready:
             self.go_on()
+        if self._is_backlogged is not (self.ready > 0):
+            self._show_backlog(self.ready > 0)
         return base, rows_from
+
+    def _show_backlog(self, is_backlogged: bool) -> None:
+        """Show publishers whether what they publish waits for a consumer."""
+        self._is_backlogged = self._entry.is_backlogged = is_backlogged
 
     def _take_in_or_refuse(self, publish: Publish) -> tuple[int, int] | None:
         """Take in the messages that fit into a queue that refuses others; a deleted one confirms all."""

@@ -114,6 +114,7 @@ class QueueEntry:
         transient_no: its number there when it is not durable and pages out; 0 when it does not.
         ref: the amqqueue, the latest incarnation; None before the first start.
         backing: the actor of its backing queue, likewise.
+        is_backlogged: the last run that was published to it did not go to consumers at once; False on other nodes.
         is_archived: settled messages of it stay in the store, by a policy.
         persists_all: all its messages are persistent, whatever their delivery mode.
         was_consumed: whether it has ever had a consumer since the node was started.
@@ -127,7 +128,7 @@ class QueueEntry:
     is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
 
     __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing",
-        "durable", "exclusive", "is_archived", "mandatory_route", "name", "on_change", "on_deleted",
+        "durable", "exclusive", "is_archived", "is_backlogged", "mandatory_route", "name", "on_change", "on_deleted",
         "persists_all", "queue_no", "ref", "route", "route_no", "settings", "supervisor", "transient_no",
         "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
@@ -151,7 +152,7 @@ class QueueEntry:
         self.applied: AppliedPolicies = NO_POLICIES
         self.settings = settings_of(arguments or {})
         self.persists_all = self.settings.is_quorum or self.delayed_exchange is not None
-        self.is_archived = False
+        self.is_archived = self.is_backlogged = False
         self.on_deleted = on_deleted
         self.on_change: Callable[[QueueEntry], None] | None = None
         self.route: Any = None

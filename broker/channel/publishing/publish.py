@@ -363,6 +363,8 @@ class Publisher:
             self._missed(route, queues, reached, messages, first)
         elif confirms is not None:
             confirms.wait(first, count, reached)
+        elif queues[0].is_backlogged and all(each.is_backlogged for each in queues):
+            self._session.read_control.to_backlogs += count
 
     def _show(self, route: Route, queues: Sequence[QueueEntry], messages: list[Message]) -> None:
         """Show published messages to the firehose and to taps."""

@@ -12,7 +12,7 @@ LONG_READ      a read holds too many runs for one turn         the reader has ha
 UNSENT         the client sends and does not read the replies  it has read them
 ALARM          it published while memory or disk were short    the last alarm is over
 COALESCING     its acks come one by one                        a delivery to it, or some milliseconds
-COALESCING     its publishes stream in                         a millisecond is over
+COALESCING     its publishes stream in                         a millisecond or two are over
 REPLIES        it publishes replies that are not read         they are, or 5 s are over
 ENDING         the connection ends, or its client closes it    its channels have ended
 =============  =============================================  ===========================================
@@ -40,7 +40,6 @@ from leveret.broker.connection.reading.end_watch import EndWatch, is_unreachable
 from leveret.broker.connection.reading.publish_coalescing import (
     FEW,
     MANY,
-    PAUSE_S,
     PublishCoalescing,
 )
 from leveret.broker.connection.reading.read_sizes import (
@@ -123,6 +122,7 @@ class ReadControl:
         blocks: how often each reason blocks at present.
         read_bytes: the size of a full read.
         blocks_seen: what ``EndWatch`` has last seen of ``blocks``; None: it does not look at this connection.
+        to_backlogs: messages that its channels have published behind others that wait for a consumer.
     """
 
     __slots__ = (
@@ -143,6 +143,7 @@ class ReadControl:
         "coalescing",
         "read_bytes",
         "throttle",
+        "to_backlogs",
     )
 
     def __init__(
@@ -170,6 +171,7 @@ class ReadControl:
         self._publishes: PublishCoalescing | None = PublishCoalescing()  # None: they are awaited
         self.blocks = _NO_BLOCKS
         self.blocks_seen: Mapping[Block, int] | None = None
+        self.to_backlogs = 0
         self.read_bytes = limit_reads(transport, FIRST_READ_BYTES)
 
     @property
@@ -310,7 +312,7 @@ class ReadControl:
                 count = len(runs)
                 if count == 1 and runs[0][0] == PUBLISH:
                     count = len(runs[0][4])
-                if publishes.reads or FEW <= count <= MANY:
+                if publishes.reads or self.to_backlogs or FEW <= count <= MANY:
                     self._note_publishes(publishes, runs, size_bytes)
             return
         if publishes is not None and publishes.reads:
@@ -328,15 +330,16 @@ class ReadControl:
         self, publishes: PublishCoalescing, runs: list[Run], size_bytes: int
     ) -> None:
         """Look at a read of something else than acks, which may belong to a stream of publishes."""
+        to_backlogs, self.to_backlogs = self.to_backlogs, 0
         messages = messages_of(runs)
         if not messages:
             publishes.other()
             return
         clock = self._turns.clock
-        is_pausing = publishes.published(messages, size_bytes, clock.monotonic_s())
-        if is_pausing and self._coalesced is None:
+        pause_s = publishes.published(messages, size_bytes, clock.monotonic_s(), to_backlogs)
+        if pause_s and self._coalesced is None:
             self.block(Block.COALESCING)
-            self._coalesced = clock.call_later(PAUSE_S, self._coalesced_enough)
+            self._coalesced = clock.call_later(pause_s, self._coalesced_enough)
 
     def coalesce_no_acks(self) -> None:
         """From now on an ack may spare a message the disk, if it is read in time."""

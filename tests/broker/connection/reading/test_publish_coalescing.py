@@ -9,12 +9,14 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.amqp.fields import Method
 from leveret.broker.connection.reading.publish_coalescing import (
+    BACKLOG_PAUSE_S,
     BYTES_MAX,
     FEW,
     MANY,
     PAUSE_S,
     PERIOD,
     REST,
+    REST_MAX,
     SLOWER,
     STREAK_S,
     WORTH,
@@ -33,13 +35,15 @@ def after_a_streak(
     gap_s: float = GAP_S,
     size_bytes: int = BYTES,
     began_s: float = 1.0,
-) -> bool:
-    """Return whether a pause follows a streak of reads."""
+    to_backlogs: int = 0,
+) -> float:
+    """Return how long a pause follows a streak of reads."""
     reads = math.ceil(STREAK_S / gap_s - 1e-9)
+    size_bytes *= messages
     for read in range(reads):
-        assert not coalescing.published(messages, messages * size_bytes, began_s + read * gap_s)
+        assert not coalescing.published(messages, size_bytes, began_s + read * gap_s, to_backlogs)
     ended_s = began_s + reads * gap_s + 1e-12
-    return coalescing.published(messages, messages * size_bytes, ended_s)
+    return coalescing.published(messages, size_bytes, ended_s, to_backlogs)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,45 @@ def after_a_streak(
 def test_a_pause_must_bring_many_messages_and_not_too_many_bytes(
     messages: int, gap_s: float, size_bytes: int, pauses: bool
 ) -> None:
-    assert after_a_streak(PublishCoalescing(), messages, gap_s, size_bytes) is pauses
+    pause_s = after_a_streak(PublishCoalescing(), messages, gap_s, size_bytes)
+
+    assert pause_s == (PAUSE_S if pauses else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("messages", "gap_s", "to_backlogs", "pause_s"),
+    [
+        (1, GAP_S, 1, BACKLOG_PAUSE_S),
+        (FEW - 1, GAP_S, FEW - 1, BACKLOG_PAUSE_S),
+        (FEW, GAP_S, FEW, PAUSE_S),
+        (FEW - 1, GAP_S, FEW - 2, 0.0),
+        (1, BACKLOG_PAUSE_S / WORTH * 0.99, 1, BACKLOG_PAUSE_S),
+        (1, BACKLOG_PAUSE_S / WORTH * 1.01, 1, 0.0),
+    ],
+)
+def test_a_few_in_a_read_are_enough_where_all_go_to_backlogs(
+    messages: int, gap_s: float, to_backlogs: int, pause_s: float
+) -> None:
+    coalescing = PublishCoalescing()
+
+    assert after_a_streak(coalescing, messages, gap_s, to_backlogs=to_backlogs) == pause_s
+
+
+def test_a_message_that_a_consumer_waits_for_ends_pauses_of_a_stream_to_a_backlog() -> None:
+    coalescing = PublishCoalescing()
+    assert after_a_streak(coalescing, 1, to_backlogs=1)
+    assert coalescing.published(20, 20 * BYTES, 1.1, 1)
+
+    assert not coalescing.published(20, 20 * BYTES, 1.2, 19)
+
+    assert after_a_streak(coalescing, 1, began_s=2.0, to_backlogs=1) == BACKLOG_PAUSE_S
+
+
+def test_it_does_not_end_those_of_a_stream_with_more_in_a_read() -> None:
+    coalescing = PublishCoalescing()
+    assert after_a_streak(coalescing)
+
+    assert coalescing.published(200, 200 * BYTES, 1.1, 0) == PAUSE_S
 
 
 @pytest.mark.parametrize("at", [1, READS // 2, READS])
@@ -104,6 +146,28 @@ def test_a_client_that_they_slow_down_gets_no_more_for_a_while() -> None:
     assert after_a_streak(coalescing, began_s=3.0)
 
 
+def reads_of_a_rest(coalescing: PublishCoalescing) -> int:
+    """Return how many reads go by, behind pauses that slowed the client down, before a streak begins."""
+    assert periods(coalescing, SLOWER * 0.95) == 1
+    reads = 0
+    while not coalescing.reads:
+        coalescing.published(20, 20 * BYTES, 2.0 + reads * GAP_S)
+        reads += 1
+    coalescing.other()
+    return reads - 1
+
+
+def test_each_time_that_comes_again_it_is_left_alone_for_twice_as_long() -> None:
+    coalescing = PublishCoalescing()
+    rests = [reads_of_a_rest(coalescing) for _ in range(9)]
+    assert rests == [min(REST << time, REST_MAX) for time in range(9)]
+
+    assert periods(coalescing, 1.0) == 3
+    coalescing.other()
+
+    assert reads_of_a_rest(coalescing) == REST
+
+
 @pytest.mark.parametrize("room", [20, 100, 150, 10_000])
 def test_a_client_that_waits_for_its_socket_is_not_slowed_down(room: int) -> None:
     """It publishes every 5 us while its socket takes a message: no more than ``room`` until the broker reads."""
@@ -133,6 +197,19 @@ def test_a_client_that_becomes_faster_is_not_held_at_what_its_socket_takes() -> 
         wait_s = PAUSE_S if coalescing.published(messages, messages * BYTES, now_s) else read_s
 
     assert late / 2.0 > 0.75 / 0.000_005
+
+
+@pytest.mark.parametrize("answer_s", [0.0001, 0.0004, 0.001])
+def test_a_client_in_step_with_answers_is_hardly_slowed_down(answer_s: float) -> None:
+    """Such as one whose requests are in a backlog: it sends the next one when another connection got the answer."""
+    coalescing = PublishCoalescing()
+    now_s, sent = 1.0, 0
+    while now_s < 11.0:
+        sent += 1
+        pause_s = coalescing.published(1, BYTES, now_s, 1)
+        now_s += max(pause_s, answer_s)
+
+    assert sent > 0.9 * 10.0 / answer_s
 
 
 # Through the broker.
@@ -183,21 +260,96 @@ def test_not_where_it_may_wait_for_an_answer(rig: Rig, publisher: Client, mode: 
 
 @pytest.mark.parametrize("messages", [FEW - 1, MANY + 1])
 def test_not_where_its_reads_hold_few_or_many(rig: Rig, publisher: Client, messages: int) -> None:
+    consuming(rig, "q")
+
     stream(rig, publisher, 2 * READS, messages=messages)
 
     assert publisher.wire.is_reading
 
 
-@pytest.mark.parametrize("other", [m.BasicQos(0, 1, False), m.BasicAck(1)], ids=["method", "ack"])
-def test_not_where_it_does_other_things_between(rig: Rig, publisher: Client, other: Method) -> None:
-    publisher.publish(1, "q", b"to be acked")
-    publisher.send(1, m.BasicGet("q", False))
-    stream(rig, publisher, READS)
+def consuming(rig: Rig, queue: str, prefetch: int = 0) -> Client:
+    consumer = rig.session()
+    consumer.send(1, m.BasicQos(prefetch_count=prefetch))
+    consumer.send(1, m.BasicConsume(queue, "t", no_ack=not prefetch))
+    return consumer
 
-    publisher.send(1, other)
-    stream(rig, publisher, READS)
+
+def is_left_unread(
+    rig: Rig, publisher: Client, *routes: tuple[str, str], reads: int = 3 * READS
+) -> bool:
+    """Publish one message per read; return whether one of them is followed by a pause."""
+    for read in range(reads):
+        publisher.feed(publisher.contents(1, (*routes[read % len(routes)], b"%d" % read, {})))
+        if not publisher.wire.is_reading:
+            return True
+        rig.jump(GAP_S)
+    return False
+
+
+TO_Q = ("", "q")
+TO_BOTH = ("amq.fanout", "")
+
+
+@pytest.fixture
+def other(publisher: Client) -> str:
+    """Another queue; both are bound to ``amq.fanout``."""
+    publisher.ask(1, m.QueueDeclare("other"))
+    for queue in ("q", "other"):
+        publisher.ask(1, m.QueueBind(queue, "amq.fanout", ""))
+    return "other"
+
+
+def test_single_messages_are_left_unread_while_they_go_to_a_backlog(
+    rig: Rig, publisher: Client
+) -> None:
+    assert is_left_unread(rig, publisher, TO_Q)
+    rig.jump(PAUSE_S)
+    assert not publisher.wire.is_reading
+
+    rig.jump(BACKLOG_PAUSE_S)
 
     assert publisher.wire.is_reading
+
+
+def test_a_consumer_with_a_full_prefetch_does_not_wait_for_them(
+    rig: Rig, publisher: Client
+) -> None:
+    consuming(rig, "q", prefetch=1)
+
+    assert is_left_unread(rig, publisher, TO_Q)
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [(TO_Q,), (TO_Q, ("", "other")), (TO_BOTH,)],
+    ids=["alone", "in turn with others", "and another queue gets, too"],
+)
+def test_single_messages_that_a_consumer_waits_for_are_read_at_once(
+    rig: Rig, publisher: Client, other: str, routes: tuple[tuple[str, str], ...]
+) -> None:
+    consuming(rig, "q")
+
+    assert not is_left_unread(rig, publisher, *routes)
+
+
+def test_two_queues_without_consumers_are_backlogs_of_a_fan_out(
+    rig: Rig, publisher: Client, other: str
+) -> None:
+    assert is_left_unread(rig, publisher, TO_BOTH)
+
+
+def test_when_a_consumer_has_emptied_the_queue_they_are_read_at_once_again(
+    rig: Rig, publisher: Client
+) -> None:
+    assert is_left_unread(rig, publisher, TO_Q)
+    consuming(rig, "q")
+
+    for _ in range(2):  # of one read it only knows that the read before went to a backlog
+        rig.jump(BACKLOG_PAUSE_S)
+        assert is_left_unread(rig, publisher, TO_Q, reads=1)
+    rig.jump(BACKLOG_PAUSE_S)
+
+    assert not is_left_unread(rig, publisher, TO_Q)
 
 
 def test_a_connection_that_is_closed_in_a_pause_leaves_no_timer(
