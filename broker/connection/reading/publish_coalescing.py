@@ -15,8 +15,8 @@ unread for ``PAUSE_S`` behind each read, and the next one brings hundreds (docs/
   most: with large bodies a client would soon wait for room in its socket.
 * Pauses must not slow the client down: the rate over ``PERIOD`` pauses is compared with that of the streak. When
   it is lower, ``REST`` reads go by before the next streak begins, and twice as many each time this comes again, up to
-  ``REST_MAX``: a client may be in step with answers that another connection gets. After ``PERIODS`` periods there is a new streak to
-  compare with: a client may have become faster since, and its socket takes no more in a pause.
+  ``REST_MAX``: a client may be in step with answers that another connection gets. After ``PERIODS`` periods there is
+  a new streak to compare with: a client may have become faster since, and its socket takes no more in a pause.
 * Anything else that is read ends it all.
 * A connection that has, or had, a channel in confirm or transaction mode is never paused: a client that waits for an
   answer would wait for the pause, too.
