@@ -312,7 +312,7 @@ class ReadControl:
                 count = len(runs)
                 if count == 1 and runs[0][0] == PUBLISH:
                     count = len(runs[0][4])
-                if publishes.reads or self.to_backlogs or FEW <= count <= MANY:
+                if publishes.reads or (count <= MANY and (count >= FEW or self.to_backlogs)):
                     self._note_publishes(publishes, runs, size_bytes)
             return
         if publishes is not None and publishes.reads:

@@ -258,11 +258,20 @@ def test_not_where_it_may_wait_for_an_answer(rig: Rig, publisher: Client, mode: 
     assert publisher.wire.is_reading
 
 
-@pytest.mark.parametrize("messages", [FEW - 1, MANY + 1])
-def test_not_where_its_reads_hold_few_or_many(rig: Rig, publisher: Client, messages: int) -> None:
+@pytest.mark.parametrize("has_consumer", [True, False])
+def test_not_where_its_reads_hold_many(rig: Rig, publisher: Client, has_consumer: bool) -> None:
+    if has_consumer:
+        consuming(rig, "q")
+
+    stream(rig, publisher, 2 * READS, messages=MANY + 1)
+
+    assert publisher.wire.is_reading
+
+
+def test_not_where_its_reads_hold_few_that_a_consumer_gets(rig: Rig, publisher: Client) -> None:
     consuming(rig, "q")
 
-    stream(rig, publisher, 2 * READS, messages=messages)
+    stream(rig, publisher, 2 * READS, messages=FEW - 1)
 
     assert publisher.wire.is_reading
 
