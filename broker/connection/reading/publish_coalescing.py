@@ -21,9 +21,8 @@ unread for ``PAUSE_S`` behind each read, and the next one brings hundreds (docs/
 * A connection that has, or had, a channel in confirm or transaction mode is never paused: a client that waits for an
   answer would wait for the pause, too.
 
-A message of a stream reaches its consumer up to ``PAUSE_S`` later, and the client's next request waits as long as a
-pause may take.
-Sans-IO: ``ReadControl`` asks, and pauses. Turned down: a sleep of the loop, which holds up all connections.
+A message of a stream reaches its consumer up to ``PAUSE_S`` later, and the client's next request waits for the end of
+a pause. Sans-IO: ``ReadControl`` asks, and pauses. Turned down: a sleep of the loop, which holds up all connections.
 """
 
 from __future__ import annotations
@@ -64,9 +63,7 @@ class PublishCoalescing:
         self._pauses = 0  # left of the period; 0: there is a streak, or none
         self._pause_s = PAUSE_S
         self._last = 0  # messages of the read before
-        self._is_awaited = (
-            False  # a message of the streak, or of the pauses behind it, went to no backlog
-        )
+        self._is_awaited = False  # some message since the streak began went to no backlog
         self._periods = 0  # since the streak
         self._per_s = 0.0  # messages, in the streak
         self._rest = 0  # reads
