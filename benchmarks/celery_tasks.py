@@ -3,8 +3,9 @@
 
     python benchmarks/celery_tasks.py --brokers path,c,rabbitmq --rounds 3
 
-A producer sends 20,000 tasks, one message each, while a worker with two processes does them (``harness/celery_app.py``).
-Celery is the slowest part, so the rate is that of Celery, and the CPU time per task is the broker's figure.
+A producer sends 20,000 tasks, one message each, while a worker with two processes does them
+(``harness/celery_app.py``). Celery is the slowest part, so the rate is that of Celery, and the CPU time per task is the
+broker's figure.
 
 The pool is Celery's default, ``prefork``. With ``solo`` kombu 5.7 waits up to two seconds for a timer whenever the
 worker has taken all prefetched tasks before the loop has sent their acks: whatever the broker, often where it answers
