@@ -209,7 +209,7 @@ class Queue(MailHandler):
         return base, rows_from
 
     def _show_backlog(self, is_backlogged: bool) -> None:
-        """Show publishers whether what they publish waits for a consumer."""
+        """Write into the entry, which publishers read, whether the queue has a backlog."""
         self._is_backlogged = self._entry.is_backlogged = is_backlogged
 
     def _take_in_or_refuse(self, publish: Publish) -> tuple[int, int] | None:
