@@ -204,7 +204,7 @@ async def test_a_stranger_that_is_dialled_costs_little_memory(made: Made) -> Non
         writer.transport.abort()
     for server in servers:
         server.close()
-    await asyncio.sleep(0.01)
+    await asyncio.gather(*(writer.wait_closed() for writer in answers))
 
     assert (after - before) / 100 < 64 * 1024, "the strangers' side is in it"
 
