@@ -2,7 +2,7 @@
 
 One mail carries a batch. Mails are plain objects with slots; the receiver owns them, except the
 lists in a ``Publish``, which a fan-out shares between its targets until one of them must change its
-own (``Publish.absorb``).
+own (``Publish.extend``).
 
 ==================  =====================  =======================================================
 mail                from -> to             when
@@ -126,24 +126,50 @@ class Publish:
             same kind of publisher, and agree in persistence; its numbers in the store must follow, or there are none.
             A mail of ``MERGED_MESSAGES`` grows no more.
         """
+        return (
+            type(later) is Publish
+            and later.expirations is None
+            and later.numbered is None
+            and self.extend(
+                later.messages,
+                later.persistent,
+                later.publishers,
+                later.first_msg_no,
+                later.head_bytes,
+                later.by_queue,
+            )
+        )
+
+    def extend(
+        self,
+        messages: list[Message],
+        persistent: bool,
+        publishers: list[tuple[Ref, int, int, int]],
+        first_msg_no: int,
+        head_bytes: int,
+        by_queue: bool = False,
+    ) -> bool:
+        """Take in messages for which no mail was made, as ``absorb`` takes in those of a later mail.
+
+        Returns:
+            Whether they are now part of this mail, which must be the last that waits in its mailbox.
+        """
+        known = self.messages
         if (
-            type(later) is not Publish
-            or later.persistent is not self.persistent
-            or later.by_queue is not self.by_queue
-            or later.expirations is not None
+            persistent is not self.persistent
+            or by_queue is not self.by_queue
             or self.expirations is not None
-            or later.numbered is not None
             or self.numbered is not None
-            or len(self.messages) >= MERGED_MESSAGES
-            or later.first_msg_no != (self.first_msg_no and self.first_msg_no + len(self.messages))
+            or len(known) >= MERGED_MESSAGES
+            or first_msg_no != (self.first_msg_no and self.first_msg_no + len(known))
         ):
             return False
         if not self.own:
-            self.messages = self.messages.copy()
+            self.messages = known = known.copy()
             self.own = True
-        self.messages += later.messages
-        self.publishers += later.publishers
-        self.head_bytes += later.head_bytes
+        known += messages
+        self.publishers += publishers
+        self.head_bytes += head_bytes
         return True
 
 

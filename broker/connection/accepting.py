@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.connection.address import UNIX
-from leveret.broker.connection.pacing import is_paced, stop_pacing
 from leveret.core.log.loggers import logger
 from leveret.core.system.shortage import DESCRIPTORS, MEMORY
 
@@ -35,7 +34,6 @@ class Accepting:
         self._sockets = sockets
         self._source = listening
         self._listening = listening.socket.dup()
-        self._is_paced = is_paced(self._listening)
         self._loop = asyncio.get_running_loop()
         self._coming: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -76,8 +74,6 @@ class Accepting:
                 return
             if self._sockets.has_room(peer or (UNIX, 0)):
                 accepted.setblocking(False)
-                if self._is_paced:
-                    stop_pacing(accepted, peer)
                 task = self._loop.create_task(self._connect(accepted))
                 self._coming.add(task)
                 task.add_done_callback(self._coming.discard)

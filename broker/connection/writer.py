@@ -22,6 +22,7 @@ from typing import Final
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp.body_frames import BodyFrames, Part
 from leveret.broker.channel.session import Output
+from leveret.broker.connection.pacing import stop_pacing
 from leveret.core.transports import descriptor_of, plain_descriptor_of, write_parts
 
 FLUSH_BYTES: Final = 256 * 1024
@@ -51,6 +52,7 @@ class Writer(Output):
         "_is_paused",
         "_large_body_begun",
         "_large_body_ended",
+        "_may_be_paced",
         "_output",
         "_pending_bytes",
         "_runtime",
@@ -82,6 +84,7 @@ class Writer(Output):
         self._output: deque[list[Part] | BodyFrames] | None = None
         self._is_paused = False  # the transport is full
         self._is_due = False
+        self._may_be_paced = True  # nobody has looked
         self._is_clear = True  # nothing was handed to the transport since it was last seen empty
         self.plain_descriptor = plain_descriptor_of(transport)
         self.wrote = False
@@ -106,6 +109,7 @@ class Writer(Output):
         """Write whole frames, in parts that are not joined; dropped as by ``write``."""
         if self._transport is None:
             return
+        self._stop_pacing()
         if not self._chunks:
             self._runtime.after_drain(self.flush)
         self._chunks += parts
@@ -118,12 +122,19 @@ class Writer(Output):
         """Write the frames of a large body, behind its header frame, as the peer takes them."""
         if self._transport is None:
             return
+        self._stop_pacing()
         self.flush()
         if self._output is None:
             self._output = deque()
             self._large_body_begun()
         self._output.append(BodyFrames(channel, frame_max, body))
         self._go_on()
+
+    def _stop_pacing(self) -> None:
+        """Have the bodies of a client on the same machine sent at once, from the first one of some size."""
+        if self._may_be_paced and self._transport is not None:
+            self._may_be_paced = False
+            stop_pacing(self._transport)
 
     def take(self) -> bytes:
         """Return what can be sent to the socket as it is; b"" when nothing waits, or it has gone to the transport."""

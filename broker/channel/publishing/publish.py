@@ -323,8 +323,7 @@ class Publisher:
         sent: Sequence[Sent | None] | None = None,
     ) -> None:
         """Send a batch to its queues; headers without a table, a few hundred bytes, do not count."""
-        firehose = self._session.features.firehose
-        if (firehose is not None or taps) and (
+        if (self._session.features.firehose is not None or taps) and (
             self.transaction is None or self.collector is not None
         ):
             self._show(route, queues, messages)
@@ -398,6 +397,7 @@ class Publisher:
         size_bytes += head_bytes
         publisher = (self._ref, count, size_bytes, first)
         turns = self._turns
+        merges = expirations is None and sent is None
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
         credits_ = self._credits
         reached: list[Ref] = []
@@ -413,6 +413,13 @@ class Publisher:
             if credit.spend(count, size_bytes):
                 self._lags()
             msg_no = first_msg_no if entry.queue_no else 0
+            waiting = ref.cell.inbox
+            if merges and waiting:
+                last = waiting[-1][0]
+                if type(last) is Publish and last.extend(
+                    messages, persistent, [publisher], msg_no, head_bytes
+                ):
+                    continue  # no mail is made only to be absorbed
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
             if numbered is not None:
                 mail.numbered = numbered[entry]

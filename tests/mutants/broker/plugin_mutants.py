@@ -32,10 +32,10 @@ MUTANTS = {
     ),
     "a commit copies its publishes again": Mutant(
         "channel/publishing/publish.py",
-        "(firehose is not None or taps) and (\n"
+        "(self._session.features.firehose is not None or taps) and (\n"
         "            self.transaction is None or self.collector is not None\n"
         "        ):",
-        "firehose is not None or taps:",
+        "self._session.features.firehose is not None or taps:",
     ),
     "a slow queue gets copies beyond its credit": Mutant(
         _PUBLISHER, "        if credit.is_blocked:", "        if False:"

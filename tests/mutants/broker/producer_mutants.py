@@ -13,6 +13,11 @@ _TABLES, _INDEX = "msg_store/memtable/memtables.py", "msg_store/index/lmdb_index
 
 MUTANTS = {
     "the last sequence is taken in again": Mutant(_FILTER, "if seq <= last:", "if seq < last:"),
+    "a mail that waits takes in numbered messages": Mutant(
+        "broker/channel/publishing/publish.py",
+        "merges = expirations is None and sent is None",
+        "merges = expirations is None",
+    ),
     "a lower epoch is taken in": Mutant(_FILTER, "if epoch < known[0]:", "if False:"),
     "a higher epoch goes on with the sequence": Mutant(
         _FILTER, "if epoch == known[0]:", "if epoch >= known[0]:"

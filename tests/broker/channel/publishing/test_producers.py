@@ -90,6 +90,20 @@ def test_numbered_and_other_messages_of_a_read_keep_their_order(rig: Rig, client
     assert client.bodies() == [b"a", b"b", b"c", b"d", b"f"]
 
 
+def test_a_mail_that_waits_takes_in_no_numbered_messages(rig: Rig, client: Client) -> None:
+    queue = rig.queues["q"].ref
+    rig.runtime.suspend(queue)
+    plain = {"delivery_mode": 2}
+    for body, properties in ((b"a", plain), (b"b", numbers(1)), (b"c", plain), (b"b", numbers(1))):
+        client.publish(1, "q", body, **properties)
+    rig.runtime.resume(queue)
+    rig.settle()
+    client.take()
+    client.send(2, m.BasicConsume("q", "c", no_ack=True))
+
+    assert client.bodies() == [b"a", b"b", b"c"]
+
+
 def test_a_fan_out_over_many_turns_is_filtered_in_every_queue(rig: Rig, client: Client) -> None:
     for number in range(1_100):
         client.send(1, m.QueueDeclare(f"q{number}"), m.QueueBind(f"q{number}", "amq.fanout", ""))

@@ -329,6 +329,20 @@ def test_a_queue_that_is_being_declared_is_not_there_yet(rig: Rig, client: Clien
     assert rig.session().ask(1, m.QueueDeclare("q", passive=True)).message_count == 1
 
 
+def test_a_mail_that_waits_takes_in_no_messages_with_a_time_to_live(
+    rig: Rig, client: Client
+) -> None:
+    rig.runtime.suspend(queue(rig))
+    for body, properties in ((b"a", {}), (b"gone", {"expiration": "1000"}), (b"b", {}), (b"c", {})):
+        client.publish(1, "q", body, **properties)
+    rig.runtime.resume(queue(rig))
+    rig.settle()
+    rig.jump(2)
+    client.send(1, m.BasicConsume("q", "c", no_ack=True))
+
+    assert client.bodies() == [b"a", b"b", b"c"]
+
+
 def test_a_queue_that_is_being_declared_is_bound_when_it_is_there(rig: Rig, client: Client) -> None:
     other = rig.session()
     server = rig.runtime.whereis(METADATA_SERVER)
