@@ -414,12 +414,11 @@ class Publisher:
                 self._lags()
             msg_no = first_msg_no if entry.queue_no else 0
             waiting = ref.cell.inbox
-            if merges and waiting:
-                last = waiting[-1][0]
-                if type(last) is Publish and last.extend(
-                    messages, persistent, [publisher], msg_no, head_bytes
-                ):
-                    continue  # no mail is made only to be absorbed
+            last = waiting[-1][0] if merges and waiting else None
+            if type(last) is Publish and last.extend(
+                messages, persistent, [publisher], msg_no, head_bytes
+            ):
+                continue  # no mail is made only to be absorbed
             mail = Publish(messages, persistent, [publisher], expirations, msg_no, head_bytes)
             if numbered is not None:
                 mail.numbered = numbered[entry]
