@@ -158,15 +158,15 @@ class RemoteEntry(QueueEntry):
 
     @property
     def state(self) -> State:
-        if not self.home.is_up and self._ended != "deleted":
+        if not self.home.is_up and self.ended != "deleted":
             return "down" if self.durable else "deleted"
-        if self._ended is not None:
-            return self._ended
+        if self.ended is not None:
+            return self.ended
         return "starting" if self._ref is None else "running"
 
     @property
     def is_running(self) -> bool:
-        return self.ref is not None and self._ended is None
+        return self.ref is not None and self.ended is None
 
     @property
     def is_refusing(self) -> bool:
@@ -183,8 +183,8 @@ class RemoteEntry(QueueEntry):
 
     def up(self, ref: Ref) -> list[Ref]:
         """Note a new amqqueue; return the watchers to tell."""
-        if self._ended != "deleted":
-            self._ended = None
+        if self.ended != "deleted":
+            self.ended = None
         return super().up(ref)
 
     def deleted(self) -> None:
@@ -202,8 +202,8 @@ class RemoteEntry(QueueEntry):
     def forget_incarnation(self) -> None:
         """Forget the amqqueue: it has ended for good, or its node tells anew which queues run."""
         self._ref = None
-        if self._ended != "deleted":
-            self._ended = None
+        if self.ended != "deleted":
+            self.ended = None
 
     def stopped_there(self) -> list[Ref]:
         """Note that its vhost has been stopped; return the watchers to tell."""

@@ -117,6 +117,7 @@ class QueueEntry:
         is_backlogged: the last run that was published to it did not go to consumers at once; False on other nodes.
         is_archived: settled messages of it stay in the store, by a policy.
         persists_all: all its messages are persistent, whatever their delivery mode.
+        ended: how it ended, if it has; ``state`` looks at more.
         was_consumed: whether it has ever had a consumer since the node was started.
         route: of the default exchange to it, as channels keep it.
         mandatory_route: the same for mandatory messages.
@@ -127,10 +128,34 @@ class QueueEntry:
 
     is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
 
-    __slots__ = ("_ended", "_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing",
-        "durable", "exclusive", "is_archived", "is_backlogged", "mandatory_route", "name", "on_change", "on_deleted",
-        "persists_all", "queue_no", "ref", "route", "route_no", "settings", "supervisor", "transient_no",
-        "vhost", "vhost_name", "was_consumed")  # fmt: skip
+    __slots__ = (
+        "_packed_arguments",
+        "_waiters",
+        "_watchers",
+        "applied",
+        "auto_delete",
+        "backing",
+        "durable",
+        "ended",
+        "exclusive",
+        "is_archived",
+        "is_backlogged",
+        "mandatory_route",
+        "name",
+        "on_change",
+        "on_deleted",
+        "persists_all",
+        "queue_no",
+        "ref",
+        "route",
+        "route_no",
+        "settings",
+        "supervisor",
+        "transient_no",
+        "vhost",
+        "vhost_name",
+        "was_consumed",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -164,7 +189,7 @@ class QueueEntry:
         self.backing: Ref | None = None
         self.supervisor: Ref | None = None
         self.was_consumed = False
-        self._ended: Literal["crashed", "stopped", "deleted"] | None = None
+        self.ended: Literal["crashed", "stopped", "deleted"] | None = None
         self._waiters: list[Callable[[QueueEntry], None]] | None = None
         self._watchers: dict[Ref, None] | None = None
 
@@ -201,15 +226,15 @@ class QueueEntry:
     @property
     def state(self) -> State:
         """See the module."""
-        if self._ended is not None:
-            return self._ended
+        if self.ended is not None:
+            return self.ended
         if self.supervisor is not None and not self.supervisor.is_alive:
             return "crashed"
         return "starting" if self.ref is None else "running"
 
     @property
     def is_running(self) -> bool:
-        return self.ref is not None and self.ref.is_alive and self._ended is None
+        return self.ref is not None and self.ref.is_alive and self.ended is None
 
     @property
     def is_refusing(self) -> bool:
@@ -230,8 +255,8 @@ class QueueEntry:
     def supervised(self, supervisor: Ref) -> None:
         """Note a new supervisor; a crash or stop of the one before is over."""
         self.supervisor = supervisor
-        if self._ended != "deleted":
-            self._ended = None
+        if self.ended != "deleted":
+            self.ended = None
 
     def up(self, ref: Ref) -> list[Ref]:
         """Note a new amqqueue; return the watchers to tell."""
@@ -242,9 +267,9 @@ class QueueEntry:
 
     def deleted(self) -> None:
         """Note that the queue has been deleted, and tell the vhost."""
-        if self._ended == "deleted":
+        if self.ended == "deleted":
             return
-        self._ended = "deleted"
+        self.ended = "deleted"
         self._watchers = self.route = self.mandatory_route = None  # a route refers to the entry
         on_deleted, self.on_deleted = self.on_deleted, None
         if on_deleted is not None:
@@ -260,16 +285,16 @@ class QueueEntry:
 
     def stopped(self) -> None:
         """Note that its vhost has been stopped; the vhost may start it again."""
-        if self._ended is None:
-            self._ended = "stopped"
+        if self.ended is None:
+            self.ended = "stopped"
         self._call_waiters()
         self._changed()
 
     def crashed(self) -> list[Ref]:
         """Note that it will not be started again; return the watchers to tell."""
-        if self._ended is not None:
+        if self.ended is not None:
             return []
-        self._ended = "crashed"
+        self.ended = "crashed"
         self._call_waiters()
         self._changed()
         watchers, self._watchers = self._watchers, None

@@ -76,7 +76,7 @@ class FanOut(Struct, eq=False):
     def next_slice(self, count_max: int) -> list[QueueEntry]:
         """Return the queues that are next, without those that have been deleted."""
         first, self.sent = self.sent, self.sent + count_max
-        return [each for each in self.queues[first : self.sent] if each.state != "deleted"]
+        return [each for each in self.queues[first : self.sent] if each.ended != "deleted"]
 
     @property
     def is_complete(self) -> bool:

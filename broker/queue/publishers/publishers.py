@@ -53,19 +53,23 @@ class Publishers:
         look_in: has ``close_idle`` called after so many seconds.
     """
 
-    __slots__ = ("_credit", "_look_in", "_prune_at", "_queue", "_queues", "_timer", "_turns",
-        "_unconfirmed", "_withheld")  # fmt: skip
+    __slots__ = ("_credit", "_latest", "_latest_credit", "_look_in", "_prune_at", "_queue", "_queues", "_timer",
+        "_turns", "_unconfirmed", "_withheld")  # fmt: skip
 
     def __init__(self, turns: Turns, queue: Ref, look_in: Callable[[float], Timer]) -> None:
+        # First what each message needs: compiled, fields lie in memory in this order.
+        self._withheld: list[tuple[Ref, int, int]] | None = None  # None: credit is granted
+        # The channel that published last, and its credit: mostly the only one, and not looked up.
+        self._latest: Ref | None = None
+        self._latest_credit: CreditReceiver | None = None
         self._turns = turns
         self._queue = queue
-        self._look_in = look_in
-        self._timer: Timer | None = None
-        self._credit: dict[Ref, CreditReceiver] = {}
-        self._prune_at = _PRUNE_AT
         self._unconfirmed: list[Interval] | None = None  # sorted by seq
         self._queues: set[Ref] | None = None  # those of them that are queues
-        self._withheld: list[tuple[Ref, int, int]] | None = None  # None: credit is granted
+        self._credit: dict[Ref, CreditReceiver] = {}
+        self._prune_at = _PRUNE_AT
+        self._look_in = look_in
+        self._timer: Timer | None = None
 
     def published(self, publish: mail.Publish, unsafe_from: int, base: int) -> None:
         """Grant credit for a batch, and confirm the messages that are safe.
@@ -74,12 +78,11 @@ class Publishers:
         has, or would have if it was published as well.
         """
         has_confirms = False
-        credits_ = self._credit if self._withheld is None else {}
         for channel, count, size_bytes, seqno in publish.publishers:
             if publish.by_queue:
                 grant = None
-            elif (credit := credits_.get(channel)) is not None:
-                grant = credit.received(count, size_bytes)
+            elif channel is self._latest and self._latest_credit is not None:
+                grant = self._latest_credit.received(count, size_bytes)
             else:
                 grant = self._received(channel, count, size_bytes)
             if grant is not None:
@@ -131,6 +134,7 @@ class Publishers:
         """Grant no credit until ``release_credit``."""
         if self._withheld is None:
             self._withheld = []
+            self._latest = self._latest_credit = None
 
     def release_credit(self) -> None:
         """Grant the credit that was withheld."""
@@ -147,6 +151,7 @@ class Publishers:
         if receiver is None:
             self._make_room()
             receiver = self._credit[channel] = CreditReceiver()
+        self._latest, self._latest_credit = channel, receiver
         return receiver.received(count, size_bytes)
 
     def _make_room(self) -> None:
@@ -176,6 +181,7 @@ class Publishers:
         returns True, and in such time that each account is looked at once in ``IDLE_S``, or ``CROWDED_S``.
         """
         accounts, waiting = self._credit, None
+        self._latest = self._latest_credit = None
         looked_at = list(islice(accounts, LOOKED_AT))
         for channel in looked_at:
             receiver = accounts.pop(channel)

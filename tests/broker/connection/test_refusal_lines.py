@@ -178,7 +178,7 @@ def queue_state(state: str) -> Callable[[Client], None]:
         if state == "crashed":
             client.rig.runtime.exit(entry.supervisor, KILL)
         else:
-            entry._ended = state
+            entry.ended = state
         client.rig.settle()
 
     return end

@@ -23,7 +23,7 @@ MUTANTS = {
     "a slice that is left out": Mutant(
         _FAN_OUT, "return self.sent >= len(self.queues)", "return self.sent + 1 >= len(self.queues)"
     ),
-    "a deleted queue is waited for": Mutant(_FAN_OUT, ' if each.state != "deleted"', ""),
+    "a deleted queue is waited for": Mutant(_FAN_OUT, ' if each.ended != "deleted"', ""),
     "confirmed by the queues of the first slices": Mutant(
         _PUBLISH, "self.confirms.wait_also(self._ref, reached)", "pass"
     ),

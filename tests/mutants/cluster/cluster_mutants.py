@@ -63,7 +63,7 @@ MUTANTS = {
     ),
     "a queue that was stopped stays so for the others": Mutant(
         _HOMES,
-        '        if self._ended != "deleted":\n            self._ended = None\n\n    def stopped',
+        '        if self.ended != "deleted":\n            self.ended = None\n\n    def stopped',
         "\n    def stopped",
     ),
     "a queue that is not known to run is not there": Mutant(
