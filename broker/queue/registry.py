@@ -128,34 +128,10 @@ class QueueEntry:
 
     is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
 
-    __slots__ = (
-        "_packed_arguments",
-        "_waiters",
-        "_watchers",
-        "applied",
-        "auto_delete",
-        "backing",
-        "durable",
-        "ended",
-        "exclusive",
-        "is_archived",
-        "is_backlogged",
-        "mandatory_route",
-        "name",
-        "on_change",
-        "on_deleted",
-        "persists_all",
-        "queue_no",
-        "ref",
-        "route",
-        "route_no",
-        "settings",
-        "supervisor",
-        "transient_no",
-        "vhost",
-        "vhost_name",
-        "was_consumed",
-    )  # fmt: skip
+    __slots__ = ("_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "ended",
+        "exclusive", "is_archived", "is_backlogged", "mandatory_route", "name", "on_change", "on_deleted",
+        "persists_all", "queue_no", "ref", "route", "route_no", "settings", "supervisor", "transient_no",
+        "vhost", "vhost_name", "was_consumed")  # fmt: skip
 
     def __init__(
         self,

@@ -95,3 +95,14 @@ def test_each_account_is_looked_at_once_in_its_time() -> None:
         crowd.clock.jump(CROWDED_S / 2)
 
     assert len(crowd.closed) <= 3_000 / LOOKED_AT * (10 + 1)
+
+
+def test_a_channel_whose_account_was_closed_opens_another() -> None:
+    crowd = Crowd(1)
+    for _ in range(2):
+        crowd.publish(1)
+        assert crowd.accounts == 1
+        crowd.clock.jump(2 * IDLE_S + 1)
+        assert crowd.accounts == 0
+
+    assert [(each.messages, each.size_bytes) for each in crowd.lasts] == [(1, 1)] * 2
