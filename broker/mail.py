@@ -122,9 +122,8 @@ class Publish:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
 
         Returns:
-            Whether ``later`` is now part of this mail. Neither may have expirations or producers; both must be from the
-            same kind of publisher, and agree in persistence; its numbers in the store must follow, or there are none.
-            A mail of ``MERGED_MESSAGES`` grows no more.
+            Whether ``later`` is now part of this mail. It may have no expirations and no producers; for the rest see
+            ``extend``.
         """
         return (
             type(later) is Publish
@@ -149,10 +148,14 @@ class Publish:
         head_bytes: int,
         by_queue: bool = False,
     ) -> bool:
-        """Take in messages for which no mail was made, as ``absorb`` takes in those of a later mail.
+        """Take in messages without expirations and producers, for which no mail need be made.
+
+        This mail must be the last that waits in its mailbox.
 
         Returns:
-            Whether they are now part of this mail, which must be the last that waits in its mailbox.
+            Whether the messages are now part of this mail. It may have no expirations and no producers itself; both
+            must be from the same kind of publisher, and agree in persistence; the numbers in the store must follow,
+            or there are none. A mail of ``MERGED_MESSAGES`` grows no more.
         """
         known = self.messages
         if (

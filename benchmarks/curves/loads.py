@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,9 +71,11 @@ class _PairLoad(Load):
         self._publisher, self._consumer = Peer(self._address), Peer(self._address)
 
     def run(self, duration_s: float) -> int:
-        end_s = time.monotonic() + duration_s
-        writes = iter(lambda: time.monotonic() < end_s, False)
-        return self._pass(b"".join([self._message() for _ in range(WRITE)]) for _ in writes)
+        return self._pass(self._writes_until(time.monotonic() + duration_s))
+
+    def _writes_until(self, end_s: float) -> Iterator[bytes]:
+        while time.monotonic() < end_s:
+            yield b"".join([self._message() for _ in range(WRITE)])
 
     def _pass(self, writes: Iterable[bytes]) -> int:
         """Publish ``WRITE`` messages at a time, and wait until all is delivered; return the number of deliveries."""

@@ -43,7 +43,7 @@ def algorithm(made: Any) -> bytes:
 
 @pytest.fixture
 def other(monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """An algorithm of this system, one that is not the unpaced one where there is any; it counts as one that paces."""
+    """Return an algorithm that the broker takes for one that paces: not Reno, if the system has another."""
     with open("/proc/sys/net/ipv4/tcp_allowed_congestion_control", "rb") as file:
         names = file.read().split()
     found = next((each for each in names if each != UNPACED), UNPACED)
