@@ -1,8 +1,8 @@
 """The event loop of ``leveret serve``.
 
-uvloop where it is installed (the extra ``fast``), asyncio otherwise. ``LEVERET_LOOP`` = ``uvloop`` or ``asyncio``
-chooses, as ``LEVERET_KERNEL`` does for the kernels (``core/compiled.py``). An embedded broker runs on its service's
-event loop.
+uvloop where it is installed, asyncio otherwise; ``pip install leveret`` brings uvloop where it has wheels.
+``LEVERET_LOOP`` = ``uvloop`` or ``asyncio`` chooses, as ``LEVERET_KERNEL`` does for the kernels (``core/compiled.py``).
+An embedded broker runs on its service's event loop.
 """
 
 from __future__ import annotations
@@ -33,12 +33,10 @@ def loop_factory() -> LoopFactory:
     if wanted == ASYNCIO:
         return asyncio.new_event_loop
     try:
-        import uvloop  # noqa: PLC0415 - an optional dependency
+        import uvloop  # noqa: PLC0415 - not on every system
     except ImportError as error:
         if wanted:
-            raise ConfigError(
-                f"{_VARIABLE} is {UVLOOP}: {error}; pip install 'leveret[fast]'"
-            ) from error
+            raise ConfigError(f"{_VARIABLE} is {UVLOOP}: {error}; pip install uvloop") from error
         return asyncio.new_event_loop
     factory: LoopFactory = uvloop.new_event_loop
     return factory

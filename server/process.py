@@ -46,6 +46,10 @@ class AddressUnavailableError(LeveretError):
     """A listener's address cannot be bound; the text says why in one line."""
 
 
+class PortInUseError(AddressUnavailableError):
+    """Somebody else listens on a port or Unix socket of ``listen``."""
+
+
 class OwnProcess(NamedTuple):
     """What an operator can ask of a process that is a broker's own.
 
@@ -273,7 +277,8 @@ def bind(addresses: Sequence[Address]) -> list[Bound]:
     address remains. Several addresses of one scheme with port 0 get the same free port if possible.
 
     Raises:
-        AddressUnavailableError: a port is in use or an address cannot be bound.
+        PortInUseError: somebody else listens there.
+        AddressUnavailableError: an address cannot be bound.
     """
     bound: list[Bound] = []
     try:
@@ -309,7 +314,7 @@ def _bind(address: Address, addresses: Sequence[Address], bound: list[Bound]) ->
             each.close()
         if error.errno == errno.EADDRINUSE:
             problem = "somebody listens there" if address.scheme == UNIX else "port in use"
-            raise AddressUnavailableError(f"cannot listen on {address}: {problem}") from error
+            raise PortInUseError(f"cannot listen on {address}: {problem}") from error
         reason = (error.strerror or str(error)).lower()
         raise AddressUnavailableError(f"cannot listen on {address}: {reason}") from error
     return found

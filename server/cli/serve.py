@@ -22,7 +22,7 @@ from typing import Any, Final
 import leveret
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.log_exchange import LogExchange
-from leveret.core.compiled_path import form_of_path
+from leveret.core.compiled_path import form_of_path, why_sources
 from leveret.core.errors import ConfigError, StoreError
 from leveret.core.log import output as log_output
 from leveret.core.log.loggers import logger
@@ -38,7 +38,7 @@ from leveret.server.config import files as conf_file
 from leveret.server.config.config import Config
 from leveret.server.event_loop import loop_factory, name_of
 from leveret.server.output.terminal import show
-from leveret.server.process import AddressUnavailableError, OwnProcess
+from leveret.server.process import AddressUnavailableError, OwnProcess, PortInUseError
 
 log = logger(__name__)
 
@@ -91,6 +91,8 @@ def _run(path: Path | None, given: dict[str, Any]) -> int:
             runner.run(_serve(config, path, given, handlers))
     except StoreError as error:
         return _fail(os.EX_CONFIG, error)
+    except PortInUseError as error:
+        return _fail(os.EX_UNAVAILABLE, f"{error}; choose another with --listen HOST:PORT")
     except AddressUnavailableError as error:
         return _fail(os.EX_UNAVAILABLE, error)
     except BrokerFailedError as error:
@@ -113,6 +115,8 @@ async def _serve(
     try:
         if await _is_started(broker, stop):
             log.info("file descriptors limit=%d", descriptors_limit)
+            if reason := why_sources():
+                log.warning("nothing is compiled, messages cost twice the CPU reason=%s", reason)
             await _run_until(stop, broker, path, given, handlers)
         log.info("stopping")
     finally:

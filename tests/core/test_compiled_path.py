@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from leveret.core.compiled_path import CompiledFinder, choose_form, compiled_modules, form_of_path
+from leveret.core.compiled_path import (
+    CompiledFinder,
+    choose_form,
+    compiled_modules,
+    form_of_path,
+    why_sources,
+)
 from leveret.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +35,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     compiled.mkdir(parents=True)
     (compiled / f"writer{EXTENSION_SUFFIXES[0]}").touch()
     hashes = {SOURCE: sha256(source.read_bytes()).hexdigest()}
-    manifest = {"modules": ["broker.writer"], "sources": hashes}
+    manifest = {"modules": ["broker.writer"], "sources": hashes, "why_not": ""}
     (package / "_compiled/manifest.json").write_text(json.dumps(manifest))
     finders = [each for each in sys.meta_path if not isinstance(each, CompiledFinder)]
     monkeypatch.setattr(sys, "meta_path", finders)
@@ -61,10 +67,11 @@ def test_what_is_out_of_date_is_not_used(package: Path, change: str) -> None:
             package / "_compiled/broker/writer.cpython-30.so"
         )
 
-    with pytest.warns(RuntimeWarning, match="older than its sources"):
-        choose_form(package)
+    choose_form(package)
 
-    assert not compiled_modules()
+    with pytest.warns(RuntimeWarning, match="older than its sources"):
+        assert not compiled_modules()
+    assert sys.meta_path[0].find_spec("leveret.broker.writer", None) is None
 
 
 def test_the_sources_are_taken_on_demand(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,8 +98,34 @@ def test_a_demand_for_compiled_modules_fails_without_them(
     choose_form(package)
     (package / "_compiled/manifest.json").unlink()
 
-    with pytest.raises(ImportError, match="LEVERET_COMPILE=path"):
+    with pytest.raises(ImportError, match="LEVERET_COMPILE=require"):
         choose_form(package)
+
+
+def test_an_installation_that_could_not_compile_says_why(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = {"modules": [], "sources": {}, "why_not": "no C compiler"}
+    (package / "_compiled/manifest.json").write_text(json.dumps(manifest))
+
+    choose_form(package)
+
+    assert not compiled_modules()
+    assert why_sources(package) == "no C compiler"
+    monkeypatch.setenv("LEVERET_COMPILED", "require")
+    with pytest.raises(ImportError, match="no C compiler"):
+        choose_form(package)
+
+
+def test_nothing_is_said_where_the_sources_were_asked_for(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert why_sources(package) == ""
+    (package / "_compiled/manifest.json").unlink()
+    assert why_sources(package) == ""
+    (package / "_compiled/manifest.json").write_text('{"why_not": "no C compiler"}')
+    monkeypatch.setenv("LEVERET_COMPILED", "0")
+    assert why_sources(package) == ""
 
 
 def test_another_value_is_refused(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

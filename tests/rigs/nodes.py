@@ -42,6 +42,7 @@ class BrokerUnderTest:
     log: Path | None = None
     kernel: str = ""
     event_loop: str = ""
+    path: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
     tls_port: int | None = None  # where the raw client connects, with --tls
     tls: ssl.SSLContext | None = field(default=None, repr=False)
@@ -129,6 +130,7 @@ def start_leveret(
         log=log,
         kernel=ready[5],
         event_loop=ready[6],
+        path=ready[7],
         process=process,
     )
 
@@ -217,7 +219,19 @@ def start_leveret_with_tls(folder: Path) -> BrokerUnderTest:
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[BrokerUnderTest]:
     """Serve from a folder, which another node may serve from afterwards; when the test fails, the node is killed."""
-    node = start_leveret(folder, *arguments)
+    with _until_the_end(start_leveret(folder, *arguments)) as node:
+        yield node
+
+
+@contextmanager
+def serving_by(program: Path, folder: Path, **environment: str) -> Iterator[BrokerUnderTest]:
+    """Serve by a ``leveret`` that is installed elsewhere."""
+    with _until_the_end(start_leveret(folder, program=[str(program)], **environment)) as node:
+        yield node
+
+
+@contextmanager
+def _until_the_end(node: BrokerUnderTest) -> Iterator[BrokerUnderTest]:
     try:
         yield node
     except BaseException:

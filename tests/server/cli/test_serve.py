@@ -123,7 +123,9 @@ def test_a_port_in_use_exits_69_with_one_line(tmp_path: Path) -> None:
         done = leveret("serve", "--listen", place, cwd=tmp_path)
 
     assert (done.returncode, done.stdout) == (69, "")
-    assert done.stderr == f"leveret: cannot listen on {place}: port in use\n"
+    assert done.stderr == (
+        f"leveret: cannot listen on {place}: port in use; choose another with --listen HOST:PORT\n"
+    )
 
 
 def test_a_locked_data_directory_exits_78_with_one_line(tmp_path: Path) -> None:
