@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--brokers", default="", help="of path,c,py,rabbitmq (all but path that are there)"
+        "--brokers", default="", help="of path,c,py,rabbitmq (all but c that are there)"
     )
     parser.add_argument(
         "--scenario", default="all", help="keys with commas: " + " ".join(SCENARIOS)
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 def _names(options: argparse.Namespace) -> list[str]:
     if options.brokers:
         return list(options.brokers.split(","))
-    return ["rabbitmq", "c", "py"] if brokers.rabbitmq_is_installed() else ["c", "py"]
+    return ["rabbitmq", "path", "py"] if brokers.rabbitmq_is_installed() else ["path", "py"]
 
 
 def _start(name: str, has_tls: bool) -> Any:

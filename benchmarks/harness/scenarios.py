@@ -126,12 +126,12 @@ BARS: dict[str, Bar] = {
 
 PATH_BARS: dict[str, Bar] = {
     "h2k": Bar((0.30, 0.30), p50=0.75, p99=0.6),
-    "k1": Bar(rate=(2, 2)),
+    "k1": Bar(rate=(3.2, 3.2)),
     "k10": Bar((0.28, 0.28), (3, 3)),
-    "k50": Bar((0.28, 0.28), (3, 3)),
-    "k200": Bar((0.28, 0.28), (3, 3)),
+    "k50": Bar((0.28, 0.28), (3.2, 3.2)),
+    "k200": Bar((0.28, 0.28), (3.2, 3.2)),
     "k1000": Bar((0.28, 0.28), (3, 3)),
-    "k50p": Bar(rate=(3, 3)),
+    "k50p": Bar(rate=(3.5, 3.5)),
     "k200p": Bar(rate=(3, 3)),
 }
 """The bars of the compiled path, where they are other ones."""
