@@ -47,7 +47,7 @@ compiled: $(VENV)/.installed
 	$(STEP) "compiler's packages" $(PIP) $$($(VENV)/bin/python tools/build_requires.py) && \
 	$(STEP) "compiling, a minute at first" $(VENV)/bin/python setup.py -q build_ext --inplace; }
 
-slow: $(VENV)/.installed-dev
+slow: $(VENV)/.installed-dev compiled
 	$(VENV)/bin/pytest --slow -o faulthandler_timeout=1200 $(ARGS)
 
 check: $(VENV)/.installed-dev
@@ -61,10 +61,10 @@ format: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: $(VENV)/.installed
+bench: compiled
 	$(VENV)/bin/python benchmarks/run.py $(ARGS)
 
-turns: $(VENV)/.installed
+turns: compiled
 	$(VENV)/bin/python benchmarks/turns.py --out benchmarks/results --table docs/reference/turns.md $(ARGS)
 
 # A wheel of this machine that other Linux machines can use, and the source distribution, into dist/.

@@ -238,7 +238,9 @@ def path_in_c() -> list[Extension]:
                 target_dir="c",
             )
         except SystemExit as error:
-            raise CannotCompileError("mypyc cannot compile the message's path") from error
+            raise CannotCompileError(
+                "mypyc cannot compile the message's path; with LEVERET_COMPILE=require the build shows why"
+            ) from error
     for extension in made:
         extension.sources = list(map(in_path_c, extension.sources))
         extension.depends = list(map(in_path_c, extension.depends))
@@ -339,7 +341,7 @@ class BuildExt(build_ext):
             remove_other_files(root, made)
             for file in made:
                 (root / file).parent.mkdir(parents=True, exist_ok=True)
-        self.parallel, self.force = os.cpu_count(), True  # objects stay by what they were made from
+        self.parallel, self.force = os.cpu_count(), True  # links anew; objects stay
         why = WHY_NOT
         try:
             super().run()

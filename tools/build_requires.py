@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Print what pyproject.toml says that a build needs, a requirement per line and without blanks."""
 
 import tomllib

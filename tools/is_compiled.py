@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Fail unless the kernels, and the message's path if LEVERET_COMPILED is ``require``, are compiled and up to date.
 
 LEVERET_COMPILED=require LEVERET_KERNEL=c .venv/bin/python tools/is_compiled.py

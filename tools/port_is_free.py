@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Say before an installation that the broker could not listen afterwards.
 
     python3 tools/port_is_free.py [ARGUMENTS OF leveret serve]

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Run one step of an installation: a line with its name and its time, and its output only if it fails.
 
     python3 tools/step.py NAME COMMAND...
