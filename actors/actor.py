@@ -1,7 +1,8 @@
-"""OtpActor: an actor with OTP's rules, on Thespian's ``Actor``.
+"""OtpActor: an actor with OTP's rules and the names of Thespian's ``Actor``.
 
-An exception in a handler ends the actor; nothing is retried and nothing of its state survives.
-Its links and monitors carry the reason.
+It does not extend Thespian's class; ``ThespianActor`` (``leveret.actors.thespian.thespian_actor``) does. An exception
+in a handler ends the actor; nothing is retried and nothing of its state survives. Its links and monitors carry the
+reason.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from thespian.actors import Actor, ActorAddress, InvalidActorAddress, WakeupMessage
+from thespian.actors import ActorAddress, InvalidActorAddress, WakeupMessage
 
 from leveret.actors.runtime import links
 from leveret.actors.runtime.actor_ref import TIMER
@@ -28,7 +29,7 @@ _HANDLERS = ("handle_mail", "handle_call", "handle_cast", "handle_info")
 _OWN_SLOTS = frozenset({"ref", "runtime", "__dict__", "__weakref__"})
 
 
-class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
+class OtpActor:
     """Base of all actors of Leveret.
 
     The runtime makes the instance without arguments, then calls ``init`` with the arguments of the start.
@@ -45,7 +46,7 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
             cancelled; ``self`` is empty by then.
     """
 
-    __slots__ = ("ref", "runtime")
+    __slots__ = ("__dict__", "__weakref__", "ref", "runtime")
 
     ref: Ref
     runtime: Runtime
@@ -144,13 +145,34 @@ class OtpActor(Actor):  # type: ignore[misc]  # Thespian has no types
         """Ask for a ``Down`` when the other ends; at once, reason ``noproc``, if it is dead."""
         return self.runtime.monitor(self.ref, ref)
 
-    demonitor = staticmethod(links.unwatch)
+    def demonitor(self, monitor: MonitorRef) -> None:
+        """Take a monitor back; its ``Down`` is not handled any more."""
+        links.unwatch(monitor)
 
     # Thespian's own names.
+
+    def __str__(self) -> str:
+        return f"{{A:{type(self).__name__} @ {self.ref}}}"
 
     @property
     def myAddress(self) -> Ref:  # noqa: N802
         return self.ref
+
+    def createActor(
+        self,
+        actorClass: type,  # noqa: N803
+        targetActorRequirements: object = None,  # noqa: N803
+        globalName: str | None = None,  # noqa: N803
+        sourceHash: object = None,  # noqa: N803
+    ) -> Ref:
+        """Start a child, linked, or find the actor of that name; the end of a child that fails comes over the link.
+
+        Raises:
+            ActorError: requirements or a loaded source are asked for, which a runtime does not have.
+        """
+        if targetActorRequirements or sourceHash:
+            raise ActorError("requirements and loaded sources are not supported")
+        return self.runtime.child_of(self.ref, actorClass, globalName or "", lambda _: None)
 
     def send(self, targetAddr: Ref, msg: Any) -> None:  # noqa: N803
         if not isinstance(targetAddr, ActorAddress):

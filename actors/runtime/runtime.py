@@ -207,6 +207,15 @@ class Runtime:
         self._init(cell, args)
         return ref
 
+    def child_of(
+        self, parent: Ref, actor_class: type, name: str, then: Callable[[StartResult], None]
+    ) -> Ref:
+        """Find the actor of that name, or start one linked with ``parent``, as ``createActor`` of Thespian does."""
+        found = self.whereis(name) if name else None
+        if found is not None:
+            return found
+        return self.start_link(parent, actor_class, (), then, actor_class.__name__, name)
+
     def _new_cell(self, actor_class: Any, label: str | Callable[[], str]) -> Cell:
         cell = Cell()
         self.last_number += 1

@@ -60,13 +60,8 @@ class Port:
         if requirements or source_hash:
             raise ActorError("requirements and loaded sources are not supported")
         runtime, parent = self._host.runtime, self._host.ref
-        found = runtime.whereis(global_name) if global_name else None
-        if found is not None:
-            return found
         results: list[StartResult] = []
-        ref = runtime.start_link(
-            parent, actor_class, (), results.append, actor_class.__name__, global_name or ""
-        )
+        ref = runtime.child_of(parent, actor_class, global_name or "", results.append)
         if results and type(results[0]) is not Started:
             runtime.send(parent, ChildActorExited(ref), parent)
         return ref

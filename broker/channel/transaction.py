@@ -56,8 +56,11 @@ _ACK, _REQUEUE, _REJECT = range(3)
 class Channel(ChannelActor, Protocol):
     """The channel's actor, as its transaction uses it."""
 
-    deliveries: Deliveries
-    publisher: Publisher
+    @property
+    def deliveries(self) -> Deliveries: ...
+
+    @property
+    def publisher(self) -> Publisher: ...
 
     def refuse_held(self) -> None: ...
 

@@ -17,6 +17,8 @@ from thespian.actors import (
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.thespian.thespian_actor import ThespianActor
+from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
 
 
@@ -185,3 +187,50 @@ def test_otp_actors_have_thespians_names_too(runtime: Runtime, clock: VirtualClo
         ref.cell.actor.send("nobody", 1)
     assert str(ref) in str(ref.cell.actor)
     assert ref.addressDetails == ref.actorAddressString
+
+
+def test_otp_actors_create_children_by_thespians_name_too(
+    runtime: Runtime, clock: VirtualClock
+) -> None:
+    seen: list[Any] = []
+
+    class Child(OtpActor):
+        def handle_mail(self, message: Any, sender: Any) -> None:
+            seen.append((message, self.parent))
+
+    class Both(OtpActor):
+        def init(self) -> None:
+            child = self.createActor(Child, globalName="the child")
+            assert self.createActor(Child, globalName="the child") is child
+            self.send(child, "hello")
+
+    parent = runtime.spawn(Both)
+    clock.jump(1.0)
+
+    assert seen == [("hello", parent)]
+    with pytest.raises(ActorError, match="requirements"):
+        parent.cell.actor.createActor(Child, {"a": 1})
+    runtime.exit(runtime.whereis("the child"), "broken")
+    clock.jump(1.0)
+    assert not parent.is_alive
+
+
+def test_a_thespian_actor_with_otps_rules_is_an_actor_of_thespians(runtime: Runtime) -> None:
+    seen: list[Any] = []
+
+    class Both(ThespianActor):
+        def handle_mail(self, message: Any, sender: Any) -> None:
+            seen.append(message)
+            if message == "fail":
+                self.updateCapability("x", 1)
+
+    ref = runtime.spawn(Both)
+    reasons: list[Any] = []
+    runtime.watch(ref, reasons.append)
+    assert isinstance(ref.cell.actor, Actor)
+    assert isinstance(ref.cell.actor, OtpActor)
+
+    send(runtime, ref, "text", "fail", "behind")
+
+    assert seen == ["text", "fail"]
+    assert "updateCapability is not supported" in reasons[0].text
