@@ -122,8 +122,10 @@ def test_many_publishes_are_all_acked_once(channel: Channel, name: str, mode: in
 def test_acks_are_bundled(channel: Channel, queue: str) -> None:
     channel.ok("confirm.select")
 
+    channel.connection.hold()  # in one write: a quick broker acks each message of a slow client by itself
     for _ in range(2000):
         channel.publish(queue, "m")
+    channel.connection.release()
 
     events = _read_acks(channel, 2000)
     assert len(events) < 1500
