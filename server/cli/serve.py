@@ -116,7 +116,9 @@ async def _serve(
         if await _is_started(broker, stop):
             log.info("file descriptors limit=%d", descriptors_limit)
             if reason := why_sources():
-                log.warning("nothing is compiled, messages cost twice the CPU reason=%s", reason)
+                log.warning(
+                    "message path not compiled, messages cost twice the CPU reason=%s", reason
+                )
             await _run_until(stop, broker, path, given, handlers)
         log.info("stopping")
     finally:
