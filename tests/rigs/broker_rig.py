@@ -58,6 +58,7 @@ class Wire:
         self.socket: Any = None
         self.tls: Any = None
         self.writes = self.largest_write = 0
+        self.limits: tuple[int | None, int | None] = (None, None)
         self.unread_bytes = 0
         self.is_reading = True
         self.protocol: Any = None
@@ -81,6 +82,10 @@ class Wire:
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.limits = (high, low)
+
+    def get_write_buffer_limits(self) -> tuple[int | None, int | None]:
+        high, low = self.limits
+        return low, high
 
     def get_write_buffer_size(self) -> int:
         return self.unread_bytes

@@ -27,6 +27,11 @@ class Issued:
         return self.cert, self.key
 
 
+# What RFC 5280 demands of authorities and of what they issue; from Python 3.13 on clients refuse less.
+OF_AUTHORITIES = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
+OF_ISSUED = ("subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid")
+
+
 class Authority:
     """An authority with a certificate of its own, or one from another authority."""
 
@@ -36,15 +41,15 @@ class Authority:
         self.parent = parent
         self._count = 0
         if parent is not None:
-            made = parent.issue(name, "basicConstraints=critical,CA:TRUE")
+            made = parent.issue(name, "\n".join(OF_AUTHORITIES))
             self.cert, self.key = made.cert, made.key
             return
         self.cert, self.key = self.folder / "ca.pem", self.folder / "ca.key"
         _key(self.key)
-        extension = "basicConstraints=critical,CA:TRUE"
+        extensions = [word for each in OF_AUTHORITIES for word in ("-addext", each)]
         openssl(
             "req", "-x509", "-new", "-key", self.key, "-subj", f"/CN={name} authority", "-days", "2",
-            "-addext", extension, "-out", self.cert, folder=self.folder,
+            *extensions, "-out", self.cert, folder=self.folder,
         )  # fmt: skip
 
     def issue(
@@ -66,7 +71,7 @@ class Authority:
             "req", "-new", "-utf8", "-key", issued.key, "-subj", subject, "-out", request,
             folder=self.folder,
         )  # fmt: skip
-        file.write_text(extensions + "\n")
+        file.write_text("\n".join((extensions, *OF_ISSUED, "")))
         openssl(
             "x509", "-req", "-in", request, "-CA", self.cert, "-CAkey", self.key, "-CAcreateserial",
             "-days", str(days), "-extfile", file, "-out", issued.cert, folder=self.folder,

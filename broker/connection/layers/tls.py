@@ -351,6 +351,9 @@ class TlsTransport(asyncio.BufferedProtocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._raw.set_write_buffer_limits(high, low)
 
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._raw.get_write_buffer_limits()
+
     def get_write_buffer_size(self) -> int:
         return self._raw.get_write_buffer_size()
 

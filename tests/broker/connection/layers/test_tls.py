@@ -23,6 +23,7 @@ from leveret.broker.connection import admission
 from leveret.broker.connection.layers import tls
 from leveret.broker.connection.layers.credentials import Credentials
 from leveret.broker.connection.layers.handshakes import STEPS_PER_ROUND, Handshakes
+from leveret.core import transports
 from leveret.server import Broker, Config
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.certificates import Authority
@@ -55,10 +56,16 @@ def lines(caplog: pytest.LogCaptureFixture, begin: str) -> list[str]:
     return [text for each in caplog.records if (text := each.getMessage()).startswith(begin)]
 
 
+@pytest.mark.parametrize("never_pauses", [False, True])  # as asyncio in Python 3.12.0 and 3.13.0
 @pytest.mark.parametrize("versions", [TLS_1_2, TLS_1_3], ids=["1.2", "1.3"])
 async def test_messages_go_both_ways(
-    broker: Broker, authority: Authority, versions: dict[str, Any]
+    broker: Broker,
+    authority: Authority,
+    versions: dict[str, Any],
+    never_pauses: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(transports, "_NEVER_PAUSES", never_pauses)
     connection = await opened(broker, authority.client(**versions))
     bodies = [bytes([number]) * size for number, size in enumerate((0, 1, 100, 70_000, 3_000_000))]
 
@@ -468,6 +475,12 @@ class Raw:
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return 0, 0
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        """Take any."""
 
     def get_write_buffer_size(self) -> int:
         return 0
