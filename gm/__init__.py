@@ -5,7 +5,7 @@
 nodes, ``ring`` the state machines, ``records`` the record of a group and what keeps it.
 
 The names for users are imported from here; each is loaded when it is first used.
-Imports cluster, actors and core only.
+Imports etcd, actors and core only.
 """
 
 from __future__ import annotations

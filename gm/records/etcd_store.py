@@ -18,14 +18,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.cluster.errors import ClusterError
 from leveret.core.log.loggers import logger
+from leveret.etcd.errors import ClusterError
 from leveret.gm.records.codec import RecordError, pack, unpack
 from leveret.gm.records.group import GmError, Group
 from leveret.gm.records.store import Conflict, Stored, Then, Unavailable
 
 if TYPE_CHECKING:
-    from leveret.cluster.key_values import KeyValues, Row, Swap
+    from leveret.etcd.key_values import KeyValues, Row, Swap
 
 log = logger(__name__)
 

@@ -33,9 +33,9 @@ from urllib.parse import quote_from_bytes, unquote
 
 import msgpack
 
-from leveret.cluster.gateway import KEY_BYTES_MAX, VALUE_BYTES_MAX
-from leveret.cluster.key_values import Row as Stored
 from leveret.core.errors import ConfigError, StoreError
+from leveret.etcd.gateway import KEY_BYTES_MAX, VALUE_BYTES_MAX
+from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.definitions import is_default
 from leveret.metadata.environment import packed, unpacked
 from leveret.metadata.tables import (

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from leveret.cluster.errors import ClusterError, CompactedError
-from leveret.cluster.key_values import Event, Row, Scan
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
+from leveret.etcd.errors import ClusterError, CompactedError
+from leveret.etcd.key_values import Event, Row, Scan
 
 if TYPE_CHECKING:
-    from leveret.cluster.key_values import Watch, WatchedStore
     from leveret.core.clock import TimerLoop
+    from leveret.etcd.key_values import Watch, WatchedStore
 
 log = logger(__name__)
 

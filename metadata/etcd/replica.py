@@ -11,9 +11,9 @@ from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from leveret.cluster.key_values import Event
-from leveret.cluster.key_values import Row as Stored
 from leveret.core.errors import StoreError
+from leveret.etcd.key_values import Event
+from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.etcd.codec import Entry, Keys
 from leveret.metadata.tables import Row
 

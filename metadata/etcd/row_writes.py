@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from leveret.cluster.key_values import Delete, Put
 from leveret.core.errors import StoreError
+from leveret.etcd.key_values import Delete, Put
 from leveret.metadata.etcd.codec import PARENTS, Entry, Keys, packed_entry
 from leveret.metadata.etcd.writes import WRITES_MAX, Change, OnMade, Write, Writes, in_parts
 from leveret.metadata.interface import ConflictError

@@ -22,11 +22,11 @@ from itertools import groupby
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Final, Protocol
 
-from leveret.cluster.errors import ClusterError, LeaseGoneError
-from leveret.cluster.key_values import Delete, Event, Expect, Put, Scan, Txn, TxnAnswer
-from leveret.cluster.key_values import Row as Stored
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
+from leveret.etcd.errors import ClusterError, LeaseGoneError
+from leveret.etcd.key_values import Delete, Event, Expect, Put, Scan, Txn, TxnAnswer
+from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.etcd.codec import (
     FORMAT,
     Keys,
@@ -47,8 +47,8 @@ from leveret.metadata.interface import ConflictError
 from leveret.metadata.tables import ExchangeRow
 
 if TYPE_CHECKING:
-    from leveret.cluster.key_values import WatchedStore
     from leveret.core.clock import Clock
+    from leveret.etcd.key_values import WatchedStore
     from leveret.metadata.interface import Then
     from leveret.metadata.tables import Row
 

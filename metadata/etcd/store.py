@@ -13,10 +13,10 @@ from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from leveret.cluster.background import Background
-from leveret.cluster.client import EtcdClient
 from leveret.core.clock import SystemClock
 from leveret.core.errors import ConfigError, StoreError
+from leveret.etcd.background import Background
+from leveret.etcd.client import EtcdClient
 from leveret.metadata.etcd.session import DEFAULTS, Session
 from leveret.metadata.etcd.transfer import durable_rows, write_directory
 from leveret.metadata.tables import Contents, Row
@@ -24,7 +24,7 @@ from leveret.metadata.tables import Contents, Row
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from leveret.cluster.settings import EtcdSettings
+    from leveret.etcd.settings import EtcdSettings
     from leveret.metadata.etcd.replica import Changed
     from leveret.metadata.etcd.session import Listener
     from leveret.metadata.etcd.session_settings import SessionSettings

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.cluster.errors import (
+from leveret.core.errors import StoreError
+from leveret.etcd.errors import (
     ClusterError,
     LeaseGoneError,
     UnavailableError,
     UnknownOutcomeError,
 )
-from leveret.cluster.key_values import Delete, Expect, Put, Txn, TxnAnswer
-from leveret.core.errors import StoreError
+from leveret.etcd.key_values import Delete, Expect, Put, Txn, TxnAnswer
 from leveret.metadata.etcd.codec import Keys, NodeState, packed_node, unpacked_node
 from leveret.metadata.interface import ConflictError
 
 if TYPE_CHECKING:
-    from leveret.cluster.key_values import Row as Stored
-    from leveret.cluster.key_values import WatchedStore
     from leveret.core.clock import Clock
+    from leveret.etcd.key_values import Row as Stored
+    from leveret.etcd.key_values import WatchedStore
     from leveret.metadata.etcd.writes import Write, Writes
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, NamedTuple
 
-from leveret.cluster.key_values import Delete, Expect, Put, Txn
-from leveret.cluster.key_values import Row as Stored
 from leveret.core.errors import StoreError
+from leveret.etcd.key_values import Delete, Expect, Put, Txn
+from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.environment import BOOT_KEY, QUEUE_KEY, Environment, packed
 from leveret.metadata.etcd.codec import (
     FORMAT,
@@ -33,7 +33,7 @@ from leveret.metadata.store import MAP_BYTES, row_changes, row_of
 from leveret.metadata.tables import Contents, ExchangeRow, MemberRow, QueueRow, Row
 
 if TYPE_CHECKING:
-    from leveret.cluster.client import EtcdClient
+    from leveret.etcd.client import EtcdClient
 
 
 class Metadata(NamedTuple):

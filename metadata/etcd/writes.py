@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from leveret.cluster.gateway_txns import OPERATIONS_MAX, TXN_BYTES_MAX, size_bytes
-from leveret.cluster.key_values import Delete, Expect, Put
 from leveret.core.errors import StoreError
+from leveret.etcd.gateway_txns import OPERATIONS_MAX, TXN_BYTES_MAX, size_bytes
+from leveret.etcd.key_values import Delete, Expect, Put
 from leveret.metadata.interface import ConflictError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from leveret.cluster.settings import EtcdSettings
 from leveret.core.errors import ConfigError
+from leveret.etcd.settings import EtcdSettings
 from leveret.server.errors import CLUSTER_MISSING
 
 TIMEOUT_S: Final = 5.0

@@ -13,11 +13,11 @@ import os
 import sys
 from typing import Any, Final
 
-from leveret.cluster.errors import ClusterError, GatewayError, LoginRefusedError
-from leveret.cluster.key_values import Row
-from leveret.cluster.settings import EtcdSettings
 from leveret.core.errors import ConfigError
 from leveret.core.printable import printable
+from leveret.etcd.errors import ClusterError, GatewayError, LoginRefusedError
+from leveret.etcd.key_values import Row
+from leveret.etcd.settings import EtcdSettings
 from leveret.gm.records.codec import RecordError, unpack
 from leveret.gm.records.etcd_store import keys
 from leveret.gm.records.group import GmError
@@ -60,7 +60,7 @@ async def _look(
 ) -> tuple[list[Row], list[str]]:
     """Return the records, with those that were deleted as they were, and the keys of those that could not be."""
     try:
-        from leveret.cluster.client import EtcdClient  # noqa: PLC0415 - an extra
+        from leveret.etcd.client import EtcdClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigError(MISSING) from error
     async with EtcdClient(where) as client:

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.cluster.errors import ClusterError, GatewayError, LoginRefusedError
 from leveret.core.errors import ConfigError, StoreError
 from leveret.core.printable import printable
+from leveret.etcd.errors import ClusterError, GatewayError, LoginRefusedError
 from leveret.metadata.etcd.codec import TABLES, Keys
 from leveret.metadata.etcd.transfer import (
     Metadata,
@@ -33,7 +33,7 @@ from leveret.server.output.terminal import show
 from leveret.server.process import DataDirectory, DataDirectoryError
 
 if TYPE_CHECKING:
-    from leveret.cluster.client import EtcdClient
+    from leveret.etcd.client import EtcdClient
 
 METADATA: Final = "metadata"
 OLD: Final = "metadata.old"
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _with_client(options: argparse.Namespace, keys: Keys) -> int:
     try:
-        from leveret.cluster.client import EtcdClient  # noqa: PLC0415 - an extra
+        from leveret.etcd.client import EtcdClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigError(MISSING) from error
     async with EtcdClient(settings(options)) as client:

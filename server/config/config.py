@@ -14,10 +14,10 @@ from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.cluster.settings import EtcdSettings
 from leveret.core import limits
 from leveret.core.errors import ConfigError
 from leveret.core.settings import BrokerSettings
+from leveret.etcd.settings import EtcdSettings
 from leveret.metadata.definitions import REFUSE, UNSUPPORTED_QUEUES
 
 DEFAULT_PORT: Final = 5672

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from leveret.cluster.errors import (
+from leveret.etcd.errors import (
     ClusterError,
     CompactedError,
     LeaseGoneError,
     UnavailableError,
     UnknownOutcomeError,
 )
-from leveret.cluster.gateway_txns import txn_request
-from leveret.cluster.key_values import (
+from leveret.etcd.gateway_txns import txn_request
+from leveret.etcd.key_values import (
     Event,
     OnAlive,
     OnEvents,

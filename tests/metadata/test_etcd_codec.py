@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.cluster.gateway import VALUE_BYTES_MAX
-from leveret.cluster.key_values import Row as Stored
 from leveret.core.errors import ConfigError, StoreError
+from leveret.etcd.gateway import VALUE_BYTES_MAX
+from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.environment import packed
 from leveret.metadata.etcd.codec import (
     FORMAT,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from leveret.cluster.key_values import Event, OnEvents, OnScan, Row, Scan
 from leveret.core.errors import StoreError
+from leveret.etcd.key_values import Event, OnEvents, OnScan, Row, Scan
 from leveret.metadata.etcd.following import ROWS_PER_TURN, Following
 
 ROWS = [Row(f"/k{number:06}", b"", 1) for number in range(2 * ROWS_PER_TURN + 1)]

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from leveret.cluster.key_values import Row as Stored
+from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.etcd.codec import Keys
 from leveret.metadata.etcd.replica import Replica
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row, VhostRow

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.cluster.key_values import Event
-from leveret.cluster.key_values import Row as Stored
 from leveret.core.errors import StoreError
+from leveret.etcd.key_values import Event
+from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.etcd.codec import Keys, packed_entry
 from leveret.metadata.etcd.replica import Changed, Replica
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row, UserRow, VhostRow

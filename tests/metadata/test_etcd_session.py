@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from leveret.cluster.gateway_txns import OPERATIONS_MAX
-from leveret.cluster.key_values import Event
 from leveret.core.errors import ConfigError, StoreError
+from leveret.etcd.gateway_txns import OPERATIONS_MAX
+from leveret.etcd.key_values import Event
 from leveret.metadata.etcd.codec import packed_entry
 from leveret.metadata.etcd.session import EVENTS_PER_TURN, ROWS_PER_TURN
 from leveret.metadata.etcd.session_settings import SessionSettings

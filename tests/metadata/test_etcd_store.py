@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from leveret.cluster.settings import EtcdSettings
 from leveret.core.errors import ConfigError, StoreError
+from leveret.etcd.settings import EtcdSettings
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.store import QUEUE_NOS, EtcdMetadata
 from leveret.metadata.interface import ConflictError, Metadata

@@ -159,7 +159,7 @@ PARTS = {
         "",
         etcd_mutants.MUTANTS,
         suite("gm", "records", "member", "stores", "actor") + suite("cluster", "gateway", "client"),
-        Mutant("cluster/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
+        Mutant("etcd/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
     ),
     "metadata in etcd": Faults(
         "metadata/etcd",

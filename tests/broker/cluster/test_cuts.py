@@ -3,7 +3,7 @@
 A client of each node publishes to queues of all nodes, one for each queue of other clients consumes. In a round one
 node is cut off from another, from both, from etcd, or from all. What clients have seen is judged by
 ``leveret.testing.history``; every publish must be answered, and all must go on soon after the cut has ended.
-``tests/cluster/test_histories.py`` does the same with processes, and kills them, too.
+``tests/broker/cluster/test_process_histories.py`` does the same with processes, and kills them, too.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ from mutants.planted import Mutant
 
 
 def client(old: str, new: str) -> Mutant:
-    return Mutant("cluster/client.py", old, new)
+    return Mutant("etcd/client.py", old, new)
 
 
 def gateway(old: str, new: str) -> Mutant:
-    return Mutant("cluster/gateway.py", old, new)
+    return Mutant("etcd/gateway.py", old, new)
 
 
 def store(old: str, new: str) -> Mutant:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from leveret.cluster.background import Background
-from leveret.cluster.client import EtcdClient
-from leveret.cluster.settings import EtcdSettings
+from leveret.etcd.background import Background
+from leveret.etcd.client import EtcdClient
+from leveret.etcd.settings import EtcdSettings
 from leveret.gm.records.etcd_store import EtcdGroupStore
 
 

@@ -19,7 +19,7 @@ from leveret.actors.links import node
 from leveret.actors.links.endpoint import Endpoint
 from leveret.actors.links.limits import LinkLimits
 from leveret.actors.links.transport import Sockets
-from leveret.cluster.settings import EtcdSettings
+from leveret.etcd.settings import EtcdSettings
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.server import cluster
 from leveret.server.cli import main

@@ -18,8 +18,8 @@ from leveret.testing.metadata.simulated_etcd import SimulatedClient, SimulatedEt
 from leveret.testing.virtual_clock import VirtualClock
 
 if TYPE_CHECKING:
-    from leveret.cluster.key_values import WatchedStore
     from leveret.core.clock import Clock
+    from leveret.etcd.key_values import WatchedStore
 
 SETTINGS = SessionSettings()
 ATTEMPTS = 20

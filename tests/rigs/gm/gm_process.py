@@ -24,9 +24,9 @@ from leveret.actors.links.node import Node
 from leveret.actors.links.security import Security
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.cluster.background import Background
-from leveret.cluster.client import EtcdClient
-from leveret.cluster.settings import EtcdSettings
+from leveret.etcd.background import Background
+from leveret.etcd.client import EtcdClient
+from leveret.etcd.settings import EtcdSettings
 from leveret.gm import Callbacks, GmError, GroupEndedError, MemberId, RingNode
 from leveret.gm.links import Links
 from leveret.gm.node_links import node_links

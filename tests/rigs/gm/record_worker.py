@@ -9,10 +9,10 @@ import asyncio
 import sys
 from random import Random
 
-from leveret.cluster.background import Background
-from leveret.cluster.client import EtcdClient
-from leveret.cluster.settings import EtcdSettings
 from leveret.core.clock import SystemClock
+from leveret.etcd.background import Background
+from leveret.etcd.client import EtcdClient
+from leveret.etcd.settings import EtcdSettings
 from leveret.gm.records.etcd_store import EtcdGroupStore
 from leveret.gm.records.group import Group, LostMembershipError, MemberId
 from leveret.gm.records.store import GroupStore

@@ -15,8 +15,8 @@ import pytest
 
 from conformance.raw import Connection
 from leveret.broker.node.bootstrap import first_rows
-from leveret.cluster.settings import EtcdSettings
 from leveret.core.settings import BrokerSettings
+from leveret.etcd.settings import EtcdSettings
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.store import EtcdMetadata
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.cluster.background import Background
-from leveret.cluster.client import EtcdClient
-from leveret.cluster.key_values import Row
-from leveret.cluster.settings import EtcdSettings
+from leveret.etcd.background import Background
+from leveret.etcd.client import EtcdClient
+from leveret.etcd.key_values import Row
+from leveret.etcd.settings import EtcdSettings
 from leveret.gm.records.codec import pack
 from leveret.gm.records.etcd_store import EtcdGroupStore
 from leveret.gm.records.group import Entry, Group, MemberId

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from leveret.cluster.errors import ClusterError, UnavailableError
-from leveret.cluster.key_values import (
+from leveret.etcd.errors import ClusterError, UnavailableError
+from leveret.etcd.key_values import (
     OnAlive,
     OnEvents,
     OnLease,
@@ -21,7 +21,7 @@ from leveret.cluster.key_values import (
 )
 
 if TYPE_CHECKING:
-    from leveret.cluster.client import EtcdClient
+    from leveret.etcd.client import EtcdClient
 
 _T = TypeVar("_T")
 _Request: TypeAlias = "Callable[[], Coroutine[Any, Any, _T]]"

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from leveret.cluster.errors import CompactedError, GatewayError, TooLargeError
-from leveret.cluster.gateway import (
+from leveret.etcd.errors import CompactedError, GatewayError, TooLargeError
+from leveret.etcd.gateway import (
     VALUE_BYTES_MAX,
     Header,
     KeyValue,
@@ -22,7 +22,7 @@ from leveret.cluster.gateway import (
     prefix_end,
     rows_of,
 )
-from leveret.cluster.key_values import Delete, Event, Put, Txn, TxnAnswer
+from leveret.etcd.key_values import Delete, Event, Put, Txn, TxnAnswer
 
 GRANT: Final = "/v3/lease/grant"
 KEEP_ALIVE: Final = "/v3/lease/keepalive"

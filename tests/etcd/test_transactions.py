@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from leveret.cluster.background import Background
-from leveret.cluster.client import EtcdClient
-from leveret.cluster.errors import (
+from leveret.etcd.background import Background
+from leveret.etcd.client import EtcdClient
+from leveret.etcd.errors import (
     ClusterError,
     CompactedError,
     GatewayError,
@@ -22,8 +22,8 @@ from leveret.cluster.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from leveret.cluster.gateway import VALUE_BYTES_MAX
-from leveret.cluster.gateway_txns import (
+from leveret.etcd.gateway import VALUE_BYTES_MAX
+from leveret.etcd.gateway_txns import (
     OPERATIONS_MAX,
     TXN_BYTES_MAX,
     grant_answer,
@@ -32,8 +32,8 @@ from leveret.cluster.gateway_txns import (
     txn_request,
     watch_events,
 )
-from leveret.cluster.key_values import Delete, Event, Expect, Put, Row, Txn
-from leveret.cluster.settings import EtcdSettings
+from leveret.etcd.key_values import Delete, Event, Expect, Put, Row, Txn
+from leveret.etcd.settings import EtcdSettings
 from rigs.cluster.etcd import Etcd
 from rigs.faulty_proxy import Fault, FaultyProxy
 from rigs.waiting import eventually

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from leveret.cluster.errors import ClusterError
+from leveret.etcd.errors import ClusterError
 
 
 class Row(NamedTuple):

@@ -7,9 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from leveret.cluster import errors
-from leveret.cluster.errors import ClusterError
-from leveret.cluster.settings import EtcdSettings
+from leveret.etcd import errors
+from leveret.etcd.errors import ClusterError
+from leveret.etcd.settings import EtcdSettings
 from rigs.cluster.etcd import Etcd
 from rigs.programs import ended
 

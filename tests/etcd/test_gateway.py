@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.cluster import gateway
-from leveret.cluster.errors import (
+from leveret.etcd import gateway
+from leveret.etcd.errors import (
     ClusterError,
     CompactedError,
     GatewayError,
@@ -19,7 +19,7 @@ from leveret.cluster.errors import (
     TooLargeError,
     UnavailableError,
 )
-from leveret.cluster.gateway import (
+from leveret.etcd.gateway import (
     KEY_BYTES_MAX,
     VALUE_BYTES_MAX,
     NoAnswerError,
@@ -32,7 +32,7 @@ from leveret.cluster.gateway import (
     swap_answer,
     swap_request,
 )
-from leveret.cluster.key_values import Row, Swap
+from leveret.etcd.key_values import Row, Swap
 
 
 def b64(text: bytes) -> str:

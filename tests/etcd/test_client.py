@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from leveret.cluster.background import Background
-from leveret.cluster.client import PAGE_ROWS, EtcdClient
-from leveret.cluster.errors import (
+from leveret.etcd.background import Background
+from leveret.etcd.client import PAGE_ROWS, EtcdClient
+from leveret.etcd.errors import (
     ClusterError,
     GatewayError,
     LoginRefusedError,
@@ -25,9 +25,9 @@ from leveret.cluster.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from leveret.cluster.gateway import ANSWER_BYTES_MAX, AUTHENTICATE, VALUE_BYTES_MAX
-from leveret.cluster.key_values import Row, Swap
-from leveret.cluster.settings import EtcdSettings
+from leveret.etcd.gateway import ANSWER_BYTES_MAX, AUTHENTICATE, VALUE_BYTES_MAX
+from leveret.etcd.key_values import Row, Swap
+from leveret.etcd.settings import EtcdSettings
 from rigs.certificates import Authority
 from rigs.cluster.etcd import Etcd
 from rigs.faulty_proxy import Fault, FaultyProxy
@@ -105,7 +105,7 @@ async def test_a_scan_during_a_compaction_begins_again(
 ) -> None:
     for at in range(5):
         await client.swap(f"/{name}/{at}", b"", 0)
-    monkeypatch.setattr("leveret.cluster.client.PAGE_ROWS", 2)
+    monkeypatch.setattr("leveret.etcd.client.PAGE_ROWS", 2)
     asked, scan_request = itertools.count(), client_request()
 
     def with_compaction(prefix: str, after: str | None, limit: int, revision: int) -> bytes:
@@ -115,7 +115,7 @@ async def test_a_scan_during_a_compaction_begins_again(
             etcd.post("/v3/kv/compaction", json.dumps({"revision": newest}))
         return scan_request(prefix, after, limit, revision)
 
-    monkeypatch.setattr("leveret.cluster.client.gateway.scan_request", with_compaction)
+    monkeypatch.setattr("leveret.etcd.client.gateway.scan_request", with_compaction)
     found = await client.scan(f"/{name}/")
 
     assert [row.key for row in found] == [f"/{name}/{at}" for at in range(5)]
@@ -123,7 +123,7 @@ async def test_a_scan_during_a_compaction_begins_again(
 
 
 def client_request() -> Callable[[str, str | None, int, int], bytes]:
-    from leveret.cluster import gateway
+    from leveret.etcd import gateway
 
     return gateway.scan_request
 

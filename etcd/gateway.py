@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from leveret.cluster.errors import (
+from leveret.etcd.errors import (
     ClusterError,
     CompactedError,
     GatewayError,
@@ -19,7 +19,7 @@ from leveret.cluster.errors import (
     TooLargeError,
     UnavailableError,
 )
-from leveret.cluster.key_values import Row, Swap
+from leveret.etcd.key_values import Row, Swap
 
 RANGE: Final = "/v3/kv/range"
 TXN: Final = "/v3/kv/txn"

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 import aiohttp
 
-from leveret.cluster import gateway, gateway_txns
-from leveret.cluster.errors import (
+from leveret.etcd import gateway, gateway_txns
+from leveret.etcd.errors import (
     CompactedError,
     LeaseGoneError,
     LoginRefusedError,
@@ -28,13 +28,13 @@ from leveret.cluster.errors import (
     UnavailableError,
     UnknownOutcomeError,
 )
-from leveret.cluster.key_values import Row, Scan
+from leveret.etcd.key_values import Row, Scan
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from leveret.cluster.key_values import Event, Swap, Txn, TxnAnswer
-    from leveret.cluster.settings import EtcdSettings
+    from leveret.etcd.key_values import Event, Swap, Txn, TxnAnswer
+    from leveret.etcd.settings import EtcdSettings
 
 CONNECTIONS_MAX: Final = 16  # per client; further requests wait for one, as for a connection
 PAGE_ROWS: Final = 200
@@ -66,7 +66,7 @@ class EtcdClient:
         """Return what is under a key, as of now.
 
         Raises:
-            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``.
+            ClusterError: see ``leveret.etcd.errors``; never ``UnknownOutcomeError``.
         """
         return gateway.read_answer(await self._ask(gateway.RANGE, gateway.read_request(key)))
 
@@ -89,7 +89,7 @@ class EtcdClient:
 
         Raises:
             CompactedError: the store was compacted meanwhile, again and again.
-            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``.
+            ClusterError: see ``leveret.etcd.errors``; never ``UnknownOutcomeError``.
         """
         for _ in range(SCANS_MAX - 1):
             try:
@@ -144,7 +144,7 @@ class EtcdClient:
         """Have a lease last its full time again; return False if it has ended.
 
         Raises:
-            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``.
+            ClusterError: see ``leveret.etcd.errors``; never ``UnknownOutcomeError``.
         """
         body = gateway_txns.lease_request(lease)
         return gateway_txns.keep_alive_answer(await self._ask(gateway_txns.KEEP_ALIVE, body))
@@ -153,7 +153,7 @@ class EtcdClient:
         """End a lease, and its keys; return False if it has ended before.
 
         Raises:
-            ClusterError: see ``leveret.cluster.errors``; never ``UnknownOutcomeError``: it is sent again.
+            ClusterError: see ``leveret.etcd.errors``; never ``UnknownOutcomeError``: it is sent again.
         """
         try:
             await self._ask(gateway_txns.REVOKE, gateway_txns.lease_request(lease))

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from leveret.cluster.settings import EtcdSettings
 from leveret.core.errors import ConfigError
+from leveret.etcd.settings import EtcdSettings
 
 ONE = ("http://a:1",)
 
