@@ -95,7 +95,7 @@ PATH = [
     "broker/queue/queue.py",
     "broker/queue/storage/store_writes.py",
     "broker/queue/turn_budget.py",
-    "broker/remote_gate.py",
+    "broker/remote/remote_gate.py",
     "broker/vhost/features.py",
     "core/clock.py",
     "core/entry.py",

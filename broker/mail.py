@@ -30,7 +30,7 @@ PeerEnded           reader -> channel      the client has ended: nobody takes de
 A queue that dead-letters is to its target queues what a channel is: it sends ``Publish``, and gets ``Confirm`` and
 ``QueueDeleted``.
 
-``QueueUp`` and ``QueueFailed`` are in ``queue/registry.py``, because they carry the queue's entry,
+``QueueUp`` and ``QueueFailed`` are in ``registry/registry.py``, because they carry the queue's entry,
 ``Reply`` is in ``channel/reply_consumers.py``.
 
 Calls, which are answered, are in ``queue_requests.py``. Mails are plain classes, so that the message's path is compiled

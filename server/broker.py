@@ -28,7 +28,7 @@ from leveret.broker.connection.layers.credentials import Credentials
 from leveret.broker.connection.sockets import Listening
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
-from leveret.broker.node.tree import BrokerSup
+from leveret.broker.tree import BrokerSup
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.gil_yielding import NEVER, GilYielding

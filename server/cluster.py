@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, Self
 
 from leveret.actors.links.node import Node as LinkedNode
 from leveret.actors.links.security import Security
+from leveret.broker.cluster.cluster_rows import ClusterRows
 from leveret.broker.connection.layers.credentials import LOOK_S
-from leveret.broker.node.cluster_rows import ClusterRows
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.metadata.etcd.session_settings import SessionSettings

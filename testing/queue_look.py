@@ -15,7 +15,7 @@ from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.seen_messages import SeenMessage, seen
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.entry import Entry
     from leveret.testing.broker import BrokerThread
 

@@ -20,11 +20,11 @@ from leveret.actors.links.security import Security
 from leveret.actors.runtime.runtime import Runtime
 from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, head_of
+from leveret.broker.cluster.other_changes import apply_changes
 from leveret.broker.connection.sockets import ConnectionProtocol
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
-from leveret.broker.node.other_changes import apply_changes
-from leveret.broker.node.tree import BrokerSup
+from leveret.broker.tree import BrokerSup
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.interface import Then
 from leveret.metadata.memory import MemoryStore

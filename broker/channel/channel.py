@@ -57,13 +57,13 @@ from leveret.broker.mail import (
     QueueDeleted,
     Resume,
 )
-from leveret.broker.mail_between_nodes import (
+from leveret.broker.queue_requests import Leave
+from leveret.broker.registry.registry import QueueFailed, QueueUp
+from leveret.broker.remote.mail_between_nodes import (
     PlacesUnused,
     PlacesWanted,
     RepliesHeld,
 )
-from leveret.broker.queue.registry import QueueFailed, QueueUp
-from leveret.broker.queue_requests import Leave
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.read_your_writes import await_gone
 from leveret.core.log.floods import SOURCE

@@ -28,10 +28,10 @@ from leveret.broker.channel.records import Subscription
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.channel.transaction import Transaction
-from leveret.broker.mail_between_nodes import FindReplyConsumer
 from leveret.broker.queue.arguments import check_consumer_arguments
 from leveret.broker.queue.calls import ask_queue, await_deleted_there
 from leveret.broker.queue_requests import Cancel, Consume, Get, Purge, Stat
+from leveret.broker.remote.mail_between_nodes import FindReplyConsumer
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost.exchange_declare import declare_exchange
 from leveret.broker.vhost.exchange_rules import consumer_tag, strip_crlf
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from leveret.amqp.tables import Table
     from leveret.broker.channel.consuming.deliveries import Deliveries
     from leveret.broker.channel.publishing.publish import Publisher
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
 
 
 class Channel(ChannelActor, Protocol):

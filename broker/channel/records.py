@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.amqp.producer_headers import Sent
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.routing.exchange import Exchange
     from leveret.routing.router import Routed
     from leveret.routing.topology import Topology

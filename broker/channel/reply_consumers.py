@@ -21,7 +21,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from leveret.broker.mail_between_nodes import NodeReplies, RepliesHeld, RepliesStalled
+from leveret.broker.remote.mail_between_nodes import NodeReplies, RepliesHeld, RepliesStalled
 from leveret.core.limits import UNSENT_BYTES_MAX
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.delivery_gate import DeliveryGate
-    from leveret.broker.queue.homes import Homes
+    from leveret.broker.registry.cluster_nodes import Homes
     from leveret.broker.vhost.vhost import Client
     from leveret.core.message import Message
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel.consuming.deliveries import Deliveries
     from leveret.broker.channel.publishing.publish import Publisher
     from leveret.broker.channel.records import Route
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.clock import Clock
     from leveret.core.message import Message
 

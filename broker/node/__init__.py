@@ -1,6 +1,6 @@
-"""The node: what exists once per process, put together, and the supervision tree.
+"""The node: what exists once per process, put together.
 
-``node`` holds the objects, ``tree`` the actors, ``bootstrap`` fills both from the stored rows. Resources and
+``node`` holds the objects, ``bootstrap`` fills them from the stored rows; ``broker.tree`` has the actors. Resources and
 their watches, message stores, maintenance and snapshots are here too.
-May import all of ``broker``.
+May import all of ``broker`` but ``tree`` and ``cluster``.
 """

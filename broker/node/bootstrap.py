@@ -14,8 +14,8 @@ from leveret.amqp.errors import InternalError, NotFound, ProtocolError, SoftErro
 from leveret.broker.node.log_exchange import LOG_EXCHANGE
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.vhost_keeper import STAYS_DOWN, vhost_serves, vhost_starts
-from leveret.broker.queue.queue_settings import settings_of
 from leveret.broker.queue.storage.factory import new_queue_no
+from leveret.broker.registry.queue_settings import settings_of
 from leveret.broker.script import Ask, Script, Steps, Until
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange

@@ -1,6 +1,6 @@
 """The node: what exists once per broker process, put together.
 
-A plain object. Its actors are in the tree (``broker/node/tree.py``) and are found by registered name, so a
+A plain object. Its actors are in the tree (``broker/tree.py``) and are found by registered name, so a
 restarted one is found again. Each part owns its state; the node makes the parts and adds up their counts.
 """
 
@@ -17,7 +17,7 @@ from leveret.broker.node.openings import Openings
 from leveret.broker.node.outages import Outages
 from leveret.broker.node.own_messages import OwnMessages
 from leveret.broker.node.resources import Resources
-from leveret.broker.queue.homes import Homes
+from leveret.broker.registry.cluster_nodes import Homes
 from leveret.broker.vhost.access import Access
 from leveret.broker.vhost.metadata_writer import MetadataWriter
 from leveret.broker.vhost.settings_rows import SettingsRows

@@ -17,9 +17,9 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.properties import examine
 from leveret.broker.mail import CreditGrant, OwnMessage, Publish
-from leveret.broker.mail_between_nodes import NodePublish
 from leveret.broker.node.own_messages import GO_ON
-from leveret.broker.queue.homes import running_by_home
+from leveret.broker.registry.cluster_nodes import running_by_home
+from leveret.broker.remote.mail_between_nodes import NodePublish
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.log.loggers import logger
 from leveret.core.message import origin_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.node.node import Node
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.message import Message
 
 log = logger(__name__)

@@ -24,7 +24,6 @@ from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.errors import AccessRefused, PreconditionFailed, SoftError
 from leveret.broker import mail, queue_requests
-from leveret.broker.mail_between_nodes import DeliveryRoom, Places, PlacesUnused, is_remote
 from leveret.broker.queue import mailbox
 from leveret.broker.queue.arguments import locked
 from leveret.broker.queue.consumers import remote_channels
@@ -37,15 +36,16 @@ from leveret.broker.queue.limits.delivery_counts import DELIVERY_LIMIT, counts_o
 from leveret.broker.queue.limits.expiry import UnusedTimer
 from leveret.broker.queue.limits.overflow import overflow_of
 from leveret.broker.queue.queue import Queue
-from leveret.broker.queue.registry import QueueFailed, QueueUp
 from leveret.broker.queue.returning import ReturningChannels
 from leveret.broker.queue.storage.retention import apply_retention
+from leveret.broker.registry.registry import QueueFailed, QueueUp
+from leveret.broker.remote.mail_between_nodes import DeliveryRoom, Places, PlacesUnused, is_remote
 from leveret.queue_backing.api import FetchReady
 from leveret.queue_backing.proxy import BackingProxy
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
 
 
 class AmqQueue(GenServer):

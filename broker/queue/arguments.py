@@ -16,7 +16,7 @@ from leveret.amqp.erlang_text import binary
 from leveret.amqp.errors import PreconditionFailed, ResourceLocked
 from leveret.amqp.tables import type_name
 from leveret.broker.queue.equivalence import assert_argument, assert_property
-from leveret.broker.queue.queue_types import (
+from leveret.broker.registry.queue_types import (
     CLASSIC,
     QUEUE_TYPE,
     QUORUM,
@@ -29,7 +29,7 @@ from leveret.core.limits import PRIORITIES_MAX, TTL_MS_MAX
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Field, Table
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
 
 DEAD_LETTER_EXCHANGE: Final = "x-dead-letter-exchange"
 _IDLE_KEYS: Final = frozenset({

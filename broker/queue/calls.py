@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import InternalError, SoftError
-from leveret.broker.mail_between_nodes import QueueGone
-from leveret.broker.queue.registry import GONE
+from leveret.broker.registry.registry import GONE
+from leveret.broker.remote.mail_between_nodes import QueueGone
 from leveret.broker.script import Ask, Steps, Until
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
 
 
 def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:

@@ -11,7 +11,7 @@ from leveret.broker.queue.storage.retention import figures_of_archive
 if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.broker.queue.consumers.consumers import Consumers
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.queue_backing.proxy import BackingProxy
 
 

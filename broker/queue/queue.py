@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.calls import From
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.queue.limits.overflow import Overflow
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.queue_backing.proxy import BackingProxy
 
 

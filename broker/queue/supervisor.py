@@ -14,8 +14,8 @@ from leveret.actors.actor import IGNORE
 from leveret.actors.runtime.signals import NOPROC, is_exit_of_call
 from leveret.broker.queue.amqqueue import AmqQueue
 from leveret.broker.queue.delays.delay_queue import DelayQueue
-from leveret.broker.queue.registry import QueueFailed
 from leveret.broker.queue.storage.factory import in_memory
+from leveret.broker.registry.registry import QueueFailed
 from leveret.queue_backing.actor import BackingActor
 from leveret.supervisors.core import is_shutdown_tuple
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
@@ -23,7 +23,7 @@ from leveret.supervisors.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.signals import Exit
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.queue_backing.actor import MakeQueue
     from leveret.supervisors.reports import Report
 

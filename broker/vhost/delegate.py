@@ -25,14 +25,14 @@ from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.actors.runtime.calls import Forward
 from leveret.amqp.errors import ProtocolError, SoftError
 from leveret.broker.mail import Publish
-from leveret.broker.mail_between_nodes import (
+from leveret.broker.queue.storage.store_writes import write_for
+from leveret.broker.remote.mail_between_nodes import (
     FindReplyConsumer,
     NodePublish,
     NodeReplies,
     QueueGone,
     RepliesStalled,
 )
-from leveret.broker.queue.storage.store_writes import write_for
 from leveret.broker.script import Script
 from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
 from leveret.core.limits import PUBLISH_TURN_WORK
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp.errors import InternalError
 from leveret.broker.queue.equivalence import exchange_named
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.metadata_writer import OvertakenError

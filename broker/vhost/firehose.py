@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.amqp.tables import Field, Table
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.message import Message
 
 TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"

@@ -24,21 +24,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.broker.mail import PolicyChanged
-from leveret.broker.queue.queue_settings import (
+from leveret.broker.registry.queue_settings import (
     NO_POLICIES,
     NO_SETTINGS,
     AppliedPolicies,
     settings_of,
     settings_under,
 )
-from leveret.broker.queue.queue_types import CLASSIC, TYPES
+from leveret.broker.registry.queue_types import CLASSIC, TYPES
 from leveret.broker.vhost.patterns import Pattern, compile_pattern
 from leveret.core.slices import TurnBudget, sliced
 from leveret.routing.exchange import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.metadata.tables import PolicyRow
     from leveret.routing.exchange import Exchange
     from leveret.routing.topology import Topology

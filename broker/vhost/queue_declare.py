@@ -29,8 +29,8 @@ from leveret.amqp.tables import pack, unpack
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.arguments import DEAD_LETTER_EXCHANGE
 from leveret.broker.queue.equivalence import exchange_named
-from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, type_of
-from leveret.broker.queue.registry import GONE, QueueEntry
+from leveret.broker.registry.queue_types import CLASSIC, QUEUE_TYPE, type_of
+from leveret.broker.registry.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.outside import granted
@@ -42,7 +42,7 @@ from leveret.routing.bindings import QUEUE
 if TYPE_CHECKING:
     from leveret.amqp.methods import QueueDeclare
     from leveret.amqp.tables import Table
-    from leveret.broker.queue.homes import Home
+    from leveret.broker.registry.cluster_nodes import Home
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import Client, VHost
 

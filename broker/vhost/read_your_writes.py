@@ -21,7 +21,7 @@ from leveret.broker.script import Ask, Steps
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
 
 

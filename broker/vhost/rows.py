@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.queue.homes import RemoteEntry
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.cluster_nodes import RemoteEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.broker.queue.homes import Homes
+    from leveret.broker.registry.cluster_nodes import Homes
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
 

@@ -18,7 +18,6 @@ from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, Precon
 from leveret.broker.mail import ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.calls import ask_queue, await_deleted_there
-from leveret.broker.queue.registry import GONE, QueueEntry
 from leveret.broker.queue.storage.factory import (
     backing_of,
     forget_messages,
@@ -27,6 +26,7 @@ from leveret.broker.queue.storage.factory import (
     queue_nos_of,
 )
 from leveret.broker.queue_requests import Delete
+from leveret.broker.registry.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.amqp.methods import ExchangeDelete
     from leveret.amqp.tables import Table
-    from leveret.broker.queue.homes import Homes
-    from leveret.broker.queue.registry import ReplyAddresses
+    from leveret.broker.registry.cluster_nodes import Homes
+    from leveret.broker.registry.registry import ReplyAddresses
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.firehose import Firehose
     from leveret.broker.vhost.metadata_writer import MetadataWriter

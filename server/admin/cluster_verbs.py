@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.broker.queue.homes import RemoteEntry
+from leveret.broker.registry.cluster_nodes import RemoteEntry
 from leveret.core.slices import sliced
 from leveret.routing.delayed import queue_of
 from leveret.server.admin import rows

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from leveret.broker.node.node import Node
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.server.output.json_text import Row
 
 DESCRIBED_AT_ONCE: Final = 200

@@ -16,7 +16,7 @@ from leveret.server.errors import EX_NO_USER, EX_UNAVAILABLE, RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.tables import Row, UserRow
 

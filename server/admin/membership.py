@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp.errors import ProtocolError
-from leveret.broker.queue.homes import RemoteEntry
+from leveret.broker.registry.cluster_nodes import RemoteEntry
 from leveret.broker.script import run_in_task
 from leveret.broker.vhost.exchange_declare import have_delay_queue
 from leveret.core.slices import sliced

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
 
 ASKED_AT_ONCE: Final = 100

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from leveret.broker.connection.reader import Reader
     from leveret.broker.node.node import Node
     from leveret.broker.node.outages import Outage
-    from leveret.broker.queue.queue_settings import AppliedPolicies
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.queue_settings import AppliedPolicies
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.figures import StoreFigures
     from leveret.routing.bindings import Binding

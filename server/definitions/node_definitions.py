@@ -24,7 +24,7 @@ from leveret.actors.runtime.signals import CallExit
 from leveret.amqp.errors import InternalError, NotFound
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Steps, Until, run_in_task
 from leveret.broker.vhost.policies import apply_to_all
 from leveret.core.errors import ConfigError
@@ -51,7 +51,7 @@ from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.broker.queue.homes import Homes
+    from leveret.broker.registry.cluster_nodes import Homes
     from leveret.broker.vhost.access import Access
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange

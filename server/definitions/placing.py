@@ -25,7 +25,7 @@ from leveret.routing.delayed import exchange_of
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.broker.queue.homes import Homes
+    from leveret.broker.registry.cluster_nodes import Homes
     from leveret.metadata.tables import QueueRow
     from leveret.server.definitions.plan import Plan
 

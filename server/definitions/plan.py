@@ -16,9 +16,9 @@ import msgpack
 from leveret.amqp.errors import ProtocolError
 from leveret.amqp.tables import encode_table
 from leveret.broker.queue import arguments as queue_arguments
-from leveret.broker.queue.queue_settings import settings_of
-from leveret.broker.queue.queue_types import DEFAULT_TYPES, QUEUE_TYPE
 from leveret.broker.queue.storage.factory import new_queue_no
+from leveret.broker.registry.queue_settings import settings_of
+from leveret.broker.registry.queue_types import DEFAULT_TYPES, QUEUE_TYPE
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.access import check_patterns
 from leveret.broker.vhost.exchange_rules import RESERVED

@@ -280,7 +280,7 @@ PARTS = {
             "replies",
             "mail_between_nodes",
         ),
-        Mutant("queue/homes.py", "LAGGING_BYTES: Final", "LAGGING_BYTES: Final"),
+        Mutant("registry/cluster_nodes.py", "LAGGING_BYTES: Final", "LAGGING_BYTES: Final"),
     ),
     "plug-ins": Faults(
         "broker",

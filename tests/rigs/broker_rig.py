@@ -22,7 +22,7 @@ from leveret.broker.connection.sockets import LISTENER, READERS, ConnectionProto
 from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import VhostStarter
 from leveret.broker.node.node import Node
-from leveret.broker.node.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
+from leveret.broker.tree import ConnectionsSup, MetadataSup, ReadersSup, VhostsSup
 from leveret.core.errors import StoreError
 from leveret.core.limits import UNSENT_BYTES_MAX
 from leveret.core.settings import BrokerSettings

@@ -9,7 +9,7 @@ from leveret.actors.runtime.signals import KILL
 from leveret.amqp.properties import Properties, head_of
 from leveret.amqp.tables import Table
 from leveret.broker import mail, queue_requests
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.core.message import origin_of
 from leveret.routing.bindings import QUEUE
 from leveret.routing.delayed import DELAYED, DELAYED_TYPE, queue_of

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leveret.amqp.fields import Method
     from leveret.broker.channel.reply_consumers import Reply, ReplyConsumer
     from leveret.broker.channel.session import ChannelActor
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
 
 RESUMES_MAX: Final = 1_000  # in a turn, of the queues that wait for room
 _OUTCOMES: Final = {Ack: b"ack", Requeue: b"requeue", Reject: b"reject"}

@@ -1,7 +1,7 @@
 """Deliveries from queues of other nodes: the window of each such queue, and its places in the shared prefetch.
 
 A queue of this node looks at the channel's gate and limiter itself. A queue elsewhere has stand-ins for them
-(``broker/remote_gate.py``), which this object serves:
+(``broker/remote/remote_gate.py``), which this object serves:
 
 * What a delivery took of the queue's window goes back when the delivery has been written, a part of the window at
   once, and not while the connection takes no more: then it is kept until the gate opens.
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.mail_between_nodes import DeliveryRoom, Places
-from leveret.broker.remote_gate import RETURN_BYTES
+from leveret.broker.remote.mail_between_nodes import DeliveryRoom, Places
+from leveret.broker.remote.remote_gate import RETURN_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.records import Route
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.message import Message
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.mail_between_nodes import NodePublish
-from leveret.broker.queue.homes import running_by_home
+from leveret.broker.registry.cluster_nodes import running_by_home
+from leveret.broker.remote.mail_between_nodes import NodePublish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.mail import Numbered
-    from leveret.broker.queue.homes import LinkBackpressure
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.cluster_nodes import LinkBackpressure
+    from leveret.broker.registry.registry import QueueEntry
 
 MAIL_BYTES: Final = 64 * 1024 * 1024  # of a run; a longer one goes message by message
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.producer_headers import Sent
     from leveret.broker.mail import Numbered
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
 
 KNOWN_MAX: Final = 1_024  # pairs of queue and producer, about 300 KB; above that all are forgotten
 

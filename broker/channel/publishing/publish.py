@@ -42,9 +42,9 @@ from leveret.broker.channel.records import Examination, Route
 from leveret.broker.channel.reply_consumers import REPLY_TO, is_reply_key, reply_key_of
 from leveret.broker.channel.session import Block
 from leveret.broker.mail import Publish
-from leveret.broker.mail_between_nodes import NodePublish
-from leveret.broker.queue.registry import are_down, some_refuse
 from leveret.broker.queue.storage.store_writes import write_for
+from leveret.broker.registry.registry import are_down, some_refuse
+from leveret.broker.remote.mail_between_nodes import NodePublish
 from leveret.core.limits import FAN_OUT_MESSAGES, FAN_OUT_QUEUES, PUBLISH_TURN_WORK
 from leveret.core.message import Message, exchange_and_key, origin_of
 
@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.channel.uncommitted import Batch, Collector
     from leveret.broker.mail import Numbered
-    from leveret.broker.queue.homes import LinkBackpressure
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.cluster_nodes import LinkBackpressure
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.wal.backpressure import Backpressure
 

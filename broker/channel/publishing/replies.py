@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
     from leveret.broker.channel.reply_consumers import ReplyConsumer
     from leveret.broker.channel.session import ChannelActor
-    from leveret.broker.mail_between_nodes import RepliesHeld
+    from leveret.broker.remote.mail_between_nodes import RepliesHeld
     from leveret.core.message import Message
 
 STALLED_S: Final = 5.0

@@ -36,8 +36,8 @@ from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.delivery_gate import ChannelLimiter
-    from leveret.broker.queue.queue_settings import QueueSettings
     from leveret.broker.queue_requests import Consume
+    from leveret.broker.registry.queue_settings import QueueSettings
 
 _ONE_BY_ONE_MAX: Final = 2  # with so many consumers in the rings they leave singly
 _level_of: Final[Callable[[Any], int]] = itemgetter(0)

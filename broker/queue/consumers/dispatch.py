@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.limits.expiry import MessageExpiry
     from leveret.broker.queue.publishers.publishers import Publishers
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.queue_backing.api import Fetched
     from leveret.queue_backing.proxy import BackingProxy
 

@@ -1,22 +1,22 @@
-"""Channels of other nodes, as a queue serves them: their stand-ins for gate and limiter (``broker/remote_gate.py``)."""
+"""Channels of other nodes, as a queue serves them: their gates and limiters here (``broker/remote/remote_gate.py``)."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leveret.broker.mail_between_nodes import Places, PlacesWanted
-from leveret.broker.remote_gate import RemoteGate, RemoteLimiter
+from leveret.broker.remote.mail_between_nodes import Places, PlacesWanted
+from leveret.broker.remote.remote_gate import RemoteGate, RemoteLimiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.mail_between_nodes import DeliveryRoom
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.broker.queue.consumers.consumers import Consumers
-    from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.queue_requests import Consume
+    from leveret.broker.registry.registry import QueueEntry
+    from leveret.broker.remote.mail_between_nodes import DeliveryRoom
 
 
 def attach(

@@ -34,7 +34,6 @@ from msgspec import Struct
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.properties import examine
 from leveret.broker.mail import Confirm, Publish, QueueDeleted
-from leveret.broker.mail_between_nodes import NodePublish
 from leveret.broker.queue.dead_letters.death_headers import (
     REJECTED,
     DeadLetter,
@@ -42,9 +41,10 @@ from leveret.broker.queue.dead_letters.death_headers import (
     queues_of,
 )
 from leveret.broker.queue.dead_letters.letters_in_flight import LetterBatch, LettersInFlight
-from leveret.broker.queue.homes import running_by_home
 from leveret.broker.queue.mailbox import RetryLetters, SendLetters
 from leveret.broker.queue.storage.store_writes import write_for
+from leveret.broker.registry.cluster_nodes import running_by_home
+from leveret.broker.remote.mail_between_nodes import NodePublish
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import (
     FAN_OUT_QUEUES,
@@ -65,8 +65,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.tables import Table
     from leveret.broker.queue.dead_letters.letter_rules import LetterHeads, LetterRules
-    from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.queue.turn_budget import TurnBudget
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore

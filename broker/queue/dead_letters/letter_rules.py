@@ -9,7 +9,7 @@ from leveret.core.limits import SHORTSTR_BYTES_MAX
 from leveret.core.message import blind_keys_of, origin_of
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.message import Message
 
 

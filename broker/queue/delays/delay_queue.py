@@ -62,7 +62,7 @@ from leveret.routing.delayed import DELAYED, delay_ms
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.timers import Timer
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.entry import Entry
     from leveret.core.message import Message
 

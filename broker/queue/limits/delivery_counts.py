@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from leveret.amqp.properties import examine, with_headers
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.message import Message
     from leveret.queue_backing.api import Fetched
     from leveret.queue_backing.proxy import Counts

@@ -22,7 +22,7 @@ from leveret.queue_backing.api import Dropped
 if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
     from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.clock import Clock
     from leveret.queue_backing.api import Predicate
     from leveret.queue_backing.proxy import BackingProxy

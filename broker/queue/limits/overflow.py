@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.broker.mail import Publish
     from leveret.broker.queue.dead_letters.dead_letters import DeadLetters
     from leveret.broker.queue.publishers.publishers import Publishers
-    from leveret.broker.queue.queue_settings import QueueSettings
+    from leveret.broker.registry.queue_settings import QueueSettings
     from leveret.queue_backing.proxy import BackingProxy
 
 

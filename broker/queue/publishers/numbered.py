@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.mail import Numbered
     from leveret.broker.queue.publishers.publishers import Publishers
-    from leveret.broker.queue.registry import QueueEntry
     from leveret.broker.queue.turn_budget import TurnBudget
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.queue_backing.proxy import BackingProxy
 
 _PART_COST: Final = 20  # of a stretch, in messages

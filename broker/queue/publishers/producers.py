@@ -42,7 +42,7 @@ from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.mail import Numbered
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
 
 NEW, DUPLICATE, REFUSED, FENCED = range(4)
 ENTRY_BYTES: Final = 400  # with its id of some 50 bytes, about

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.properties import examine
-from leveret.broker.queue.queue_settings import settings_of
+from leveret.broker.registry.queue_settings import settings_of
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.message import HEAD
@@ -28,8 +28,8 @@ from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.queue import VariableQueue
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.queue_settings import QueueSettings
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.queue_settings import QueueSettings
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.clock import Clock
     from leveret.core.message import Message
     from leveret.metadata.interface import Metadata

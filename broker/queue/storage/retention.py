@@ -14,8 +14,8 @@ from leveret.core.log.loggers import logger
 from leveret.msg_store.archive.archive import Retention
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.queue_settings import QueueSettings
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.queue_settings import QueueSettings
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.msg_store.store import MsgStore
 
 log = logger(__name__)

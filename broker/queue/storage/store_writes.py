@@ -9,7 +9,7 @@ from leveret.msg_store.format.errors import StoreFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore
 

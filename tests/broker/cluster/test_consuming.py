@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.remote_gate import WINDOW_BYTES
+from leveret.broker.remote.remote_gate import WINDOW_BYTES
 from rigs.broker_rig import Client, durable
 from rigs.cluster.cluster_rig import Cluster
 

@@ -15,13 +15,13 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail, queue_requests
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
-from leveret.broker.mail_between_nodes import (
+from leveret.broker.remote.mail_between_nodes import (
     NodePublish,
     numbers_of,
     numbers_parts,
     run_parts,
 )
-from leveret.broker.remote_gate import WINDOW_BYTES, RemoteGate, RemoteLimiter
+from leveret.broker.remote.remote_gate import WINDOW_BYTES, RemoteGate, RemoteLimiter
 from leveret.core.message import BlindOrigin, blind_keys_of, origin_of
 
 NO_FIELDS = {queue_requests.Purge, queue_requests.ListProducers}

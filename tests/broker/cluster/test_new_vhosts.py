@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
-from leveret.broker.node.other_settings import SETTINGS_KEEPER, VhostAdded
+from leveret.broker.cluster.other_settings import SETTINGS_KEEPER, VhostAdded
 from leveret.metadata.tables import PermissionRow
 from rigs.cluster.etcd_cluster import EtcdCluster
 

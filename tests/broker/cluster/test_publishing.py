@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.mail_between_nodes import NodePublish
+from leveret.broker.remote.mail_between_nodes import NodePublish
 from rigs.broker_rig import Client, durable, stored
 from rigs.cluster.cluster_rig import Cluster
 
@@ -186,7 +186,7 @@ def test_a_run_that_is_too_long_for_one_mail_goes_message_by_message(
 def test_publishers_wait_for_a_link_that_does_not_take_what_is_sent(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.broker.queue.homes.LAGGING_BYTES", 10_000)
+    monkeypatch.setattr("leveret.broker.registry.cluster_nodes.LAGGING_BYTES", 10_000)
     there, here = cluster["a"].session(), cluster["b"].session()
     there.ask(1, durable("q"))
     cluster.network.bytes_per_s = 200_000

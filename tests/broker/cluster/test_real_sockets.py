@@ -10,7 +10,7 @@ import pytest
 from aio_pika.abc import AbstractIncomingMessage
 
 from conformance.raw import Connection
-from leveret.broker.node.queue_directory import QUEUE_DIRECTORY
+from leveret.broker.cluster.queue_directory import QUEUE_DIRECTORY
 from leveret.broker.queue_requests import Info
 from rigs.cluster.socket_cluster import is_up, start_cluster
 

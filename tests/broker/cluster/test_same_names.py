@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.node.cluster_rows import LOST_CLUSTER
+from leveret.broker.cluster.cluster_rows import LOST_CLUSTER
 from leveret.metadata.tables import (
     ParameterRow,
     PermissionRow,

@@ -22,9 +22,9 @@ from leveret.actors.runtime.signals import KILL
 from leveret.amqp import errors
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
+from leveret.broker.cluster.cluster_rows import LOST_CLUSTER
 from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import RefusedError
-from leveret.broker.node.cluster_rows import LOST_CLUSTER
 from leveret.core.errors import StoreError
 from leveret.core.sizes import SizeLimit
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow, UserRow
@@ -618,7 +618,7 @@ NOT_OF_A_CLIENT = {
     "broker/connection/reader.py terminate": "the broker stops, as the line of the closed connection says",
     "broker/node/bootstrap.py _bind": "at the start of the broker",
     "broker/queue/calls.py await_gone_there": "another node cannot delete a row; its own line says why",
-    "broker/queue/homes.py missing": "a node of a cluster is down; tests/broker/cluster/test_node_down.py has its line",
+    "broker/registry/cluster_nodes.py missing": "a node of a cluster is down; tests/broker/cluster/test_node_down.py has its line",
     "broker/vhost/outside.py _asked": "a back end refuses; tests/broker/vhost/test_outside.py has its lines",
     "broker/vhost/outside.py _log_in": "likewise",
     "broker/vhost/outside.py check_vhost": "likewise",

@@ -13,7 +13,7 @@ from leveret.amqp.methods import ExchangeDeclare
 from leveret.amqp.tables import Field, Table, typed
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.equivalence import exchange_named
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.vhost import exchange_rules
 from leveret.routing.exchange import Exchange
 

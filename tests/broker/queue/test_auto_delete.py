@@ -6,7 +6,7 @@ import pytest
 
 from leveret.actors.runtime.signals import KILL
 from leveret.amqp import methods as m
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from rigs.broker_rig import Client, Rig
 
 

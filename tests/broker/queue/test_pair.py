@@ -13,8 +13,8 @@ from leveret.actors.runtime.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.broker import mail, queue_requests
 from leveret.broker.queue.publishers.publishers import IDLE_S
-from leveret.broker.queue.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
+from leveret.broker.registry.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.core.message import Message
 from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget
 from leveret.queue_backing.api import Dropped, Fetched, FetchReady

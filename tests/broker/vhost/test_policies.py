@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.queue.queue_settings import NO_POLICIES, NO_SETTINGS, QueueSettings
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.queue_settings import NO_POLICIES, NO_SETTINGS, QueueSettings
+from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.core.limits import TTL_MS_MAX
 from leveret.metadata.tables import PolicyRow

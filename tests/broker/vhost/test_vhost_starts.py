@@ -9,7 +9,7 @@ import pytest
 from leveret.actors.gen_server import GenServer
 from leveret.amqp import methods as m
 from leveret.broker.node.bootstrap import OTHERS_WAIT_S
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Script, Steps, Until
 from leveret.broker.vhost.vhost import VHost
 from leveret.metadata.tables import QueueRow, VhostRow

@@ -13,7 +13,7 @@ import pytest
 
 from chaos.rig import Chaos, chaos_on
 from durable.history import check_contents, loaded
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.core.system.files import Buffer, OsCalls
 from rigs.waiting import eventually
 

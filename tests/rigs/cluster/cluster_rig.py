@@ -12,11 +12,11 @@ from typing import Any
 from leveret.actors.links.node import Node as LinkedNode
 from leveret.actors.links.security import Security
 from leveret.actors.runtime.runtime import Runtime
+from leveret.broker.cluster.other_changes import apply_changes
+from leveret.broker.cluster.other_settings import SettingsKeeper
+from leveret.broker.cluster.queue_directory import QueueDirectory
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
-from leveret.broker.node.other_changes import apply_changes
-from leveret.broker.node.other_settings import SettingsKeeper
-from leveret.broker.node.queue_directory import QueueDirectory
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.interface import Then
 from leveret.metadata.memory import MemoryStore

@@ -7,7 +7,7 @@ from copy import copy
 from random import Random
 from typing import Any
 
-from leveret.broker.node.cluster_rows import ClusterRows
+from leveret.broker.cluster.cluster_rows import ClusterRows
 from leveret.metadata.etcd.replica import Changed
 from leveret.metadata.etcd.session import Session
 from leveret.metadata.etcd.session_settings import SessionSettings

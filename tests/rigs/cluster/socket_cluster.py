@@ -14,11 +14,11 @@ from leveret.actors.links.node import Node as LinkedNode
 from leveret.actors.links.security import Security
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.broker.cluster.other_changes import apply_changes
 from leveret.broker.connection.sockets import Listening
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
-from leveret.broker.node.other_changes import apply_changes
-from leveret.broker.node.tree import BrokerSup
+from leveret.broker.tree import BrokerSup
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.interface import Then
 from leveret.metadata.memory import MemoryStore

@@ -10,9 +10,9 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker import mail, queue_requests
 from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
-from leveret.broker.queue.registry import QueueEntry
 from leveret.broker.queue.storage.factory import in_memory
 from leveret.broker.queue.supervisor import QueueSup
+from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.vhost.policies import Policies, apply_to_queue
 from leveret.metadata.tables import PolicyRow
 from leveret.queue_backing.actor import MakeQueue

@@ -12,7 +12,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from leveret.broker.queue.homes import RemoteEntry
+from leveret.broker.registry.cluster_nodes import RemoteEntry
 from leveret.server.admin import other_nodes
 from leveret.server.admin.operator_server import (
     ROWS_AT_ONCE,

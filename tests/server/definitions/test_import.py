@@ -15,7 +15,7 @@ import pytest
 
 from conformance.raw import Connection
 from conformance.wire import Typed
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.vhost.deletions import BINDINGS_PER_TURN
 from leveret.core.errors import ConfigError
 from leveret.routing.exchange import Exchange

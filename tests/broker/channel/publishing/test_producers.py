@@ -9,7 +9,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.broker.channel.publishing.producers import KNOWN_MAX, Predecessors
 from leveret.broker.mail import NO_PREDECESSOR
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from rigs.broker_rig import Client, Rig
 
 Q, OTHER = QueueEntry("/", "q"), QueueEntry("/", "other")

@@ -9,7 +9,7 @@ import pytest
 from leveret.amqp.properties import Properties, decode_properties, head_of
 from leveret.broker.queue.limits import delivery_counts
 from leveret.broker.queue.limits.delivery_counts import DeliveryCounts, counts_of, with_count
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 from leveret.queue_backing.api import Fetched
 
 

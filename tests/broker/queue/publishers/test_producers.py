@@ -19,7 +19,7 @@ from leveret.broker.queue.publishers.producers import (
     Entry,
     ProducerFilter,
 )
-from leveret.broker.queue.registry import QueueEntry
+from leveret.broker.registry.registry import QueueEntry
 
 QUEUE = QueueEntry("/", "q")
 NAMES = {NEW: "new", DUPLICATE: "duplicate", REFUSED: "refused", FENCED: "fenced"}

@@ -5,7 +5,7 @@ amqqueue announces itself with ``up`` and tells the channels that ``watch``, tho
 they subscribe again.
 
 States: ``starting`` until the first ``up``; ``running``; ``crashed`` when its supervisor gave up;
-``stopped`` when its vhost was stopped; ``down`` when it lives on a node that is not there (``homes.py``);
+``stopped`` when its vhost was stopped; ``down`` when it lives on a node that is not there (``cluster_nodes.py``);
 ``deleted``. A dead supervisor alone means ``crashed``, so that
 a kill is never unnoticed. Between a crash and the restart, which the supervisor does at once, the state
 is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from leveret.amqp.errors import NotFound
 from leveret.amqp.tables import pack, unpack
-from leveret.broker.queue.queue_settings import NO_POLICIES, settings_of
+from leveret.broker.registry.queue_settings import NO_POLICIES, settings_of
 from leveret.msg_store.format.record import route_no
 from leveret.routing.delayed import exchange_of
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.mail_between_nodes import NodeReplies, RepliesStalled
-    from leveret.broker.queue.queue_settings import AppliedPolicies, Arguments
+    from leveret.broker.registry.queue_settings import AppliedPolicies, Arguments
+    from leveret.broker.remote.mail_between_nodes import NodeReplies, RepliesStalled
     from leveret.core.message import Message
     from leveret.msg_store.store import MsgStore
     from leveret.routing.topology import Topology

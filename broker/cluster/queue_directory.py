@@ -25,9 +25,9 @@ from leveret.actors.links.sendable import message
 from leveret.actors.links.server import WhereIs
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import Down
-from leveret.broker.node.other_changes import agree
-from leveret.broker.queue.homes import RemoteEntry
-from leveret.broker.queue.registry import QueueFailed, QueueUp
+from leveret.broker.cluster.other_changes import agree
+from leveret.broker.registry.cluster_nodes import RemoteEntry
+from leveret.broker.registry.registry import QueueFailed, QueueUp
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import QueueRow
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from leveret.actors.links.node import Node as LinkedNode
     from leveret.broker.node.node import Node
-    from leveret.broker.queue.homes import Home
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.cluster_nodes import Home
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
 
 log = logger(__name__)

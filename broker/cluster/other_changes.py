@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 
 from leveret.amqp.errors import SoftError
 from leveret.amqp.tables import unpack
+from leveret.broker.cluster.other_settings import delete_setting, put_setting, put_vhost
 from leveret.broker.node.bootstrap import stored_exchange
-from leveret.broker.node.other_settings import delete_setting, put_setting, put_vhost
-from leveret.broker.queue.homes import RemoteEntry
-from leveret.broker.queue.registry import QueueFailed
+from leveret.broker.registry.cluster_nodes import RemoteEntry
+from leveret.broker.registry.registry import QueueFailed
 from leveret.broker.vhost.rows import exchange_row
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.tables import Table
     from leveret.broker.node.node import Node
-    from leveret.broker.queue.registry import QueueEntry
+    from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.interface import SharedMetadata
     from leveret.routing.topology import Removal

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from leveret.broker.queue.queue_types import CLASSIC, QUEUE_TYPE, QUORUM
+from leveret.broker.registry.queue_types import CLASSIC, QUEUE_TYPE, QUORUM
 from leveret.core.limits import PRIORITIES_MAX, TTL_MS_MAX
 from leveret.queue_backing.api import QueueMode
 

@@ -2,7 +2,7 @@
 
 A queue has one *home*, the node that its actors run on. Every node has an entry for it, so routes and bindings hold
 entries whatever the node. The entry of a queue elsewhere is a ``RemoteEntry``: its ``ref`` is the address of the
-amqqueue over the link, as the home's directory has told it (``node/queue_directory.py``).
+amqqueue over the link, as the home's directory has told it (``cluster/queue_directory.py``).
 
 When the link with a home breaks, its queues are *down* at once, in one step for all of them: ``Home.is_up`` is what
 their state is read from. Only entries that channels wait for or consume from are visited. A durable queue that is down
@@ -19,12 +19,12 @@ from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.cell import DEAD_CELL
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound
-from leveret.broker.queue.registry import QueueEntry, State
+from leveret.broker.registry.registry import QueueEntry, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from leveret.broker.queue.queue_settings import Arguments
+    from leveret.broker.registry.queue_settings import Arguments
     from leveret.core.clock import Clock
 
 LAGGING_BYTES: Final = (

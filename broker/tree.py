@@ -43,6 +43,8 @@ from typing import TYPE_CHECKING, Final
 from leveret.actors.actor import IGNORE
 from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.broker.channel.channel import Channel
+from leveret.broker.cluster.other_settings import SettingsKeeper
+from leveret.broker.cluster.queue_directory import QueueDirectory
 from leveret.broker.connection.connections import CONNECTIONS, vhost_of
 from leveret.broker.connection.listener import Listener
 from leveret.broker.connection.reader import Reader
@@ -52,9 +54,7 @@ from leveret.broker.node.disk_watch import DiskWatch
 from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
-from leveret.broker.node.other_settings import SettingsKeeper
 from leveret.broker.node.own_publisher import OwnPublisher
-from leveret.broker.node.queue_directory import QueueDirectory
 from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.node.vhost_keeper import VhostKeeper, vhost_ended
 from leveret.broker.queue.supervisor import QueueSup

@@ -47,7 +47,7 @@ from leveret.amqp.errors import (
 )
 from leveret.amqp.kernel import body_bytes, pack_run, unpack_run
 from leveret.broker import mail, queue_requests
-from leveret.broker.remote_gate import RemoteGate, RemoteLimiter
+from leveret.broker.remote.remote_gate import RemoteGate, RemoteLimiter
 from leveret.core.message import BlindOrigin, Message, blind_keys_of
 
 if TYPE_CHECKING:

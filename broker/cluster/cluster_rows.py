@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from leveret.broker.node.other_changes import agree, apply_changes
+from leveret.broker.cluster.other_changes import agree, apply_changes
 from leveret.core.log.loggers import logger
 
 if TYPE_CHECKING:
