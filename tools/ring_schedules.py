@@ -3,7 +3,7 @@
 ``python tools/ring_schedules.py 0 1000000 --done FILE`` plays the schedules of these seeds, and notes in FILE which
 blocks of them hold. Started again with the same FILE it goes on with the others, and with ``--seconds`` it ends after
 that time. A seed that breaks a guarantee is printed, and noted; the exit code is 1 then, 3 if there are seeds left.
-``Schedule(seed).run()`` of ``leveret.testing.gm.schedules`` repeats one.
+``Schedule(seed).run()`` of ``rigs.gm.schedules`` repeats one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import time
 from collections import deque
 from pathlib import Path
 
-from leveret.testing.gm.schedules import Schedule
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # also where PYTHONSAFEPATH is set
+
+from rigs.gm.schedules import Schedule
 
 BLOCK = 1_000  # seeds that are noted together
 

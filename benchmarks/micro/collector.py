@@ -8,6 +8,7 @@ in a temporary folder, and its cache is warm.
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -23,7 +24,10 @@ from leveret.msg_store.format.rows import Location
 from leveret.msg_store.gc.copy import Copy, copy
 from leveret.msg_store.gc.scan import Source, ask_index, scan
 from leveret.msg_store.wal.segment_writer import SegmentWriter
-from leveret.testing.memory_index import MemoryIndex
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))  # also where PYTHONSAFEPATH is set
+
+from rigs.store.memory_index import MemoryIndex
 
 FILES = 2
 BATCH = 500

@@ -2,7 +2,7 @@
 
 ``Files`` contains the work that is easily done wrong: it continues after short writes and interrupted calls, and uses
 the platform's real sync. Below it is ``SystemCalls``, one method per system call; ``OsCalls`` makes the calls, and
-``leveret.testing.faulty_files`` has an implementation that fails, loses data and runs out of space on demand.
+``tests/rigs/disk/faulty_files.py`` has an implementation that fails, loses data and runs out of space on demand.
 
 Three rules of POSIX that callers rely on:
 

@@ -8,9 +8,9 @@ import pytest
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.gm.records.etcd_store import EtcdGroupStore
-from leveret.testing.gm.ring import SimulatedRing
 from rigs.cluster.etcd import Etcd
 from rigs.cluster.etcd_stores import opened
+from rigs.gm.ring import SimulatedRing
 
 
 @pytest.fixture

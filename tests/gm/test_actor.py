@@ -23,8 +23,8 @@ from leveret.gm.ring.member import FORGOTTEN
 from leveret.supervisors.requests import WhichChildren
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
-from leveret.testing.gm.store import FaultyGroupStore
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.gm.store import FaultyGroupStore
 from rigs.waiting import eventually
 
 

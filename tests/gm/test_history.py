@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from leveret.gm.records.group import MemberId
-from leveret.testing.gm.history import RingHistory
+from rigs.gm.history import RingHistory
 
 A, B, C = (MemberId("n", number) for number in (1, 2, 3))
 ALL = (A, B, C)

@@ -39,7 +39,7 @@ from leveret.gm.ring.member import (
     NotJoinedError,
     Phase,
 )
-from leveret.testing.gm.ring import NAME, SimulatedMember, SimulatedRing
+from rigs.gm.ring import NAME, SimulatedMember, SimulatedRing
 
 SOON_S = 1.0
 

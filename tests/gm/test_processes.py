@@ -18,9 +18,9 @@ from random import Random
 import pytest
 
 from leveret.gm.ring.view import View
-from leveret.testing.gm.recording import Recording, member_of
 from rigs.cluster.etcd import Etcd
 from rigs.gm.gm_processes import ProcessRing, process_ring
+from rigs.gm.recording import Recording, member_of
 
 ROUNDS = int(os.environ.get("LEVERET_GM_ROUNDS", "20"))
 STOP_S = float(os.environ.get("LEVERET_GM_STOP_S", "20"))  # of a member with SIGSTOP

@@ -16,8 +16,9 @@ import pytest
 from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Become, Callbacks, GroupEndedError, MemberId, RingNode, Stop
 from leveret.gm.requests import MemberStatus
-from leveret.testing.gm import check
-from leveret.testing.gm.recording import HistoryFileError, RecordedGroup, Recorder, read, text_of
+from mutants.planted import ROOT
+from rigs.gm import check
+from rigs.gm.recording import HistoryFileError, RecordedGroup, Recorder, read, text_of
 from rigs.programs import ended
 from rigs.waiting import eventually
 
@@ -100,7 +101,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from leveret.gm import MemberId
-from leveret.testing.gm.recording import Recorder
+from rigs.gm.recording import Recorder
 me = MemberId("n/1", 1)
 recorder = Recorder(Path("1.history"))
 recorder.joined(me, [me])
@@ -116,7 +117,9 @@ def test_what_was_recorded_before_a_kill_is_there_after_it(tmp_path: Path) -> No
     program = tmp_path / "killed.py"
     program.write_text(KILLED)
 
-    assert ended([sys.executable, str(program)], tmp_path).returncode == -signal.SIGKILL
+    done = ended([sys.executable, str(program)], tmp_path, PYTHONPATH=str(ROOT / "tests"))
+
+    assert done.returncode == -signal.SIGKILL
     assert len(read([tmp_path]).history) == 1 + 2 * 1_001
 
 
@@ -249,7 +252,11 @@ def test_the_command_says_how_it_is_used_and_what_is_missing(
 
 
 def test_the_command_runs_by_its_name(tmp_path: Path, recorders: dict[MemberId, Recorder]) -> None:
-    done = ended([sys.executable, "-m", "leveret.testing.gm.check", str(tmp_path)], tmp_path)
+    done = ended(
+        [sys.executable, "-m", "rigs.gm.check", str(tmp_path)],
+        tmp_path,
+        PYTHONPATH=str(ROOT / "tests"),
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0].startswith("2 joined, ")

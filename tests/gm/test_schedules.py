@@ -9,7 +9,7 @@ import pytest
 
 from leveret.gm.ring.frames import Frame
 from leveret.gm.wire import decode, encode
-from leveret.testing.gm.schedules import Schedule
+from rigs.gm.schedules import Schedule
 
 BLOCKS = 10
 SCHEDULES = 200  # per block, by default

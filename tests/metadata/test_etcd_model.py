@@ -10,8 +10,8 @@ from leveret.etcd.key_values import Row as Stored
 from leveret.metadata.etcd.codec import Keys
 from leveret.metadata.etcd.replica import Replica
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row, VhostRow
-from leveret.testing.metadata.linearizability import is_linearizable
 from rigs.cluster.shared_metadata import Cluster, Histories, Node, live_rows
+from rigs.metadata.linearizability import is_linearizable
 
 QUEUES = ("a", "b", "c")
 MANY_SEEDS = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 40)]

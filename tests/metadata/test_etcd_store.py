@@ -18,8 +18,8 @@ from leveret.metadata.etcd.store import QUEUE_NOS, EtcdMetadata
 from leveret.metadata.interface import ConflictError, Metadata
 from leveret.metadata.reader import read_contents, read_counters
 from leveret.metadata.tables import BindingRow, QueueRow, Row, VhostRow
-from leveret.testing.metadata.linearizability import DECLARE, DELETE, Operation, is_linearizable
 from rigs.cluster.etcd import Etcd
+from rigs.metadata.linearizability import DECLARE, DELETE, Operation, is_linearizable
 from rigs.waiting import eventually
 
 PATIENT = {"timeout_s": 20.0, "connect_timeout_s": 20.0}  # the machine may be busy

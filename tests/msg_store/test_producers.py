@@ -24,7 +24,7 @@ from leveret.msg_store.producers import QueueProducers
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.pending import PendingQueue
 from leveret.msg_store.wal.producers import PendingSequences
-from leveret.testing.faulty_files import FOR_EVER, Fate, FaultyCalls
+from rigs.disk.faulty_files import FOR_EVER, Fate, FaultyCalls
 from rigs.store.store_rig import StoreRig
 
 UUID = b"0123456789abcdef"

@@ -41,7 +41,7 @@ from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from leveret.testing.faulty_files import Fate, FaultyCalls
+from rigs.disk.faulty_files import Fate, FaultyCalls
 from rigs.waiting import eventually
 
 FILE_BYTES = 200_000

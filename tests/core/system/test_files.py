@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from leveret.core.system.files import Files, OsCalls
-from leveret.testing.faulty_files import FaultyCalls
-from leveret.testing.memory_disk import MemoryDisk
+from rigs.disk.faulty_files import FaultyCalls
+from rigs.disk.memory_disk import MemoryDisk
 
 
 def faulty_over(calls: MemoryDisk | OsCalls) -> FaultyCalls:

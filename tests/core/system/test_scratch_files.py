@@ -10,7 +10,7 @@ import pytest
 
 from leveret.core.system.files import Files
 from leveret.core.system.scratch_files import ScratchCalls
-from leveret.testing.memory_disk import MemoryDisk
+from rigs.disk.memory_disk import MemoryDisk
 
 FOLDER = Path("/store")
 NAMES = [FOLDER / name for name in ("a", "b", "c", "d")]

@@ -18,8 +18,8 @@ from conformance.raw import Channel
 from leveret.core.system.files import Files, OsCalls
 from leveret.server.broker import Broker
 from leveret.server.config.config import Address, Config
-from leveret.testing.faulty_files import FaultyCalls
 from leveret.testing.manual_clock import ManualClock
+from rigs.disk.faulty_files import FaultyCalls
 from rigs.waiting import eventually
 
 

@@ -14,7 +14,7 @@ from leveret.msg_store.format.file_header import HEADER_BYTES, JOURNAL_MAGIC, de
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull, QueueTerms
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.group_commit import KEPT_MAX
-from leveret.testing.faulty_files import Crash, Fate
+from rigs.disk.faulty_files import Crash, Fate
 from rigs.store.store_rig import STORE, Key, StoreRig
 
 

@@ -16,10 +16,10 @@ from leveret.core.errors import StoreError
 from leveret.msg_store.checkpoint.snapshot import OPS_PER_FLUSH, ArchiveAtCut, Snapshot
 from leveret.msg_store.format.pins import Pins
 from leveret.msg_store.format.rows import IndexFull
-from leveret.testing.faulty_files import FaultyCalls
-from leveret.testing.memory_index import MemoryIndex
+from rigs.disk.faulty_files import FaultyCalls
 from rigs.queues.stored_rig import STORE, StoreBench
 from rigs.queues.variable_rig import message
+from rigs.store.memory_index import MemoryIndex
 from rigs.store.offline.snapshot_load import Oracle, Rows
 
 TARGET = Path("/data/snapshots/one.draft/store")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from leveret.core.system.files import Buffer, Files, OsCalls
 from leveret.msg_store.format.append_log import AT_THE_END, AppendLog, Job, LogEnd, Part, Step
 from leveret.msg_store.format.ballast import Ballast
-from leveret.testing.faulty_files import FaultyCalls
+from rigs.disk.faulty_files import FaultyCalls
 
 HEADER = b"header"
 NAME = "%d.log"

@@ -10,8 +10,8 @@ import pytest
 
 from leveret.core.system.files import Files
 from leveret.msg_store.format.ballast import Ballast
-from leveret.testing.faulty_files import FaultyCalls
-from leveret.testing.memory_disk import MemoryDisk
+from rigs.disk.faulty_files import FaultyCalls
+from rigs.disk.memory_disk import MemoryDisk
 
 DATA = Path("/data")
 SIZE = 3_000_000

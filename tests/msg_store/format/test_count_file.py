@@ -13,8 +13,8 @@ from leveret.msg_store.format import count_file
 from leveret.msg_store.format.count_file import ALL, Count, CountFile, Counts
 from leveret.msg_store.format.file_header import CRC32, CRC32C, HEADER_BYTES, Identity
 from leveret.msg_store.format.folder import StoreFolder
-from leveret.testing.faulty_files import FaultyCalls
-from leveret.testing.memory_disk import MemoryDisk
+from rigs.disk.faulty_files import FaultyCalls
+from rigs.disk.memory_disk import MemoryDisk
 
 FOLDER = Path("/data/store")
 RECORD_BYTES = 20

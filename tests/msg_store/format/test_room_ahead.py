@@ -10,7 +10,7 @@ import pytest
 
 from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.recovery.journal_reader import JournalFile
-from leveret.testing.faulty_files import Fate
+from rigs.disk.faulty_files import Fate
 from rigs.store.store_rig import StoreRig
 
 AHEAD = 64 * 64

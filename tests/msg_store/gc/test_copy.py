@@ -15,7 +15,7 @@ from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.copy import Copy, copy, discard, pieces, relocations
 from leveret.msg_store.gc.scan import NEEDED, NOT_NEEDED, TURN, Source, ask_index, scan
 from leveret.msg_store.reading.verify import Segment
-from leveret.testing.memory_index import MemoryIndex
+from rigs.store.memory_index import MemoryIndex
 from rigs.store.store_rig import StoreRig
 
 TARGET = 100

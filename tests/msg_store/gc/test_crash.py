@@ -9,7 +9,7 @@ import pytest
 
 from leveret.msg_store.gc import collector
 from leveret.msg_store.gc.choose import ChoiceLimits
-from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
+from rigs.disk.faulty_files import Crash, Fate, FaultyCalls
 from rigs.store.collector.collector_rig import CollectorRig
 
 Cut = Callable[[FaultyCalls], None]

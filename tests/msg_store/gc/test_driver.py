@@ -19,7 +19,7 @@ from leveret.core.system.files import OsCalls
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc import copy as collector_copy
 from leveret.msg_store.gc.driver import Pace
-from leveret.testing.faulty_files import FaultyCalls
+from rigs.disk.faulty_files import FaultyCalls
 from rigs.store.collector.collector_running import QUICK, Running, drawn
 
 OFTEN = CheckpointLimits(rows=500)

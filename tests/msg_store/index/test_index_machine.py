@@ -19,7 +19,7 @@ from leveret.msg_store.format.rows import SEQ_END, Checkpoint, IndexRow, Locatio
 from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.memtable.read_view import ReadView, next_low
 from leveret.msg_store.recovery.replay import Replay
-from leveret.testing.memory_index import MemoryIndex
+from rigs.store.memory_index import MemoryIndex
 
 QUEUES = (1, 2, 3)
 SIZE = 10

@@ -27,7 +27,7 @@ from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_errors import store_error
 from leveret.msg_store.index.lmdb_index import LAG_MAX, LmdbIndex
 from leveret.msg_store.memtable.memtable import Memtable
-from leveret.testing.memory_index import MemoryIndexFiles
+from rigs.store.memory_index import MemoryIndexFiles
 
 UUID = bytes(range(16))
 MAX = (1 << 64) - 1

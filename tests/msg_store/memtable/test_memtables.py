@@ -13,7 +13,7 @@ from leveret.msg_store.memtable.memtables import (
     Memtables,
     Relocation,
 )
-from leveret.testing.memory_index import MemoryIndex
+from rigs.store.memory_index import MemoryIndex
 
 POINT = Checkpoint(1, 1, 1, 1)
 

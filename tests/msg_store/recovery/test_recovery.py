@@ -17,8 +17,8 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import HEADER_BYTES as FRAME_HEADER_BYTES
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.recovery.report import RecoveryReport
-from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
-from leveret.testing.memory_index import MemoryIndex
+from rigs.disk.faulty_files import Crash, Fate, FaultyCalls
+from rigs.store.memory_index import MemoryIndex
 from rigs.store.store_rig import STORE, StoreRig
 
 LOST = lambda disk: disk.power_cut(Fate.LOST)  # noqa: E731

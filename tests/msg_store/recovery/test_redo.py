@@ -13,7 +13,7 @@ from leveret.msg_store.format.append_log import Job
 from leveret.msg_store.format.file_header import RDQ_MAGIC, Identity
 from leveret.msg_store.format.journal_records import CARRY, RedoRecord
 from leveret.msg_store.recovery.journal_reader import JournalFile
-from leveret.testing.faulty_files import Fate, FaultyCalls
+from rigs.disk.faulty_files import Fate, FaultyCalls
 from rigs.store.store_rig import STORE, UUID, StoreRig
 
 LOST = Fate.LOST

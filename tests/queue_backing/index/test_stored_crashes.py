@@ -8,7 +8,7 @@ import random
 import pytest
 
 from leveret.queue_backing.variable.invariants import check
-from leveret.testing.faulty_files import FaultyCalls
+from rigs.disk.faulty_files import FaultyCalls
 from rigs.queues.stored_rig import (
     StoreBench,
     StoredQueue,

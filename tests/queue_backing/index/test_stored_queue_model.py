@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
-from leveret.testing.faulty_files import Fate, FaultyCalls
+from rigs.disk.faulty_files import Fate, FaultyCalls
 from rigs.queues.stored_rig import StoreBench, StoredQueue
 from rigs.queues.variable_machine import VariableQueueMachine, limits
 from rigs.queues.variable_rig import message

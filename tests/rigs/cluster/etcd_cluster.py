@@ -13,8 +13,8 @@ from leveret.metadata.etcd.session import Session
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.interface import Then
 from leveret.metadata.tables import Contents, Row
-from leveret.testing.metadata.simulated_etcd import SimulatedClient, SimulatedEtcd
 from rigs.cluster.cluster_rig import Cluster, Member
+from rigs.metadata.simulated_etcd import SimulatedClient, SimulatedEtcd
 
 
 class SessionRows:

@@ -13,9 +13,9 @@ from leveret.metadata.etcd.session import Session
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.interface import ConflictError
 from leveret.metadata.tables import QueueRow, Row, VhostRow
-from leveret.testing.metadata.linearizability import DECLARE, DELETE, Operation
-from leveret.testing.metadata.simulated_etcd import SimulatedClient, SimulatedEtcd
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.metadata.linearizability import DECLARE, DELETE, Operation
+from rigs.metadata.simulated_etcd import SimulatedClient, SimulatedEtcd
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock

@@ -1,6 +1,6 @@
 """Clients of real nodes that declare, bind and delete the same few names at once, and what is to be thought of it.
 
-A *pair* is a queue, an exchange and the binding between them: one object of ``testing/metadata/linearizability.py``.
+A *pair* is a queue, an exchange and the binding between them: one object of ``tests/rigs/metadata/linearizability.py``.
 What a declaration finds is read off the text of its 406: queues differ in ``x-max-length``, exchanges in
 ``alternate-exchange``. So a history says which declaration was there.
 
@@ -21,7 +21,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from conformance.raw import Channel, Connection, Event
-from leveret.testing.metadata.linearizability import Operation, is_explained
+from rigs.metadata.linearizability import Operation, is_explained
 
 KEY = "k"
 PATIENCE_S = 60.0  # on a machine with much to do

@@ -13,7 +13,6 @@ from random import Random
 from typing import Any, Final
 
 from leveret.amqp import methods as m
-from leveret.testing.metadata.linearizability import Operation
 from rigs.broker_rig import mandatory
 from rigs.cluster.etcd_cluster import EtcdCluster
 from rigs.cluster.topology_histories import (
@@ -25,6 +24,7 @@ from rigs.cluster.topology_histories import (
     NOT_BOUND,
     found_by_refusal,
 )
+from rigs.metadata.linearizability import Operation
 
 STEP_S: Final = 0.0002  # of virtual time; a message to another node takes longer
 PAUSE_S: Final = 0.002  # of a client between two operations, at most

@@ -33,7 +33,7 @@ from leveret.gm.node_links import node_links
 from leveret.gm.records.etcd_store import EtcdGroupStore
 from leveret.gm.ring.frames import Activity, CatchUp, Frame
 from leveret.gm.ring.member import NOCONNECTION
-from leveret.testing.gm.recording import SUFFIX, RecordedGroup, Recorder
+from rigs.gm.recording import SUFFIX, RecordedGroup, Recorder
 
 LONG_S = 60.0
 PAUSE_S = 0.05  # before a member that reached nobody tries again

@@ -19,10 +19,10 @@ from typing import Any
 
 from leveret.gm.records.codec import unpack
 from leveret.gm.records.group import Group as Record
-from leveret.testing.gm.recording import Recording, read
 from leveret.testing.relays import Relays
 from rigs.cluster.etcd import Etcd
 from rigs.gm import gm_process
+from rigs.gm.recording import Recording, read
 from rigs.nodes import clean_environment
 from rigs.view_history import versions, violations
 

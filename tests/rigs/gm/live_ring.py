@@ -21,7 +21,7 @@ from leveret.gm.records.group import Group as Record
 from leveret.gm.records.store import GroupStore, Stored
 from leveret.gm.ring.frames import Frame
 from leveret.gm.ring.member import NOCONNECTION, Member
-from leveret.testing.gm.history import RingHistory
+from rigs.gm.history import RingHistory
 from rigs.waiting import eventually
 
 NAME = "g"

@@ -27,12 +27,12 @@ from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
-from leveret.testing.faulty_files import Fate, FaultyCalls
-from leveret.testing.memory_disk import MemoryDisk
-from leveret.testing.memory_index import MemoryIndexFiles
+from rigs.disk.faulty_files import Fate, FaultyCalls
+from rigs.disk.memory_disk import MemoryDisk
 from rigs.queues.patient_queue import PatientQueue
 from rigs.queues.variable_rig import UNBOUNDED, VariableRig, message
 from rigs.store.live_store import files_at
+from rigs.store.memory_index import MemoryIndexFiles
 from rigs.store.step_loop import StepLoop, drivers_on
 
 STORE = Path("/data/store")

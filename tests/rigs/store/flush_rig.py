@@ -8,7 +8,7 @@ from pathlib import Path
 
 from leveret.core.system.files import OsCalls
 from leveret.msg_store.wal.group_commit import Report
-from leveret.testing.faulty_files import FaultyCalls
+from rigs.disk.faulty_files import FaultyCalls
 from rigs.store.live_store import LiveStore, ended, files_at
 from rigs.store.store_rig import message
 

@@ -17,7 +17,7 @@ from leveret.core.message import BODY
 from leveret.core.system.shortage import SHORTAGES
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.format.rows import IndexFull
-from leveret.testing.faulty_files import FOR_EVER, Fate, Fault
+from rigs.disk.faulty_files import FOR_EVER, Fate, Fault
 from rigs.store.store_rig import StoreRig
 
 queues = st.sampled_from([(1,), (2,), (1, 2), (3, 1, 2)])

@@ -33,10 +33,10 @@ from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.recovery.report import Recovered
 from leveret.msg_store.wal.group_commit import SHORTAGE_RETRY_S, GroupCommit, Report
 from leveret.msg_store.wal.pending import EVERY_NO
-from leveret.testing.faulty_files import FaultyCalls
-from leveret.testing.memory_disk import MemoryDisk
-from leveret.testing.memory_index import MemoryIndexFiles
+from rigs.disk.faulty_files import FaultyCalls
+from rigs.disk.memory_disk import MemoryDisk
 from rigs.store.live_store import files_at
+from rigs.store.memory_index import MemoryIndexFiles
 
 STORE = Path("/data/store")
 UUID = bytes(range(16))

@@ -21,9 +21,9 @@ from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.threads.worker import Reached, Steps, T, Then
 from leveret.msg_store.transient.index import IndexLost, Limits, TransientIndex
 from leveret.msg_store.transient.store import TransientStore
-from leveret.testing.faulty_files import FaultyCalls
-from leveret.testing.memory_disk import MemoryDisk
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
+from rigs.disk.faulty_files import FaultyCalls
+from rigs.disk.memory_disk import MemoryDisk
 from rigs.store.store_rig import message
 
 FOLDER = Path("/data/transient")

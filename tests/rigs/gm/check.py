@@ -1,4 +1,4 @@
-"""Judges recorded histories: ``python -m leveret.testing.gm.check PATH...``.
+"""Judges recorded histories: ``python -m rigs.gm.check PATH...``.
 
 Each path is a file that a ``Recorder`` has written, or a folder with such files (``*.history``); all of them are of the
 members of one group. Prints the number of events, and each violation of G1 to G5 and I7 on a line.
@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from leveret.testing.gm.recording import HistoryFileError, read
+from rigs.gm.recording import HistoryFileError, read
 
-USAGE = "usage: python -m leveret.testing.gm.check PATH...\n"
+USAGE = "usage: python -m rigs.gm.check PATH...\n"
 EX_VIOLATIONS = 1
 
 

@@ -1,7 +1,7 @@
 """A disk in memory: the system calls of ``leveret.core.system.files`` over a dict.
 
 It is fast, the same on every machine, and needs no privileges. It cannot serve code that opens files itself (LMDB). It
-does not distinguish written from durable bytes; ``leveret.testing.faulty_files``, which wraps it, does.
+does not distinguish written from durable bytes; ``rigs.disk.faulty_files``, which wraps it, does.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from leveret.core.system.files import Files, OsCalls
-from leveret.testing.faulty_files import Crash, Fate, FaultyCalls
-from leveret.testing.memory_disk import MemoryDisk
+from rigs.disk.faulty_files import Crash, Fate, FaultyCalls
+from rigs.disk.memory_disk import MemoryDisk
 
 A = "a.rdq"
 

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple, Self
 from leveret.core.errors import LeveretError
 from leveret.gm import Become, Callbacks, Group, GroupEndedError, MemberId, RingNode, Stop
 from leveret.gm.requests import MemberStatus
-from leveret.testing.gm.history import RingHistory
+from rigs.gm.history import RingHistory
 
 SUFFIX: Final = ".history"
 _TEXT_BYTES_MAX: Final = 64

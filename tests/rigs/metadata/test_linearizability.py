@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.testing.metadata.linearizability import DECLARE, DELETE, Operation, is_linearizable
+from rigs.metadata.linearizability import DECLARE, DELETE, Operation, is_linearizable
 
 
 def declare(

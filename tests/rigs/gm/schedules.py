@@ -10,7 +10,7 @@ from typing import Final
 from leveret.gm.records.group import Group, MemberId
 from leveret.gm.ring.frames import Frame
 from leveret.gm.ring.limits import Limits
-from leveret.testing.gm.ring import SimulatedMember, SimulatedRing
+from rigs.gm.ring import SimulatedMember, SimulatedRing
 
 MEMBERS_MAX: Final = 6
 JOIN_S: Final = 0.5  # in half of the schedules all have joined before the first fault

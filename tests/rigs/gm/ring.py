@@ -12,10 +12,10 @@ from leveret.gm.records.transactor import Transactor
 from leveret.gm.ring import effects
 from leveret.gm.ring.limits import Limits
 from leveret.gm.ring.member import FLUSH, Member, Phase
-from leveret.testing.gm.history import RingHistory
-from leveret.testing.gm.network import Network
-from leveret.testing.gm.store import FaultyGroupStore
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.gm.history import RingHistory
+from rigs.gm.network import Network
+from rigs.gm.store import FaultyGroupStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
