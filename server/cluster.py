@@ -137,18 +137,18 @@ class ClusterMember:
             node: that this is.
             locator: of new queues.
         """
-        assert node.homes is not None
-        node.homes.default_locator = locator
+        assert node.cluster_nodes is not None
+        node.cluster_nodes.default_locator = locator
         rows = ClusterRows(node, self.metadata)
         self.metadata.listener = rows
         return rows
 
     async def linked(self, node: Node) -> None:
         """Wait until the queues of all nodes that serve are known, at most ``LINKED_WITHIN_S``."""
-        assert node.homes is not None
+        assert node.cluster_nodes is not None
         deadline_s = asyncio.get_running_loop().time() + LINKED_WITHIN_S
         while missing := [
-            name for name in self.metadata.addresses if not node.homes.home(name).is_up
+            name for name in self.metadata.addresses if not node.cluster_nodes.home(name).is_up
         ]:
             if asyncio.get_running_loop().time() > deadline_s:
                 log.warning("nodes are not linked, their queues are down nodes=%s", missing)

@@ -173,7 +173,7 @@ async def start(folder: str) -> dict[str, Node]:
         await bootstrap.load(node)
         runtime.spawn(BrokerSup, node)
     links[1].dial(await links[0].listen(f"unix:{folder}/link"))
-    home = nodes["b"].homes
+    home = nodes["b"].cluster_nodes
     assert home is not None
     while not home.home("a").is_up:  # noqa: ASYNC110  # once
         await asyncio.sleep(0.01)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.delivery_gate import DeliveryGate
-    from leveret.broker.registry.cluster_nodes import Homes
+    from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.broker.vhost.vhost import Client
     from leveret.core.message import Message
 
@@ -76,12 +76,12 @@ class ReplyConsumers:
     """The reply consumers of a node by their keys, for as long as their channels keep them.
 
     Attributes:
-        homes: the other nodes of the cluster; None outside of one.
+        cluster_nodes: the other nodes of the cluster; None outside of one.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self.homes: Homes | None = None
+        self.cluster_nodes: ClusterNodes | None = None
         self._by_key: WeakValueDictionary[bytes, ReplyConsumer] = WeakValueDictionary()
 
     def new(
@@ -89,8 +89,8 @@ class ReplyConsumers:
     ) -> ReplyConsumer:
         """Return a consumer with a key that nobody can guess."""
         key = _KEY_START + secrets.token_urlsafe(_TOKEN_BYTES).encode()
-        if self.homes is not None:
-            key += _node_mark(self.homes.own)
+        if self.cluster_nodes is not None:
+            key += _node_mark(self.cluster_nodes.own)
         self._by_key[key] = consumer = ReplyConsumer(tag, key, channel, gate, client, writer)
         return consumer
 
@@ -106,7 +106,7 @@ class ReplyConsumers:
 
     def delegate_of(self, key: bytes) -> Ref | None:
         """Return a delegate of the other node that a key belongs to; None: it is of this node, or that one is down."""
-        for home in self.homes.by_name.values() if self.homes is not None else ():
+        for home in self.cluster_nodes.by_name.values() if self.cluster_nodes is not None else ():
             if home.is_up and key.endswith(_node_mark(home.name)):
                 return next(iter(home.delegates.values()), None)
         return None

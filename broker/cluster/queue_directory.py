@@ -6,7 +6,7 @@ from then on what changes, once per drain of the run queue. The order is kept by
 sender. Nothing is stored, since a new incarnation of either node begins anew.
 
 A client may be told that a queue is there and publish to it on another node a moment later. So its declaration waits
-until the other directories have heard of it (``Homes.when_told``); one call for all that wait.
+until the other directories have heard of it (``ClusterNodes.when_told``); one call for all that wait.
 
 A link that breaks is one event (``NodeDown``), which comes behind all that the node has said: its queues are down at
 once, channels with consumers there cancel them, and its alarms count no more. Publishes that it has not confirmed are
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.links.node import Node as LinkedNode
     from leveret.broker.node.node import Node
-    from leveret.broker.registry.cluster_nodes import Home
+    from leveret.broker.registry.cluster_nodes import ClusterNode
     from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
 
@@ -120,25 +120,25 @@ class QueueDirectory(GenServer):
     def init(self, node: Node) -> None:
         """Begin; tell all to the nodes that are linked already."""
         assert node.links is not None, "a directory needs links"
-        assert node.homes is not None
+        assert node.cluster_nodes is not None
         self._node = node
         self._links: LinkedNode = node.links
-        self._homes = node.homes
+        self._cluster_nodes = node.cluster_nodes
         self._others: dict[str, Ref] = {}  # directories
         self._is_due = False
         self._delegates: dict[str, Ref | None] = {}  # as told last
         self._alarms = node.resources.alarms.own
         self.runtime.register(QUEUE_DIRECTORY, self.ref)
         self._links.watch_nodes(self.ref)
-        self._homes.on_change = self._note
+        self._cluster_nodes.on_change = self._note
         node.resources.alarms.on_change = self._note
         node.connections.elsewhere.on_change = self._note
-        node.connections.elsewhere.when_told = self._homes.when_told
+        node.connections.elsewhere.when_told = self._cluster_nodes.when_told
         self._counts = node.connections.limited_counts()
         for name in self._links.nodes:
             self._search(name)
         self._is_asking = False
-        if self._homes.to_tell:  # the directory before this one has left them
+        if self._cluster_nodes.to_tell:  # the directory before this one has left them
             self._note()
 
     def handle_call(self, request: Any, frm: From | None) -> object:
@@ -155,7 +155,7 @@ class QueueDirectory(GenServer):
         elif kind is AllTold or kind is AlarmsTold:
             self._node.resources.alarms.set_elsewhere(message.node, tuple(message.alarms))
             if kind is AllTold:
-                self._homes.home(message.node).is_up = True
+                self._cluster_nodes.home(message.node).is_up = True
                 log.info("queues of a node are known node=%s", message.node)
         elif kind is CountsTold:
             self._node.connections.elsewhere.told(message.node, message.counts)
@@ -199,18 +199,18 @@ class QueueDirectory(GenServer):
         if alarms != self._alarms:
             self._alarms = alarms
             for other in self._others.values():
-                told = AlarmsTold(self._homes.own, list(alarms))
+                told = AlarmsTold(self._cluster_nodes.own, list(alarms))
                 self.runtime.send(other, told, self.ref)
         counts = self._node.connections.limited_counts()
         if counts != self._counts:
             self._counts = counts
             for other in self._others.values():
-                self.runtime.send(other, CountsTold(self._homes.own, counts), self.ref)
+                self.runtime.send(other, CountsTold(self._cluster_nodes.own, counts), self.ref)
         self._ask_heard()
 
     def _ask_heard(self) -> None:
         """Have those called who wait until the others have heard of what was told up to now."""
-        waiting = list(self._homes.to_tell)
+        waiting = list(self._cluster_nodes.to_tell)
         if not waiting or self._is_asking:
             return
         left = len(self._others)
@@ -221,14 +221,14 @@ class QueueDirectory(GenServer):
             left -= 1
             if left <= 0:
                 self._is_asking = False
-                self._homes.to_tell = self._homes.to_tell[len(waiting) :]
+                self._cluster_nodes.to_tell = self._cluster_nodes.to_tell[len(waiting) :]
                 for resume in waiting:
                     resume(None)
-                if self._homes.to_tell:
+                if self._cluster_nodes.to_tell:
                     self._note()  # what they wait for may not have been told yet
 
         for other in list(self._others.values()):
-            self.call(other, HaveHeard(self._homes.own), heard, None)
+            self.call(other, HaveHeard(self._cluster_nodes.own), heard, None)
         if not left:
             heard()
 
@@ -248,9 +248,9 @@ class QueueDirectory(GenServer):
             own = [each for each in vhost.topology.queues.values() if not each.is_remote]
             for announcement in self._announcements(vhost, own, is_first=True):
                 self.runtime.send(directory, announcement, self.ref)
-        told = AllTold(self._homes.own, list(self._node.resources.alarms.own))
+        told = AllTold(self._cluster_nodes.own, list(self._node.resources.alarms.own))
         self.runtime.send(directory, told, self.ref)
-        self.runtime.send(directory, CountsTold(self._homes.own, self._counts), self.ref)
+        self.runtime.send(directory, CountsTold(self._cluster_nodes.own, self._counts), self.ref)
 
     def _announcements(
         self, vhost: VHost, entries: Iterable[QueueEntry], is_first: bool = False
@@ -263,7 +263,7 @@ class QueueDirectory(GenServer):
         ]
         starts = range(0, len(told) or 1, QUEUES_AT_ONCE)
         slices = [told[start : start + QUEUES_AT_ONCE] for start in starts]
-        own = self._homes.own
+        own = self._cluster_nodes.own
         return [
             Announcement(own, vhost.name, delegate, some, is_first and not number)
             for number, some in enumerate(slices)
@@ -272,7 +272,7 @@ class QueueDirectory(GenServer):
     # Other nodes' queues.
 
     def _announced(self, told: Announcement) -> None:
-        home = self._homes.home(told.node)
+        home = self._cluster_nodes.home(told.node)
         if told.is_first:
             self._forget(home, told.vhost)
         if told.delegate is not None:
@@ -295,7 +295,7 @@ class QueueDirectory(GenServer):
             # The row of a queue that was declared again may have come before the end of the earlier one was told.
             agree(self._node, self._node.metadata.shared, unknown)
 
-    def _forget(self, home: Home, vhost_name: str) -> None:
+    def _forget(self, home: ClusterNode, vhost_name: str) -> None:
         home.refs = {key: ref for key, ref in home.refs.items() if key[0] != vhost_name}
         vhost = self._node.vhosts.get(vhost_name)
         for entry in vhost.topology.queues.values() if vhost is not None else ():
@@ -317,7 +317,7 @@ class QueueDirectory(GenServer):
 
     def _node_down(self, name: str) -> None:
         self._others.pop(name, None)
-        home = self._homes.home(name)
+        home = self._cluster_nodes.home(name)
         for channel, entry in home.down():
             self.runtime.send(channel, QueueFailed(entry))
         self._node.resources.alarms.set_elsewhere(name, ())

@@ -185,7 +185,7 @@ class Connections(Generic[ReaderT]):
         self._check_connection_limits(user, vhost)
         self.access.check_vhost(user, name)
         if not vhost.serves:
-            if vhost.homes is not None and vhost.is_new:
+            if vhost.cluster_nodes is not None and vhost.is_new:
                 question = Question()
                 self._runtime.clock.call_later(_LOOK_S, question.answered)
                 raise question

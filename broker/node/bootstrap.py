@@ -57,7 +57,7 @@ async def load(node: Node, with_defaults: bool = True) -> None:
         contents = store.load()
     await _number_queues(node, contents)
     await _add_log_exchange(node, contents)
-    fill(node, contents if node.homes is None else store.load())
+    fill(node, contents if node.cluster_nodes is None else store.load())
 
 
 async def _write_first(node: Node, rows: list[Row]) -> None:

@@ -17,7 +17,7 @@ from leveret.broker.node.openings import Openings
 from leveret.broker.node.outages import Outages
 from leveret.broker.node.own_messages import OwnMessages
 from leveret.broker.node.resources import Resources
-from leveret.broker.registry.cluster_nodes import Homes
+from leveret.broker.registry.cluster_nodes import ClusterNodes
 from leveret.broker.vhost.access import Access
 from leveret.broker.vhost.metadata_writer import MetadataWriter
 from leveret.broker.vhost.settings_rows import SettingsRows
@@ -83,7 +83,7 @@ class Node:
         links: with the other nodes of the cluster; None outside of one.
 
     Attributes:
-        homes: the other nodes of the cluster; None outside of one.
+        cluster_nodes: the other nodes of the cluster; None outside of one.
         ballast: reserved disk space, released when the disk is full.
         reserve: the same, for starts and for acks.
         epochs: numbers of starts, for message stores.
@@ -110,7 +110,9 @@ class Node:
         self.runtime = runtime
         self.settings = settings
         self.links = links
-        self.homes = None if links is None else Homes(links.name, runtime.clock, links)
+        self.cluster_nodes = (
+            None if links is None else ClusterNodes(links.name, runtime.clock, links)
+        )
         self.data_dir = data_dir
         self.files = files or Files()
         self.reserve = reserve(self.files, data_dir or Path())
@@ -135,7 +137,7 @@ class Node:
             lambda: self.resources.memory_limit_bytes,
             lambda: self.cluster_name,
         )
-        self.connections.reply_consumers.homes = self.homes
+        self.connections.reply_consumers.cluster_nodes = self.cluster_nodes
         admission = Admission(self.vhosts)
         self.sockets = Sockets(runtime, self.connections, admission)
         self.admin_turn = asyncio.Lock()
@@ -153,7 +155,12 @@ class Node:
         Its store is not opened before the messages of a deleted vhost of the same name are removed.
         """
         vhost = VHost(
-            name, self.runtime, self.access, self.metadata, self.resources.memory, self.homes
+            name,
+            self.runtime,
+            self.access,
+            self.metadata,
+            self.resources.memory,
+            self.cluster_nodes,
         )
         vhost.default_queue_type = default_queue_type
         settings = self.settings
@@ -171,7 +178,7 @@ class Node:
 
     def is_own(self, row: QueueRow) -> bool:
         """Whether the queue of a row lives on this node."""
-        return self.homes is None or row.node in ("", self.homes.own)
+        return self.cluster_nodes is None or row.node in ("", self.cluster_nodes.own)
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """Take other settings; those of limits and of new connections have an effect."""

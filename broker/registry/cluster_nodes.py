@@ -1,11 +1,11 @@
-"""Homes: the other nodes of a cluster, and the registry entries of the queues that live there.
+"""The other nodes of a cluster, and the registry entries of the queues that live there.
 
 A queue has one *home*, the node that its actors run on. Every node has an entry for it, so routes and bindings hold
-entries whatever the node. The entry of a queue elsewhere is a ``RemoteEntry``: its ``ref`` is the address of the
-amqqueue over the link, as the home's directory has told it (``cluster/queue_directory.py``).
+entries whatever the node. The entry of a queue on another node is a ``RemoteEntry``: its ``ref`` is the address of the
+amqqueue over the link, which the home's directory has sent (``cluster/queue_directory.py``).
 
-When the link with a home breaks, its queues are *down* at once, in one step for all of them: ``Home.is_up`` is what
-their state is read from. Only entries that channels wait for or consume from are visited. A durable queue that is down
+When the link with a node breaks, the queues there are *down* at once, in one step for all: their state is read from
+``ClusterNode.is_up``. Only entries that channels wait for or consume from are visited. A durable queue that is down
 answers 404 with RabbitMQ's text, a message to it is refused; one that is not durable counts as deleted, as in RabbitMQ,
 and its name may be declared again. Both are there again when the link is, unless their rows have gone.
 """
@@ -74,7 +74,7 @@ class LinkBackpressure:
             callback()
 
 
-class Home:
+class ClusterNode:
     """Another node of the cluster.
 
     Attributes:
@@ -127,7 +127,7 @@ class RemoteEntry(QueueEntry):
         self,
         vhost_name: str,
         name: str,
-        home: Home,
+        home: ClusterNode,
         durable: bool,
         auto_delete: bool,
         is_exclusive: bool,
@@ -217,16 +217,16 @@ class RemoteEntry(QueueEntry):
         return list(watchers or ())
 
 
-def running_by_home(entries: Iterable[QueueEntry]) -> dict[Home, list[RemoteEntry]]:
+def running_by_home(entries: Iterable[QueueEntry]) -> dict[ClusterNode, list[RemoteEntry]]:
     """Return those of the queues that run on other nodes, by node."""
-    found: dict[Home, list[RemoteEntry]] = {}
+    found: dict[ClusterNode, list[RemoteEntry]] = {}
     for entry in entries:
         if isinstance(entry, RemoteEntry) and entry.is_running:
             found.setdefault(entry.home, []).append(entry)
     return found
 
 
-class Homes:
+class ClusterNodes:
     """The nodes of a cluster, as one of them knows them.
 
     Args:
@@ -245,7 +245,7 @@ class Homes:
         self.own = own
         self._clock = clock
         self._links = links
-        self.by_name: dict[str, Home] = {}
+        self.by_name: dict[str, ClusterNode] = {}
         self.on_change: Callable[[], None] | None = None
         self.to_tell: list[Callable[[None], object]] = []
         self.default_locator = "client-local"
@@ -273,10 +273,10 @@ class Homes:
         self.to_tell.append(resume)
         self.changed()
 
-    def home(self, name: str) -> Home:
+    def home(self, name: str) -> ClusterNode:
         """Return another node; it is down until its directory has told what runs there."""
         home = self.by_name.get(name)
         if home is None:
             backpressure = LinkBackpressure(self._clock, name, self._links)
-            home = self.by_name[name] = Home(name, backpressure)
+            home = self.by_name[name] = ClusterNode(name, backpressure)
         return home

@@ -42,7 +42,7 @@ from leveret.routing.bindings import QUEUE
 if TYPE_CHECKING:
     from leveret.amqp.methods import QueueDeclare
     from leveret.amqp.tables import Table
-    from leveret.broker.registry.cluster_nodes import Home
+    from leveret.broker.registry.cluster_nodes import ClusterNode
     from leveret.broker.vhost.access import User
     from leveret.broker.vhost.vhost import Client, VHost
 
@@ -221,7 +221,7 @@ def _check_new_queue(vhost: VHost, user: User, name: str, method: QueueDeclare) 
 
 
 def _warn(vhost: VHost, client: Client, name: str, arguments: Table) -> None:
-    idle = queue_arguments.without_effect(arguments, vhost.homes is not None)
+    idle = queue_arguments.without_effect(arguments, vhost.cluster_nodes is not None)
     if idle:
         log.warning(
             "queue arguments are without effect so far queue=%s vhost=%s user=%s name=%s"
@@ -240,32 +240,32 @@ def _warn(vhost: VHost, client: Client, name: str, arguments: Table) -> None:
 
 def locator_of(vhost: VHost, name: str, arguments: Table) -> str:
     """Return the locator of a new queue; on a single node it does not matter."""
-    if vhost.homes is None:
+    if vhost.cluster_nodes is None:
         return CLIENT_LOCAL
     given = arguments.get(f"x-{LOCATOR}")
     if given is not None:
         return str(given[1].decode())
     policy = vhost.policies.of_queue(name, type_of(arguments).name).definition
-    return str(policy.get(LOCATOR, vhost.homes.default_locator))
+    return str(policy.get(LOCATOR, vhost.cluster_nodes.default_locator))
 
 
-def located(vhost: VHost, locator: str) -> Home | None:
+def located(vhost: VHost, locator: str) -> ClusterNode | None:
     """Return the node that a locator chooses, among those that run the vhost; None: this one."""
-    homes = vhost.homes
-    if homes is None or locator == CLIENT_LOCAL:
+    cluster_nodes = vhost.cluster_nodes
+    if cluster_nodes is None or locator == CLIENT_LOCAL:
         return None
     others = {
         home.name: home
-        for home in homes.by_name.values()
+        for home in cluster_nodes.by_name.values()
         if home.is_up and vhost.name in home.delegates
     }
-    names = sorted([homes.own, *others])
+    names = sorted([cluster_nodes.own, *others])
     if locator == MIN_MASTERS:
-        return others.get(min(names, key=homes.queues_of))
+        return others.get(min(names, key=cluster_nodes.queues_of))
     return others.get(random.choice(names))  # no secret
 
 
-def declare_there(vhost: VHost, home: Home, asked: DeclareThere) -> Steps:
+def declare_there(vhost: VHost, home: ClusterNode, asked: DeclareThere) -> Steps:
     """Have a queue declared on another node, and wait until it is known here.
 
     It is not, if that node is lost, or the queue is deleted before its answer comes.
@@ -273,8 +273,8 @@ def declare_there(vhost: VHost, home: Home, asked: DeclareThere) -> Steps:
     Raises:
         InternalError: the node could not.
     """
-    assert vhost.homes is not None
-    vhost.homes.expect(home.name, 1)
+    assert vhost.cluster_nodes is not None
+    vhost.cluster_nodes.expect(home.name, 1)
     try:
         answer = yield Ask(home.delegates[vhost.name], asked)
         if isinstance(answer, SoftError):
@@ -282,7 +282,7 @@ def declare_there(vhost: VHost, home: Home, asked: DeclareThere) -> Steps:
         if answer is None:
             yield from vhost.until_known(asked.name)
     finally:
-        vhost.homes.expect(home.name, -1)
+        vhost.cluster_nodes.expect(home.name, -1)
     if answer is not None and not isinstance(answer, CallFailed):
         log.error("queue not declared queue=%s vhost=%s node=%s", asked.name, vhost.name, home.name)
         raise InternalError()

@@ -31,7 +31,7 @@ def await_gone(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
     Raises:
         InternalError: a deletion could not be written.
     """
-    if vhost.homes is None:
+    if vhost.cluster_nodes is None:
         return
     for entry in entries:
         if not entry.is_remote:
@@ -45,7 +45,7 @@ def connection_ended(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
 
     It ends all the same when the metadata store fails.
     """
-    if vhost.homes is None:
+    if vhost.cluster_nodes is None:
         return
     for entry in entries:
         if entry.ref is not None:  # it answers behind the end of the consumers

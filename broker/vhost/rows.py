@@ -11,7 +11,7 @@ from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.broker.registry.cluster_nodes import Homes
+    from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
 
@@ -41,21 +41,21 @@ def binding_row(vhost_name: str, binding: Binding) -> BindingRow:
     )
 
 
-def queue_row(entry: QueueEntry, user_name: str, homes: Homes | None) -> QueueRow:
+def queue_row(entry: QueueEntry, user_name: str, cluster_nodes: ClusterNodes | None) -> QueueRow:
     """Return the row of a queue of this node; in a cluster it names the node."""
     no, arguments = entry.queue_no, entry.arguments
     row = QueueRow(entry.vhost_name, entry.name, True, entry.auto_delete, arguments, no, user_name)
-    if homes is not None:
+    if cluster_nodes is not None:
         row.durable, row.exclusive = entry.durable, entry.exclusive is not None
-        row.node = homes.own
+        row.node = cluster_nodes.own
     return row
 
 
 def entry_of(
-    row: QueueRow, homes: Homes | None, on_deleted: Callable[[QueueEntry], None]
+    row: QueueRow, cluster_nodes: ClusterNodes | None, on_deleted: Callable[[QueueEntry], None]
 ) -> QueueEntry:
     """Return a new registry entry for the queue of a row, on whatever node it lives."""
-    if homes is None or row.node in ("", homes.own):
+    if cluster_nodes is None or row.node in ("", cluster_nodes.own):
         return QueueEntry(
             row.vhost,
             row.name,
@@ -68,7 +68,7 @@ def entry_of(
     return RemoteEntry(
         row.vhost,
         row.name,
-        homes.home(row.node),
+        cluster_nodes.home(row.node),
         row.durable,
         row.auto_delete,
         row.exclusive,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.amqp.methods import ExchangeDelete
     from leveret.amqp.tables import Table
-    from leveret.broker.registry.cluster_nodes import Homes
+    from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.broker.registry.registry import ReplyAddresses
     from leveret.broker.vhost.access import Access, User
     from leveret.broker.vhost.firehose import Firehose
@@ -100,7 +100,7 @@ class VHost:
         producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         reply_addresses: where dead letters go that are replies; None: there are no clients.
-        homes: the other nodes of the cluster; None outside of one.
+        cluster_nodes: the other nodes of the cluster; None outside of one.
         local_queues: what other nodes need of its queues on this node; None outside of a cluster.
     """
 
@@ -111,7 +111,7 @@ class VHost:
         access: Access,
         metadata: MetadataWriter,
         memory: MemoryMonitor,
-        homes: Homes | None = None,
+        cluster_nodes: ClusterNodes | None = None,
     ) -> None:
         self.name = name
         self.access = access
@@ -131,8 +131,8 @@ class VHost:
         self.producer_limits = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
         self.is_closing = False
         self.reply_addresses: ReplyAddresses | None = None
-        self.homes = homes
-        self.local_queues = None if homes is None else LocalQueues(homes.changed)
+        self.cluster_nodes = cluster_nodes
+        self.local_queues = None if cluster_nodes is None else LocalQueues(cluster_nodes.changed)
         self._lost_queue: QueueEntry | None = None  # while it is ended
         self._forgotten_queue: QueueEntry | None = None  # while ``forget_queue`` ends it
         self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
@@ -357,8 +357,8 @@ class VHost:
 
     def told_of_queues(self) -> Steps:
         """Wait until all nodes know which queues run here: who is told of one may publish to it on any node."""
-        if self.homes is not None:
-            yield Until(self.homes.when_told)
+        if self.cluster_nodes is not None:
+            yield Until(self.cluster_nodes.when_told)
 
     def known_rows(self) -> Steps:
         """Wait until all nodes have the rows that this one has."""
@@ -372,8 +372,8 @@ class VHost:
         self.features.persisting_queues += entry.persists_all
         self._lead_delays(entry, entry)
         self.features.remote_queues += entry.is_remote
-        if self.homes is not None:
-            self.homes.count(entry, 1)
+        if self.cluster_nodes is not None:
+            self.cluster_nodes.count(entry, 1)
         if self.local_queues is not None and not entry.is_remote:
             entry.on_change = self.local_queues.changed
         if entry.exclusive is not None and not entry.is_remote:
@@ -388,7 +388,7 @@ class VHost:
 
     def register_row(self, row: QueueRow) -> None:
         """Make the queue of a row known, on whatever node it lives."""
-        self.register(entry_of(row, self.homes, self.queue_deleted))
+        self.register(entry_of(row, self.cluster_nodes, self.queue_deleted))
 
     def _lead_delays(self, entry: QueueEntry, queue: QueueEntry | None) -> None:
         """Have the exchange of a delay queue, if it is there, send delayed messages to it; None: to none."""
@@ -494,8 +494,8 @@ class VHost:
         self.features.persisting_queues -= entry.persists_all
         self._lead_delays(entry, None)
         self.features.remote_queues -= entry.is_remote
-        if self.homes is not None:
-            self.homes.count(entry, -1)
+        if self.cluster_nodes is not None:
+            self.cluster_nodes.count(entry, -1)
         if entry.exclusive is not None:
             owned = self._exclusive.get(entry.exclusive, set())
             owned.discard(entry)
@@ -566,7 +566,7 @@ class VHost:
 
     def is_written(self, is_durable: bool) -> bool:
         """Whether an object has a row: in a cluster all have one, for the other nodes."""
-        return is_durable or self.homes is not None
+        return is_durable or self.cluster_nodes is not None
 
     def wait_for(self, row: Row) -> Steps:
         """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet.
@@ -591,7 +591,7 @@ class VHost:
 
     def _missing(self, row: Row) -> Steps:
         """Wait, before a client is told that there is no such object, until no node of the cluster has it."""
-        if self.homes is not None:
+        if self.cluster_nodes is not None:
             yield from self._metadata.until_missing(row)
 
     def _remove(self, target: object, removal: Removal) -> Steps:
@@ -630,7 +630,7 @@ class VHost:
 
     def queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:
         """Return the row of a queue that a user has declared here."""
-        return queue_row(entry, user_name, self.homes)
+        return queue_row(entry, user_name, self.cluster_nodes)
 
 
 def _refuse_condition(entry: QueueEntry, flag: str, is_set: bool) -> None:

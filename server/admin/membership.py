@@ -144,11 +144,11 @@ class MembershipAdmin:
 
     def _found(self, name: str) -> list[MemberRow]:
         """Return the rows of a node that is down, none if they are marked already."""
-        if self._serving is None or self._others is None or self._node.homes is None:
+        if self._serving is None or self._others is None or self._node.cluster_nodes is None:
             raise RefusedError(SINGLE_NODE, EX_UNAVAILABLE)
         self._refuse_running(name)
         members = [row for row in self._node.settings_rows.members() if row.node == name]
-        if not members and not self._node.homes.queues_of(name):
+        if not members and not self._node.cluster_nodes.queues_of(name):
             raise RefusedError(
                 "{:not_a_cluster_node, 'The node selected is not in the cluster.'}", EX_UNAVAILABLE
             )

@@ -59,7 +59,7 @@ class PolicyAdmin:
             self._words, vhost, name, pattern, apply_to, priority, json.dumps(parsed),
         )  # fmt: skip
         lines = _not_archived(found, row)
-        if idle := without_effect(parsed, node.homes is not None):
+        if idle := without_effect(parsed, node.cluster_nodes is not None):
             log.warning(
                 "%s without effect so far vhost=%s name=%s keys=%s", self._words, vhost, name, idle
             )

@@ -41,8 +41,8 @@ async def queue_rows(
     A queue that ends meanwhile, or does not answer within ``ASK_S``, has no figures; its state says why.
     """
     entries = [entry for vhost in vhosts for entry in _own(vhost)]
-    homes = next((vhost.homes for vhost in vhosts), None)
-    node = {} if homes is None else {"node": homes.own}
+    cluster_nodes = next((vhost.cluster_nodes for vhost in vhosts), None)
+    node = {} if cluster_nodes is None else {"node": cluster_nodes.own}
     for start in range(0, len(entries), ASKED_AT_ONCE):
         some = entries[start : start + ASKED_AT_ONCE]
         for entry, figures in zip(some, await _figures(runtime, some, items), strict=True):
@@ -110,7 +110,11 @@ async def unresponsive(
 
 def _own(vhost: VHost) -> list[QueueEntry]:
     entries = vhost.topology.queues.values()
-    return [entry for entry in entries if not entry.is_remote] if vhost.homes else list(entries)
+    return (
+        [entry for entry in entries if not entry.is_remote]
+        if vhost.cluster_nodes
+        else list(entries)
+    )
 
 
 async def _figures(

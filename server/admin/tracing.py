@@ -25,7 +25,11 @@ class TracingAdmin:
             raise RefusedError(f"rate is {rate:g}; allowed: above 0, at most 1")
         node, found = self._node, vhost_named(self._node, vhost)
         node.stop_firehose(found)
-        name = node.homes.own if node.homes is not None else str(node.settings.cluster_name)
+        name = (
+            node.cluster_nodes.own
+            if node.cluster_nodes is not None
+            else str(node.settings.cluster_name)
+        )
         firehose = Firehose(vhost, name, node.own_messages.wake, rate)
         found.features.firehose = firehose
         node.own_messages.add(firehose)

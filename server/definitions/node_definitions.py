@@ -51,7 +51,7 @@ from leveret.server.errors import RefusedError
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.broker.registry.cluster_nodes import Homes
+    from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.broker.vhost.access import Access
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange
@@ -100,7 +100,7 @@ class NodeDefinitions:
             plan = await self._planned(document, unsupported_queues)
             queues = len(plan.queues)
             rows = plan.first_rows()
-            if self._node.homes is None:
+            if self._node.cluster_nodes is None:
                 rows += await plan.last_rows()
             for vhost in self._node.vhosts.values():
                 # They would delete rows of this import.
@@ -147,9 +147,9 @@ class NodeDefinitions:
             async for row, exchange in sliced(plan.exchanges.values())
             if not self._add_exchange(row, exchange)
         ]
-        homes = self._node.homes
-        if homes is not None:
-            await place_queues(self._node, homes, plan)
+        cluster_nodes = self._node.cluster_nodes
+        if cluster_nodes is not None:
+            await place_queues(self._node, cluster_nodes, plan)
             await self._node.metadata.write(await plan.last_rows())
         lost += [
             row
@@ -158,8 +158,8 @@ class NodeDefinitions:
         ]
         lost += [row async for row in sliced(plan.bindings) if not self._bind(row)]
         self._take_back(lost)
-        if homes is not None:
-            await run_in_task(self._node.runtime, _told(homes))
+        if cluster_nodes is not None:
+            await run_in_task(self._node.runtime, _told(cluster_nodes))
 
     async def _make_settings(self, plan: Plan) -> None:
         node = self._node
@@ -252,9 +252,9 @@ class NodeDefinitions:
             self._node.metadata.delete_later(doomed)
 
 
-def _told(homes: Homes) -> Steps:
+def _told(cluster_nodes: ClusterNodes) -> Steps:
     """Wait until the other nodes know the queues: clients may use them on any node."""
-    yield Until(homes.when_told)
+    yield Until(cluster_nodes.when_told)
 
 
 async def _add_access(document: dict[str, Any], access: Access) -> None:

@@ -25,7 +25,7 @@ from leveret.routing.delayed import exchange_of
 
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
-    from leveret.broker.registry.cluster_nodes import Homes
+    from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.metadata.tables import QueueRow
     from leveret.server.definitions.plan import Plan
 
@@ -36,19 +36,19 @@ STARTED_WITHIN_S: Final = 10.0  # new vhosts, on the other nodes
 _LOOK_S: Final = 0.02
 
 
-async def place_queues(node: Node, homes: Homes, plan: Plan) -> None:
+async def place_queues(node: Node, cluster_nodes: ClusterNodes, plan: Plan) -> None:
     """Make the queues of a plan that go to other nodes, and take them out of it; the others are this node's.
 
     Args:
         node: this one; the vhosts, policies and exchanges of the plan are there.
-        homes: the other nodes.
+        cluster_nodes: the other nodes.
         plan: of an import.
     """
     queues = sliced(plan.queues.items())
     locators = {place: _locator(node, row) async for place, row in queues}
     spread = [place for place, locator in locators.items() if locator != CLIENT_LOCAL]
     own = len(plan.queues) - len(spread)
-    homes.expect(homes.own, own)
+    cluster_nodes.expect(cluster_nodes.own, own)
 
     async def is_made_elsewhere(place: tuple[str, str]) -> bool:
         nonlocal own
@@ -68,11 +68,11 @@ async def place_queues(node: Node, homes: Homes, plan: Plan) -> None:
             if row.name in vhost.topology.queues:
                 return True
         own += 1
-        homes.expect(homes.own, 1)
+        cluster_nodes.expect(cluster_nodes.own, 1)
         return False
 
     try:
-        await _run_elsewhere(homes, {vhost for vhost, _ in spread} & plan.new_vhosts.keys())
+        await _run_elsewhere(cluster_nodes, {vhost for vhost, _ in spread} & plan.new_vhosts.keys())
         for start in range(0, len(spread), DECLARED_AT_ONCE):
             some = spread[start : start + DECLARED_AT_ONCE]
             made = await asyncio.gather(*map(is_made_elsewhere, some))
@@ -80,7 +80,7 @@ async def place_queues(node: Node, homes: Homes, plan: Plan) -> None:
                 if is_made:
                     del plan.queues[place]
     finally:
-        homes.expect(homes.own, -own)
+        cluster_nodes.expect(cluster_nodes.own, -own)
 
 
 def _locator(node: Node, row: QueueRow) -> str:
@@ -89,12 +89,13 @@ def _locator(node: Node, row: QueueRow) -> str:
     return locator_of(node.vhosts[row.vhost], row.name, row.arguments)
 
 
-async def _run_elsewhere(homes: Homes, vhosts: Set[str]) -> None:
+async def _run_elsewhere(cluster_nodes: ClusterNodes, vhosts: Set[str]) -> None:
     """Wait until the other nodes run new vhosts, at most ``STARTED_WITHIN_S``."""
     now_s = asyncio.get_running_loop().time
     deadline_s = now_s() + STARTED_WITHIN_S
     while any(
-        home.is_up and not vhosts <= home.delegates.keys() for home in homes.by_name.values()
+        home.is_up and not vhosts <= home.delegates.keys()
+        for home in cluster_nodes.by_name.values()
     ):
         if now_s() >= deadline_s:
             return

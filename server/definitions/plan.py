@@ -98,7 +98,7 @@ class Plan:
 
     def first_rows(self) -> list[Row]:
         """Return the rows of settings, users and exchanges that survive a restart, in a cluster all."""
-        is_shared = self._node.homes is not None
+        is_shared = self._node.cluster_nodes is not None
         exchanges = [
             row for row, exchange in self.exchanges.values() if exchange.durable or is_shared
         ]
@@ -106,16 +106,16 @@ class Plan:
 
     async def last_rows(self) -> list[Row]:
         """Return those of queues, which are this node's, and of bindings."""
-        homes = self._node.homes
-        is_shared = homes is not None
+        cluster_nodes = self._node.cluster_nodes
+        is_shared = cluster_nodes is not None
         rows: list[Row] = []
         async for queue in sliced(self.queues.values()):
             if queue.durable:
                 queue.queue_no = new_queue_no(
                     self._node.metadata.store, settings_of(queue.arguments)
                 )
-            if homes is not None:
-                queue.node = homes.own
+            if cluster_nodes is not None:
+                queue.node = cluster_nodes.own
             if queue.durable or is_shared:
                 rows.append(queue)
         return rows + [

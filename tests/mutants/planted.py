@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("actors", "broker", "cluster", "gm", "metadata", "msg_store", "queue_backing", "routing")
+COPIED = ("actors", "broker", "etcd", "gm", "metadata", "msg_store", "queue_backing", "routing")
 
 
 class Mutant(NamedTuple):

@@ -158,7 +158,7 @@ PARTS = {
     "records in etcd": Faults(
         "",
         etcd_mutants.MUTANTS,
-        suite("gm", "records", "member", "stores", "actor") + suite("cluster", "gateway", "client"),
+        suite("gm", "records", "member", "stores", "actor") + suite("etcd", "gateway", "client"),
         Mutant("etcd/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
     ),
     "metadata in etcd": Faults(

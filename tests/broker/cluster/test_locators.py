@@ -45,8 +45,8 @@ def test_min_masters_chooses_the_node_with_the_fewest_queues(
         declare(client, name, "min-masters", durable=is_durable)
         client.publish(1, name, b"1")
         assert client.ask(1, m.QueueDeclare(name, passive=True)).message_count == 1
-    homes = [home(cluster["a"], name) for name in ("q1", "q2", "q3", "q4", "q5")]
-    assert homes == ["b", "c", "a", "b", "c"]
+    cluster_nodes = [home(cluster["a"], name) for name in ("q1", "q2", "q3", "q4", "q5")]
+    assert cluster_nodes == ["b", "c", "a", "b", "c"]
 
 
 def test_queues_that_are_being_declared_count_for_min_masters(cluster: Cluster) -> None:

@@ -40,7 +40,7 @@ def find_again(cluster: Cluster) -> None:
 def find_each_other(cluster: Cluster) -> float:
     """Return how many seconds two nodes take to know the queues of each other."""
     began_s = cluster.clock.monotonic_s()
-    while not all(cluster[one].node.homes.home(other).is_up for one, other in ("ab", "ba")):
+    while not all(cluster[one].node.cluster_nodes.home(other).is_up for one, other in ("ab", "ba")):
         assert cluster.clock.monotonic_s() < began_s + 60
         cluster.clock.jump(0.05)
     return cluster.clock.monotonic_s() - began_s

@@ -30,7 +30,7 @@ def ready(client: Client, name: str) -> int:
 def sent_runs(cluster: Cluster, name: str) -> list[NodePublish]:
     """Record the runs that a node sends to others from now on."""
     runs: list[NodePublish] = []
-    home = cluster[name].node.homes
+    home = cluster[name].node.cluster_nodes
     assert home is not None
     runtime = cluster[name].runtime
     real = runtime.send

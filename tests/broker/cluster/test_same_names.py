@@ -35,7 +35,7 @@ def send_at_once(cluster: EtcdCluster, *asked: tuple[Client, m.Method]) -> list[
     return [client.take()[-1] for client, _ in asked]
 
 
-def homes(cluster: EtcdCluster, name: str) -> list[str]:
+def cluster_nodes(cluster: EtcdCluster, name: str) -> list[str]:
     found = []
     for member in cluster.members.values():
         entry = member.queues[name]
@@ -50,7 +50,7 @@ def test_two_nodes_that_declare_an_equal_queue_at_once_have_one_queue(
     a, b = cluster["a"].session(), cluster["b"].session()
     method = m.QueueDeclare("q", durable=durable)
     assert send_at_once(cluster, (a, method), (b, method)) == [m.QueueDeclareOk("q", 0, 0)] * 2
-    first, second = homes(cluster, "q")
+    first, second = cluster_nodes(cluster, "q")
     assert first == second
     a.publish(1, "q", b"from a")
     b.publish(1, "q", b"from b")
@@ -68,7 +68,7 @@ def test_two_nodes_that_declare_different_queues_at_once_answer_ok_and_406(
     refused = [each for each in answers if isinstance(each, m.ChannelClose)]
     assert len(refused) == 1
     assert refused[0].reply_code == 406
-    first, second = homes(cluster, "q")
+    first, second = cluster_nodes(cluster, "q")
     assert first == second
 
 
@@ -131,7 +131,7 @@ def test_a_delayed_exchange_takes_no_other_exchange_of_its_name_away(
         assert (answers[0] is m.ExchangeDeclareOk) == (found == {"x-delayed-message"})
     else:
         assert answers == [m.ExchangeDeclareOk] * 2
-        first, second = homes(cluster, queue_of("x"))
+        first, second = cluster_nodes(cluster, queue_of("x"))
         assert first == second
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_DIRECTORY, _HOMES = "cluster/queue_directory.py", "registry/cluster_nodes.py"
+_DIRECTORY, _CLUSTER_NODES = "cluster/queue_directory.py", "registry/cluster_nodes.py"
 _GATE, _DELIVERIES = "remote/remote_gate.py", "channel/consuming/remote_deliveries.py"
 _MAIL, _AMQQUEUE = "remote/mail_between_nodes.py", "queue/amqqueue.py"
 
@@ -13,7 +13,7 @@ _CHANGES = "cluster/other_changes.py"
 MUTANTS = {
     "a declaration is answered before other nodes know where the queue is": Mutant(
         "vhost/vhost.py",
-        "            yield Until(self.homes.when_told)",
+        "            yield Until(self.cluster_nodes.when_told)",
         "            yield from ()",
     ),
     "what is deleted stays owed": Mutant(
@@ -52,7 +52,7 @@ MUTANTS = {
     ),
     "calls overtake publishes": Mutant("queue/calls.py", ", via=entry.delegate", ""),
     "a lost node stays up": Mutant(
-        _HOMES,
+        _CLUSTER_NODES,
         "        self.is_up = False\n        self.delegates.clear()",
         "        self.delegates.clear()",
     ),
@@ -62,12 +62,12 @@ MUTANTS = {
         "        home.down()",
     ),
     "a queue that was stopped stays so for the others": Mutant(
-        _HOMES,
+        _CLUSTER_NODES,
         '        if self.ended != "deleted":\n            self.ended = None\n\n    def stopped',
         "\n    def stopped",
     ),
     "a queue that is not known to run is not there": Mutant(
-        _HOMES,
+        _CLUSTER_NODES,
         '        return self.ref is None and self.state != "deleted"',
         "        return super().is_refusing",
     ),
@@ -104,7 +104,7 @@ MUTANTS = {
         "queue/consumers/remote_channels.py", "    entry.watch(consume.channel)\n", ""
     ),
     "other nodes do not hear of queues that are not durable": Mutant(
-        "vhost/vhost.py", "return is_durable or self.homes is not None", "return is_durable"
+        "vhost/vhost.py", "return is_durable or self.cluster_nodes is not None", "return is_durable"
     ),
     "a queue that another node has taken stays": Mutant(
         "cluster/other_changes.py",
@@ -126,7 +126,7 @@ MUTANTS = {
     ),
     "keys of replies do not name their node": Mutant(
         "channel/reply_consumers.py",
-        "            key += _node_mark(self.homes.own)\n",
+        "            key += _node_mark(self.cluster_nodes.own)\n",
         "            pass\n",
     ),
 }

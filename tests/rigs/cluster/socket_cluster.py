@@ -127,6 +127,6 @@ async def start_cluster(folder: Path, names: str = "ab") -> dict[str, SocketBrok
 
 async def is_up(broker: SocketBroker, name: str) -> None:
     """Wait until a broker knows the queues of another node."""
-    assert broker.node.homes is not None
-    home = broker.node.homes.home(name)
+    assert broker.node.cluster_nodes is not None
+    home = broker.node.cluster_nodes.home(name)
     await eventually(lambda: home.is_up, f"node {name} is not linked", LINKED_S)

@@ -222,7 +222,7 @@ def queues(vhost: str, prefix: str, count: int, **more: Any) -> list[dict[str, A
     ]
 
 
-def homes(broker: SocketBroker, vhost: str, prefix: str) -> Counter[str]:
+def cluster_nodes(broker: SocketBroker, vhost: str, prefix: str) -> Counter[str]:
     """Return how many queues of a name live on each node, as one of them knows it."""
     found = broker.node.vhosts[vhost].topology.queues.values()
     return Counter(
@@ -266,10 +266,10 @@ async def test_imported_queues_are_made_where_their_locators_say(tmp_path: Path)
             _, warnings = await operators.ask("b", "import_definitions", document=document)
             assert warnings == []
             for broker in brokers.values():
-                assert homes(broker, "/", "here") == {"b": 9}
-                assert homes(broker, "/", "spread") == {"a": 13, "b": 4, "c": 13}
-                assert homes(broker, "new", "p") == {"a": 10, "b": 10, "c": 10}
-                assert homes(broker, "new", "r").keys() == {"a", "b", "c"}
+                assert cluster_nodes(broker, "/", "here") == {"b": 9}
+                assert cluster_nodes(broker, "/", "spread") == {"a": 13, "b": 4, "c": 13}
+                assert cluster_nodes(broker, "new", "p") == {"a": 10, "b": 10, "c": 10}
+                assert cluster_nodes(broker, "new", "r").keys() == {"a", "b", "c"}
         async with client(brokers["c"], "new") as on_c:
             exchange = await on_c.get_exchange("e")
             await exchange.publish(aio_pika.Message(b"1"), "")
@@ -288,5 +288,7 @@ async def test_imported_queues_whose_node_cannot_make_them_are_made_on_the_node_
         delegate = brokers["b"].node.vhosts["/"].local_queues.delegate
         brokers["b"].runtime.exit(delegate, "kill")
         await operators.ask("a", "import_definitions", document=document)
-        assert homes(brokers["a"], "/", "q").total() == 20
-        await eventually(lambda: homes(brokers["b"], "/", "q") == homes(brokers["a"], "/", "q"))
+        assert cluster_nodes(brokers["a"], "/", "q").total() == 20
+        await eventually(
+            lambda: cluster_nodes(brokers["b"], "/", "q") == cluster_nodes(brokers["a"], "/", "q")
+        )
