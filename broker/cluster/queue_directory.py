@@ -44,10 +44,11 @@ log = logger(__name__)
 
 QUEUE_DIRECTORY: Final = "queue_directory"
 QUEUES_AT_ONCE: Final = 1_000
+_SENT_AS: Final = "leveret.broker.node.queue_directory"
 _SEARCH_S: Final = 0.2  # between questions for the directory of a node that has just started
 
 
-@message
+@message(sent_as=f"{_SENT_AS}:Announcement")
 @dataclass(slots=True)
 class Announcement:
     """Queues of a vhost on a node.
@@ -66,7 +67,7 @@ class Announcement:
     is_first: bool = False
 
 
-@message
+@message(sent_as=f"{_SENT_AS}:AllTold")
 @dataclass(slots=True)
 class AllTold:
     """The node has told all; ``alarms`` are those raised there."""
@@ -75,7 +76,7 @@ class AllTold:
     alarms: list[str]
 
 
-@message
+@message(sent_as=f"{_SENT_AS}:AlarmsTold")
 @dataclass(slots=True)
 class AlarmsTold:
     """Other alarms than before are raised on the node."""
@@ -84,7 +85,7 @@ class AlarmsTold:
     alarms: list[str]
 
 
-@message
+@message(sent_as=f"{_SENT_AS}:CountsTold")
 @dataclass(slots=True)
 class CountsTold:
     """How many connections and channels are open on the node, of users and vhosts that have limits of them."""
@@ -93,7 +94,7 @@ class CountsTold:
     counts: dict[str, int]
 
 
-@message
+@message(sent_as=f"{_SENT_AS}:HaveHeard")
 @dataclass(slots=True)
 class HaveHeard:
     """A call: answered True when all that the node has told before is known."""

@@ -269,11 +269,12 @@ def _consume(parts: list[Any]) -> queue_requests.Consume:
 def _register_all() -> None:
     """Register the forms; of most mails they are their fields."""
     register(BlindOrigin, lambda origin: [bytes(origin), list(blind_keys_of(origin))], _blind)
-    register(NodePublish, _node_publish_parts, _node_publish)
+    register(NodePublish, _node_publish_parts, _node_publish, sent_as=_name_of(NodePublish))
     register(
         NodeReplies,
         lambda replies: [replies.key, replies.publisher, *run_parts(replies.messages)],
         lambda parts: NodeReplies(parts[0], unpack_run(*parts[2:]), parts[1]),
+        sent_as=_name_of(NodeReplies),
     )
     register(mail.Deliver, _deliver_parts, _deliver)
     register(queue_requests.Consume, _consume_parts, _consume)
@@ -314,7 +315,15 @@ def _register_fields(kind: type[Any], names: Sequence[str]) -> None:
         kind,
         lambda value: [getattr(value, name) for name in names],
         lambda parts: kind(*parts),
+        sent_as=_name_of(kind),
     )
+
+
+def _name_of(kind: type[Any]) -> str | None:
+    """Return the name between nodes of a class of this module, which they had when it was ``broker``'s."""
+    if kind.__module__ != __name__:
+        return None
+    return f"leveret.broker.mail_between_nodes:{kind.__name__}"
 
 
 def _register_error(kind: type[SoftError]) -> None:
