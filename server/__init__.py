@@ -1,6 +1,6 @@
 """Configuration, boot, the embedding API and the command line.
 
-``broker`` is the broker as one object, ``control`` the socket through which ``admin`` answers operators; the
+``broker`` is the broker as one object, ``control`` the socket through which ``management`` answers operators; the
 folders are the other subjects, layers in the order of ``pyproject.toml``.
 
 ``Broker``, ``child_spec``, ``Config`` and ``Address`` can be imported from here; each is loaded when it is
@@ -14,14 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leveret.core.addresses import Address
     from leveret.server.broker import Broker, child_spec
-    from leveret.server.config.config import Address, Config
+    from leveret.server.config.config import Config
 
 __all__ = ["Address", "Broker", "Config", "child_spec"]
 
 _NAMES = {
     "leveret.server.broker": ("Broker", "child_spec"),
-    "leveret.server.config.config": ("Address", "Config"),
+    "leveret.core.addresses": ("Address",),
+    "leveret.server.config.config": ("Config",),
 }
 
 

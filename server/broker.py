@@ -29,21 +29,24 @@ from leveret.broker.connection.sockets import Listening
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.tree import BrokerSup
+from leveret.core.addresses import AMQPS, UNIX, Address
 from leveret.core.clock import Clock
 from leveret.core.errors import ConfigError, LeveretError
 from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.core.log.loggers import FLOODS, logger
 from leveret.core.system.files import Files
+from leveret.management.definitions.file import read_definitions
+from leveret.management.errors import CLUSTER_MISSING, RefusedError
 from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server import plugins
-from leveret.server.config.config import AMQPS, UNIX, Address, Config
-from leveret.server.definitions.file import read_definitions
-from leveret.server.errors import CLUSTER_MISSING, RefusedError
+from leveret.server.config.config import Config
 from leveret.server.process import Bound, DataDirectory, OwnProcess, bind
 from leveret.supervisors.spec import ChildSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from leveret.metadata.interface import Metadata
     from leveret.server.cluster import ClusterMember
     from leveret.server.control import ControlServer
@@ -100,6 +103,11 @@ class Broker:
         self._root: Ref | None = None
         self._ended: asyncio.Future[object] | None = None
         self.cluster: ClusterMember | None = None
+
+    @property
+    def log_file(self) -> Path | None:
+        """Where the log goes; None: to stderr, or to the log of a service."""
+        return self.config.log_file
 
     @property
     def url(self) -> str:
@@ -167,7 +175,7 @@ class Broker:
         if self.config.data_dir is not None:
             self._directory = DataDirectory(self.config.data_dir)
             self._directory.check_cluster(self.config.cluster, self.config.cluster_node)
-            from leveret.server.snapshots.directory import clean_up  # noqa: PLC0415 - not without a folder
+            from leveret.management.snapshots.directory import clean_up  # noqa: PLC0415 - not without a folder
 
             clean_up(Files(), self._directory.path)
         credentials = self._read_credentials()
@@ -205,8 +213,8 @@ class Broker:
 
     def _answer_other_nodes(self) -> None:
         """Have the operators of other nodes answered, from the start of the tree on."""
-        from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415 - as for the control socket
-        from leveret.server.admin.operator_server import OPERATORS, OperatorServer  # noqa: PLC0415
+        from leveret.management.node_admin import NodeAdmin  # noqa: PLC0415 - as for the control socket
+        from leveret.management.operator_server import OPERATORS, OperatorServer  # noqa: PLC0415
 
         verbs = NodeAdmin(self).node_verbs()
         self.node.services = (ChildSpec(OPERATORS, OperatorServer, (verbs,)),)
@@ -269,7 +277,7 @@ class Broker:
         await bootstrap.load(self.node, with_defaults=definitions is None)
         if definitions is None:
             return
-        from leveret.server.definitions.node_definitions import NodeDefinitions  # noqa: PLC0415 - seldom needed
+        from leveret.management.definitions.node_definitions import NodeDefinitions  # noqa: PLC0415 - seldom needed
 
         try:
             await NodeDefinitions(self.node).import_definitions(
@@ -292,7 +300,7 @@ class Broker:
 
     async def _open_control(self, directory: DataDirectory) -> None:
         # Not loaded with this module: an embedding service without a data directory needs no control socket.
-        from leveret.server.admin.node_admin import NodeAdmin  # noqa: PLC0415
+        from leveret.management.node_admin import NodeAdmin  # noqa: PLC0415
         from leveret.server.control import ControlServer  # noqa: PLC0415
 
         self._control = ControlServer(directory.path, NodeAdmin(self).control_verbs())

@@ -5,9 +5,9 @@ serve. Of two nodes that dial each other one connection stays (``actors.links``)
 certificates for them. The names of cluster and node are noted in the data directory, whose message stores make sense
 with that metadata only.
 
-Who has joined is a member until an operator has the cluster forget it (``server.admin.membership``): its name is taken
-while it is down, since its queues would seem empty on another data directory. A directory that was forgotten may not
-join again: its queues are gone for the others, and their names may have been declared anew.
+Who has joined is a member until an operator has the cluster forget it (``management.verbs.membership``): its name is
+taken while it is down, since its queues would seem empty on another data directory. A directory that was forgotten may
+not join again: its queues are gone for the others, and their names may have been declared anew.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ from leveret.core.limits import (
 from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.core.transports import let_go
-from leveret.server.admin.verb_table import Verb, VerbTable, failure
-from leveret.server.audit_log import OPERATOR
+from leveret.management import json_text
+from leveret.management.audit_log import OPERATOR
+from leveret.management.errors import RefusedError
+from leveret.management.verb_table import Verb, VerbTable, failure
 from leveret.server.control_client import SOCKET, short_alias
-from leveret.server.errors import RefusedError
-from leveret.server.output import json_text
 
 log = logger(__name__)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.core.errors import LeveretError
-from leveret.server.errors import RefusedError
-from leveret.server.output import json_text
+from leveret.management import json_text
+from leveret.management.errors import RefusedError
 
 SOCKET: Final = "control.sock"
 PART_ITEMS: Final = 250  # of a list; a longer one goes in parts

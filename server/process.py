@@ -27,15 +27,16 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from leveret.core import limits
+from leveret.core.addresses import UNIX, Address
 from leveret.core.errors import LeveretError, StoreError
 from leveret.core.system.mounts import network_file_system
-from leveret.server.config.config import DEFAULT_LISTEN, UNIX, Address
+from leveret.management.snapshots.manifest import NAME as MANIFEST
+from leveret.server.config.config import DEFAULT_LISTEN
 
 LOCK: Final = "lock"
 NODE: Final = "node"
 CLUSTER: Final = "cluster"
 METADATA: Final = "metadata"
-MANIFEST: Final = "MANIFEST.json"  # of a snapshot, which looks like a data directory
 
 
 class DataDirectoryError(StoreError):

@@ -16,10 +16,11 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, Final, Self, TypeVar
 
+from leveret.core.addresses import Address
 from leveret.core.errors import LeveretError
 from leveret.core.system.files import Files
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.testing.manual_clock import ManualClock
 
 T = TypeVar("T")

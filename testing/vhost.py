@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from leveret.server.admin.users import UserAdmin
-from leveret.server.admin.vhosts import VhostAdmin
+from leveret.management.verbs.users import UserAdmin
+from leveret.management.verbs.vhosts import VhostAdmin
 from leveret.testing.expectations import WITHIN_S, Expectation
 from leveret.testing.queue_look import QueueLook
 

@@ -22,8 +22,9 @@ from leveret.amqp import methods as m
 from leveret.amqp.kernel import KERNEL_NAME
 from leveret.amqp.properties import Properties, head_of
 from leveret.broker.connection.sockets import ConnectionProtocol
+from leveret.core.addresses import Address
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 
 
 class Wire(asyncio.Transport):

@@ -19,6 +19,7 @@ from leveret.core.log.floods import Floods
 from leveret.core.printable import printable, value
 
 FLOODS: Final = Floods()
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 
 _PLACEHOLDER: Final = re.compile(r"([=\n]?)%[-#0-9.+ ]*([a-zA-Z%])")
 _NUMBERS: Final = frozenset({int, float, bool, type(None)})

@@ -17,7 +17,7 @@ Only segments with messages that the cut needs are linked, and those that the ar
 collector may have moved messages since, and then unlinks nothing that is pinned.
 
 A snapshot is made as a draft: nothing is synced, and its caller decides when it counts
-(``server/snapshots``).
+(``management/snapshots``).
 """
 
 from __future__ import annotations

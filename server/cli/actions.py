@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias
 import leveret
 from leveret.core.errors import LeveretError
 from leveret.core.sizes import SizeLimit, parse_size
+from leveret.management.definitions.file import read_definitions
+from leveret.management.errors import EX_DATA, EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 from leveret.metadata.passwords import MD5, SALT_BYTES, SHA256, SHA512, hash_password
 from leveret.server.cli.commands import Command
-from leveret.server.definitions.file import read_definitions
-from leveret.server.errors import EX_DATA, EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
 

@@ -6,9 +6,9 @@ import socket
 import time
 from typing import Any, Final
 
+from leveret.management.errors import EX_SOFTWARE, RefusedError
 from leveret.server.cli.actions import Action, Answer, Ask, CheckFailedError, Options, UsageError
 from leveret.server.cli.commands import Command
-from leveret.server.errors import EX_SOFTWARE, RefusedError
 from leveret.server.output.node_pages import ALARMS, listener_lines, listeners_of
 
 OK: Final = {"result": "ok"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 from leveret.core.printable import printable
+from leveret.management.errors import EX_SOFTWARE, EX_UNAVAILABLE, SINGLE_NODE, RefusedError
 from leveret.server.cli.actions import Action, Answer, Ask, Options, UsageError, ok
 from leveret.server.cli.commands import Command
 from leveret.server.cli.life import wait_until
 from leveret.server.control_client import NoBrokerError
-from leveret.server.errors import EX_SOFTWARE, EX_UNAVAILABLE, SINGLE_NODE, RefusedError
 from leveret.server.output import node_pages
 
 INSTEAD: Final = {

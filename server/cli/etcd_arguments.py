@@ -8,7 +8,7 @@ from typing import Final
 
 from leveret.core.errors import ConfigError
 from leveret.etcd.settings import EtcdSettings
-from leveret.server.errors import CLUSTER_MISSING
+from leveret.management.errors import CLUSTER_MISSING
 
 TIMEOUT_S: Final = 5.0
 MISSING: Final = CLUSTER_MISSING

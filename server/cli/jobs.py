@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.core.errors import ConfigError, LeveretError, StoreError
+from leveret.management.errors import RefusedError
 from leveret.server.control_client import NoBrokerError
-from leveret.server.errors import RefusedError
 from leveret.server.output.progress import progress_bar
 from leveret.server.output.terminal import show
 

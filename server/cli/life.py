@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.management.errors import EX_SOFTWARE, RefusedError
 from leveret.server.cli.actions import (
     Action,
     Ask,
@@ -18,7 +19,6 @@ from leveret.server.cli.actions import (
 )
 from leveret.server.cli.commands import Command
 from leveret.server.control_client import NoBrokerError
-from leveret.server.errors import EX_SOFTWARE, RefusedError
 from leveret.server.output.terminal import show
 
 WAIT_S: Final = 0.1  # between two looks

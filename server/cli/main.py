@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import leveret
+from leveret.core.addresses import FORMS, parse_address
 from leveret.core.errors import ConfigError
+from leveret.core.log.loggers import LOG_LEVELS
 from leveret.core.printable import printable
+from leveret.management.errors import RefusedError
 from leveret.server import control_client as control
 from leveret.server.cli import ctl, jobs
 from leveret.server.cli import gm_arguments as gm
@@ -24,9 +27,7 @@ from leveret.server.cli import metadata_arguments as metadata
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.cli.commands import NODE
-from leveret.server.config.config import FORMS, LOG_LEVELS, parse_address
 from leveret.server.config.keys import one_or_more
-from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
 from leveret.server.process import cluster_node

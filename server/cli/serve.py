@@ -24,6 +24,7 @@ from leveret.amqp.kernel import KERNEL_NAME
 from leveret.broker.node.log_exchange import LogExchange
 from leveret.core.compiled_path import form_of_path, why_sources
 from leveret.core.errors import ConfigError, StoreError
+from leveret.core.event_loop import loop_factory, name_of
 from leveret.core.log import output as log_output
 from leveret.core.log.loggers import logger
 from leveret.core.printable import value
@@ -36,7 +37,6 @@ from leveret.server.cli.spare_memory import SpareMemory
 from leveret.server.cli.young_objects import collect_young
 from leveret.server.config import files as conf_file
 from leveret.server.config.config import Config
-from leveret.server.event_loop import loop_factory, name_of
 from leveret.server.output.terminal import show
 from leveret.server.process import AddressUnavailableError, OwnProcess, PortInUseError
 

@@ -19,17 +19,17 @@ from typing import Any, Final
 from leveret.core.errors import StoreError
 from leveret.core.printable import printable
 from leveret.core.system.files import Files
+from leveret.management.errors import RefusedError
+from leveret.management.snapshots import copying, manifest
+from leveret.management.snapshots.checking import Report, verify
+from leveret.management.snapshots.directory import FOLDER, SnapshotDirectory, read_manifest
+from leveret.management.snapshots.making import Reached, Wanted, complete, take_offline
+from leveret.management.snapshots.manifest import Manifest
 from leveret.server import control_client as control
-from leveret.server.errors import RefusedError
 from leveret.server.output import formats
 from leveret.server.output.progress import progress_bar
 from leveret.server.output.terminal import show
 from leveret.server.process import DataDirectory, stored_node_id
-from leveret.server.snapshots import copying, manifest
-from leveret.server.snapshots.checking import Report, verify
-from leveret.server.snapshots.directory import FOLDER, SnapshotDirectory, read_manifest
-from leveret.server.snapshots.making import Reached, Wanted, complete, take_offline
-from leveret.server.snapshots.manifest import Manifest
 
 EX_DAMAGED: Final = 1
 COLUMNS: Final = ("name", "created", "age_s", "size_bytes", "messages", "clean")

@@ -17,20 +17,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from leveret.core.addresses import AMQP, AMQPS, Address, parse_address
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.core.sizes import SizeLimit
 from leveret.server.config.config import (
-    AMQP,
-    AMQPS,
     DEFAULT_LISTEN,
     INTERNAL,
     LINK_SEPARATOR,
     PAUSE_MINORITY,
-    Address,
     Config,
     SettingError,
-    parse_address,
 )
 from leveret.server.config.keys import (
     KEYS,

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from leveret.core.addresses import Address, parse_address
+from leveret.core.log.loggers import LOG_LEVELS
 from leveret.core.sizes import SizeLimit, parse_size
-from leveret.server.config.config import LOG_LEVELS, TLS_LOGIN_NAMES, Address, parse_address
+from leveret.server.config.config import TLS_LOGIN_NAMES
 
 Converter = Callable[[Any], Any]
 

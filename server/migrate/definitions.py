@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from leveret.core.errors import ConfigError
-from leveret.server.definitions.file import read_definitions
+from leveret.management.definitions.file import read_definitions
 
 API: Final = "/api/definitions"
 _TIMEOUT_S: Final = 60.0

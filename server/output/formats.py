@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from leveret.core.printable import printable
-from leveret.server.output import json_text
-from leveret.server.output.json_text import Row
+from leveret.management import json_text
+from leveret.management.json_text import Row
 
 FORMATTERS: Final = ("table", "json", "csv", "pretty_table")
 MACHINE_READABLE: Final = frozenset({"json", "csv"})

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from leveret.core.printable import printable
-from leveret.server.output.json_text import Row
+from leveret.management.json_text import Row
 
 ALARMS: Final = {
     "memory": "Memory alarm on node {}",

@@ -27,7 +27,7 @@ from leveret.core.errors import StoreError
 from leveret.server.output.terminal import show
 
 if TYPE_CHECKING:
-    from leveret.server.output.json_text import Row
+    from leveret.management.json_text import Row
 
 EX_DAMAGED: Final = 1
 

@@ -19,11 +19,12 @@ from leveret.broker.node.orphans import DELETED
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.storage.factory import queue_nos_of_row
 from leveret.core.errors import StoreError
+from leveret.management.snapshots.manifest import NAME as MANIFEST
 from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents
 from leveret.msg_store.format.folder import FORMAT
-from leveret.server.process import LOCK, MANIFEST, DataDirectory, take_lock
+from leveret.server.process import LOCK, DataDirectory, take_lock
 
 METADATA: Final = "metadata"
 VHOSTS: Final = "vhosts"

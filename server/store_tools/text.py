@@ -10,7 +10,7 @@ from leveret.server.store_tools.figures import figures_lines, size_text, where
 from leveret.server.store_tools.findings import LostIn, lost_text
 
 if TYPE_CHECKING:
-    from leveret.server.output.json_text import Row
+    from leveret.management.json_text import Row
 
 
 def is_unsound(answer: Row) -> bool:

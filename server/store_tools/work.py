@@ -48,7 +48,7 @@ from leveret.server.store_tools.figures import figures_of
 from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in, steps_of
 
 if TYPE_CHECKING:
-    from leveret.server.output.json_text import Row
+    from leveret.management.json_text import Row
 
 UNFINISHED: Final = ".unfinished"
 

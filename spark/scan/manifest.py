@@ -1,6 +1,6 @@
 """The manifest of a snapshot, as far as a reader of messages needs it (docs/snapshots.md).
 
-The writer is ``leveret.server.snapshots``. Fields that a reader does not need are passed over, so that a snapshot of a
+``leveret.management.snapshots`` writes it. Fields that a reader does not need are passed over, so that a snapshot of a
 newer version with the same format number can be read.
 """
 

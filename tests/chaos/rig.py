@@ -11,9 +11,10 @@ from typing import Any
 from conformance.raw import Channel, Connection
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL
+from leveret.core.addresses import Address
 from leveret.core.system.files import Files, SystemCalls
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.supervisors.tree_view import Node, walk
 from leveret.testing.manual_clock import ManualClock
 

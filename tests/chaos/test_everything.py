@@ -16,7 +16,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from chaos.load import PREFETCH, Consumer, Publisher, Worker
 from leveret.actors.runtime.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
-from leveret.server.admin.node_admin import NodeAdmin
+from leveret.management.node_admin import NodeAdmin
 from leveret.supervisors.tree_view import SEPARATOR, Node
 from leveret.testing.broker import BrokerThread, memory_config
 from leveret.testing.chaos import Chaos

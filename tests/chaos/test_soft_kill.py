@@ -14,7 +14,7 @@ from chaos.rig import Chaos
 from conformance.raw import Channel, hard, soft
 from leveret.actors.runtime.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
-from leveret.server.admin.node_admin import NodeAdmin
+from leveret.management.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren
 from rigs.waiting import SOON_S, eventually
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from leveret.core.addresses import Address
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from rigs.nodes import clean_environment, leveret_program
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "rabbitmqctl"

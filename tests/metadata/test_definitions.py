@@ -13,6 +13,7 @@ from hypothesis import given
 
 from leveret.amqp.tables import Table, encode_table
 from leveret.core.errors import ConfigError
+from leveret.management import json_text
 from leveret.metadata.definitions import (
     EXACT_ARGUMENTS,
     export_settings,
@@ -37,7 +38,6 @@ from leveret.metadata.tables import (
     TopicPermissionRow,
     VhostRow,
 )
-from leveret.server.output import json_text
 from rigs.wire.field_tables import TABLES
 
 RECORDED = Path(__file__).parent / "data" / "definitions-3.10.8.json"  # see README there

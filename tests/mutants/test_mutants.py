@@ -126,7 +126,7 @@ PARTS = {
         "msg_store",
         snapshot_mutants.MUTANTS,
         suite("msg_store", "checkpoint/snapshot_steps", "offline/snapshot")
-        + suite("server", "snapshots/checking"),
+        + suite("management", "snapshots/checking"),
         Mutant("checkpoint/snapshot.py", "ROOM_BYTES", "ROOM_BYTES"),
     ),
     "transient store": Faults(

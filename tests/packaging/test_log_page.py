@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("broker", "core", "metadata", "msg_store", "queue_backing", "server")
+FOLDERS = ("broker", "core", "management", "metadata", "msg_store", "queue_backing", "server")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 PAGE = (ROOT / "docs/logging.md").read_text()
 

@@ -26,6 +26,7 @@ from leveret.broker.node import maintenance, node, orphans
 from leveret.broker.queue.dead_letters import dead_letters
 from leveret.broker.queue.storage import factory as backings
 from leveret.broker.queue.storage.factory import queue_nos_of
+from leveret.core.addresses import Address
 from leveret.core.system.files import Files, OsCalls
 from leveret.msg_store import store as msg_store
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
@@ -40,7 +41,7 @@ from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from rigs.disk.faulty_files import Fate, FaultyCalls
 from rigs.waiting import eventually
 

@@ -13,10 +13,11 @@ from chaos.rig import Chaos
 from conformance.raw import Connection, error_of
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S
+from leveret.core.addresses import Address
 from leveret.core.system.files import Buffer, Files, OsCalls
-from leveret.server.admin.node_admin import NodeAdmin
+from leveret.management.node_admin import NodeAdmin
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from leveret.server.admin.node_admin import NodeAdmin
+from leveret.management.errors import RefusedError
+from leveret.management.node_admin import NodeAdmin
 from leveret.server.control import ControlServer
-from leveret.server.errors import RefusedError
 
 STATUS = {
     "version": "0.1.0",

@@ -16,12 +16,12 @@ import pytest
 
 from leveret.core.limits import CONTROL_CLIENTS_MAX
 from leveret.core.slices import SLICE_ITEMS
+from leveret.management.audit_log import audit
+from leveret.management.errors import RefusedError
+from leveret.management.node_admin import NodeAdmin
 from leveret.server import control, control_client
-from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.audit_log import audit
 from leveret.server.control import ROWS_AT_ONCE
 from leveret.server.control_client import SOCKET, ControlFailedError, NoBrokerError, ask
-from leveret.server.errors import RefusedError
 from rigs.waiting import wait_until
 
 SINGLE = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)  # a broker without others

@@ -28,10 +28,10 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import VHOSTS
 from leveret.core.errors import ConfigError, StoreError
+from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, Row, VhostRow
 from leveret.server import Address, Broker, Config, child_spec
-from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import BrokerFailedError
 from leveret.server.cluster import ClusterMember
 from leveret.server.perf.client import Target, connect
@@ -661,7 +661,7 @@ def test_importing_loads_nothing_that_is_not_needed(
     heavy = {"aiohttp", "pyspark", "uvloop", "rich", "pika", "numpy", "unittest", "setuptools"}
     assert not heavy & modules
     assert not {name for name in modules if name.startswith("multiprocessing.")}
-    later = {"leveret.server.control", "leveret.server.admin.node_admin", "leveret.server.cli.main"}
+    later = {"leveret.server.control", "leveret.management.node_admin", "leveret.server.cli.main"}
     assert not (later | {"leveret.testing", "leveret.server.perf"}) & modules
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from conformance import wire
 from conformance.raw import CAPABILITIES, Connection
+from leveret.core.addresses import Address
 from leveret.core.log.floods import SOURCE_LINES_MAX
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from rigs.nodes import start_leveret, stop_leveret
 
 LOGINS = 100_000

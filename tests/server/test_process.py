@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from leveret.core.addresses import Address
 from leveret.server import process
-from leveret.server.config.config import DEFAULT_LISTEN, Address
+from leveret.server.config.config import DEFAULT_LISTEN
 from leveret.server.process import AddressUnavailableError, DataDirectory, DataDirectoryError
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from conformance import wire
 from conformance.raw import Channel, Connection
+from leveret.core.addresses import Address
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.server.control_client import ask
 from rigs.waiting import eventually
 from rigs.wire.garbage import garbage_of_block

@@ -13,8 +13,8 @@ import pytest
 
 from conformance.raw import Connection
 from leveret.broker.channel.session import Block
+from leveret.management.node_admin import NodeAdmin
 from leveret.server import Address, Broker, Config
-from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.process import AddressUnavailableError, bind
 from rigs.waiting import eventually
 

@@ -19,10 +19,11 @@ import pytest
 
 from conformance.raw import Connection, Event, error_of
 from leveret.broker.node.maintenance import PERIOD_S
+from leveret.core.addresses import Address
 from leveret.core.sizes import SizeLimit
 from leveret.metadata.tables import ExchangeRow
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.supervisors.tree_view import walk
 from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually

@@ -17,8 +17,8 @@ from leveret.broker.vhost.outside import (
     OutsideUser,
     Question,
 )
-from leveret.server.admin.users import UserAdmin
-from leveret.server.errors import RefusedError
+from leveret.management.errors import RefusedError
+from leveret.management.verbs.users import UserAdmin
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.broker_rig import HEADER, Client, Rig
 from rigs.waiting import eventually

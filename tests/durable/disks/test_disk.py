@@ -15,9 +15,10 @@ import pytest
 
 from chaos.rig import Chaos
 from conformance.raw import Channel
+from leveret.core.addresses import Address
 from leveret.core.system.files import Files, OsCalls
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.testing.manual_clock import ManualClock
 from rigs.disk.faulty_files import FaultyCalls
 from rigs.waiting import eventually

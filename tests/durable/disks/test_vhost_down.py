@@ -17,10 +17,10 @@ from leveret.broker.node.node import VHOST_KEEPER
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S
 from leveret.core.errors import StoreError
+from leveret.management.errors import RefusedError
 from leveret.msg_store import store
 from leveret.msg_store.recovery import recovery
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
-from leveret.server.errors import RefusedError
 from rigs.failing_vhost import VHOST, Disk, filled, running
 from rigs.waiting import eventually
 

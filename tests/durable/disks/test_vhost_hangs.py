@@ -16,10 +16,11 @@ from leveret.broker.node.bootstrap import OTHERS_WAIT_S
 from leveret.broker.node.outages import OPENING
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.node.vhost_keeper import PAUSE_S, SLOW_S
+from leveret.core.addresses import Address
 from leveret.core.system.files import Files
 from leveret.server import broker as broker_module
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.testing.manual_clock import ManualClock
 from rigs.failing_vhost import VHOST, Disk, Rig, filled, running
 from rigs.waiting import eventually

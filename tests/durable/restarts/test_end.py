@@ -7,8 +7,9 @@ import threading
 from pathlib import Path
 
 from chaos.rig import Chaos
+from leveret.core.addresses import Address
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
 

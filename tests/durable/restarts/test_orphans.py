@@ -18,14 +18,15 @@ from conformance.raw import Channel, Connection
 from leveret.broker.node import orphans
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.supervisor import RESTARTS_MAX
+from leveret.core.addresses import Address
+from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, DeletedQueueRow, QueueRow, Row, VhostRow
 from leveret.msg_store.format.ballast import BALLAST_BYTES
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
-from leveret.server.admin.node_admin import NodeAdmin
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 from leveret.testing.manual_clock import ManualClock
 from rigs.waiting import eventually
 

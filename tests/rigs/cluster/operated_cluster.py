@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from leveret.broker.connection.layers.credentials import Credentials
+from leveret.core.addresses import Address
+from leveret.management.node_admin import NodeAdmin
+from leveret.management.operator_server import OperatorServer
+from leveret.management.verb_table import Verb, VerbTable
 from leveret.metadata.tables import MemberRow
-from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.admin.operator_server import OperatorServer
-from leveret.server.admin.verb_table import Verb, VerbTable
-from leveret.server.config.config import Address, Config
 from leveret.server.process import OwnProcess
 from rigs.cluster.socket_cluster import SocketBroker
 
@@ -40,7 +41,7 @@ class Operated:
     broker: SocketBroker
     cluster: Any
     node_id: uuid.UUID = field(default_factory=uuid.uuid4)
-    config: Config = field(default_factory=Config)
+    log_file: Path | None = None
     addresses: list[Address] = field(default_factory=list)
     credentials: Credentials | None = None
     process: OwnProcess | None = None

@@ -12,8 +12,9 @@ from typing import Any
 
 import aio_pika
 
+from leveret.core.addresses import Address
 from leveret.server.broker import Broker
-from leveret.server.config.config import Address, Config
+from leveret.server.config.config import Config
 
 
 async def main(data: Path) -> None:

@@ -11,16 +11,17 @@ import aio_pika
 import pyarrow as pa
 
 from leveret.broker.node.store_server import store_folder
+from leveret.core.addresses import Address
 from leveret.core.message import Message
 from leveret.core.system.files import Files
+from leveret.management.snapshots.making import Wanted
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import QueueRow, Row, VhostRow
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.server.broker import Broker
 from leveret.server.cli.snapshot_command import create
-from leveret.server.config.config import Address, Config
-from leveret.server.snapshots.making import Wanted
+from leveret.server.config.config import Config
 from leveret.spark.scan.reader import read
 from rigs.store.live_store import files_at
 

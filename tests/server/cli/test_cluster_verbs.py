@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leveret.server.admin.verb_table import WithWarnings
+from leveret.management.verb_table import WithWarnings
 from leveret.server.cli.commands import NODE
 from leveret.server.cli.main import main
 

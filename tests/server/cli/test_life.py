@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from leveret.server.admin.node_admin import NodeAdmin
+from leveret.core.addresses import Address
+from leveret.management.errors import RefusedError
+from leveret.management.node_admin import NodeAdmin
 from leveret.server.broker import Broker
 from leveret.server.cli.commands import NODE
 from leveret.server.cli.main import main
-from leveret.server.config.config import Address, Config
-from leveret.server.errors import RefusedError
+from leveret.server.config.config import Config
 from rigs.nodes import (
     BrokerUnderTest,
     start_leveret,

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from conformance.raw import Connection
+from leveret.core.addresses import Address
 from leveret.core.log.output import LineFormatter
+from leveret.management.definitions.node_definitions import NodeDefinitions
 from leveret.server.broker import Broker
 from leveret.server.cli.commands import COMMANDS, Command
 from leveret.server.cli.main import main
-from leveret.server.config.config import Address, Config
-from leveret.server.definitions.node_definitions import NodeDefinitions
+from leveret.server.config.config import Config
 from leveret.server.output.formats import FORMATTERS
 
 # Markup, ANSI, C1 controls, direction marks, paths, regular expressions, format strings, shell, quotes.

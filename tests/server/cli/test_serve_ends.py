@@ -25,7 +25,7 @@ import asyncio, sys
 from pathlib import Path
 from typing import Any
 from leveret.server.cli import serve
-from leveret.server.config.config import Address
+from leveret.core.addresses import Address
 
 class Dying(serve.Broker):
     async def start(self):

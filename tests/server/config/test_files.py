@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from leveret.core.addresses import Address, parse_address
 from leveret.core.errors import ConfigError
 from leveret.core.sizes import SizeLimit
 from leveret.server.config import files as conf_file
-from leveret.server.config.config import DEFAULT_LISTEN, Address, Config, parse_address
+from leveret.server.config.config import DEFAULT_LISTEN, Config
 from leveret.server.config.keys import KEYS, WITHOUT_EFFECT
 
 EVERY_NATIVE_KEY = """

@@ -19,8 +19,8 @@ import pytest
 from leveret.amqp.properties import Properties, head_of
 from leveret.core.errors import StoreError
 from leveret.core.message import exchange_and_key, origin_of
+from leveret.management.snapshots import manifest as written_manifest
 from leveret.server.cli.main import main
-from leveret.server.snapshots import manifest as written_manifest
 from leveret.spark.errors import DataLoss, NotASnapshot
 from leveret.spark.options import ReadOptions
 from leveret.spark.scan.manifest import read_manifest

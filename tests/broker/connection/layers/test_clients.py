@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from conformance.raw import Connection, Event
+from leveret.management.node_admin import NodeAdmin
+from leveret.management.verbs.users import UserAdmin
 from leveret.server import Address, Broker, Config
-from leveret.server.admin.node_admin import NodeAdmin
-from leveret.server.admin.users import UserAdmin
 from rigs.certificates import Authority, Issued
 from rigs.waiting import eventually
 

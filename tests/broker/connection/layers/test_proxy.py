@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from conformance.raw import Connection
 from leveret.broker.connection.layers.proxy_header import ProxyHeader, ProxyHeaderError, parse
+from leveret.management.node_admin import NodeAdmin
 from leveret.server import Address, Broker, Config
-from leveret.server.admin.node_admin import NodeAdmin
 from rigs.certificates import Authority
 from rigs.waiting import eventually
 

@@ -15,7 +15,7 @@ from leveret.broker.connection.reading.ack_coalescing import (
     WORTH,
     AckCoalescing,
 )
-from leveret.server.admin.rows import connection_state
+from leveret.management.rows import connection_state
 from rigs.broker_rig import Client, Rig
 
 PACE_S = 0.0005

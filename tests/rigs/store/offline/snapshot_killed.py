@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from leveret.core.system.files import Files
+from leveret.management.snapshots.making import Wanted
 from leveret.msg_store.checkpoint.snapshot import Snapshot
 from leveret.server.cli.main import main
 from leveret.server.cli.snapshot_command import create
-from leveret.server.snapshots.making import Wanted
 
 
 def die_at(point: str) -> Any:

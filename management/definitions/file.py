@@ -1,0 +1,32 @@
+"""A definitions file as JSON: read and checked to be an object, or refused with its place."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from leveret.management.errors import RefusedError
+
+
+def read_definitions(file: str | None) -> dict[str, Any]:
+    """Read a definitions document; None or ``-`` is standard input.
+
+    Raises:
+        RefusedError: the file cannot be read, or is not a JSON object.
+    """
+    try:
+        source = sys.stdin.read() if file in {None, "-"} else Path(str(file)).read_text("utf-8")
+        document = json.loads(source)
+    except FileNotFoundError as error:
+        raise RefusedError(f"Bad argument: File {file} does not exist") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedError(f"cannot read {file}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(
+            f"Failed to deserialise input (format: JSON) (error: {error})"
+        ) from error
+    if not isinstance(document, dict):
+        raise RefusedError("Failed to deserialise input (format: JSON) (error: not an object)")
+    return document

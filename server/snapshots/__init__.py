@@ -1,5 +1,0 @@
-"""Snapshots of a data directory: create, list, verify, restore, drop.
-
-``making`` completes a draft, ``copying`` copies and restores, ``checking`` verifies, ``directory`` names them.
-Imports output, process, config and errors.
-"""
