@@ -81,7 +81,7 @@ PATH = [
     "broker/connection/reading/resume_queue.py",
     "broker/connection/states.py",
     "broker/connection/writer.py",
-    "broker/delivery_gate.py",
+    "broker/limiter.py",
     "broker/mail.py",
     "broker/queue/consumers/allotments.py",
     "broker/queue/consumers/capacity.py",

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.amqp.kernel import Run
-    from leveret.broker.delivery_gate import DeliveryGate
+    from leveret.broker.limiter import DeliveryGate
 
 
 MERGED_MESSAGES: Final = 2_000  # of a mail that others are merged into

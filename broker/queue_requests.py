@@ -8,7 +8,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+    from leveret.broker.limiter import ChannelLimiter, DeliveryGate
 
 
 class Consume(Struct):
@@ -78,7 +78,7 @@ class Delete(Struct):
 
 
 class Info(Struct):
-    """Answered a dict of figures for status and list_queues (``broker/queue/figures.py``)."""
+    """Answered a dict of figures for status and list_queues (``broker/queue/stats.py``)."""
 
     items: tuple[str, ...] = ()
 

@@ -1,7 +1,7 @@
 """The memory that can be counted truly, by RabbitMQ's names of the parts.
 
 Only bytes that clients make the broker keep; the interpreter, code and free memory of the allocator are in none of
-the parts. Queues count themselves (``queue_procs``, see ``queue_figures``).
+the parts. Queues count themselves (``queue_procs``, see ``queue_stats``).
 
 * ``connection_readers``: messages of which only a part has come, or that an alarm holds back.
 * ``connection_writers``: bytes that clients have not read yet.

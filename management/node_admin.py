@@ -19,7 +19,7 @@ from leveret.management.audit_log import audit
 from leveret.management.definitions.node_definitions import NodeDefinitions
 from leveret.management.memory_parts import memory_parts
 from leveret.management.other_nodes import OtherNodes
-from leveret.management.queue_figures import totals
+from leveret.management.queue_stats import totals
 from leveret.management.verbs.cluster_verbs import ASKED, ClusterVerbs
 from leveret.management.verbs.connections import ConnectionAdmin
 from leveret.management.verbs.delayed_messages import DelayedMessageAdmin

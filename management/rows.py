@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.broker.registry.queue_settings import AppliedPolicies
     from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
-    from leveret.msg_store.figures import StoreFigures
+    from leveret.msg_store.stats import StoreFigures
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
     from leveret.supervisors.tree_view import Node as TreeNode

@@ -41,7 +41,6 @@ from leveret.msg_store.checkpoint.snapshot import ArchiveAtCut, Snapshot
 from leveret.msg_store.client import CleanTerms, QueueClient
 from leveret.msg_store.delivery_counts import DeliveryCountLog
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
-from leveret.msg_store.figures import StoreFigures
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.pins import Pins
@@ -55,6 +54,7 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import ReadThread, RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
+from leveret.msg_store.stats import StoreFigures
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Worker, as_steps
 from leveret.msg_store.threads.writers import SyncTimes, Writers
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER

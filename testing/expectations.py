@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.testing.publish_tap import PublishTap
+from leveret.testing.publish_hook import PublishTap
 from leveret.testing.seen_messages import SeenMessage, seen
 
 if TYPE_CHECKING:

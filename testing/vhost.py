@@ -10,7 +10,7 @@ from urllib.parse import quote
 from leveret.management.verbs.users import UserAdmin
 from leveret.management.verbs.vhosts import VhostAdmin
 from leveret.testing.expectations import WITHIN_S, Expectation
-from leveret.testing.queue_look import QueueLook
+from leveret.testing.queue_inspector import QueueLook
 
 if TYPE_CHECKING:
     from leveret.server.broker import Broker

@@ -48,7 +48,7 @@ from leveret.broker.channel.session import END_OF_RUNS, Session, method_of
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.channel.traffic import Traffic
 from leveret.broker.channel.transaction import Transaction
-from leveret.broker.delivery_gate import DeliveryGate
+from leveret.broker.limiter import DeliveryGate
 from leveret.broker.mail import (
     ConsumersGone,
     DeliverFromNode,

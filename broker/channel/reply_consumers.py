@@ -29,7 +29,7 @@ from leveret.core.log.loggers import logger
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.delivery_gate import DeliveryGate
+    from leveret.broker.limiter import DeliveryGate
     from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.broker.vhost.vhost import Client
     from leveret.core.message import Message

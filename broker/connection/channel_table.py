@@ -23,7 +23,7 @@ from leveret.amqp.methods import decode
 from leveret.broker.channel.session import END_OF_RUNS, method_of
 from leveret.broker.connection.reading.resume_queue import ResumeQueue
 from leveret.broker.connection.states import ConnectionState, State
-from leveret.broker.delivery_gate import DeliveryGate
+from leveret.broker.limiter import DeliveryGate
 from leveret.broker.mail import PEER_ENDED
 from leveret.supervisors.requests import StartChild
 

@@ -21,7 +21,7 @@ from leveret.broker.connection.pending_writes import PendingWrites
 from leveret.broker.connection.reading.content_release import ContentRelease
 from leveret.broker.connection.reading.read_control import ReadingTurns
 from leveret.broker.script import Steps, Until
-from leveret.broker.vhost.outside import Question
+from leveret.broker.vhost.auth_backends import Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized

@@ -31,12 +31,12 @@ from leveret.broker.queue.consumers.consumer import ChannelRecord
 from leveret.broker.queue.consumers.consumers import Consumers, refuses
 from leveret.broker.queue.consumers.dispatch import fetch_one
 from leveret.broker.queue.deletion_notices import DeletionNotices
-from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.limits.delivery_counts import DELIVERY_LIMIT, counts_of
 from leveret.broker.queue.limits.expiry import UnusedTimer
 from leveret.broker.queue.limits.overflow import overflow_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.returning import ReturningChannels
+from leveret.broker.queue.stats import figures_of
 from leveret.broker.queue.storage.retention import apply_retention
 from leveret.broker.registry.registry import QueueFailed, QueueUp
 from leveret.broker.remote.mail_between_nodes import DeliveryRoom, Places, PlacesUnused, is_remote

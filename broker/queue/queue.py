@@ -37,7 +37,7 @@ from leveret.broker.queue.dead_letters.dead_letters import (
     LetterSource,
     has_dead_letter_exchange,
 )
-from leveret.broker.queue.dead_letters.letter_rules import DeathRules
+from leveret.broker.queue.dead_letters.rules import DeathRules
 from leveret.broker.queue.limits.expiry import MessageExpiry, expired_at
 from leveret.broker.queue.publishers.numbered import NumberedPublishes
 from leveret.broker.queue.publishers.publishers import Publishers

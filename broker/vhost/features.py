@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.broker.vhost.firehose import Firehose
+    from leveret.broker.vhost.trace import Firehose
 
 
 class VhostFeatures:

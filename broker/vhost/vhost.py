@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.broker.registry.registry import ReplyAddresses
     from leveret.broker.vhost.access import Access, User
-    from leveret.broker.vhost.firehose import Firehose
     from leveret.broker.vhost.metadata_writer import MetadataWriter
+    from leveret.broker.vhost.trace import Firehose
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 log = logger(__name__)

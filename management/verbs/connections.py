@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.channel.figures import consumer_figures, figures_of
+from leveret.broker.channel.stats import consumer_figures, figures_of
 from leveret.broker.connection.connections import user_of, vhost_of
 from leveret.core.slices import sliced
 from leveret.management import rows
 from leveret.management.audit_log import audit
 from leveret.management.errors import RefusedError
-from leveret.management.queue_figures import active_consumers
+from leveret.management.queue_stats import active_consumers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -16,7 +16,7 @@ from leveret.core.sizes import SizeLimit
 from leveret.management.audit_log import audit
 from leveret.management.errors import EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 from leveret.management.memory_parts import memory_parts
-from leveret.management.queue_figures import totals
+from leveret.management.queue_stats import totals
 
 if TYPE_CHECKING:
     from leveret.broker.connection.layers.credentials import Credentials

@@ -13,7 +13,7 @@ from leveret.management import rows
 from leveret.management.audit_log import audit
 from leveret.management.errors import EX_UNAVAILABLE, EX_USAGE, RefusedError
 from leveret.management.lookups import queue_named, vhost_named
-from leveret.management.queue_figures import unresponsive
+from leveret.management.queue_stats import unresponsive
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

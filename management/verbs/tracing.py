@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.vhost.firehose import Firehose
+from leveret.broker.vhost.trace import Firehose
 from leveret.management.audit_log import audit
 from leveret.management.errors import RefusedError
 from leveret.management.lookups import vhost_named

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from leveret.broker.connection.connections import user_of
 from leveret.broker.vhost.access import LoginRefused, check_patterns
-from leveret.broker.vhost.outside import finished
+from leveret.broker.vhost.auth_backends import finished
 from leveret.broker.vhost.patterns import PatternError
 from leveret.core.slices import sliced
 from leveret.management.audit_log import audit

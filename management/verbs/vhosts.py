@@ -21,7 +21,7 @@ from leveret.management.audit_log import audit
 from leveret.management.errors import RefusedError
 from leveret.management.json_text import Row
 from leveret.management.lookups import vhost_named
-from leveret.management.queue_figures import queue_rows
+from leveret.management.queue_stats import queue_rows
 from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, VhostRow
 from leveret.supervisors.requests import TerminateChild
 

@@ -285,8 +285,8 @@ PARTS = {
     "plug-ins": Faults(
         "broker",
         plugin_mutants.MUTANTS,
-        suite("broker", "node/firehose", "channel/interceptors", "vhost/outside"),
-        Mutant("vhost/outside.py", "ANSWERS_MAX", "ANSWERS_MAX"),
+        suite("broker", "vhost/trace", "channel/interceptors", "vhost/auth_backends"),
+        Mutant("vhost/auth_backends.py", "ANSWERS_MAX", "ANSWERS_MAX"),
     ),
     "routing": Faults(
         "routing",

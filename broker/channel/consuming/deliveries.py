@@ -20,10 +20,10 @@ from leveret.amqp.spec import BASIC_ACK
 from leveret.broker.channel.consuming.remote_deliveries import RemoteDeliveries
 from leveret.broker.channel.consuming.unacked import SETTLED_MAX, Settled, Unacked, unknown_tag
 from leveret.broker.channel.records import Source, Subscription
-from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+from leveret.broker.limiter import ChannelLimiter, DeliveryGate
 from leveret.broker.mail import Ack, Deliver, Reject, Requeue, Resume
 from leveret.broker.script import Steps, Until
-from leveret.broker.vhost.firehose import is_copy
+from leveret.broker.vhost.trace import is_copy
 from leveret.core import small_set
 from leveret.core.limits import LARGE_BODY_BYTES
 from leveret.core.message import Message

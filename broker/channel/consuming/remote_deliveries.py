@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.channel.session import ChannelActor
-    from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+    from leveret.broker.limiter import ChannelLimiter, DeliveryGate
     from leveret.broker.mail import DeliverFromNode
 
 

@@ -74,7 +74,7 @@ _NODE_MAIL_BYTES: Final = (
 )  # of a run for another node; a longer one goes message by message
 
 # Are told of messages that were routed in a vhost, in the broker's thread. Tests open them, from other threads
-# (``testing/publish_tap.py``), so the list is copied and changed in single steps.
+# (``testing/publish_hook.py``), so the list is copied and changed in single steps.
 taps: Final[list[Callable[[VHost, list[Message]], None]]] = []
 
 # Target queues, persistent, expiration in ms, reply keys in CC and BCC.

@@ -20,7 +20,7 @@ from leveret.broker.mail import Resume
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.delivery_gate import DeliveryGate
+    from leveret.broker.limiter import DeliveryGate
 
 RESUMES: Final = 8  # per round of the run queue
 WAITING_BYTES_MAX: Final = 1024 * 1024

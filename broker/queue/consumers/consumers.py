@@ -35,7 +35,7 @@ from leveret.broker.queue.consumers.waiting_consumers import WaitingConsumers
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.delivery_gate import ChannelLimiter
+    from leveret.broker.limiter import ChannelLimiter
     from leveret.broker.queue_requests import Consume
     from leveret.broker.registry.queue_settings import QueueSettings
 

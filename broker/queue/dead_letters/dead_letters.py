@@ -40,7 +40,7 @@ from leveret.broker.queue.dead_letters.death_headers import (
     died_since_rejection,
     queues_of,
 )
-from leveret.broker.queue.dead_letters.letters_in_flight import LetterBatch, LettersInFlight
+from leveret.broker.queue.dead_letters.in_flight import LetterBatch, LettersInFlight
 from leveret.broker.queue.mailbox import RetryLetters, SendLetters
 from leveret.broker.queue.storage.store_writes import write_for
 from leveret.broker.registry.cluster_nodes import running_by_home
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.tables import Table
-    from leveret.broker.queue.dead_letters.letter_rules import LetterHeads, LetterRules
+    from leveret.broker.queue.dead_letters.rules import LetterHeads, LetterRules
     from leveret.broker.queue.turn_budget import TurnBudget
     from leveret.broker.registry.registry import QueueEntry
     from leveret.core.entry import Entry

@@ -37,7 +37,6 @@ from leveret.broker.queue.delays.delay_rules import DUE, DelayRules
 from leveret.broker.queue.delays.requests import Describe, ListWaiting, Waiting, Withdraw
 from leveret.broker.queue.delays.schedule import Schedule, seq_of
 from leveret.broker.queue.deletion_notices import DeletionNotices
-from leveret.broker.queue.figures import figures_of
 from leveret.broker.queue.mailbox import (
     ANSWERS_OF_A_DELETED,
     INFO_LEVEL,
@@ -51,6 +50,7 @@ from leveret.broker.queue.mailbox import (
 )
 from leveret.broker.queue.publishers.numbered import NumberedPublishes
 from leveret.broker.queue.publishers.publishers import Publishers
+from leveret.broker.queue.stats import figures_of
 from leveret.broker.queue.turn_budget import TurnBudget
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import TURN_MESSAGES

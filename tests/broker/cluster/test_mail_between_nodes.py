@@ -14,7 +14,7 @@ from leveret.actors.runtime.cell import Cell
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail, queue_requests
-from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+from leveret.broker.limiter import ChannelLimiter, DeliveryGate
 from leveret.broker.remote.mail_between_nodes import (
     NodePublish,
     numbers_of,

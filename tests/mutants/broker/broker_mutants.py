@@ -13,7 +13,7 @@ _REQUEUEING, _CREDIT = "broker/queue/requeueing.py", "actors/credit.py"
 _VHOST, _DELETIONS = "broker/vhost/vhost.py", "broker/vhost/deletions.py"
 _LETTERS, _FLIGHT = (
     "broker/queue/dead_letters/dead_letters.py",
-    "broker/queue/dead_letters/letters_in_flight.py",
+    "broker/queue/dead_letters/in_flight.py",
 )
 _HEADERS, _OVERFLOW = (
     "broker/queue/dead_letters/death_headers.py",

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_FIREHOSE, _PUBLISHER = "vhost/firehose.py", "node/own_publisher.py"
-_OUTSIDE, _INTERCEPTORS = "vhost/outside.py", "channel/interceptors.py"
+_TRACE, _PUBLISHER = "vhost/trace.py", "node/own_publisher.py"
+_AUTH_BACKENDS, _INTERCEPTORS = "vhost/auth_backends.py", "channel/interceptors.py"
 
 MUTANTS = {
     "copies are copied again": Mutant(
-        _FIREHOSE,
+        _TRACE,
         "            messages = [each for each in messages if not is_copy(each)]\n",
         "            pass\n",
     ),
     "the settlement of copies is told": Mutant(
-        _FIREHOSE, "if source.queue_name and not source.has_copies:", "if source.queue_name:"
+        _TRACE, "if source.queue_name and not source.has_copies:", "if source.queue_name:"
     ),
     "what waits to be copied has no bound": Mutant(
-        _FIREHOSE, "self._count + count > FIREHOSE_MESSAGES_MAX", "False"
+        _TRACE, "self._count + count > FIREHOSE_MESSAGES_MAX", "False"
     ),
     "bodies that wait to be copied have no bound": Mutant(
-        _FIREHOSE, "self._size_bytes + size_bytes > FIREHOSE_BYTES_MAX", "False"
+        _TRACE, "self._size_bytes + size_bytes > FIREHOSE_BYTES_MAX", "False"
     ),
     "copied messages still count": Mutant(
-        _FIREHOSE, "        self._count -= 1\n        self._size", "        self._size"
+        _TRACE, "        self._count -= 1\n        self._size", "        self._size"
     ),
     "sampling shifts the redelivered": Mutant(
-        _FIREHOSE,
+        _TRACE,
         "        batch.redelivered = sum([at < batch.redelivered for at in chosen])\n",
         "",
     ),
@@ -59,27 +59,29 @@ MUTANTS = {
         "    if False:",
     ),
     "a failed back end grants": Mutant(
-        _OUTSIDE,
+        _AUTH_BACKENDS,
         "            self._failed.discard(key)\n            return False",
         "            self._failed.discard(key)\n            return True",
     ),
-    "a failure is kept": Mutant(_OUTSIDE, "            self._failed.discard(key)\n", ""),
+    "a failure is kept": Mutant(_AUTH_BACKENDS, "            self._failed.discard(key)\n", ""),
     "answers are kept for ever": Mutant(
-        _OUTSIDE, "        self._answers.clear()\n        self._failed", "        self._failed"
+        _AUTH_BACKENDS,
+        "        self._answers.clear()\n        self._failed",
+        "        self._failed",
     ),
     "cached routes outlive the answers": Mutant(
-        _OUTSIDE,
+        _AUTH_BACKENDS,
         "        self._failed.clear()\n        self.epoch += 1\n",
         "        self._failed.clear()\n",
     ),
     "a question is asked by each who needs it": Mutant(
-        _OUTSIDE, "        question = self._open.get(key)\n", "        question = None\n"
+        _AUTH_BACKENDS, "        question = self._open.get(key)\n", "        question = None\n"
     ),
     "any number of questions may be open": Mutant(
-        _OUTSIDE, "if len(self._open) >= QUESTIONS_MAX:", "if False:"
+        _AUTH_BACKENDS, "if len(self._open) >= QUESTIONS_MAX:", "if False:"
     ),
     "a back end has any time": Mutant(
-        _OUTSIDE,
+        _AUTH_BACKENDS,
         "            async with asyncio.timeout(self._timeout_s):\n                tags",
         "            async with asyncio.timeout(None):\n                tags",
     ),

@@ -9,7 +9,7 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker import mail, queue_requests
-from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+from leveret.broker.limiter import ChannelLimiter, DeliveryGate
 from leveret.broker.queue.storage.factory import in_memory
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.registry.registry import QueueEntry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leveret.actors.runtime.ref import Ref
-from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+from leveret.broker.limiter import ChannelLimiter, DeliveryGate
 from leveret.broker.queue_requests import Consume
 from rigs.refs import named
 

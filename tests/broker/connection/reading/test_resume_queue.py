@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.connection.reading.resume_queue import RESUMES, WAITING_BYTES_MAX, ResumeQueue
-from leveret.broker.delivery_gate import DeliveryGate
+from leveret.broker.limiter import DeliveryGate
 from leveret.broker.mail import Resume
 from rigs.broker_rig import Rig
 from rigs.refs import named

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.actors.runtime.ref import Ref
-from leveret.broker.delivery_gate import ChannelLimiter, DeliveryGate
+from leveret.broker.limiter import ChannelLimiter, DeliveryGate
 from leveret.broker.queue.consumers.allotments import in_order
 from leveret.broker.queue.consumers.consumers import Consumers
 from rigs.refs import named

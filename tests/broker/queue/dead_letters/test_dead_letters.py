@@ -19,7 +19,7 @@ from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.exchange import Exchange
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.letter_rig import DLX, LetterRig, message, publish
+from rigs.dead_letter_rig import DLX, LetterRig, message, publish
 from rigs.queues.fake_index import FakeIndex
 from rigs.queues.queue_rig import Channel, longs
 

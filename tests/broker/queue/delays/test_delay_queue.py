@@ -23,7 +23,7 @@ from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.exchange import Exchange
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.letter_rig import DelayRig, message, publish
+from rigs.dead_letter_rig import DelayRig, message, publish
 from rigs.queues.fake_index import FakeIndex
 from rigs.queues.queue_rig import Channel
 

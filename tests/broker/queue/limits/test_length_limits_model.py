@@ -18,7 +18,7 @@ from leveret.broker.queue.limits.length_limits import LengthLimits
 from leveret.broker.queue.storage.factory import priority_of
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.variable.queue import VariableQueue
-from rigs.letter_rig import LetterRig
+from rigs.dead_letter_rig import LetterRig
 
 PRIORITIES = 2
 pick = st.integers(0, 1000)

@@ -12,7 +12,7 @@ from leveret.amqp import methods as m
 from leveret.amqp.properties import Properties, decode_properties
 from leveret.broker.channel.session import Session
 from leveret.broker.node.own_publisher import OwnPublisher
-from leveret.broker.vhost.firehose import Firehose
+from leveret.broker.vhost.trace import Firehose
 from leveret.core.limits import CREDIT_MESSAGES, FIREHOSE_MESSAGES_MAX
 from leveret.core.message import exchange_and_key, origin_of
 from rigs.broker_rig import Client, Rig

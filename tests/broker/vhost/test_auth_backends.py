@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.vhost.outside import (
+from leveret.broker.vhost.auth_backends import (
     QUESTIONS_MAX,
     AuthBackend,
     Link,
