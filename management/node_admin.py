@@ -183,9 +183,9 @@ class NodeAdmin:
         """Return version, kernel, form of the path, counts, and the queues with most messages (see ``docs/cli.md``)."""
         node, vhosts = self._node, self._node.vhosts.values()
         sums, largest = await totals(node.runtime, list(vhosts))
-        figures = node.resources.figures()
+        stats = node.resources.stats()
         parts = await memory_parts(node)
-        figures["memory"]["parts"] = parts | {"queue_procs": sums.pop("memory")}
+        stats["memory"]["parts"] = parts | {"queue_procs": sums.pop("memory")}
         cluster = self.membership.cluster()
         return node.stat() | {
             "version": leveret.__version__,
@@ -199,7 +199,7 @@ class NodeAdmin:
             "consumers": sums.pop("consumers"),
             "queues": {**sums, "largest": largest},
             "file_descriptors": await self._file_descriptors(),
-            **figures,
+            **stats,
             "stores": rows.stores(vhosts),
             "vhosts_down": rows.outages(node),
             **({} if cluster is None else {"cluster": cluster}),

@@ -1,9 +1,9 @@
 """The operator server: carries out verbs for the operators of other nodes of the cluster.
 
-Connections, channels and the figures of queues are known to their node only, so a command asks the other nodes over the
-links: one call for a verb, answered in JSON as the control socket answers (``verb_table``). Rows come in parts, each
-asked for by a call of its own; so a long list takes little memory on both nodes, and comes no faster than the operator
-reads. A list that is not read to its end is forgotten after ``IDLE_S``.
+Connections, channels and the statistics of queues are known to their node only, so a command asks the other nodes over
+the links: one call for a verb, answered in JSON as the control socket answers (``verb_table``). Rows come in parts,
+each asked for by a call of its own; so a long list takes little memory on both nodes, and comes no faster than the
+operator reads. A list that is not read to its end is forgotten after ``IDLE_S``.
 """
 
 from __future__ import annotations

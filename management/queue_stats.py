@@ -1,4 +1,4 @@
-"""The figures of many queues, requested while clients use them.
+"""The statistics of many queues, requested while clients use them.
 
 Each queue gets a request of its own and answers in its own turn. Requests go out in slices, so that neither
 the requests nor the answers block the event loop. One timer serves a slice.
@@ -45,8 +45,8 @@ async def queue_rows(
     node = {} if cluster_nodes is None else {"node": cluster_nodes.own}
     for start in range(0, len(entries), ASKED_AT_ONCE):
         some = entries[start : start + ASKED_AT_ONCE]
-        for entry, figures in zip(some, await _figures(runtime, some, items), strict=True):
-            yield admin_rows.queue(entry, figures) | {"vhost": entry.vhost_name} | node
+        for entry, stats in zip(some, await _stats(runtime, some, items), strict=True):
+            yield admin_rows.queue(entry, stats) | {"vhost": entry.vhost_name} | node
         await asyncio.sleep(0)
 
 
@@ -88,8 +88,8 @@ async def active_consumers(runtime: Runtime, vhost: VHost) -> dict[str, tuple[st
     found: dict[str, tuple[str, str]] = {}
     for start in range(0, len(entries), ASKED_AT_ONCE):
         some = entries[start : start + ASKED_AT_ONCE]
-        for entry, figures in zip(some, await _figures(runtime, some, items), strict=True):
-            found[entry.name] = (figures.get(items[0], ""), figures.get(items[1], ""))
+        for entry, stats in zip(some, await _stats(runtime, some, items), strict=True):
+            found[entry.name] = (stats.get(items[0], ""), stats.get(items[1], ""))
         await asyncio.sleep(0)
     return found
 
@@ -101,9 +101,9 @@ async def unresponsive(
     entries = _own(vhost)
     for start in range(0, len(entries), ASKED_AT_ONCE):
         some = entries[start : start + ASKED_AT_ONCE]
-        answers = await _figures(runtime, some, ("state",), timeout_s)
-        for entry, figures in zip(some, answers, strict=True):
-            if entry.is_running and not figures:
+        answers = await _stats(runtime, some, ("state",), timeout_s)
+        for entry, stats in zip(some, answers, strict=True):
+            if entry.is_running and not stats:
                 yield entry
         await asyncio.sleep(0)
 
@@ -117,7 +117,7 @@ def _own(vhost: VHost) -> list[QueueEntry]:
     )
 
 
-async def _figures(
+async def _stats(
     runtime: Runtime, entries: list[QueueEntry], items: tuple[str, ...], timeout_s: float = ASK_S
 ) -> list[dict[str, Any]]:
     loop = asyncio.get_running_loop()
@@ -129,7 +129,7 @@ async def _figures(
             continue
         future: asyncio.Future[Any] = loop.create_future()
         answer = Answer(future)
-        watches.append(runtime.watch(entry.ref, _no_figures(answer)))
+        watches.append(runtime.watch(entry.ref, _no_stats(answer)))
         runtime.send(entry.ref, Request(From(answer), Info(items)))
         waiting.append(future)
     timer = runtime.clock.call_later(timeout_s, _give_up, waiting)
@@ -141,7 +141,7 @@ async def _figures(
             runtime.demonitor(watch)
 
 
-def _no_figures(answer: Answer) -> Callable[[object], None]:
+def _no_stats(answer: Answer) -> Callable[[object], None]:
     return lambda _: answer.give({})
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.broker.registry.queue_settings import AppliedPolicies
     from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
-    from leveret.msg_store.stats import StoreFigures
+    from leveret.msg_store.stats import StoreStats
     from leveret.routing.bindings import Binding
     from leveret.routing.exchange import Exchange
     from leveret.supervisors.tree_view import Node as TreeNode
@@ -52,13 +52,13 @@ def _value(field: Field) -> Any:
     return plain(field)
 
 
-def queue(entry: QueueEntry, figures: dict[str, Any]) -> Row:
-    """Return the row of a queue; ``figures`` is the queue's answer, empty when it does not run."""
+def queue(entry: QueueEntry, stats: dict[str, Any]) -> Row:
+    """Return the row of a queue; ``stats`` is the queue's answer, empty when it does not run."""
     arguments = entry.arguments
     kind = arguments.get("x-queue-type")
     return {
-        **figures,
-        "backing_queue_status": _backing(figures),
+        **stats,
+        "backing_queue_status": _backing(stats),
         "name": entry.name,
         "durable": entry.durable,
         "auto_delete": entry.auto_delete,
@@ -79,9 +79,9 @@ _BACKING = (
 )  # fmt: skip
 
 
-def _backing(figures: dict[str, Any]) -> str:
+def _backing(stats: dict[str, Any]) -> str:
     """Return the parts of a backing queue as JSON; ``delta`` is its number of messages."""
-    shown = {**figures, "delta": figures["delta_messages"]} if "q1" in figures else figures
+    shown = {**stats, "delta": stats["delta_messages"]} if "q1" in stats else stats
     return _json({name: shown[name] for name in _BACKING if name in shown})
 
 
@@ -186,22 +186,22 @@ def _tls(tls: SSLObject | None) -> Row:
     return row
 
 
-def channel(reader: Reader, ref: Ref, figures: dict[str, Any]) -> Row:
+def channel(reader: Reader, ref: Ref, stats: dict[str, Any]) -> Row:
     """Return the row of a channel."""
     session = reader.session
     return {
         "pid": str(ref),
         "connection": str(reader.ref),
-        "name": f"{reader.name} ({figures['number']})",
+        "name": f"{reader.name} ({stats['number']})",
         "user": session.user.name if session is not None else "",
         "vhost": session.vhost.name if session is not None else "",
-        **figures,
+        **stats,
     }
 
 
-def consumer(figures: dict[str, Any]) -> Row:
+def consumer(stats: dict[str, Any]) -> Row:
     """Return the row of a consumer."""
-    return figures | {"arguments": triples(figures["arguments"])}
+    return stats | {"arguments": triples(stats["arguments"])}
 
 
 def connection_state(reader: Reader) -> str:
@@ -271,16 +271,16 @@ def outages(node: Node) -> list[Row]:
 
 
 def stores(vhosts: Iterable[VHost]) -> list[Row]:
-    """Return the figures of the open message stores, a row for each vhost that has one."""
+    """Return the statistics of the open message stores, a row for each vhost that has one."""
     return [
-        {"vhost": vhost.name, **_store(store.figures())}
+        {"vhost": vhost.name, **_store(store.stats())}
         for vhost in vhosts
         if (store := vhost.store.msg_store) is not None
     ]
 
 
-def _store(figures: StoreFigures) -> Row:
-    return {**asdict(figures), "transients": figures.transients._asdict()}
+def _store(stats: StoreStats) -> Row:
+    return {**asdict(stats), "transients": stats.transients._asdict()}
 
 
 _SEGMENTS: Final = Struct("=II")  # data_segs_in, data_segs_out

@@ -1,4 +1,4 @@
-"""The figures of a store, for the status of a node."""
+"""The statistics of a store, for the status of a node."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from leveret.msg_store.transient.store import Figures
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFigures:
-    """The figures of one store."""
+class StoreStats:
+    """The statistics of one store."""
 
     shortage: str  # what writing waits for, as ``ENOSPC``; nothing if it does not wait
     messages: int  # rows of all queues that are durable
@@ -29,7 +29,7 @@ class StoreFigures:
     contents_read_bytes: int  # their bodies
     contents_lost: int  # messages that could not be read, and were missed by a queue
     read_cache_bytes: int
-    transients: Figures  # figures of paged-out messages
+    transients: Figures  # statistics of paged-out messages
     merges: int  # of segments, since the start, as all that follow
     merged_bytes: int  # bytes written by them
     removed: int  # segments unlinked

@@ -54,7 +54,7 @@ from leveret.msg_store.reading.read_cache import ReadCache
 from leveret.msg_store.reading.rows import ReadThread, RowReader
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.recovery import Opened
-from leveret.msg_store.stats import StoreFigures
+from leveret.msg_store.stats import StoreStats
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, Worker, as_steps
 from leveret.msg_store.threads.writers import SyncTimes, Writers
 from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
@@ -472,8 +472,8 @@ class MsgStore:
         """After a failure: how far the disk can be trusted. None if nothing has failed."""
         return self.core.durable if self._has_failed else None
 
-    def figures(self) -> StoreFigures:
-        """Return the figures of all parts; goes over segments and queues, so not for every message."""
+    def stats(self) -> StoreStats:
+        """Return the statistics of all parts; goes over segments and queues, so not for every message."""
         core, memtables, contents, syncs = self.core, self.memtables, self.contents, self._syncs
         collected, committed_at_s = self._collector.collected, self._committed_at_s
         files = list(memtables.files.values())
@@ -482,7 +482,7 @@ class MsgStore:
         size_bytes = sum(state.size_bytes for state in files)
         live_bytes = sum(state.valid_bytes for state in files)
         age_s = None if committed_at_s is None else self._monotonic_s() - committed_at_s
-        return StoreFigures(
+        return StoreStats(
             shortage=self.shortage,
             messages=sum(terms.messages for terms in memtables.terms.values()),
             segments=len(files),

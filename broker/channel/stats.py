@@ -1,4 +1,4 @@
-"""Figures of a channel and of its consumers, by RabbitMQ's names, for list_channels and list_consumers."""
+"""Statistics of a channel and of its consumers, by RabbitMQ's names, for list_channels and list_consumers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 WALKED_MAX: Final = 50_000  # unacked deliveries; above, acks of a transaction are not counted
 
 
-def figures_of(channel: Channel) -> dict[str, Any]:
-    """Return the figures of a channel; None: it would take too long to count."""
+def stats_of(channel: Channel) -> dict[str, Any]:
+    """Return the statistics of a channel; None: it would take too long to count."""
     transaction, deliveries = channel.transaction, channel.deliveries
     confirms = channel.publisher.confirms if transaction is None else None
     acks: int | None = 0
@@ -36,10 +36,10 @@ def figures_of(channel: Channel) -> dict[str, Any]:
     }
 
 
-def consumer_figures(
+def consumer_stats(
     channel: Ref, subscription: Subscription, is_active: bool | None
 ) -> dict[str, Any]:
-    """Return the figures of a consumer; ``arguments`` is its table.
+    """Return the statistics of a consumer; ``arguments`` is its table.
 
     ``is_active`` tells whether it is the active one; None: its queue has any number of active consumers.
     """

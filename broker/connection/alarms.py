@@ -76,17 +76,17 @@ class Alarms:
     def has_disk(self) -> bool:
         return DISK in self.own
 
-    def set(self, what: str, is_raised: bool, figures: str) -> None:
+    def set(self, what: str, is_raised: bool, stats: str) -> None:
         """Raise or clear an alarm; do nothing if that does not change it."""
         if (what in self.own) == is_raised:
             return
         if is_raised:
             self.times += 1
             self.own = tuple(sorted((*self.own, what)))
-            log.warning("alarm raised, publishers are blocked resource=%s %s", what, figures)
+            log.warning("alarm raised, publishers are blocked resource=%s %s", what, stats)
         else:
             self.own = tuple(each for each in self.own if each != what)
-            log.warning("alarm cleared resource=%s %s", what, figures)
+            log.warning("alarm cleared resource=%s %s", what, stats)
         if self.on_change is not None:
             self.on_change()
         self._add_up()

@@ -94,11 +94,11 @@ class DiskWatch(GenServer):
         is_given_up = node.reserve.is_given_up
         is_raised = free_bytes < limit_bytes or bool(short) or is_given_up
         reason = ",".join(sorted(short)) or "none"
-        figures = (
+        stats = (
             f"free_bytes={free_bytes} limit_bytes={limit_bytes} store_shortage={reason}"
             f" reserve_is_used={is_given_up}"
         )
-        resources.alarms.set(DISK, is_raised, figures)
+        resources.alarms.set(DISK, is_raised, stats)
         self._use_archives(limit_bytes - free_bytes if is_raised else None)
         delay_s = interval_s(free_bytes, limit_bytes, is_raised)
         self._timer = self.start_timer(delay_s, _LOOK)

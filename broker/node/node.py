@@ -191,7 +191,7 @@ class Node:
         )
 
     def file_descriptors(self) -> dict[str, Any]:
-        """Return RabbitMQ's figures of descriptors; counting them takes a microsecond for each."""
+        """Return RabbitMQ's statistics of descriptors; counting them takes a microsecond for each."""
         return {
             "total_limit": descriptors.limit(),
             "total_used": descriptors.used(),

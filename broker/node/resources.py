@@ -92,7 +92,7 @@ class Resources:
         except OSError:
             return None
 
-    def figures(self) -> dict[str, Any]:
+    def stats(self) -> dict[str, Any]:
         return {
             "alarms": list(self.alarms.raised),
             "memory": {

@@ -36,7 +36,7 @@ from leveret.broker.queue.limits.expiry import UnusedTimer
 from leveret.broker.queue.limits.overflow import overflow_of
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.returning import ReturningChannels
-from leveret.broker.queue.stats import figures_of
+from leveret.broker.queue.stats import stats_of
 from leveret.broker.queue.storage.retention import apply_retention
 from leveret.broker.registry.registry import QueueFailed, QueueUp
 from leveret.broker.remote.mail_between_nodes import DeliveryRoom, Places, PlacesUnused, is_remote
@@ -339,7 +339,7 @@ class AmqQueue(GenServer):
     def _info(self, info: queue_requests.Info) -> dict[str, Any]:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
         queue, producers = self.queue, self.queue.numbered.count()
-        return figures_of(self._entry, queue.consumers, queue.backing, producers, info.items)
+        return stats_of(self._entry, queue.consumers, queue.backing, producers, info.items)
 
     # The end.
 

@@ -1,4 +1,4 @@
-"""Figures of a queue, by RabbitMQ's names, for status and list_queues."""
+"""Statistics of a queue, by RabbitMQ's names, for status and list_queues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from leveret.broker.queue.publishers.producers import ENTRY_BYTES
-from leveret.broker.queue.storage.retention import figures_of_archive
+from leveret.broker.queue.storage.retention import archive_stats
 
 if TYPE_CHECKING:
     from leveret.broker.queue.consumers.consumer import Consumer
@@ -24,7 +24,7 @@ def _named(role: str, consumer: Consumer | None) -> dict[str, str]:
     }
 
 
-def figures_of(
+def stats_of(
     entry: QueueEntry,
     consumers: Consumers | None,
     backing: BackingProxy,
@@ -33,7 +33,7 @@ def figures_of(
 ) -> dict[str, Any]:
     """Return the figures with these names, or all; ``consumers`` is None when there never were any."""
     count = consumers.count if consumers is not None else 0
-    figures: dict[str, Any] = {
+    stats: dict[str, Any] = {
         "state": entry.state,
         "consumers": count,
         "active_consumers": consumers.active if consumers is not None else 0,
@@ -42,9 +42,9 @@ def figures_of(
         **_named("single_active", consumers.single_active if consumers is not None else None),
         "producers": producers,
         **backing.info(),
-        **figures_of_archive(entry),
+        **archive_stats(entry),
     }
-    figures["memory"] = figures.get("memory", 0) + producers * ENTRY_BYTES
+    stats["memory"] = stats.get("memory", 0) + producers * ENTRY_BYTES
     capacity = consumers.capacity.now() if consumers is not None and count else 0
-    figures["consumer_capacity"] = figures["consumer_utilisation"] = capacity
-    return {name: figures[name] for name in items or figures if name in figures}
+    stats["consumer_capacity"] = stats["consumer_utilisation"] = capacity
+    return {name: stats[name] for name in items or stats if name in stats}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.channel.stats import consumer_figures, figures_of
+from leveret.broker.channel.stats import consumer_stats, stats_of
 from leveret.broker.connection.connections import user_of, vhost_of
 from leveret.core.slices import sliced
 from leveret.management import rows
@@ -47,7 +47,7 @@ class ConnectionAdmin:
 
     async def channel_rows(self) -> AsyncIterator[Row]:
         return (
-            rows.channel(reader, channel.ref, figures_of(channel))
+            rows.channel(reader, channel.ref, stats_of(channel))
             async for reader, channel in sliced(_channels(self._readers()))
         )
 
@@ -56,7 +56,7 @@ class ConnectionAdmin:
         found = self._node.vhosts.get(vhost)
         active = {} if found is None else await active_consumers(self._node.runtime, found)
         return (
-            rows.consumer(consumer_figures(channel.ref, each, _is_active(active, channel, each)))
+            rows.consumer(consumer_stats(channel.ref, each, _is_active(active, channel, each)))
             async for channel, each in sliced(_consumers(readers))
         )
 

@@ -138,7 +138,7 @@ class HealthAdmin:
         parts = await memory_parts(node)
         parts["metadata"] = sum(parts["metadata"].values())
         parts["queue_procs"] = sums["memory"]
-        used_bytes = node.resources.figures()["memory"]["used_bytes"] or 0
+        used_bytes = node.resources.stats()["memory"]["used_bytes"] or 0
         total = max(used_bytes, sum(parts.values()))
         return {"total": total, "other": total - sum(parts.values())} | parts
 

@@ -1,4 +1,4 @@
-"""Figures of a variable queue for status and list_queues, by RabbitMQ's names.
+"""Statistics of a variable queue for status and list_queues, by RabbitMQ's names.
 
 ``memory`` is an estimate from existing counters: bodies in RAM, and for each message what CPython
 takes for its tuples and their bytes (measured with ``tracemalloc``, 64-bit, heads of 35 bytes).
@@ -30,7 +30,7 @@ _HAS_TIMESTAMP: Final = 0x40
 
 
 def info(queue: VariableQueue) -> dict[str, Any]:
-    """Return figures by RabbitMQ's names; a queue that cannot page has no figures of its parts."""
+    """Return figures by RabbitMQ's names; a queue that cannot page has no statistics of its parts."""
     pending, paged = queue.pending, queue.paged
     unacked = pending.count()
     ram_count, ram_bytes = queue.ram_count, queue.ram_bytes
@@ -40,7 +40,7 @@ def info(queue: VariableQueue) -> dict[str, Any]:
         queue.columns.entries() if queue.columns.messages else paged.q3
     )
     entries = in_ram - queue.len_q4() + len(queue.q4)
-    figures = {
+    stats = {
         "messages_ready": queue.count,
         "messages_unacknowledged": unacked,
         "messages": queue.count + unacked,
@@ -69,7 +69,7 @@ def info(queue: VariableQueue) -> dict[str, Any]:
         "mode": "lazy" if queue.to_lazy else queue.mode,
     }
     has_parts = queue.can_page or not queue.uses_columns  # or it is a priority of a queue in RAM
-    return figures | _parts(queue) if has_parts else figures
+    return stats | _parts(queue) if has_parts else stats
 
 
 def _parts(queue: VariableQueue) -> dict[str, Any]:

@@ -159,6 +159,6 @@ def _check_counters(queue: VariableQueue) -> None:
         assert 0 <= queue.ram_bytes <= queue.ready_bytes + queue.pending.size_bytes, (
             "I13: ram_bytes"
         )
-    figures = (queue.count, queue.ready_bytes, queue.pending.size_bytes)
-    assert min(*figures, persistent_count, persistent_bytes) >= 0, "I13: negative"
+    stats = (queue.count, queue.ready_bytes, queue.pending.size_bytes)
+    assert min(*stats, persistent_count, persistent_bytes) >= 0, "I13: negative"
     assert delta is not BLANK or queue.ready_bytes == ready_bytes, "ready_bytes"

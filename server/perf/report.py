@@ -33,8 +33,8 @@ class Reporter:
         text = f"id: {self._id}, time: {now_ns / 1e9:.3f}s, sent: {sent:.0f} msg/s"
         text += f", received: {received:.0f} msg/s"
         if window.count:
-            figures = "/".join(map(str, [window.min_us, *window.percentiles(SHARES)]))
-            text += f", min/median/75th/95th/99th consumer latency: {figures} µs"
+            stats = "/".join(map(str, [window.min_us, *window.percentiles(SHARES)]))
+            text += f", min/median/75th/95th/99th consumer latency: {stats} µs"
         show(text, flush=True)
 
     def end(self, result: dict[str, Any], file: str | None) -> None:
@@ -55,9 +55,9 @@ def summary(result: dict[str, Any]) -> str:
     ]
     for key, name in (("latency_us", "consumer"), ("confirm_us", "confirm")):
         if key in result:
-            figures = result[key]
+            stats = result[key]
             names = ("min", "p50", "p75", "p95", "p99", "p999", "max")
-            text = "/".join(str(figures[entry]) for entry in names)
+            text = "/".join(str(stats[entry]) for entry in names)
             lines.append(
                 f"id: {run}, {name} latency min/median/75th/95th/99th/99.9th/max {text} µs"
             )

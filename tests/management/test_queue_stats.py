@@ -1,4 +1,4 @@
-"""Figures of queues and stores, asked of a running broker."""
+"""Statistics of queues and stores, asked of a running broker."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ async def test_a_store_under_load_keeps_to_its_descriptors(tmp_path: Path) -> No
         if batch == 30:
             running.store.snapshot(tmp_path / "snapshot", done.append)
     await queue.until(lambda: len(queue.safe) == 1600)
-    figures = running.store.figures()
-    assert figures.segments > DESCRIPTORS_OF_SEGMENTS
+    stats = running.store.stats()
+    assert stats.segments > DESCRIPTORS_OF_SEGMENTS
 
     for _ in range(4):
         every_other = queue.queue.fetch(200, 1 << 40, ack_required=True).seqs[::2]
@@ -113,7 +113,7 @@ async def test_a_segment_that_cannot_be_begun_for_lack_of_descriptors_is_waited_
         queue.publish(100, first=100)
         await eventually(lambda: sum(bool(report.nacked) for report in reports) == 2)
         assert running.store.is_short
-        assert running.store.figures().shortage == "EMFILE"
+        assert running.store.stats().shortage == "EMFILE"
     await queue.until(lambda: len(queue.safe) == 200)
     await eventually(lambda: not running.store.is_short)
 

@@ -46,7 +46,7 @@ async def test_messages_go_to_the_disk_and_come_back_in_order(running: LiveStore
     await queue.until(lambda: len(queue.safe) == 1000)
 
     assert await queue.fetch_all() == bodies(1000)
-    assert running.store.figures().contents_read > 0
+    assert running.store.stats().contents_read > 0
 
 
 async def test_transients_are_paged_out_and_come_back_among_persistent_ones(

@@ -33,7 +33,7 @@ from rigs.queues.variable_rig import UNBOUNDED, VariableRig, message
 SMALL = Limits(segment=4, io_batch=1, step=3, read_max=3, slack=1)
 OPERATIONS = ("publish",) * 4 + ("straight", "fetch", "fetch", "fetch", "drop", "ack", "ack",
     "requeue", "requeue", "dropwhile", "fetchwhile", "purge", "purge_acks", "fold",
-    "ackfold", "figures")  # fmt: skip
+    "ackfold", "stats")  # fmt: skip
 BENCHES: list[StoreBench] = []  # of the test that runs
 
 
@@ -284,7 +284,7 @@ class Run:
         some = self._some(forget=False)
         self.both("ackfold", lambda entry, acc: [*acc, entry[SEQ], entry[MESSAGE]], [], some)
 
-    def figures(self) -> None:
+    def stats(self) -> None:
         for name in ("len", "is_empty", "depth"):
             self.both(name)
         ours, theirs = self.real.info(), self.model.info()

@@ -68,11 +68,11 @@ def test_the_soft_limit_is_raised_and_silent_sockets_keep_nobody_out(
 
         other = connect(node)
         closing.callback(other.drop)
-        figures = descriptors_of(node)
-        assert figures["total_limit"] == LIMIT
-        assert figures["sockets_limit"] == SOCKETS
-        assert figures["sockets_used"] <= SOCKETS
-        assert figures["total_used"] < LIMIT
+        stats = descriptors_of(node)
+        assert stats["total_limit"] == LIMIT
+        assert stats["sockets_limit"] == SOCKETS
+        assert stats["sockets_used"] <= SOCKETS
+        assert stats["total_used"] < LIMIT
         assert other.channel().ready("q") == 40
 
 

@@ -50,7 +50,7 @@ from leveret.broker.queue.mailbox import (
 )
 from leveret.broker.queue.publishers.numbered import NumberedPublishes
 from leveret.broker.queue.publishers.publishers import Publishers
-from leveret.broker.queue.stats import figures_of
+from leveret.broker.queue.stats import stats_of
 from leveret.broker.queue.turn_budget import TurnBudget
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import TURN_MESSAGES
@@ -285,7 +285,7 @@ class DelayQueue(GenServer):
 
     def _info(self, info: queue_requests.Info) -> dict[str, Any]:
         producers = self._numbered.count()
-        return figures_of(self._entry, None, self._backing, producers, info.items)
+        return stats_of(self._entry, None, self._backing, producers, info.items)
 
     def _list_waiting(self, _: ListWaiting) -> list[int]:
         return self._schedule.keys()

@@ -55,7 +55,7 @@ def apply_retention(entry: QueueEntry) -> None:
         entry.is_archived = retention is not None
 
 
-def figures_of_archive(entry: QueueEntry) -> dict[str, Any]:
+def archive_stats(entry: QueueEntry) -> dict[str, Any]:
     """Return what the store keeps of a queue: segments, and the bytes of the queue's records in them."""
     store = _store_of(entry)
     if store is None or not entry.queue_no:

@@ -159,7 +159,7 @@ class Round:
         with channel_of(self._cluster[self._random.choice(self._cluster.names)]) as channel:
             self.history.check({queue: _taken(channel, queue) for queue in self._queues})
 
-    def figures(self) -> dict[str, float]:
+    def stats(self) -> dict[str, float]:
         """Return what publishers have been answered, and the longest time until then."""
         found: dict[str, float] = {
             what: sum(getattr(each, what) for each in self.publishers)
@@ -204,7 +204,7 @@ class Played(NamedTuple):
     fault_s: float
     whole_s: float
     waited_s: float
-    figures: dict[str, float]
+    stats: dict[str, float]
 
 
 def play(cluster: ProcessCluster, fault: Fault, random: Random, most_s: float) -> Played:
@@ -218,7 +218,7 @@ def play(cluster: ProcessCluster, fault: Fault, random: Random, most_s: float) -
         waited_s = cluster.waited_s() - end.waited_s
         clients.all_work()
     clients.end()
-    played = Played(fault.__name__, end.at_s - began_s, whole_s, waited_s, clients.figures())
+    played = Played(fault.__name__, end.at_s - began_s, whole_s, waited_s, clients.stats())
     if FIGURES:
         with Path(FIGURES).open("a") as file:
             file.write(json.dumps(played._asdict()) + "\n")

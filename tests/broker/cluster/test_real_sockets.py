@@ -46,8 +46,8 @@ async def test_messages_cross_the_link_and_outlive_the_node_of_their_queue(tmp_p
 
     entry = here.node.vhosts["/"].topology.queues["q"]
     assert entry.ref is not None
-    figures = await here.runtime.call(entry.ref, Info())
-    assert figures["messages"] == COUNT
+    stats = await here.runtime.call(entry.ref, Info())
+    assert stats["messages"] == COUNT
 
     await there.stop()
     text = "NOT_FOUND - home node 'a' of durable queue 'q' in vhost '/' is down or inaccessible"

@@ -159,5 +159,5 @@ def test_what_is_confirmed_is_delivered_and_nothing_waits_for_ever(seed: int) ->
     assert schedule.consumer.wire.is_reading
     witness: Any = schedule.cluster["a"].session()
     for name in QUEUES:
-        figures = witness.ask(1, m.QueueDeclare(name, passive=True))
-        assert (figures.message_count, figures.consumer_count) == (0, 1)
+        stats = witness.ask(1, m.QueueDeclare(name, passive=True))
+        assert (stats.message_count, stats.consumer_count) == (0, 1)

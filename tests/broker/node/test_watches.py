@@ -222,7 +222,7 @@ def test_a_limit_of_the_machine_that_falls_is_followed_within_a_second() -> None
     watched.clock.jump(1.0)
 
     assert watched.raised == ("memory",)
-    assert watched.node.resources.figures()["memory"]["limit_bytes"] == int(1.6 * GB)
+    assert watched.node.resources.stats()["memory"]["limit_bytes"] == int(1.6 * GB)
 
 
 def test_large_reads_bring_the_next_look_forward() -> None:

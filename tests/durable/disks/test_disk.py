@@ -174,7 +174,7 @@ async def test_a_shortage_blocks_publishers_until_it_has_passed(
     answer = await asyncio.to_thread(channel.read)
     assert answer.name == "basic.nack"
     assert node.resources.alarms.raised == ("disk",)
-    assert store.figures().shortage == errno.errorcode[code]
+    assert store.stats().shortage == errno.errorcode[code]
     await asyncio.to_thread(channel.publish, "q", b"2", delivery_mode=2)
     blocked = await asyncio.to_thread(channel.connection.read)
     assert (blocked.name, blocked.reason) == ("connection.blocked", "low on disk")
@@ -194,7 +194,7 @@ async def test_confirms_come_also_where_nobody_waited_for_the_ones_before(rig: R
     assert store is not None
 
     await asyncio.to_thread(without.publish, "q", b"1", delivery_mode=2)
-    await eventually(lambda: store.figures().messages == 1)
+    await eventually(lambda: store.stats().messages == 1)
     await asyncio.to_thread(channel.publish, "q", b"2", delivery_mode=2)
 
     answer = await asyncio.to_thread(channel.read)

@@ -73,8 +73,8 @@ async def test_lists_have_the_rows_of_all_nodes(tmp_path: Path) -> None:
         for node in "ab":
             found, warnings = await operators.ask(node, "list_queues", vhost="/")
             assert (names(found), warnings) == (["qa", "qb"], [])
-            figures = {row["name"]: (row["messages"], row["consumers"]) for row in found}
-            assert figures == {"qa": (0, 1), "qb": (1, 0)}
+            stats = {row["name"]: (row["messages"], row["consumers"]) for row in found}
+            assert stats == {"qa": (0, 1), "qb": (1, 0)}
             found, _ = await operators.ask(node, "list_queues", vhost="/", local=True)
             assert names(found) == [f"q{node}"]
             for verb in ("list_connections", "list_channels"):

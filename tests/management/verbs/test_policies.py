@@ -208,7 +208,7 @@ async def test_a_policy_makes_a_queue_lazy_that_is_not_durable_and_has_messages(
 
         store = broker.node.vhosts["/"].store.msg_store
         assert store is not None
-        await eventually(lambda: store.figures().transients.live >= 1_197)
+        await eventually(lambda: store.stats().transients.live >= 1_197)
         (row,) = await admin.vhosts.list_queues("/")
         assert (row["messages_ready"], row["messages_ready_ram"]) == (1_197, 0)
         assert (row["messages_unacknowledged"], row["mode"]) == (3, "lazy")
@@ -216,7 +216,7 @@ async def test_a_policy_makes_a_queue_lazy_that_is_not_durable_and_has_messages(
         bodies = [(await queue.get(no_ack=True)).body for _ in range(1_198)]
         assert [int(body) for body in bodies] == [1, *range(3, 1_200)]
         await queue.delete()
-        await eventually(lambda: store.figures().transients.live == 0)
+        await eventually(lambda: store.stats().transients.live == 0)
 
 
 async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -235,16 +235,16 @@ async def test_a_lazy_queue_that_is_not_durable_leaves_nothing_behind(tmp_path: 
             assert [rows[name]["messages_ram"] for name in rows] == [0, 0]
             store = broker.node.vhosts["/"].store.msg_store
             assert store is not None
-            await eventually(lambda: store.figures().transients.live == 100)
+            await eventually(lambda: store.stats().transients.live == 100)
             await channel.queue_delete("deleted")
-            await eventually(lambda: store.figures().transients.live == 50)
-        assert store.figures().messages == 0
+            await eventually(lambda: store.stats().transients.live == 50)
+        assert store.stats().messages == 0
 
     async with Broker(config(tmp_path)) as broker:
         assert broker.node.vhosts["/"].topology.queues == {}
         store = broker.node.vhosts["/"].store.msg_store
         assert store is not None
-        assert (store.figures().messages, any(store.message_counts().values())) == (0, False)
+        assert (store.stats().messages, any(store.message_counts().values())) == (0, False)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 3}], ids=["plain", "priorities"])

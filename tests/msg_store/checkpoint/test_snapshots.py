@@ -64,7 +64,7 @@ def digests(path: Path) -> dict[str, str]:
 
 async def snapshots_under_load(path: Path, seed: int, count: int) -> None:
     async with under_load(path / "store", seed) as loaded:
-        await eventually(lambda: loaded.store.figures().merges, within_s=LONG_S)
+        await eventually(lambda: loaded.store.stats().merges, within_s=LONG_S)
         for number in range(count):
             target = path / "snapshots" / str(number)
             target.parent.mkdir(exist_ok=True)
@@ -75,7 +75,7 @@ async def snapshots_under_load(path: Path, seed: int, count: int) -> None:
             assert digests(target) == before, "a file of a snapshot has changed"
             if number >= 3:
                 shutil.rmtree(target.with_name(str(number - 3)))
-        await eventually(lambda: loaded.store.figures().removed, within_s=LONG_S)
+        await eventually(lambda: loaded.store.stats().removed, within_s=LONG_S)
 
 
 @pytest.mark.sources

@@ -148,7 +148,7 @@ def test_what_a_flush_is_writing_can_be_fetched(bench: StoreBench) -> None:
 
     assert seqs == [0, 1, 2, 3, 4]
     assert not queue.confirmed_runs
-    assert not bench.store.figures().contents_read
+    assert not bench.store.stats().contents_read
 
 
 def read_now(bench: StoreBench) -> list[int]:
@@ -248,7 +248,7 @@ def test_a_purge_of_paged_out_messages_beside_many_unacked_is_one_range(bench: S
 
     assert len(bench.store.transients._core._ranges) == 1
     queue.settle()
-    assert bench.store.transients.figures().live == 20
+    assert bench.store.transients.stats().live == 20
     queue.queue.requeue(unacked[1::2])
     assert [seq for seq, _ in fetch_all(queue)] == unacked[1::2]
 
@@ -415,7 +415,7 @@ def test_status_shows_what_is_there(bench: StoreBench) -> None:
     take(queue, 3, ack_required=False)
     bench.idle_disk()
 
-    status = bench.store.figures()
+    status = bench.store.stats()
 
     assert status.messages == 5
     assert status.segments == 1

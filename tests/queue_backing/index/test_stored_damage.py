@@ -64,7 +64,7 @@ def test_a_damaged_message_is_passed_over_and_reported(
     queue.queue.ack([seq for seq, _ in got])
     bench.idle_disk()
     assert not bench.rows(1)
-    assert bench.store.figures().contents_lost == 1
+    assert bench.store.stats().contents_lost == 1
 
 
 def test_what_was_purged_while_it_was_read_is_not_lost(
@@ -88,7 +88,7 @@ def test_what_was_purged_while_it_was_read_is_not_lost(
     bench.idle_disk()
 
     assert bench.store.contents.is_idle
-    assert bench.store.figures().contents_lost == 0
+    assert bench.store.stats().contents_lost == 0
     assert not reports(bench)
     assert "lost" not in caplog.text
     bench.close()
@@ -216,7 +216,7 @@ def test_a_paged_out_transient_that_is_damaged_is_passed_over(bench: StoreBench)
     assert [body for _, body in got] == bodies([0, 1, 3, 4, 5, 6, 7, 8])
     queue.queue.ack([seq for seq, _ in got])
     bench.idle_disk()
-    assert bench.store.figures().transients.live == 0
+    assert bench.store.stats().transients.live == 0
     assert not reports(bench), "nobody was promised a transient"
 
 
@@ -233,7 +233,7 @@ def test_a_queue_whose_paged_out_rows_are_gone_begins_again_with_what_is_left(
     queue.begin()
 
     assert [body for _, body in fetch_all(queue)] == bodies([5, 6])
-    assert bench.store.figures().transients.live == 0
+    assert bench.store.stats().transients.live == 0
 
 
 def test_an_index_that_is_found_damaged_is_a_failure_and_rebuilt(bench: StoreBench) -> None:

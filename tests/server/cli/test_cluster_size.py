@@ -91,7 +91,7 @@ def is_routed(node: BrokerUnderTest, number: int) -> bool:
 def test_a_node_of_a_cluster_with_many_queues_is_started_again(
     tmp_path: Path, name: str, record_testsuite_property: Callable[[str, object], None]
 ) -> None:
-    figures: dict[str, object] = {}
+    stats: dict[str, object] = {}
     config = tmp_path / "leveret.toml"
     config.write_text(f"[cluster]\nvalid_s = {VALID_S}\nlease_s = {2 * VALID_S}\n")
     patient = ("--config", str(config))
@@ -101,8 +101,8 @@ def test_a_node_of_a_cluster_with_many_queues_is_started_again(
             for node in started:
                 wait_until(partial(is_routed, node, 0), "a queue is unknown", PATIENCE_S)
                 assert is_routed(node, ROWS - 1)
-            figures["MiB of a node"] = [resident_bytes(node) >> 20 for node in started]
-            figures["MiB of etcd"] = round(stored_bytes(etcd) / 2**20, 1)
+            stats["MiB of a node"] = [resident_bytes(node) >> 20 for node in started]
+            stats["MiB of etcd"] = round(stored_bytes(etcd) / 2**20, 1)
             for at in (1, 0):  # a node that has none of the queues, and the one that has all
                 stop_leveret(started[at], PATIENCE_S)
                 began_s = time.monotonic()
@@ -111,9 +111,9 @@ def test_a_node_of_a_cluster_with_many_queues_is_started_again(
                 wait_until(
                     partial(is_routed, node, ROWS // 2), "the node does not serve", PATIENCE_S
                 )
-                figures[f"s until {'abc'[at]} serves"] = round(time.monotonic() - began_s, 1)
-                figures[f"s of processor time of {'abc'[at]}"] = processor_s(started[at])
+                stats[f"s until {'abc'[at]} serves"] = round(time.monotonic() - began_s, 1)
+                stats[f"s of processor time of {'abc'[at]}"] = processor_s(started[at])
             assert max(map(resident_bytes, started)) < NODE_BYTES
             assert stored_bytes(etcd) < ETCD_BYTES
             assert processor_s(started[0]) < RESTARTED_S
-    record_testsuite_property("10,000 queues", str(figures))
+    record_testsuite_property("10,000 queues", str(stats))

@@ -18,7 +18,7 @@ sys.path.insert(0, str(BENCHMARKS))
 from harness import results, scenarios  # noqa: E402
 
 
-def rounds(scenario: str, target: str, *figures: tuple[float, float]) -> list[dict[str, Any]]:
+def rounds(scenario: str, target: str, *stats: tuple[float, float]) -> list[dict[str, Any]]:
     return [
         {
             "scenario": scenario,
@@ -27,7 +27,7 @@ def rounds(scenario: str, target: str, *figures: tuple[float, float]) -> list[di
             "msgs_per_s": rate,
             "broker_cpu_us_per_msg": cpu,
         }
-        for rate, cpu in figures
+        for rate, cpu in stats
     ]
 
 

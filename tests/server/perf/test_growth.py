@@ -30,9 +30,9 @@ id: t, confirm latency min/median/75th/95th/99th 2613/50099/69850/90584/116195 Â
 
 
 def test_curves_are_the_medians_of_their_sizes() -> None:
-    figures = {"msgs_per_s": 8.0, "broker_cpu_us_per_msg": 2.0}
+    stats = {"msgs_per_s": 8.0, "broker_cpu_us_per_msg": 2.0}
 
-    found = plots.curves({"fan-out 10": {"rabbitmq": figures}})
+    found = plots.curves({"fan-out 10": {"rabbitmq": stats}})
 
     assert found == {"fan-out": {"rabbitmq": [Point(10, 2.0, 8.0)]}}
 

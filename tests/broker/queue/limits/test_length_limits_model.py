@@ -173,9 +173,9 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def the_same_are_ready(self) -> None:
-        figures = self.rig.info()
-        assert figures["messages_ready"] == len(self.ready)
-        assert figures["message_bytes_ready"] == sum(len(each.body) for each in self.ready)
+        stats = self.rig.info()
+        assert stats["messages_ready"] == len(self.ready)
+        assert stats["message_bytes_ready"] == sum(len(each.body) for each in self.ready)
 
 
 Machine.TestCase.settings = settings(max_examples=150, deadline=None)
