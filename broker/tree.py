@@ -9,7 +9,7 @@
     │ ├ maintenance          transient                memory of idle actors, ballast, orphans
     │ ├ memory_watch         transient                memory alarm; how much queues keep in RAM
     │ ├ disk_watch           transient                disk alarm
-    │ ├ vhost_keeper         transient                starts vhosts again that the disk took down
+    │ ├ vhost_restarter      transient                starts vhosts again that the disk took down
     │ ├ own_publisher        transient                publishes copies for the firehose, and the log
     │ ├ settings_keeper      permanent                applies other nodes' policies and vhosts, in a cluster
     │ ├ queue_directory      permanent                tells other nodes of queues, in a cluster
@@ -56,7 +56,7 @@ from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.own_publisher import OwnPublisher
 from leveret.broker.node.store_server import STOP_S, StoreServer
-from leveret.broker.node.vhost_keeper import VhostKeeper, vhost_ended
+from leveret.broker.node.vhost_restarter import VhostRestarter, vhost_ended
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.delegate import Delegate
 from leveret.broker.vhost.metadata_server import MetadataServer
@@ -99,7 +99,7 @@ class MetadataSup(Supervisor):
 
 
 class InfraSup(Supervisor):
-    """Keeps maintenance, the watches of the node, the keeper of its vhosts, and the publisher of its own messages.
+    """Keeps maintenance, the watches of the node, the restarter of its vhosts, and the publisher of its own messages.
 
     In a cluster it also keeps the directory of queues, the keeper of settings, and the ``services`` of the node.
     """
@@ -114,7 +114,7 @@ class InfraSup(Supervisor):
                 restart=_MEASURES_ANEW,
             ),
             ChildSpec("disk_watch", DiskWatch, (node,), restart=_MEASURES_ANEW),
-            ChildSpec("vhost_keeper", VhostKeeper, (node,), restart=_MEASURES_ANEW),
+            ChildSpec("vhost_restarter", VhostRestarter, (node,), restart=_MEASURES_ANEW),
             ChildSpec("own_publisher", OwnPublisher, (node,), restart=_MEASURES_ANEW),
         )
         if node.links is not None:
@@ -146,7 +146,7 @@ class VhostsSup(Supervisor):
 class _OfVhost(Supervisor):
     """A supervisor above a vhost's store.
 
-    That a store has failed or cannot be opened is logged by the store's actor and the vhost's keeper, not here.
+    That a store has failed or cannot be opened is logged by the store's actor and the restarter, not here.
     """
 
     _vhost: VHost
@@ -177,7 +177,7 @@ class VhostSup(_OfVhost):
         return SupervisorSpec("one_for_all", 2, 300.0, children)
 
     def _handle_exit(self, message: Exit) -> None:
-        """End with a store that could not be opened at all: the keeper tries again after a pause.
+        """End with a store that could not be opened at all: the restarter tries again after a pause.
 
         One that was open is opened again at once, so that clients stay connected.
         """

@@ -13,7 +13,7 @@ from leveret.actors.gen_server import GenServer
 from leveret.amqp.errors import InternalError, NotFound, ProtocolError, SoftError
 from leveret.broker.node.log_exchange import LOG_EXCHANGE
 from leveret.broker.node.node import VHOSTS
-from leveret.broker.node.vhost_keeper import STAYS_DOWN, vhost_serves, vhost_starts
+from leveret.broker.node.vhost_restarter import STAYS_DOWN, vhost_serves, vhost_starts
 from leveret.broker.queue.storage.factory import new_queue_no
 from leveret.broker.registry.queue_settings import settings_of
 from leveret.broker.script import Ask, Script, Steps, Until

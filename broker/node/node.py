@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from leveret.supervisors.spec import ChildSpec
 
 VHOSTS: Final = "vhosts"
-VHOST_KEEPER: Final = "vhost_keeper"
+VHOST_RESTARTER: Final = "vhost_restarter"
 
 
 class BootEpochs:

@@ -1,7 +1,7 @@
 """Outages: which vhosts of a node do not serve, why, since when, and when they are started again.
 
-A plain object of the node. An outage begins when a vhost is started and ends when its queues have been; the keeper
-of the vhosts (``vhost_keeper``) notes failures. ``status``, ``leveret serve`` and embedding services read them.
+A plain object of the node. An outage begins when a vhost is started and ends when its queues have been; the restarter
+of the vhosts (``vhost_restarter``) notes failures. ``status``, ``leveret serve`` and embedding services read them.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Opening reads the disk, so a thread does it. The start is acknowledged before: a
 a disk may hang, and no supervisor may wait for it, for it would take no other request meanwhile. The vhost's queues
 are started when the store is open (``bootstrap.QueueStarter``). When the store fails, or cannot be opened, this
 actor ends and takes the queues along: the vhost starts anew and recovers from the disk. An error of disk,
-descriptors or memory is noted in the vhost (``StoreState.error``); the keeper of the vhosts starts it again
+descriptors or memory is noted in the vhost (``StoreState.error``); the restarter of the vhosts starts it again
 however often that happens.
 
 A disk that is full at the start gets the room of the ballast, then that of the reserve, so that acks can be

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from conformance.raw import error_of
-from leveret.broker.node.node import VHOST_KEEPER
+from leveret.broker.node.node import VHOST_RESTARTER
 from leveret.broker.node.store_server import store_folder
-from leveret.broker.node.vhost_keeper import PAUSE_S
+from leveret.broker.node.vhost_restarter import PAUSE_S
 from leveret.core.errors import StoreError
 from leveret.management.errors import RefusedError
 from leveret.msg_store import store
@@ -175,8 +175,10 @@ async def test_a_vhost_that_is_down_can_be_deleted_at_once(data: Path, disk: Dis
         failures = disk.failures
         await rig.clock.advance(10 * PAUSE_S)
         assert disk.failures == failures
-        keeper: Any = rig.broker.runtime.whereis(VHOST_KEEPER)
-        kept = [each for each in vars(keeper.cell.actor).values() if isinstance(each, dict | set)]
+        restarter: Any = rig.broker.runtime.whereis(VHOST_RESTARTER)
+        kept = [
+            each for each in vars(restarter.cell.actor).values() if isinstance(each, dict | set)
+        ]
         assert not any(VHOST in each for each in kept), "its name is forgotten"
 
 

@@ -1,4 +1,4 @@
-"""The keeper of the vhosts: a vhost that the machine has taken down is started again, for ever.
+"""The restarter of the vhosts: a vhost that the machine has taken down is started again, for ever.
 
 A supervisor gives up on a vhost that fails a third time in five minutes, or whose store cannot be opened. That is
 right for bugs. A disk that is full or has errors, or descriptors and memory that are used up, get better by
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from leveret.actors.gen_server import GenServer
-from leveret.broker.node.node import VHOST_KEEPER, VHOSTS
+from leveret.broker.node.node import VHOST_RESTARTER, VHOSTS
 from leveret.broker.node.outages import OPENING
 from leveret.core.log.loggers import logger
 from leveret.supervisors.requests import StartChild
@@ -40,18 +40,18 @@ _LOOK: Final = "look"
 
 
 class VhostChanged(Struct, eq=False):
-    """To the keeper: a vhost is being started, or its supervisor has ended."""
+    """To the restarter: a vhost is being started, or its supervisor has ended."""
 
     vhost: VHost
 
 
-class VhostKeeper(GenServer):
+class VhostRestarter(GenServer):
     """Looks after the vhosts that do not serve, for ever."""
 
     def init(self, node: Node) -> None:
         self._node = node
         self._has_timer = False
-        self.runtime.register(VHOST_KEEPER, self.ref)
+        self.runtime.register(VHOST_RESTARTER, self.ref)
         for vhost in node.vhosts.values():
             if vhost.supervisor is not None and vhost.name not in node.outages.by_vhost:
                 self._note(vhost)
@@ -131,7 +131,7 @@ def vhost_starts(node: Node, vhost: VHost) -> None:
     """Note that a vhost's queues are about to be started, when its store is open."""
     vhost.is_recovered = False
     node.outages.starts(vhost.name)
-    _tell_keeper(node, vhost)
+    _tell_restarter(node, vhost)
 
 
 def vhost_serves(node: Node, vhost: VHost) -> None:
@@ -143,11 +143,11 @@ def vhost_serves(node: Node, vhost: VHost) -> None:
 def vhost_ended(node: Node, vhost: VHost) -> None:
     """Note that a vhost's supervisor has ended."""
     vhost.ended()
-    _tell_keeper(node, vhost)
+    _tell_restarter(node, vhost)
 
 
-def _tell_keeper(node: Node, vhost: VHost) -> None:
-    """Tell the keeper of a change; a keeper that is being restarted looks for itself."""
-    keeper = node.runtime.whereis(VHOST_KEEPER)
-    if keeper is not None:
-        node.runtime.send(keeper, VhostChanged(vhost))
+def _tell_restarter(node: Node, vhost: VHost) -> None:
+    """Tell the restarter of a change; one that is being restarted looks for itself."""
+    restarter = node.runtime.whereis(VHOST_RESTARTER)
+    if restarter is not None:
+        node.runtime.send(restarter, VhostChanged(vhost))
