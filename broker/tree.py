@@ -56,10 +56,11 @@ from leveret.broker.node.memory_watch import MemoryWatch
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.own_publisher import OwnPublisher
 from leveret.broker.node.store_server import STOP_S, StoreServer
-from leveret.broker.node.vhost_restarter import VhostRestarter, vhost_ended
+from leveret.broker.node.vhost_restarter import VhostRestarter
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.delegate import Delegate
 from leveret.broker.vhost.metadata_server import MetadataServer
+from leveret.broker.vhost.states import ENDED, Event, State
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 
@@ -164,12 +165,12 @@ class VhostSup(_OfVhost):
 
         IGNORE where somebody else has started them meanwhile, or the vhost has been deleted.
         """
-        if vhost.has_supervisor or node.vhosts.get(vhost.name) is not vhost:
+        if vhost.state.now not in ENDED or node.vhosts.get(vhost.name) is not vhost:
             return IGNORE
         self._node, self._vhost = node, vhost
         vhost.supervisor = self.ref
-        vhost.store.was_open = False
-        self.runtime.watch(self.ref, lambda _: vhost_ended(node, vhost))
+        vhost.state.enter(Event.STARTS)
+        self.runtime.watch(self.ref, lambda _: vhost.state.enter(_end_of(node, vhost)))
         children = (
             ChildSpec("queues_and_stores", QueuesAndStoresSup, (node, vhost), type="supervisor"),
             ChildSpec("recovery", QueueStarter, (node, vhost)),
@@ -181,8 +182,7 @@ class VhostSup(_OfVhost):
 
         One that was open is opened again at once, so that clients stay connected.
         """
-        store = self._vhost.store
-        if store.error is not None and not store.was_open:
+        if self._vhost.store.error is not None and self._vhost.state.now is State.OPENING:
             self._stop_children_and_end(SHUTDOWN)
         else:
             super()._handle_exit(message)
@@ -195,6 +195,13 @@ class VhostSup(_OfVhost):
             connections.close_where(
                 lambda each: vhost_of(each) is vhost, f"vhost '{vhost.name}' is down"
             )
+
+
+def _end_of(node: Node, vhost: VHost) -> Event:
+    """Return why the supervisor of a vhost has ended."""
+    if node.connections.is_stopping or node.vhosts.get(vhost.name) is not vhost:
+        return Event.STOPPED
+    return Event.RESTARTS_USED_UP if vhost.store.error is None else Event.MACHINE_FAILED
 
 
 class QueuesAndStoresSup(_OfVhost):
@@ -219,7 +226,13 @@ class QueuesSup(Supervisor):
     """Keeps the queues of one vhost."""
 
     def init(self, vhost: VHost) -> SupervisorSpec:
-        vhost.queues_sup = self.ref
+        ref = vhost.queues_sup = self.ref
+
+        def ended(_: object) -> None:
+            if vhost.queues_sup is ref:  # else its successor runs already
+                vhost.state.enter(Event.PART_ENDED)
+
+        self.runtime.watch(ref, ended)
         return SupervisorSpec("simple_one_for_one", 10, 10.0, (_QUEUE,))
 
 

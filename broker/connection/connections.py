@@ -22,6 +22,7 @@ from leveret.broker.connection.reading.content_release import ContentRelease
 from leveret.broker.connection.reading.read_control import ReadingTurns
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost.auth_backends import Question
+from leveret.broker.vhost.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
@@ -184,8 +185,8 @@ class Connections(Generic[ReaderT]):
             raise NotAllowed(f"vhost {name} not found")
         self._check_connection_limits(user, vhost)
         self.access.check_vhost(user, name)
-        if not vhost.serves:
-            if vhost.cluster_nodes is not None and vhost.is_new:
+        if vhost.state.now is not State.RUNNING:
+            if vhost.cluster_nodes is not None and vhost.state.is_new:
                 question = Question()
                 self._runtime.clock.call_later(_LOOK_S, question.answered)
                 raise question

@@ -13,12 +13,13 @@ from leveret.actors.gen_server import GenServer
 from leveret.amqp.errors import InternalError, NotFound, ProtocolError, SoftError
 from leveret.broker.node.log_exchange import LOG_EXCHANGE
 from leveret.broker.node.node import VHOSTS
-from leveret.broker.node.vhost_restarter import STAYS_DOWN, vhost_serves, vhost_starts
+from leveret.broker.node.outages import STAYS_DOWN
 from leveret.broker.queue.storage.factory import new_queue_no
 from leveret.broker.registry.queue_settings import settings_of
 from leveret.broker.script import Ask, Script, Steps, Until
 from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.policies import apply_to_exchange
+from leveret.broker.vhost.states import Event, State
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.metadata import passwords
@@ -221,7 +222,7 @@ class VhostStarter(GenServer):
             supervisor = self.runtime.whereis(VHOSTS)
             assert supervisor is not None
             yield Ask(supervisor, StartChild((vhost,)))
-            vhost.when_started(self._started)
+            vhost.state.when_started(self._started)
 
     def _begun(self, _: object) -> None:
         self._have_begun = True
@@ -234,9 +235,9 @@ class VhostStarter(GenServer):
     def _look(self) -> None:
         if not self._have_begun:
             return
-        vhosts = self._node.vhosts.values()
-        are_over = all(each.is_recovered or not each.has_supervisor for each in vhosts)
-        is_enough = self._is_late and any(each.is_recovered for each in vhosts)
+        states = [each.state for each in self._node.vhosts.values()]
+        are_over = not any(each.is_starting for each in states)
+        is_enough = self._is_late and any(each.now is State.RUNNING for each in states)
         if are_over or is_enough or self._node.connections.is_stopping:
             self.started()
             self.stop()
@@ -253,33 +254,34 @@ class QueueStarter(GenServer):
     """Starts the actors of a vhost's queues when its store is open, at boot and after the vhost crashed.
 
     It is RabbitMQ's ``rabbit_vhost_process``. Its start is acknowledged before, so that no supervisor waits
-    for the store; ``VHost.is_recovered`` says when all queues run.
+    for the store; the vhost is RUNNING when all queues run.
     """
 
     def init(self, node: Node, vhost: VHost) -> None:
         self._node = node
         self._vhost = vhost
-        vhost_starts(node, vhost)
+        vhost.state.enter(Event.STARTS)
         Script(self, self._steps(), self._recovered).resume()
 
     def _steps(self) -> Steps:
         vhost = self._vhost
         yield Until(vhost.store.when_open)
+        vhost.state.enter(Event.STORE_OPENED)
         for entry in list(vhost.topology.queues.values()):
             if entry.is_remote:
                 continue
-            if not vhost.is_up:
+            if vhost.state.now is not State.RECOVERING:
                 return  # this actor is about to be restarted
             with suppress(InternalError):  # logged; the others can be recovered
                 yield from vhost.start_queue(entry)
 
     def _recovered(self, _: Any) -> None:
-        if self._vhost.is_up:
+        if self._vhost.state.now is State.RECOVERING:
             store = self._vhost.store.msg_store
             if store is not None:
                 queues = self._vhost.topology.queues.values()
                 store.policies_known({entry.queue_no for entry in queues})
-            vhost_serves(self._node, self._vhost)
+            self._vhost.state.enter(Event.QUEUES_STARTED)
 
 
 class StartFailedError(StoreError):
@@ -314,10 +316,10 @@ async def vhost_started(vhost: VHost, timeout_s: float | None = None) -> bool:
         if not over.done():
             over.set_result(None)
 
-    vhost.when_started(tell)
+    vhost.state.when_started(tell)
     await asyncio.wait([over], timeout=timeout_s)
     if not over.done():
         return False
-    if not vhost.is_recovered:
+    if vhost.state.now is not State.RUNNING:
         raise StartFailedError(vhost.name, vhost.store.error or STAYS_DOWN)
     return True

@@ -7,6 +7,7 @@ restarted one is found again. Each part owns its state; the node makes the parts
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from leveret.supervisors.spec import ChildSpec
 
 VHOSTS: Final = "vhosts"
-VHOST_RESTARTER: Final = "vhost_restarter"
 
 
 class BootEpochs:
@@ -162,6 +162,7 @@ class Node:
             self.resources.memory,
             self.cluster_nodes,
         )
+        vhost.state.on_change = partial(self.outages.changed, vhost)
         vhost.default_queue_type = default_queue_type
         settings = self.settings
         vhost.producer_limits = settings.producers_max, int(settings.producer_expiry_s * 1000)

@@ -1,7 +1,10 @@
 """Outages: which vhosts of a node do not serve, why, since when, and when they are started again.
 
-A plain object of the node. An outage begins when a vhost is started and ends when its queues have been; the restarter
-of the vhosts (``vhost_restarter``) notes failures. ``status``, ``leveret serve`` and embedding services read them.
+A plain object of the node, which follows the states of its vhosts (``broker/vhost/states.py``). An outage begins when
+a vhost is started and ends when its queues have been. ``status``, ``leveret serve`` and embedding services read them.
+
+One line in the log says that a vhost is down, one per minute that it still is and how often it was tried, and
+one that it serves again. A start that takes less than ``SLOW_S`` has none of them.
 """
 
 from __future__ import annotations
@@ -11,17 +14,27 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from leveret.broker.vhost.states import ENDED, State
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.msg_store.format.errors import StoreFailed
 
 if TYPE_CHECKING:
+    from leveret.broker.vhost.vhost import VHost
     from leveret.core.clock import Clock
 
 
 log = logger(__name__)
 
+PAUSE_S: Final = 1.0  # within it a vhost that has failed is started again
+SLOW_S: Final = 5.0  # a start that takes longer is logged as an outage
+REMINDER_S: Final = 60.0  # between two lines about a vhost that is still down
+
 OPENING: Final = "its message store is being opened"
+STAYS_DOWN: Final = (
+    "restart limit reached, see the errors in the log; leveret ctl restart_vhost starts it"
+)
+_BEGIN: Final = frozenset({State.OPENING, State.REOPENING, State.FAILED, State.DOWN})
 
 
 class Outage(Struct, eq=False):
@@ -59,23 +72,37 @@ class Outages:
         self.by_vhost: dict[str, Outage] = {}
         self.on_over: list[Callable[[], None]] = []
 
-    def starts(self, name: str) -> Outage:
-        """Note that a vhost is being started; return its outage, which is an earlier one if it had failed."""
-        outage = self.by_vhost.get(name)
-        if outage is None:
-            outage = Outage(OPENING, self._clock.wall_s(), self._clock.monotonic_s())
-            self.by_vhost[name] = outage
-        outage.next_try_s = None
-        return outage
+    def changed(self, vhost: VHost) -> None:
+        """Take in where a vhost stands now; one that is being deleted has no new outage."""
+        now = vhost.state.now
+        if now is State.RUNNING:
+            self._over(vhost.name)
+        elif now in _BEGIN and not vhost.is_closing:
+            times_s = self._clock.wall_s(), self._clock.monotonic_s()
+            outage = self.by_vhost.setdefault(vhost.name, Outage(OPENING, *times_s))
+            outage.next_try_s = None
+            if now in ENDED:
+                self._failed(vhost, outage)
 
-    def serves(self, name: str) -> None:
-        """Note that a vhost serves."""
+    def _failed(self, vhost: VHost, outage: Outage) -> None:
+        error = vhost.store.error
+        outage.is_retried = error is not None
+        if outage.is_retried:
+            outage.next_try_s = self._clock.wall_s() + PAUSE_S
+        reason = STAYS_DOWN if error is None else str(error) or type(error).__name__
+        if outage.reason != OPENING:
+            outage.tries += 1
+        if outage.reason != reason:
+            outage.reason = reason
+            self._log_down(vhost.name, outage)
+
+    def _over(self, name: str) -> None:
         outage = self.by_vhost.get(name)
         if outage is not None and outage.is_logged:
-            down_s = self._clock.wall_s() - outage.since_s
             log.warning(
-                "vhost serves again vhost=%s down_s=%.1f tries=%d", name, down_s, outage.tries + 1
-            )
+                "vhost serves again vhost=%s down_s=%.1f tries=%d",
+                name, self._clock.wall_s() - outage.since_s, outage.tries + 1,
+            )  # fmt: skip
         self.forget(name)
 
     def forget(self, name: str) -> None:
@@ -83,6 +110,27 @@ class Outages:
         if self.by_vhost.pop(name, None) is not None and not self.by_vhost:
             for call in list(self.on_over):
                 call()
+
+    def remind(self) -> None:
+        """Log the vhosts whose start takes long, and those of which nothing was logged for a while."""
+        if not any(outage.is_retried for outage in self.by_vhost.values()):
+            return  # until an operator does something there is nothing to say
+        now_s = self._clock.monotonic_s()
+        for name, outage in self.by_vhost.items():
+            quiet_s = now_s - outage.logged_s
+            if not outage.is_logged and quiet_s >= SLOW_S:
+                self._log_down(name, outage)
+            elif outage.is_logged and quiet_s >= REMINDER_S:
+                outage.logged_s = now_s
+                log.error(
+                    "vhost is still down vhost=%s reason=%s tries=%d down_s=%d",
+                    name, outage.reason, outage.tries, self._clock.wall_s() - outage.since_s,
+                )  # fmt: skip
+
+    def _log_down(self, name: str, outage: Outage) -> None:
+        outage.is_logged, outage.logged_s = True, self._clock.monotonic_s()
+        again = f"every {PAUSE_S:g} s" if outage.is_retried else "never"
+        log.error("vhost is down vhost=%s reason=%s started_again=%s", name, outage.reason, again)
 
 
 def is_of_machine(error: BaseException) -> bool:

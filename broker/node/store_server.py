@@ -29,6 +29,7 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import SHUTDOWN, Exit
 from leveret.broker.node import background, orphans
 from leveret.broker.node.outages import is_of_machine
+from leveret.broker.vhost.states import Event
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.system.shortage import is_disk_full
@@ -259,6 +260,7 @@ class StoreServer(GenServer):
 
     def terminate(self, reason: object) -> None:
         """Let go of a store that was not stopped in order."""
+        self._vhost.state.enter(Event.PART_ENDED)
         if self.runtime.loop is not None:
             self._state.let_go(self.runtime.loop)
         else:

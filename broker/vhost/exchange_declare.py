@@ -16,6 +16,7 @@ from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.policies import EXCHANGES
 from leveret.broker.vhost.rows import exchange_row
+from leveret.broker.vhost.states import UP
 from leveret.metadata.tables import ExchangeRow
 from leveret.routing.bindings import EXCHANGE, QUEUE
 from leveret.routing.delayed import DELAYED, DelayedMatcher, queue_of
@@ -93,7 +94,7 @@ def _write_with_delay_queue(vhost: VHost, exchange: Exchange, user_name: str) ->
         vhost.register(queue)
         rows.append(vhost.queue_row(queue, user_name))
     try:
-        if not vhost.is_up:
+        if vhost.state.now not in UP:
             raise InternalError()
         if rows:
             yield from vhost.commit(rows, [])

@@ -134,7 +134,7 @@ def declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
 
     The other nodes know the delegate of a vhost before its store is open, so the queue waits for the vhost's start.
     """
-    yield Until(lambda resume: vhost.when_started(partial(resume, None)))
+    yield Until(lambda resume: vhost.state.when_started(partial(resume, None)))
     return (yield from vhost.looking_again(lambda: _look_and_declare_here(vhost, asked)))
 
 

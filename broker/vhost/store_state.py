@@ -1,7 +1,7 @@
-"""The message store of a vhost, as the vhost knows it: whether it is open, and how it ended last.
+"""The message store of a vhost, as the vhost knows it: the open store, and how it ended last.
 
 The store's actor (``broker/node/store_server.py``) opens, closes and loses the store. The state outlives that
-actor, so the successor of a killed one finds the store that it has to close.
+actor, so the successor of a killed one finds the store that it has to close. Whether the vhost serves is in ``states``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ class StoreState:
 
     Attributes:
         msg_store: the open store; None on a node without a data directory.
-        is_open: queues can be started on it; without a data directory as soon as the vhost runs.
         error: of disk, descriptors or memory, by which the store failed last; None while it is open.
-        was_open: it has been open since the vhost was started.
         durable_at_failure: its durable position when it failed: the next start reads nothing behind it.
         in_use: done when no thread has the files of a store that is not open; None if none ever had.
         give_up: ends the actor that stops the store in order, for the vhost is deleted; None if none does.
@@ -36,9 +34,8 @@ class StoreState:
 
     def __init__(self) -> None:
         self.msg_store: MsgStore | None = None
-        self.is_open = False
+        self._is_open = False
         self.error: Exception | None = None
-        self.was_open = False
         self.durable_at_failure: DurablePosition | None = None
         self.in_use: asyncio.Future[None] | None = None
         self.give_up: Callable[[], object] | None = None
@@ -46,7 +43,7 @@ class StoreState:
 
     def when_open(self, then: Callable[[None], object]) -> None:
         """Call when the store is open, unless its actor ends before."""
-        if self.is_open:
+        if self._is_open:
             then(None)
         else:
             self._waiting.append(then)
@@ -54,7 +51,7 @@ class StoreState:
     def opened(self, msg_store: MsgStore | None) -> None:
         """Note that the store is open, and tell those who wait for it."""
         self.msg_store = msg_store
-        self.is_open = self.was_open = True
+        self._is_open = True
         self.error = self.durable_at_failure = None
         waiting, self._waiting = self._waiting, []
         for then in waiting:
@@ -63,7 +60,7 @@ class StoreState:
     def closed(self) -> None:
         """Note that the store is not open, and forget those who wait: its actor has ended."""
         self.msg_store = self.give_up = None
-        self.is_open = False
+        self._is_open = False
         self._waiting = []
 
     def when_free(self, then: Callable[[Any], object]) -> bool:

@@ -40,6 +40,7 @@ from leveret.broker.vhost.policies import (
     apply_to_queue,
 )
 from leveret.broker.vhost.rows import binding_row, entry_of, exchange_row, queue_row
+from leveret.broker.vhost.states import UP, VhostState
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
 from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
@@ -88,11 +89,10 @@ class VHost:
 
     Attributes:
         policies: its policies; every exchange and queue of the topology has what applies to it.
+        state: whether it serves, and where it stands else.
         supervisor: of all its actors; None before the first start.
         queues_sup: the supervisor its queues are started under; None before the first start.
         store: the state of its message store.
-        is_recovered: its queues have been started since its actors were.
-        is_new: it has never served; its first start is under way, about to be, or is tried again.
         deletions: what is left of deleted queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         features: its firehose, and counts of its special queues; each publish and delivery reads them.
@@ -120,11 +120,10 @@ class VHost:
         self._memory = memory
         self.topology: Topology[QueueEntry] = Topology(name)
         self.policies = Policies()
+        self.state = VhostState()
         self.supervisor: Ref | None = None
         self.queues_sup: Ref | None = None
         self.store = StoreState()
-        self.is_recovered, self.is_new = False, True
-        self._waiting: list[Callable[[], object]] = []  # for the end of its start
         self.limits: dict[str, int] = {}
         self.features = VhostFeatures()
         self.default_queue_type = ""
@@ -141,48 +140,9 @@ class VHost:
             self.topology.add_exchange(exchange)
 
     @property
-    def has_supervisor(self) -> bool:
-        """Whether its actors run, or are being started again."""
-        return self.supervisor is not None and self.supervisor.is_alive
-
-    @property
-    def is_up(self) -> bool:
-        """Whether its store is open and its queues run, or are being started."""
-        return self.store.is_open and self.queues_sup is not None and self.queues_sup.is_alive
-
-    @property
-    def serves(self) -> bool:
-        """Whether the vhost accepts clients. It does once all queues run, for a message to another would be lost."""
-        return self.is_up and self.is_recovered
-
-    @property
     def firehose(self) -> Firehose | None:
         """What gets copies of all messages; None while it is off."""
         return self.features.firehose
-
-    # -- starts --------------------------------------------------------------------------------
-
-    def when_started(self, then: Callable[[], object]) -> None:
-        """Call when its queues have been started (``is_recovered``), or its supervisor has ended."""
-        if self.is_recovered or not self.has_supervisor:
-            then()
-        else:
-            self._waiting.append(then)
-
-    def recovered(self) -> None:
-        """Note that its queues have been started."""
-        self.is_recovered, self.is_new = True, False
-        self._tell_waiting()
-
-    def ended(self) -> None:
-        """Note that its supervisor has ended."""
-        self.is_recovered = False
-        self._tell_waiting()
-
-    def _tell_waiting(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then()
 
     # -- look-ups ------------------------------------------------------------------------------
 
@@ -339,7 +299,7 @@ class VHost:
             InternalError: the vhost is down, or the store failed.
             OvertakenError: another node has declared a queue of this name meanwhile.
         """
-        if not self.is_up:
+        if self.state.now not in UP:
             raise InternalError()
         self.register(entry)
         if self.is_written(entry.durable):
@@ -410,7 +370,7 @@ class VHost:
             yield Until(lambda resume: self._runtime.watch(old, resume))
         if entry.state == "deleted":
             return
-        if not self.is_up:  # without its store a queue would keep its messages in memory
+        if self.state.now not in UP:  # without its store a queue would keep its messages in memory
             raise InternalError()
         assert self.queues_sup is not None
         metadata, store = self._metadata.store, self.store.msg_store

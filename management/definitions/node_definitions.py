@@ -27,6 +27,7 @@ from leveret.broker.node.node import VHOSTS
 from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Steps, Until, run_in_task
 from leveret.broker.vhost.policies import apply_to_all
+from leveret.broker.vhost.states import ENDED, UP
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.core.slices import sliced
@@ -217,9 +218,7 @@ class NodeDefinitions:
             queue_no=row.queue_no,
         )
         vhost.register(entry)
-        if starts and (
-            vhost.is_up or not vhost.has_supervisor
-        ):  # else it is started with the vhost
+        if starts and vhost.state.now in UP | ENDED:  # else it is started with the vhost
             try:
                 await run_in_task(self._node.runtime, vhost.start_queue(entry))
             except InternalError:

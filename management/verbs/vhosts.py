@@ -14,6 +14,7 @@ from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
 from leveret.broker.registry.queue_types import DEFAULT_TYPES
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
+from leveret.broker.vhost.states import ENDED, State
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced
 from leveret.management import rows
@@ -89,7 +90,7 @@ class VhostAdmin:
         node = self._node
         async with node.admin_turn:
             found = vhost_named(node, vhost)
-            if found.has_supervisor:
+            if found.state.now not in ENDED:
                 return False
             await _begin_to_start(node, vhost)
         try:
@@ -148,7 +149,7 @@ class VhostAdmin:
                 "tags": row.tags,
                 "tracing": vhost.firehose is not None,
                 "default_queue_type": row.default_queue_type,
-                "cluster_state": "running" if vhost.serves else "stopped",
+                "cluster_state": "running" if vhost.state.now is State.RUNNING else "stopped",
             }
             for vhost in self._node.vhosts.values()
         ]

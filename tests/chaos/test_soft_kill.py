@@ -14,6 +14,7 @@ from chaos.rig import Chaos
 from conformance.raw import Channel, hard, soft
 from leveret.actors.runtime.ref import Ref
 from leveret.broker.queue.supervisor import RESTARTS_MAX
+from leveret.broker.vhost.states import UP
 from leveret.management.node_admin import NodeAdmin
 from leveret.supervisors.requests import WhichChildren
 from rigs.waiting import SOON_S, eventually
@@ -379,7 +380,10 @@ async def test_a_vhost_that_dies_is_recovered_twice_in_five_minutes(
         chaos.kill(chaos.find(label))
         await eventually(lambda old=old: not old.is_alive)
         await eventually(
-            lambda: vhost.is_up and all(each.is_running for each in vhost.topology.queues.values())
+            lambda: (
+                vhost.state.now in UP
+                and all(each.is_running for each in vhost.topology.queues.values())
+            )
         )
 
         assert await publish(publisher, "orders", "x") == "basic.ack"
@@ -390,7 +394,7 @@ async def test_a_vhost_that_dies_is_recovered_twice_in_five_minutes(
         assert await in_thread(channel.read_error) == hard(
             320, "CONNECTION_FORCED - vhost '/' is down", ""
         )
-    await eventually(lambda: not vhost.is_up)
+    await eventually(lambda: vhost.state.now not in UP)
 
 
 async def test_a_vhost_that_stays_down_refuses_connections_and_others_serve(chaos: Chaos) -> None:
@@ -404,7 +408,7 @@ async def test_a_vhost_that_stays_down_refuses_connections_and_others_serve(chao
         old = chaos.find("vhost:/", "queues_and_stores")
         chaos.kill(old)
         await eventually(lambda old=old: not old.is_alive)
-        await eventually(lambda: vhost.is_up or "vhost:/" not in labels_of(chaos))
+        await eventually(lambda: vhost.state.now in UP or "vhost:/" not in labels_of(chaos))
 
     connection = await chaos.dial()
     refused = await in_thread(connection.open)

@@ -11,9 +11,9 @@ from typing import Any
 
 from chaos.rig import Chaos
 from conformance.raw import Connection, error_of
+from leveret.broker.node.outages import PAUSE_S
 from leveret.broker.node.store_server import store_folder
 from leveret.core.addresses import Address
-from leveret.broker.node.vhost_restarter import PAUSE_S
 from leveret.core.system.files import Buffer, Files, OsCalls
 from leveret.management.node_admin import NodeAdmin
 from leveret.server.broker import Broker

@@ -27,6 +27,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import VHOSTS
+from leveret.broker.vhost.states import UP
 from leveret.core.errors import ConfigError, StoreError
 from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
@@ -623,7 +624,7 @@ async def test_an_empty_vhost_row_is_a_running_vhost(tmp_path: Path) -> None:
     store.close()
 
     async with Broker(config(tmp_path)) as broker:
-        assert all(vhost.is_up for vhost in broker.node.vhosts.values())
+        assert all(vhost.state.now in UP for vhost in broker.node.vhosts.values())
         assert set(broker.node.vhosts) == {"/", "v"}
 
 

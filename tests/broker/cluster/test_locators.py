@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp import methods as m
+from leveret.broker.vhost.states import Event
 from leveret.metadata.tables import PolicyRow
 from rigs.broker_rig import Client, durable
 from rigs.cluster.cluster_rig import Cluster, Member
@@ -114,12 +115,12 @@ def test_a_node_whose_vhost_is_starting_declares_the_queue_when_it_has_started(
     client = cluster["c"].session()
     declare(client, "one", durable=True)
     vhost = cluster["a"].node.vhosts["/"]
-    vhost.is_recovered = vhost.store.is_open = False
+    vhost.state.enter(Event.PART_ENDED)
     client.send(1, m.QueueDeclare("q1", durable=True, arguments=locator("min-masters")))
     assert client.take() == []
 
-    vhost.store.is_open = True
-    vhost.recovered()
+    for event in (Event.STARTS, Event.STORE_OPENED, Event.QUEUES_STARTED):
+        vhost.state.enter(event)
     cluster.settle()
     assert client.take() == [m.QueueDeclareOk("q1", 0, 0)]
     assert home(cluster["c"], "q1") == "a"

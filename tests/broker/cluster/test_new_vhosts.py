@@ -5,6 +5,7 @@ from __future__ import annotations
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.cluster.other_settings import SETTINGS_KEEPER, VhostAdded
+from leveret.broker.vhost.states import Event
 from leveret.metadata.tables import PermissionRow
 from rigs.cluster.etcd_cluster import EtcdCluster
 
@@ -30,11 +31,7 @@ def test_a_client_waits_until_a_new_vhost_has_been_started() -> None:
 
 def test_a_vhost_that_was_stopped_is_down_at_once() -> None:
     b = EtcdCluster("ab")["b"]
-    vhost = b.node.vhosts["/"]
-    assert vhost.supervisor is not None
-    b.runtime.exit(vhost.supervisor, "shutdown")
-    b.settle()
-    vhost.ended()
+    b.node.vhosts["/"].state.enter(Event.RESTARTS_USED_UP)
 
     client = b.client()
     client.log_in()

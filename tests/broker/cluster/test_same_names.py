@@ -8,6 +8,7 @@ import pytest
 
 from leveret.amqp import methods as m
 from leveret.broker.cluster.cluster_rows import LOST_CLUSTER
+from leveret.broker.vhost.states import State
 from leveret.metadata.tables import (
     ParameterRow,
     PermissionRow,
@@ -247,7 +248,7 @@ def test_policies_and_limits_of_another_node_take_effect(cluster: EtcdCluster) -
 
 def test_a_vhost_of_another_node_is_started_used_and_deleted(cluster: EtcdCluster) -> None:
     write(cluster, "a", [VhostRow("v"), PermissionRow("guest", "v", ".*", ".*", ".*")], [])
-    assert [each.node.vhosts["v"].serves for each in cluster.members.values()] == [True, True]
+    assert {each.node.vhosts["v"].state.now for each in cluster.members.values()} == {State.RUNNING}
     client = cluster["b"].client()
     client.log_in(vhost="v")
     client.send(1, m.ChannelOpen())

@@ -15,6 +15,7 @@ from leveret.broker.connection.connections import CONNECTIONS, CloseConnection, 
 from leveret.broker.connection.handshake import server_properties
 from leveret.broker.connection.sockets import ConnectionProtocol
 from leveret.broker.connection.states import State
+from leveret.broker.vhost.states import Event
 from leveret.core.limits import SILENT_CLOSE_S
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.tables import PermissionRow, UserRow
@@ -291,9 +292,7 @@ def limit_vhost(rig: Rig) -> None:
 
 
 def stop_vhost(rig: Rig) -> None:
-    supervisor = rig.node.vhosts["/"].queues_sup
-    assert supervisor is not None
-    rig.node.vhosts["/"].queues_sup = None
+    rig.node.vhosts["/"].state.enter(Event.PART_ENDED)
 
 
 @pytest.mark.parametrize(

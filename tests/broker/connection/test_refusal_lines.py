@@ -25,6 +25,7 @@ from leveret.amqp.tables import encode_table
 from leveret.broker.cluster.cluster_rows import LOST_CLUSTER
 from leveret.broker.connection.connections import CloseConnection
 from leveret.broker.connection.handshake import RefusedError
+from leveret.broker.vhost.states import Event
 from leveret.core.errors import StoreError
 from leveret.core.sizes import SizeLimit
 from leveret.metadata.tables import PermissionRow, TopicPermissionRow, UserRow
@@ -185,7 +186,7 @@ def queue_state(state: str) -> Callable[[Client], None]:
 
 
 def stop_vhost(client: Client) -> None:
-    client.rig.node.vhosts["/"].queues_sup = None
+    client.rig.node.vhosts["/"].state.enter(Event.PART_ENDED)
 
 
 def close_vhost(client: Client) -> None:
@@ -445,7 +446,7 @@ def limit_connections_of_user(rig: Rig) -> None:
 
 
 def take_vhost_down(rig: Rig) -> None:
-    rig.node.vhosts["/"].queues_sup = None
+    rig.node.vhosts["/"].state.enter(Event.PART_ENDED)
 
 
 def lose_the_cluster(rig: Rig) -> None:

@@ -11,6 +11,7 @@ from leveret.amqp import methods as m
 from leveret.broker.node.bootstrap import OTHERS_WAIT_S
 from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Script, Steps, Until
+from leveret.broker.vhost.states import State
 from leveret.broker.vhost.vhost import VHost
 from leveret.metadata.tables import QueueRow, VhostRow
 from rigs.broker_rig import Rig, durable
@@ -19,8 +20,8 @@ from rigs.broker_rig import Rig, durable
 def test_all_vhosts_are_started_where_the_first_serves_at_once() -> None:
     rig = Rig([VhostRow("v"), VhostRow("w")])
 
-    assert {name: vhost.is_recovered for name, vhost in rig.node.vhosts.items()} == {
-        "/": True, "v": True, "w": True,
+    assert {name: vhost.state.now for name, vhost in rig.node.vhosts.items()} == {
+        "/": State.RUNNING, "v": State.RUNNING, "w": State.RUNNING,
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from leveret.amqp import methods as m
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.broker.vhost.metadata_writer import METADATA_SERVER
+from leveret.broker.vhost.states import Event, State
 from leveret.supervisors.requests import StartChild
 from rigs.broker_rig import Client, FullDisk, Rig, durable, stored
 
@@ -162,9 +163,7 @@ def test_a_queue_that_crashes_too_often_stays_down_and_can_be_deleted(
 
 
 def test_a_vhost_that_is_down_takes_no_new_queues(rig: Rig, client: Client) -> None:
-    vhost = rig.node.vhosts["/"]
-    assert vhost.queues_sup is not None
-    vhost.queues_sup = None
+    rig.node.vhosts["/"].state.enter(Event.PART_ENDED)
     closed = client.ask(1, m.QueueDeclare("q"))
 
     assert closed.reply_code == 541
@@ -181,7 +180,7 @@ def test_a_queue_is_not_started_without_the_store_that_is_to_keep_its_messages(
     client.send(1, durable("q"))
     assert client.take() == []
 
-    vhost.store.closed()
+    vhost.state.enter(Event.PART_ENDED)
     told.pop()()
     rig.settle()
     (closed,) = client.take()
@@ -223,7 +222,7 @@ def test_the_start_of_a_vhost_that_was_deleted_meanwhile_is_ignored(rig: Rig) ->
     rig.settle()
 
     assert answers == [("ok", None)]
-    assert not vhost.has_supervisor
+    assert vhost.state.now is State.NEW
 
 
 def test_a_vhosts_queue_limit_counts(rig: Rig, client: Client) -> None:

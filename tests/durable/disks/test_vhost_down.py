@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from conformance.raw import error_of
-from leveret.broker.node.node import VHOST_RESTARTER
+from leveret.broker.node.outages import PAUSE_S
 from leveret.broker.node.store_server import store_folder
-from leveret.broker.node.vhost_restarter import PAUSE_S
+from leveret.broker.vhost.states import ENDED, UP, State
 from leveret.core.errors import StoreError
 from leveret.management.errors import RefusedError
 from leveret.msg_store import store
@@ -126,7 +126,7 @@ async def test_a_store_that_cannot_be_made_of_its_files_is_tried_until_it_can(
             outages = rig.broker.node.outages.by_vhost
             assert all(outage.is_retried for outage in outages.values())
             vhosts = rig.broker.node.vhosts.values()
-            await eventually(lambda: not any(each.has_supervisor for each in vhosts))
+            await eventually(lambda: all(each.state.now in ENDED for each in vhosts))
             descriptors, threads = open_descriptors(), threading.active_count()
             await rig.tried(2)
             await eventually(lambda: open_descriptors() <= descriptors)
@@ -151,15 +151,15 @@ async def test_a_store_that_fails_again_and_again_takes_its_vhost_down_for_a_whi
         assert error_of(closed) == (
             "connection", 320, f"CONNECTION_FORCED - vhost '{VHOST}' is down", ""
         )  # fmt: skip
-        assert not rig.vhost.is_up
+        assert rig.vhost.state.now not in UP
         await rig.tried(10)
-        assert not rig.vhost.is_up
+        assert rig.vhost.state.now not in UP
         await asyncio.to_thread(other.publish, "q", b"on", delivery_mode=2)
         await asyncio.to_thread(other.read_confirms, {2})
 
         disk.heal()
         await rig.tried(1)
-        assert rig.vhost.is_up
+        assert rig.vhost.state.now in UP
         channel = await rig.on(VHOST)
         assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
 
@@ -175,11 +175,7 @@ async def test_a_vhost_that_is_down_can_be_deleted_at_once(data: Path, disk: Dis
         failures = disk.failures
         await rig.clock.advance(10 * PAUSE_S)
         assert disk.failures == failures
-        restarter: Any = rig.broker.runtime.whereis(VHOST_RESTARTER)
-        kept = [
-            each for each in vars(restarter.cell.actor).values() if isinstance(each, dict | set)
-        ]
-        assert not any(VHOST in each for each in kept), "its name is forgotten"
+        assert rig.broker.degraded == {}
 
 
 async def test_a_vhost_that_cannot_be_started_is_not_added(data: Path, disk: Disk) -> None:
@@ -193,7 +189,7 @@ async def test_a_vhost_that_cannot_be_started_is_not_added(data: Path, disk: Dis
 
         disk.heal()
         await rig.admin.vhosts.add_vhost(VHOST)
-        assert rig.vhost.is_up
+        assert rig.vhost.state.now in UP
 
 
 async def test_a_bug_keeps_a_vhost_down_until_an_operator_starts_it(
@@ -216,7 +212,7 @@ async def test_a_bug_keeps_a_vhost_down_until_an_operator_starts_it(
             assert await rig.admin.vhosts.restart_vhost(VHOST)
             assert not await rig.admin.vhosts.restart_vhost(VHOST)
             assert list(rig.broker.degraded) == ["/"]
-            assert rig.vhost.is_up
+            assert rig.vhost.state.now in UP
 
 
 async def test_a_node_stops_while_a_vhost_is_down(data: Path, disk: Disk) -> None:
@@ -243,7 +239,7 @@ async def test_a_vhost_that_finds_no_thread_as_the_node_starts_holds_up_no_other
 
     monkeypatch.setattr(threading.Thread, "start", started)
     async with running(data, disk) as rig:
-        await eventually(lambda: rig.vhost.is_recovered)
+        await eventually(lambda: rig.vhost.state.now is State.RUNNING)
         assert list(rig.broker.degraded) == ["/"]
         await rig.clock.advance(PAUSE_S)
         await rig.broker.wait_serving()
@@ -260,7 +256,7 @@ async def test_a_vhost_that_is_deleted_leaves_no_thread_of_a_store_whose_actor_w
         await rig.admin.vhosts.delete_vhost(VHOST)
         before = threads()
         await rig.admin.vhosts.add_vhost(VHOST)
-        while rig.vhost.has_supervisor:
+        while rig.vhost.state.now not in ENDED:
             await rig.broker.wait_serving()
             server = rig.find(f"vhost:{VHOST}", "queues_and_stores", "msg_store")
             rig.kill(server)

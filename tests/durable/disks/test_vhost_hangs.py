@@ -13,10 +13,10 @@ from conformance.raw import error_of
 from leveret.actors.runtime.signals import KILL
 from leveret.broker.node import store_server
 from leveret.broker.node.bootstrap import OTHERS_WAIT_S
-from leveret.broker.node.outages import OPENING
+from leveret.broker.node.outages import OPENING, PAUSE_S, SLOW_S
 from leveret.broker.node.store_server import store_folder
 from leveret.core.addresses import Address
-from leveret.broker.node.vhost_restarter import PAUSE_S, SLOW_S
+from leveret.broker.vhost.states import ENDED, UP, State
 from leveret.core.system.files import Files
 from leveret.server import broker as broker_module
 from leveret.server.broker import Broker
@@ -75,7 +75,7 @@ async def test_a_store_that_hangs_as_it_is_opened_holds_up_no_other_vhost(
 
         await asyncio.wait_for(admin.add_vhost("w"), WITHIN_S)
         rig.kill(rig.find("vhost:w", "queues_and_stores"))
-        await eventually(lambda: rig.broker.node.vhosts["w"].is_up)
+        await eventually(lambda: rig.broker.node.vhosts["w"].state.now in UP)
         await asyncio.wait_for(admin.delete_vhost("w"), WITHIN_S)
 
         assert rig.broker.degraded == {VHOST: OPENING}
@@ -154,7 +154,7 @@ async def test_a_vhost_that_hangs_as_it_is_restarted_can_be_deleted(
         await eventually(lambda: not queues.is_alive and disk.hanging)
 
         await asyncio.wait_for(rig.admin.vhosts.delete_vhost(VHOST), WITHIN_S)
-        assert not vhost.has_supervisor
+        assert vhost.state.now in ENDED
         await asyncio.wait_for(rig.admin.vhosts.add_vhost("w"), WITHIN_S)
         assert VHOST in rig.broker.node.removals, (
             "its folder is still used by the thread that hangs"
@@ -183,7 +183,7 @@ async def test_a_vhost_whose_reader_hangs_as_it_is_restarted_holds_up_no_other_v
 
         disk.heal()
         await asyncio.gather(getting, return_exceptions=True)
-        await eventually(lambda: rig.vhost.is_up and not server.is_alive)
+        await eventually(lambda: rig.vhost.state.now in UP and not server.is_alive)
         channel = await rig.on(VHOST)
         assert (await asyncio.to_thread(channel.get, "lazy")).body == b"k" * 5000
     assert [text for text in caplog.messages if "opened vhost=v clean=True" in text]
@@ -222,7 +222,9 @@ async def test_other_vhosts_serve_soon_where_one_hangs_at_the_start(
     broker = Broker(config, clock, Files(disk))
     starting = asyncio.create_task(broker.start())
     try:
-        await eventually(lambda: disk.hanging and broker.node.vhosts["/"].is_recovered)
+        await eventually(
+            lambda: disk.hanging and broker.node.vhosts["/"].state.now is State.RUNNING
+        )
         assert not starting.done(), "it may be over soon"
         await clock.advance(OTHERS_WAIT_S)
         await asyncio.wait_for(starting, WITHIN_S)

@@ -305,7 +305,9 @@ DELIVERY_COUNTS = {
 
 DEFINITIONS = {
     "clients are let in before the queues are started": Mutant(
-        _VHOST, "return self.is_up and self.is_recovered", "return self.is_up"
+        "broker/connection/connections.py",
+        "vhost.state.now is not State.RUNNING",
+        "vhost.state.now not in (State.RECOVERING, State.RUNNING)",
     ),
     "the first vhost that serves ends the starts": Mutant(
         "broker/node/bootstrap.py", "        if not self._have_begun:\n", "        if False:\n"

@@ -19,6 +19,7 @@ from leveret.broker.connection.sockets import Listening
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
 from leveret.broker.tree import BrokerSup
+from leveret.broker.vhost.states import State
 from leveret.core.settings import BrokerSettings
 from leveret.metadata.interface import Then
 from leveret.metadata.memory import MemoryStore
@@ -120,7 +121,9 @@ async def start_cluster(folder: Path, names: str = "ab") -> dict[str, SocketBrok
                 await is_up(broker, name)
     vhosts = [vhost for broker in brokers.values() for vhost in broker.node.vhosts.values()]
     await eventually(
-        lambda: all(vhost.is_recovered for vhost in vhosts), "a vhost does not serve", LINKED_S
+        lambda: all(vhost.state.now is State.RUNNING for vhost in vhosts),
+        "a vhost does not serve",
+        LINKED_S,
     )
     return brokers
 
