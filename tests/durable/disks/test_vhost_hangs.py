@@ -15,8 +15,8 @@ from leveret.broker.node import store_server
 from leveret.broker.node.bootstrap import OTHERS_WAIT_S
 from leveret.broker.node.outages import OPENING, PAUSE_S, SLOW_S
 from leveret.broker.node.store_server import store_folder
-from leveret.core.addresses import Address
 from leveret.broker.vhost.states import ENDED, UP, State
+from leveret.core.addresses import Address
 from leveret.core.system.files import Files
 from leveret.server import broker as broker_module
 from leveret.server.broker import Broker
