@@ -1,7 +1,7 @@
 """``leveret ctl``: rabbitmqctl's verbs, with its arguments, texts, columns and exit codes.
 
 Every verb is a row of ``commands.COMMANDS``; what is more than one question to the broker is in ``actions.py``,
-``checks.py``, ``cluster.py``, ``life.py`` and ``reports.py``.
+``checks.py``, ``etcd.py``, ``life.py`` and ``reports.py``.
 """
 
 from __future__ import annotations
