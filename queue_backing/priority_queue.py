@@ -25,14 +25,12 @@ from leveret.queue_backing.api import (
     FoldStep,
     Predicate,
 )
-from leveret.queue_backing.variable import fold as folds
-from leveret.queue_backing.variable.paging import aim_at
+from leveret.queue_backing.variable.queue import VariableQueue, fold_queues
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.api import QueueMode
-    from leveret.queue_backing.variable.queue import VariableQueue
 
 
 class PriorityQueue(BackingQueue):
@@ -51,7 +49,7 @@ class PriorityQueue(BackingQueue):
         self._level_of: dict[int, VariableQueue] = {}
         self._next_seq = 0
         for level in levels:
-            level.uses_columns = False  # the seqs between its own belong to other levels
+            level.expect_gaps()  # the seqs between its own belong to other levels
 
     # Lifecycle.
 
@@ -227,7 +225,7 @@ class PriorityQueue(BackingQueue):
         self, step: FoldStep[Accumulator], start: Accumulator, from_seq: int = 0
     ) -> Accumulator:
         """Fold over all levels by ``seq``, which is the order of publishing, not of delivery."""
-        return folds.fold(self._levels, step, start, from_seq)
+        return fold_queues(self._levels, step, start, from_seq)
 
     def purge(self) -> int:
         return sum(level.purge() for level in self._levels)
@@ -260,9 +258,7 @@ class PriorityQueue(BackingQueue):
 
     def set_ram_duration_target(self, duration_s: float) -> None:
         """Set it for all levels, which then page one after the other, a step in each turn."""
-        lower = [level for level in self._levels if aim_at(level, duration_s)]
-        for level in lower:
-            level.pages_next_turn = True
+        lower = [level for level in self._levels if level.aim_at(duration_s)]
         if lower:
             self.timeout()
 

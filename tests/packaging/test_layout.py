@@ -62,15 +62,27 @@ def test_package_initialisers_load_nothing_of_ours() -> None:
             assert not re.search(forbidden, text, re.MULTILINE), init
 
 
+LINES_MAX = 700
+CORES = {
+    "queue_backing/variable/queue.py"
+}  # one state, whose parts would write each other's fields
+CORE_LINES_MAX = 1_600
+
+
 def test_no_file_is_longer_than_agreed() -> None:
-    too_long = {
-        str(path.relative_to(ROOT)): lines
+    lines = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines())
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*.py")
-        if (lines := len(path.read_text().splitlines())) > 700
+    }
+    too_long = {
+        file: count
+        for file, count in lines.items()
+        if count > (CORE_LINES_MAX if file in CORES else LINES_MAX)
     }
 
     assert too_long == {}
+    assert {file for file in CORES if lines[file] <= LINES_MAX} == set()
 
 
 def test_all_lines_of_the_log_are_counted_and_printable() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from leveret.queue_backing.memory_monitor import MemoryMonitor, desired_duration_s
 from leveret.queue_backing.variable.limits import Limits
-from leveret.queue_backing.variable.paging import permitted_betas
 from leveret.queue_backing.variable.ram_target import moving_average, reduce_above
 from rigs.queues.variable_rig import UNBOUNDED, VariableRig
 
@@ -111,19 +110,19 @@ def test_betas_permitted(behind: int, target: int, permitted: int) -> None:
     rig = VariableRig()
     rig.queue.count = behind  # nothing of it in Q1 or Q4
 
-    assert permitted_betas(rig.queue, target) == permitted
+    assert rig.queue.permitted_betas(target) == permitted
 
 
 def test_betas_permitted_at_the_ends() -> None:
     rig = VariableRig(Limits(segment=4))
-    assert permitted_betas(rig.queue, 0) == INFINITE, "an empty queue has none"
+    assert rig.queue.permitted_betas(0) == INFINITE, "an empty queue has none"
 
     rig.publish_some(9)
-    assert permitted_betas(rig.queue, 0) == 0
+    assert rig.queue.permitted_betas(0) == 0
     rig.queue.use_paged().q3 = rig.queue.q4
-    assert permitted_betas(rig.queue, 0) == 4
+    assert rig.queue.permitted_betas(0) == 4
     rig.queue.mode = "lazy"
-    assert permitted_betas(rig.queue, 7) == 7
+    assert rig.queue.permitted_betas(7) == 7
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ MUTANTS = {
         "queue_backing/index/row_window.py", "if len(self._entries) < ROWS:", "if True:"
     ),
     "a damaged content is handed out": Mutant(
-        "queue_backing/variable/fetch.py", "if LOST in messages:", "if False:"
+        "queue_backing/variable/queue.py", "if LOST in messages:", "if False:"
     ),
     "a damaged content is put back as it is": Mutant(
         "queue_backing/variable/queue.py", "if LOST in found:", "if False:"

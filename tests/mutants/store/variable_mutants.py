@@ -21,8 +21,8 @@ MUTANTS = {
         "variable/paged.py", "self.q3.extend(self.q2)\n            self.q2 = NOTHING", "pass"
     ),
     "unacked count as persistent in a mixed queue": Mutant(
-        "variable/lifecycle.py",
-        "if (messages, size_bytes) == (queue.count + pending.count(), all_bytes):",
+        "variable/queue.py",
+        "if (messages, size_bytes) == (self.count + pending.count(), all_bytes):",
         "if messages:",
     ),
     "unacked are loaded from delta": Mutant(
@@ -72,15 +72,15 @@ MUTANTS = {
         "variable/queue.py", "self.absent += len(absent)", "self.absent += 0"
     ),
     "what the store did not take is lost": Mutant(
-        "variable/paging.py", "            put_back(reversed(rest))", "            pass"
+        "variable/queue.py", "                put_back(reversed(rest))", "                pass"
     ),
     "a message that is not in RAM is delivered": Mutant(
-        "variable/fetch.py", "part.extendleft(reversed(rest))", "pass"
+        "variable/queue.py", "part.extendleft(reversed(rest))", "pass"
     ),
     "an acked message counts as paged out": Mutant(
         "variable/paged.py", "        if self.paged_bytes:\n", "        if False:\n"
     ),
     "lazy mode drops contents that are being read": Mutant(
-        "variable/paging.py", "if paged.keeps_q3_head:", "if False:"
+        "variable/queue.py", "if paged.keeps_q3_head:", "if False:"
     ),
 }

@@ -16,8 +16,12 @@ from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import DEFAULT_LIMITS, Limits
-from leveret.queue_backing.variable.paging import PAGED_BYTES_MIN, PAGED_MESSAGES_MIN
-from leveret.queue_backing.variable.queue import FEW, VariableQueue
+from leveret.queue_backing.variable.queue import (
+    FEW,
+    PAGED_BYTES_MIN,
+    PAGED_MESSAGES_MIN,
+    VariableQueue,
+)
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.queues.fake_index import FakeIndex
