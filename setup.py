@@ -55,13 +55,11 @@ if COMPILE not in CHOICES:
 PATH = [
     "actors/credit.py",
     "actors/runtime/busy_wait.py",
-    "actors/runtime/cell.py",
     "actors/runtime/inbox.py",
     "actors/runtime/inline.py",
     "actors/runtime/ref.py",
     "actors/runtime/scheduler.py",
     "actors/runtime/timers.py",
-    "actors/runtime/turns.py",
     "amqp/heartbeat.py",
     "broker/channel/confirms.py",
     "broker/channel/consuming/deliveries.py",

@@ -20,8 +20,8 @@ from leveret.actors.runtime.timers import Timer
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.signals import MonitorRef
 
 __all__ = ["IGNORE", "LATER", "TIMER", "OtpActor", "Ref"]
 

@@ -22,7 +22,7 @@ from leveret.actors.runtime.timers import Timer
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.signals import MonitorRef
 
 __all__ = ["NOREPLY", "CallFailed", "From", "GenServer"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Coroutine
 
-    from leveret.actors.runtime.cell import Cell
+    from leveret.actors.runtime.ref import Cell
 
 log = logger(__name__)
 

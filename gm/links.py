@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import DEAD_CELL
-from leveret.actors.runtime.links import MonitorRef, unwatch, watch
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.links import unwatch, watch
+from leveret.actors.runtime.ref import DEAD_CELL, Ref
+from leveret.actors.runtime.signals import MonitorRef
 from leveret.gm.records.group import MemberId
 from leveret.gm.ring.frames import Frame
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from leveret.actors.links.sendable import Pieces, register
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import DEAD_CELL, LOST_CELL, Ref
 from leveret.gm.links import ActorLinks, FromPeer
 from leveret.gm.records.group import MemberId
 from leveret.gm.wire import decode, encode, member_of

@@ -16,7 +16,7 @@ from leveret.queue_backing.api import FOREVER_S
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.turns import Turns
+    from leveret.actors.runtime.scheduler import Turns
     from leveret.queue_backing.api import BackingQueue
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.turns import Turns
+    from leveret.actors.runtime.scheduler import Turns
     from leveret.core.entry import Entry
     from leveret.core.message import Message
     from leveret.queue_backing.actor import BackingActor

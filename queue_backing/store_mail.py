@@ -15,7 +15,7 @@ from leveret.queue_backing.api import Confirmed, Refused
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.actors.runtime.turns import Turns
+    from leveret.actors.runtime.scheduler import Turns
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 

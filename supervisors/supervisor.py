@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.actor import IGNORE, LATER, OtpActor, Ref
 from leveret.actors.runtime import links
 from leveret.actors.runtime.calls import Request
-from leveret.actors.runtime.links import MonitorRef
+from leveret.actors.runtime.scheduler import reason_of
 from leveret.actors.runtime.signals import (
     KILL,
     NOREPLY,
@@ -42,10 +42,10 @@ from leveret.actors.runtime.signals import (
     Crash,
     Down,
     Exit,
+    MonitorRef,
     Started,
     StartFailed,
 )
-from leveret.actors.runtime.turns import reason_of
 from leveret.core.log.loggers import logger
 from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.actors.runtime.calls import From
-    from leveret.actors.runtime.cell import Mail
+    from leveret.actors.runtime.inbox import Mail
     from leveret.actors.runtime.signals import StartResult
     from leveret.supervisors.dynamic import DynamicCore
     from leveret.supervisors.groups import GroupCore

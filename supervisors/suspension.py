@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Iterator
 
-    from leveret.actors.runtime.cell import Mail
+    from leveret.actors.runtime.inbox import Mail
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.timers import Timer
     from leveret.supervisors.effects import Operation

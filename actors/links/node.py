@@ -24,8 +24,7 @@ from leveret.actors.links.server import NodeServer, WhereIs
 from leveret.actors.links.transport import Sockets
 from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.calls import Answer
-from leveret.actors.runtime.cell import LOST_CELL
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import LOST_CELL, Ref
 from leveret.core.errors import ActorError
 from leveret.core.log.loggers import logger
 

@@ -33,8 +33,7 @@ from leveret.actors.links.sendable import WireError
 from leveret.actors.links.signals import Signals, far_inbox, is_target
 from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.calls import Answer, From
-from leveret.actors.runtime.cell import DEAD_CELL, LOST_CELL, PROXY, REMOTE
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import DEAD_CELL, LOST_CELL, PROXY, REMOTE, Ref
 from leveret.actors.runtime.remote import RemoteRef, Target
 from leveret.actors.runtime.signals import NOCONNECTION, Exit
 from leveret.core.log.loggers import logger
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from leveret.actors.links.streams import InStream, OutStream
-    from leveret.actors.runtime.cell import Mail
+    from leveret.actors.runtime.inbox import Mail
     from leveret.actors.runtime.runtime import Runtime
     from leveret.core.clock import TimerHandle
 

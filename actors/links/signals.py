@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from leveret.actors.links.limits import NODE_BYTES_MAX, REASON_CHARS_MAX, SIGNAL_BYTES_MAX
 from leveret.actors.links.sendable import WireError
 from leveret.actors.runtime import links
-from leveret.actors.runtime.cell import AFAR, DEAD_CELL, LOST_CELL, REMOTE
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import AFAR, DEAD_CELL, LOST_CELL, REMOTE, Ref
 from leveret.actors.runtime.signals import KILL, NOCONNECTION, Exit
 from leveret.core import small_set
 
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from leveret.actors.links.codec import Codec
     from leveret.actors.links.connection import Connection
     from leveret.actors.links.streams import OutStream
-    from leveret.actors.runtime.links import Watch
     from leveret.actors.runtime.remote import RemoteInbox, Target
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.signals import Watch
 
 EXIT, LINK_EXIT, MONITOR, DOWN, LINK, UNLINK = range(6)
 

@@ -29,8 +29,7 @@ from leveret.core.log.loggers import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leveret.actors.runtime.cell import Cell
-    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.ref import Cell, Ref
 
 log = logger(__name__, is_counted=False)
 

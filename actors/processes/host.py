@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from leveret.actors.links.peer import Peer
     from leveret.actors.processes.target import Target
-    from leveret.actors.runtime.cell import Cell, Mail
-    from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.inbox import Mail
+    from leveret.actors.runtime.ref import Cell, Ref
 
 log = logger(__name__)
 

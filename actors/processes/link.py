@@ -19,8 +19,7 @@ from leveret.actors.links.limits import NODE_BYTES_MAX, LinkLimits
 from leveret.actors.links.peer import SERVER, Peer
 from leveret.actors.links.transport import LinkProtocol
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import DEAD_CELL
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import DEAD_CELL, Ref
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from typing import Final
 
 from thespian.actors import ActorAddress
 
-from leveret.actors.runtime.cell import DEAD_CELL
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import DEAD_CELL, Ref
 
 
 class ActorRef(Ref, ActorAddress):  # type: ignore[misc]  # Thespian has no types

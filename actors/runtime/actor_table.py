@@ -6,7 +6,7 @@ import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from leveret.actors.runtime.cell import IDLE, REMOTE, Cell
+from leveret.actors.runtime.ref import IDLE, REMOTE, Cell
 from leveret.core import small_set
 from leveret.core.errors import ActorError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.runtime.links import MonitorRef
-from leveret.actors.runtime.signals import CallFailed
+from leveret.actors.runtime.signals import CallFailed, MonitorRef
 
 if TYPE_CHECKING:
     import asyncio

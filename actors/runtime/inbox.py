@@ -1,4 +1,4 @@
-"""Mail sorted by priority, for classes that have ``prioritise``.
+"""Mail, and mail sorted by priority for classes that have ``prioritise``.
 
 Senders append to the one mailbox of any actor; the actor's turn sorts the mail into
 levels, as gen_server2 does, so that other actors pay nothing. Within a level the order is that of
@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from leveret.actors.runtime.cell import Mail
-
+# Message, and its sender or None. A timer knows its mail by identity, which mypyc takes from tuples of a fixed length.
+Mail = tuple[Any, ...]
 
 # Classes of mail seen so far, without ``absorb`` and with it.
 PLAIN_MAILS: set[type] = {str, int, tuple}

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.actors.runtime.cell import (
+from leveret.actors.runtime.ref import (
     ACTIVE,
     AFAR,
     COROUTINES,
@@ -30,8 +30,8 @@ from leveret.actors.runtime.cell import (
     UNACKED,
     Cell,
 )
+from leveret.actors.runtime.scheduler import Turns, reason_of
 from leveret.actors.runtime.signals import NOPROC, NOREPLY, CallExit
-from leveret.actors.runtime.turns import Turns, reason_of
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from leveret.actors.runtime.cell import AFAR, DEAD, REMOTE, Cell
-from leveret.actors.runtime.signals import Down
+from leveret.actors.runtime.ref import AFAR, DEAD, REMOTE, Cell
 from leveret.core import small_set
 
 if TYPE_CHECKING:
@@ -17,61 +16,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.remote import RemoteInbox
-
-
-class MonitorRef:
-    """One monitor; its identity tells apart several monitors on one actor.
-
-    Attributes:
-        watcher: gets the message.
-        target: the message comes when it ends.
-        is_told: whether the message has been sent.
-    """
-
-    __slots__ = ("is_told", "target", "watcher")
-
-    def __init__(self, watcher: Ref | None, target: Ref) -> None:
-        self.watcher = watcher
-        self.target = target
-        self.is_told = False
-
-    def tell(self, reason: object) -> None:
-        if self.watcher is not None:
-            cell = self.watcher.cell
-            if not cell.state & DEAD:
-                self.is_told = True
-                cell.turns.put(cell, (self.mail(reason), self.target))
-
-    def mail(self, reason: object) -> object:
-        return Down(self, self.target, reason)
-
-    def forget_told(self) -> None:
-        """Take the message back if the watcher has not handled it."""
-        if self.is_told and self.watcher is not None:
-            self.watcher.cell.remove_mail(
-                lambda mail: type(mail[0]) is Down and mail[0].monitor is self
-            )
-
-
-class Watch(MonitorRef):
-    """A monitor from outside the actors: calls back, at once, with the reason."""
-
-    __slots__ = ("_callback",)
-
-    def __init__(self, target: Ref, callback: Callable[[object], None]) -> None:
-        self.watcher = None
-        self.target = target
-        self.is_told = False
-        self._callback: Callable[[object], None] | None = callback
-
-    def tell(self, reason: object) -> None:
-        callback, self._callback = self._callback, None
-        if callback is not None:
-            callback(reason)
-
-    def forget_told(self) -> None:
-        """Drop the callback, which the target's end may be about to call."""
-        self._callback = None
+    from leveret.actors.runtime.signals import MonitorRef
 
 
 def remote_inbox(cell: Cell) -> RemoteInbox:

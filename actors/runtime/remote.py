@@ -19,11 +19,10 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import COROUTINES, DEAD_CELL, LOST_CELL, REMOTE, Cell
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import COROUTINES, DEAD_CELL, LOST_CELL, REMOTE, Cell, Ref
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.cell import Mail
+    from leveret.actors.runtime.inbox import Mail
 
 Target: TypeAlias = int | tuple[str, int]
 """An actor as a neighbour knows it: by its number there, or by node and number if it is behind the neighbour."""

@@ -2,8 +2,7 @@
 
 It is put together from parts, each with state and a file of its own:
 
-* ``scheduler``: run queues and drains;
-* ``turns``: mail, turns, exit signals, ends;
+* ``scheduler``: run queues and drains; mail, turns, exit signals, ends;
 * ``inline``: calls between actors answered at once;
 * ``tasks``: coroutines that run for actors;
 * ``actor_table``: the live actors and their names;
@@ -24,7 +23,8 @@ from leveret.actors.runtime import links
 from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.actor_table import ActorTable
 from leveret.actors.runtime.calls import Answer, From, Reply, Request
-from leveret.actors.runtime.cell import (
+from leveret.actors.runtime.inline import InlineCalls
+from leveret.actors.runtime.ref import (
     ACTIVE,
     COROUTINES,
     DEAD,
@@ -34,11 +34,10 @@ from leveret.actors.runtime.cell import (
     UNACKED,
     ActorHandler,
     Cell,
+    Ref,
 )
-from leveret.actors.runtime.inline import InlineCalls
-from leveret.actors.runtime.links import MonitorRef, Watch
-from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.remote import Routes
+from leveret.actors.runtime.scheduler import UNTRAPPABLE, Turns, reason_of
 from leveret.actors.runtime.signals import (
     IGNORE,
     KILL,
@@ -49,14 +48,15 @@ from leveret.actors.runtime.signals import (
     CallExit,
     Exit,
     Ignored,
+    MonitorRef,
     Started,
     StartError,
     StartFailed,
     StartResult,
+    Watch,
 )
 from leveret.actors.runtime.tasks import Tasks
 from leveret.actors.runtime.thespian_host import ThespianHost
-from leveret.actors.runtime.turns import UNTRAPPABLE, Turns, reason_of
 from leveret.core import small_set
 from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leveret.actors.runtime.cell import DEAD_CELL, Cell
+from leveret.actors.runtime.ref import DEAD_CELL, Cell
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ the runtime and are refused with ``ActorError``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMessage
 
@@ -21,9 +21,22 @@ from leveret.core import small_set
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
-    from leveret.actors.runtime.runtime import Runtime
+    from leveret.core.clock import Clock
+
+
+class HostRuntime(Protocol):
+    """What a host asks of its runtime."""
+
+    clock: Clock
+    send: Callable[[Ref, Any, Ref | None], None]
+
+    def child_of(
+        self, parent: Ref, actor_class: type, name: str, then: Callable[[StartResult], None]
+    ) -> Ref:
+        """Find the actor of that name, or start one linked with ``parent``."""
 
 
 class Port:
@@ -82,7 +95,7 @@ class ThespianHost:
     trap_exits = True
     async_handlers = False
     ref: Ref
-    runtime: Runtime
+    runtime: HostRuntime
 
     def init(self, actor_class: type[Actor]) -> None:
         self.global_name = next(iter(small_set.items(self.ref.cell.names)), "")

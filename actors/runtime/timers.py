@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.actors.runtime.cell import DEAD, QUEUED, Cell, Mail
+from leveret.actors.runtime.ref import DEAD, QUEUED, Cell
 from leveret.core import small_set
 
 if TYPE_CHECKING:
+    from leveret.actors.runtime.inbox import Mail
     from leveret.core.clock import Clock, TimerHandle
 
 
@@ -51,7 +52,7 @@ class Timer:
         if cell is not None and mail is not None:
             cell.timers = small_set.discard(cell.timers, self)
             if self._is_bulk:
-                cell.turns.scheduler.add_errand(self)
+                cell.turns.add_errand(self)
             else:
                 cell.turns.put(cell, mail)
 

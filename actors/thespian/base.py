@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging.config
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from thespian.actors import (
     Actor,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     import queue
 
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.scheduler import Turns
 
 SYSTEM_ADDRESS: Final = ActorAddress("/ActorSys")
 _OURS: Final = (HostedActor, Endpoint, Administrator)
@@ -255,7 +256,7 @@ class AsyncioBase:
         elif to.cell.turns is self.runtime.turns:
             self.runtime.send(to, message, sender)
         else:
-            there = to.cell.turns  # of another AsyncioBase in this process
+            there = cast("Turns", to.cell.turns)  # of another AsyncioBase in this process
             loop: Any = there.scheduler.loop
             loop.call_soon_threadsafe(there.send, to, message, sender)
 

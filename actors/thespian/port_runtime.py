@@ -19,8 +19,7 @@ from thespian.actors import ActorAddress, ChildActorExited
 
 from leveret.actors.runtime.actor_ref import ActorRef
 from leveret.actors.runtime.calls import Reply, Request
-from leveret.actors.runtime.cell import SUSPENDED, Cell
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import SUSPENDED, Cell, Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import KILL, StartResult
 from leveret.actors.thespian.mail import Began, Begin, Ended, Gone, Ignored, LookAround
@@ -30,7 +29,7 @@ from leveret.core.errors import ActorError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.signals import MonitorRef
     from leveret.actors.thespian.wakeup_clock import WakeupClock
 
 

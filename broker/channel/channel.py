@@ -16,9 +16,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from leveret.actors.gen_server import GenServer
-from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.signals import Down, Exit
+from leveret.actors.runtime.signals import Down, Exit, MonitorRef
 from leveret.actors.runtime.timers import Timer
 from leveret.amqp.errors import (
     ChannelError,

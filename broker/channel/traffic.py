@@ -14,7 +14,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from leveret.actors.runtime.cell import MailHandler
+from leveret.actors.runtime.ref import MailHandler
 from leveret.amqp.errors import HardError, SoftError
 from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
 from leveret.amqp.methods import decode

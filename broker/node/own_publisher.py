@@ -28,8 +28,8 @@ from leveret.routing.router import Routed, route
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.signals import MonitorRef
     from leveret.broker.node.node import Node
     from leveret.broker.registry.registry import QueueEntry
     from leveret.core.message import Message

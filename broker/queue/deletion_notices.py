@@ -13,8 +13,8 @@ from leveret.broker.mail import ConsumersGone, QueueDeleted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.signals import MonitorRef
     from leveret.broker.queue.consumers.consumers import Consumers
     from leveret.broker.queue.publishers.publishers import Publishers
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from leveret.actors.runtime.cell import MailHandler
+from leveret.actors.runtime.ref import MailHandler
 from leveret.broker.mail import Ack, Publish, Reject, Requeue, Resume
 from leveret.broker.queue import mailbox
 from leveret.broker.queue.consumers.allotments import batch_limit, within_limit

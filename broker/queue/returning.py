@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.signals import MonitorRef
 
 Monitor: TypeAlias = "Callable[[Ref], MonitorRef]"
 Demonitor: TypeAlias = "Callable[[MonitorRef], object]"

@@ -8,7 +8,7 @@ from leveret.core.limits import TURN_MESSAGES
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.turns import Turns
+    from leveret.actors.runtime.scheduler import Turns
 
 
 class TurnBudget:

@@ -16,8 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import DEAD_CELL
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import DEAD_CELL, Ref
 from leveret.amqp.errors import NotFound
 from leveret.broker.registry.registry import QueueEntry, State
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.cell import ActorHandler
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import ActorHandler, Ref
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import Cell
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import Cell, Ref
 
 
 @cache

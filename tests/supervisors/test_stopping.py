@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.cell import ActorHandler
+from leveret.actors.runtime.ref import ActorHandler
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import Crash
 from leveret.supervisors.requests import StartChild, TerminateChild

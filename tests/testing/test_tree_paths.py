@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import Cell
+from leveret.actors.runtime.ref import Cell
 from leveret.supervisors.tree_view import Node
 from leveret.testing.tree_paths import Path, PathError, find_all, labels_of
 

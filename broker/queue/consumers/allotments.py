@@ -9,7 +9,7 @@ from leveret.core.limits import DELIVERY_BATCH_BYTES, DELIVERY_BATCH_MESSAGES
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.actors.runtime.turns import Turns
+    from leveret.actors.runtime.scheduler import Turns
     from leveret.broker.queue.consumers.consumer import Consumer
     from leveret.core.message import Message
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from leveret.actors.runtime.links import MonitorRef
+    from leveret.actors.runtime.signals import MonitorRef
     from leveret.broker.queue_requests import Consume
 
 UNLIMITED: Final = 1 << 30

@@ -59,9 +59,9 @@ from leveret.routing.router import Routed, route
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from leveret.actors.runtime.links import MonitorRef
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
+    from leveret.actors.runtime.signals import MonitorRef
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.tables import Table
     from leveret.broker.queue.dead_letters.rules import LetterHeads, LetterRules

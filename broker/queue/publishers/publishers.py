@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
 
     from leveret.actors.runtime.ref import Ref
+    from leveret.actors.runtime.scheduler import Turns
     from leveret.actors.runtime.timers import Timer
-    from leveret.actors.runtime.turns import Turns
 
 Ranges: TypeAlias = "dict[Ref, list[tuple[int, int]]]"  # channel -> (first_seqno, count)
 Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno

@@ -9,8 +9,7 @@ import pytest
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.scheduler import DRAIN_MAILS, DRAIN_S, WOKEN_MAX
-from leveret.actors.runtime.turns import TURN_MAILS
+from leveret.actors.runtime.scheduler import DRAIN_MAILS, DRAIN_S, TURN_MAILS, WOKEN_MAX
 from leveret.testing.virtual_clock import VirtualClock
 
 

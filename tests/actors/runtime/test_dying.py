@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.runtime.cell import DEAD_CELL
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import DEAD_CELL, Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import Crash, Exit
 from leveret.core.errors import ActorError

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.scheduler import DRAIN_MAILS
+from leveret.actors.runtime.scheduler import DRAIN_MAILS, TURN_MAILS
 from leveret.actors.runtime.signals import Crash
-from leveret.actors.runtime.turns import TURN_MAILS
 from leveret.core.errors import ActorError
 from leveret.testing.virtual_clock import VirtualClock
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.end_signals import SIGNALS_MAX
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
+from leveret.actors.runtime.scheduler import SIGNALS_MAX
 from leveret.actors.runtime.signals import Down, Exit
 
 MANY = 3 * SIGNALS_MAX + 7

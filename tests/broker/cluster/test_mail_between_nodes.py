@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from leveret.actors.links.codec import BODY_BYTES_MIN, Codec, Unreadable
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import Cell
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import Cell, Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed, ResourceLocked
 from leveret.broker import mail, queue_requests
 from leveret.broker.limiter import ChannelLimiter, DeliveryGate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.end_signals import SIGNALS_MAX
+from leveret.actors.runtime.scheduler import SIGNALS_MAX
 from leveret.amqp import methods as m
 from leveret.broker.channel.consuming import unacked
 from leveret.broker.channel.session import Block

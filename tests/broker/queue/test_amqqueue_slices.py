@@ -9,8 +9,7 @@ import pytest
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.cell import ActorHandler
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import ActorHandler, Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail, queue_requests
 from leveret.core.limits import CREDIT_MESSAGES, TURN_MESSAGES

@@ -12,8 +12,7 @@ from random import Random
 from typing import Any
 
 from leveret.actors.runtime.actor_ref import ActorRef
-from leveret.actors.runtime.cell import DEAD_CELL
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import DEAD_CELL, Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.gm import Callbacks, Group, GroupEndedError, MemberId, RingNode
 from leveret.gm.links import ActorLinks, PeerDown

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from leveret.actors.actor import OtpActor
-from leveret.actors.runtime.links import MonitorRef
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.signals import Down
+from leveret.actors.runtime.signals import Down, MonitorRef
 
 
 class Talker(OtpActor):
