@@ -187,7 +187,7 @@ def drained(frame: Any) -> None:
 def read(options: argparse.Namespace) -> int:
     """Measure, print and keep the figures; return 1 if a bar is missed."""
     from leveret.spark import read_snapshot
-    from leveret.spark.options import ReadOptions
+    from leveret.spark.scan.options import ReadOptions
     from leveret.spark.scan.reader import open_scan
     from leveret.spark.scan.reader import read as scan
 

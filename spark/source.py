@@ -29,13 +29,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from leveret.spark.errors import OptionError
-from leveret.spark.options import ReadOptions, StreamOptions, paths_of
 from leveret.spark.pushdown import pruned
 from leveret.spark.scan.batches import BatchSettings
 from leveret.spark.scan.manifest import local_path, read_manifest
+from leveret.spark.scan.options import ReadOptions, StreamOptions, paths_of
 from leveret.spark.scan.plan import Partition
+from leveret.spark.scan.schema import Column, columns_of, ddl
 from leveret.spark.scan.tasks import read_partition
-from leveret.spark.schema import Column, columns_of, ddl
 from leveret.spark.sink import batch_writer, stream_writer
 from leveret.spark.stream.archived_store import find_archives, is_live
 from leveret.spark.stream_source import ArchiveStreamReader

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from leveret.spark.errors import OptionError
-from leveret.spark.options import StreamOptions
 from leveret.spark.scan.batches import BatchSettings
+from leveret.spark.scan.options import StreamOptions
 from leveret.spark.stream.admission import Limit
 from leveret.spark.stream.batch import partitions_of, settings_of
 from leveret.spark.stream.following import Follower

@@ -14,7 +14,7 @@ from leveret.spark.jobs.engine_choice import LOCAL, engine_of
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.selection import Selection
-from leveret.spark.options import ReadOptions
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.reader import open_scan
 
 if TYPE_CHECKING:

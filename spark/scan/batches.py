@@ -26,7 +26,6 @@ import pyarrow as pa
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.record import HEADER_BYTES
 from leveret.spark.errors import DataLoss
-from leveret.spark.options import Reading
 from leveret.spark.scan.gather import Numbers, gather, text
 from leveret.spark.scan.headers import read_headers
 from leveret.spark.scan.locators import (
@@ -39,11 +38,12 @@ from leveret.spark.scan.locators import (
     UNKNOWN,
     read_locator,
 )
+from leveret.spark.scan.options import Reading
 from leveret.spark.scan.plan import Slice, StoreRef
 from leveret.spark.scan.properties import Heads
 from leveret.spark.scan.record_meta import Metas, read_metas
+from leveret.spark.scan.schema import TIME, Column, arrow_schema
 from leveret.spark.scan.segment import Segment
-from leveret.spark.schema import TIME, Column, arrow_schema
 
 Columns = dict[str, Numbers]
 

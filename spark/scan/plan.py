@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from leveret.spark.options import ReadOptions
 from leveret.spark.scan.locators import (
     ACKED,
     NO_SEGMENT,
@@ -23,6 +22,7 @@ from leveret.spark.scan.locators import (
     locator_path,
 )
 from leveret.spark.scan.manifest import Snapshot
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.pruning import Names, Pruning, RowFilter
 
 END: Final = 1 << 62  # behind all offsets

@@ -19,15 +19,15 @@ import pyarrow as pa
 
 from leveret.core.log.loggers import logger
 from leveret.spark.errors import NotASnapshot
-from leveret.spark.options import ReadOptions
 from leveret.spark.scan.batches import BatchSettings
 from leveret.spark.scan.locating import locate
 from leveret.spark.scan.locators import NO_SEGMENT
 from leveret.spark.scan.manifest import Snapshot, local_path, read_manifest
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.plan import Located, Partition, partitions
 from leveret.spark.scan.pruning import Pruning
+from leveret.spark.scan.schema import arrow_schema, columns_of
 from leveret.spark.scan.tasks import BATCHES, read_partition
-from leveret.spark.schema import arrow_schema, columns_of
 
 log = logger(__name__)
 

@@ -17,8 +17,8 @@ from leveret.spark.scan.locators import read_locator
 from leveret.spark.scan.plan import Slice, StoreRef
 from leveret.spark.scan.pruning import inside
 from leveret.spark.scan.record_meta import Spans, read_metas
+from leveret.spark.scan.schema import arrow_schema
 from leveret.spark.scan.segment import Segment
-from leveret.spark.schema import arrow_schema
 
 _OF_META: Final = frozenset({"exchange", "routing_key"})
 

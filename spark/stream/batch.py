@@ -13,10 +13,10 @@ from typing import Any
 
 from leveret.msg_store.format.errors import Corrupt
 from leveret.spark.errors import OptionError
-from leveret.spark.options import StreamOptions
 from leveret.spark.scan.batches import BatchSettings
 from leveret.spark.scan.manifest import local_path
-from leveret.spark.schema import columns_of
+from leveret.spark.scan.options import StreamOptions
+from leveret.spark.scan.schema import columns_of
 from leveret.spark.stream.admission import packed, room_of
 from leveret.spark.stream.archived_store import ArchivedStore, find_archives
 from leveret.spark.stream.losses import at, losses

@@ -20,8 +20,8 @@ from leveret.core.log.loggers import logger
 from leveret.msg_store.archive.archive import ArchivedQueue, Position
 from leveret.msg_store.archive.archive_file import ArchiveContents
 from leveret.spark.errors import NotAnArchive, OptionError
-from leveret.spark.options import EARLIEST, LATEST, StreamOptions
 from leveret.spark.scan.manifest import local_path
+from leveret.spark.scan.options import EARLIEST, LATEST, StreamOptions
 from leveret.spark.scan.routed_rows import routed_rows
 from leveret.spark.scan.segment import Segment
 from leveret.spark.stream.admission import Limit, Meter, cut, shares

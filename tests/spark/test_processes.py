@@ -7,7 +7,7 @@ import random
 import sys
 from pathlib import Path
 
-from leveret.spark.options import ReadOptions
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.reader import open_scan
 from leveret.spark.source import ScanPartition
 from leveret.spark.stream.admission import Limit

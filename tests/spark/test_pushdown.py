@@ -22,9 +22,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from leveret.spark.options import ReadOptions
 from leveret.spark.pushdown import pruned
 from leveret.spark.scan.locators import READY
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.pruning import Names, Pruning
 from leveret.spark.source import LeveretReader
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from leveret.spark import read_snapshot, register
-from leveret.spark.schema import VIEWS, arrow_schema, ddl
+from leveret.spark.scan.schema import VIEWS, arrow_schema, ddl
 from rigs.spark.messages import messages
 from rigs.spark.snapshots import NODE, DataRig, rows_of, snapshot_of
 from rigs.store.offline.offline_rig import flip

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leveret.spark.schema import VIEWS
+from leveret.spark.scan.schema import VIEWS
 from rigs.nodes import BrokerUnderTest, kill_leveret, serving, start_leveret
 from rigs.spark.archives import ArchivedData
 from rigs.waiting import wait_until

@@ -26,10 +26,10 @@ from leveret.spark.jobs.parquet.export_plan import DATE, KEY, PARTITIONS, TIME, 
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import aggregated, in_engine
-from leveret.spark.options import ReadOptions
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.ordered import WINDOW, OrderedRows
 from leveret.spark.scan.reader import open_scan
-from leveret.spark.schema import arrow_schema, columns_of
+from leveret.spark.scan.schema import arrow_schema, columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,7 +7,7 @@ from typing import Final
 
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs.selection import Selection
-from leveret.spark.schema import MESSAGES, columns_of
+from leveret.spark.scan.schema import MESSAGES, columns_of
 
 DATE: Final = "date"
 TIME: Final = "enqueued_at"

@@ -24,9 +24,9 @@ from leveret.spark.jobs.replay.rewrite import Rewrite, Rewritten, headers_of_wor
 from leveret.spark.jobs.replay.routes import destinations
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import in_engine
-from leveret.spark.options import ReadOptions
 from leveret.spark.publish.identity import Key
 from leveret.spark.publish.options import parse
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.ordered import WINDOW, OrderedPart, OrderedRows
 from leveret.spark.scan.reader import open_scan
 

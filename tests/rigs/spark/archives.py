@@ -22,7 +22,7 @@ from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.offline.offline_store import OfflineStore
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.recovery.replay import pages
-from leveret.spark.options import StreamOptions
+from leveret.spark.scan.options import StreamOptions
 from leveret.spark.stream.admission import Limit
 from leveret.spark.stream.batch import partitions_of, settings_of
 from leveret.spark.stream.following import Follower

@@ -14,7 +14,7 @@ import pytest
 from leveret.core.errors import ConfigError
 from leveret.spark import Export, Import, Selection, export, ingest
 from leveret.spark.publish.errors import Unroutable
-from leveret.spark.schema import MESSAGES, arrow_schema
+from leveret.spark.scan.schema import MESSAGES, arrow_schema
 from leveret.testing.vhost import FreshVhost
 from rigs.spark.jobs import declare, message, stored_snapshot
 from rigs.spark.snapshots import rows_of

@@ -25,7 +25,7 @@ from leveret.spark.jobs.stats.arrivals import Arrivals
 from leveret.spark.jobs.stats.message_counts import MessageCounts, buckets_of, highest_of
 from leveret.spark.jobs.stats.page import page
 from leveret.spark.jobs.stats.stats import BARS_MAX, _rates
-from leveret.spark.schema import MESSAGES, arrow_schema
+from leveret.spark.scan.schema import MESSAGES, arrow_schema
 from rigs.spark.jobs import dead_letters, message, stored_snapshot
 from rigs.spark.snapshots import DataRig, snapshot_of
 

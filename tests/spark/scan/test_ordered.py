@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leveret.spark.errors import DataLoss
-from leveret.spark.options import ReadOptions
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.ordered import OrderedRows
 from leveret.spark.scan.reader import open_scan
 from rigs.spark.messages import messages

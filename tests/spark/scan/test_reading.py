@@ -22,10 +22,10 @@ from leveret.core.message import exchange_and_key, origin_of
 from leveret.management.snapshots import manifest as written_manifest
 from leveret.server.cli.main import main
 from leveret.spark.errors import DataLoss, NotASnapshot
-from leveret.spark.options import ReadOptions
 from leveret.spark.scan.manifest import read_manifest
+from leveret.spark.scan.options import ReadOptions
 from leveret.spark.scan.reader import open_scan, read
-from leveret.spark.schema import VIEWS, arrow_schema, columns_of
+from leveret.spark.scan.schema import VIEWS, arrow_schema, columns_of
 from rigs.spark.messages import messages
 from rigs.spark.snapshots import (
     NODE,

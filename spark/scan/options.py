@@ -17,7 +17,7 @@ from typing import Any, Final
 from leveret.spark.errors import OptionError
 from leveret.spark.scan.locators import STATES
 from leveret.spark.scan.pruning import ALL, Names, Pruning, Range, both
-from leveret.spark.schema import VIEWS
+from leveret.spark.scan.schema import VIEWS
 
 MIB: Final = 1 << 20
 PARTITION_BYTES: Final = 128 * MIB

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from leveret.spark.errors import OptionError
-from leveret.spark.options import (
+from leveret.spark.scan.locators import ACKED, READY
+from leveret.spark.scan.options import (
     EARLIEST,
     KNOWN,
     LATEST,
@@ -17,9 +18,8 @@ from leveret.spark.options import (
     StreamOptions,
     paths_of,
 )
-from leveret.spark.scan.locators import ACKED, READY
 from leveret.spark.scan.pruning import ALL, Names
-from leveret.spark.schema import VIEWS, columns_of
+from leveret.spark.scan.schema import VIEWS, columns_of
 
 MS = 1_764_053_563_000  # 2025-11-25T06:52:43Z
 
