@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.signals import Exit
     from leveret.broker.node.node import Node
     from leveret.broker.vhost.vhost import VHost
-    from leveret.supervisors.reports import Report
+    from leveret.supervisors.spec import Report
 
 CHANNEL_SHUTDOWN_S: Final = 70.0
 

@@ -33,7 +33,7 @@ import msgpack
 
 from leveret.core.errors import StoreError
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
-from leveret.core.system.shortage import start_thread
+from leveret.core.threads import start_thread
 from leveret.metadata.environment import BOOT_KEY, QUEUE_KEY, Change, Environment, packed, unpacked
 from leveret.metadata.tables import ROWS, Contents, Row
 

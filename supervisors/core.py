@@ -37,7 +37,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.supervisors.effects import Again, Child, Later, Operation
-from leveret.supervisors.reports import CHILD_TERMINATED, MAX_INTENSITY, SHUTDOWN, Report, Restarted
+from leveret.supervisors.reports import CHILD_TERMINATED, MAX_INTENSITY, SHUTDOWN
+from leveret.supervisors.spec import Report, Restarted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,7 +30,8 @@ from leveret.supervisors.effects import (
     StopAll,
 )
 from leveret.supervisors.groups import GroupCore
-from leveret.supervisors.reports import SHUTDOWN_ERROR, START_ERROR, Report
+from leveret.supervisors.reports import SHUTDOWN_ERROR, START_ERROR
+from leveret.supervisors.spec import Report
 
 if TYPE_CHECKING:
     from leveret.supervisors.effects import Addresses

@@ -26,8 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from leveret.supervisors.reports import Report, Restarted
-    from leveret.supervisors.spec import ChildSpec
+    from leveret.supervisors.spec import ChildSpec, Report, Restarted
 
 RESTARTING: Final = "restarting"
 

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.supervisors.core import MAX_CHILDREN, SupervisorCore, is_expected_stop
 from leveret.supervisors.effects import Again, Child, Failed, Operation, Start, Stop
-from leveret.supervisors.reports import (
-    PROGRESS,
-    SHUTDOWN_ERROR,
-    START_ERROR,
-    Report,
-    wants_progress,
-)
+from leveret.supervisors.reports import PROGRESS, SHUTDOWN_ERROR, START_ERROR, wants_progress
+from leveret.supervisors.spec import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

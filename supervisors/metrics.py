@@ -17,7 +17,7 @@ from leveret.supervisors.reports import CHILD_TERMINATED, MAX_INTENSITY, SHUTDOW
 from leveret.supervisors.tree_view import SEPARATOR
 
 if TYPE_CHECKING:
-    from leveret.supervisors.reports import Report, Restarted
+    from leveret.supervisors.spec import Report, Restarted
 
 
 class Metrics:

@@ -18,9 +18,9 @@ from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import KILL, StartFailed, is_orderly
 from leveret.core.errors import ActorError
 from leveret.core.log.loggers import logger
-from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN, Report
+from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN
 from leveret.supervisors.requests import StartChild
-from leveret.supervisors.spec import SupervisorSpec
+from leveret.supervisors.spec import Report, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.supervisors.tree import Tree
 from leveret.supervisors.tree_view import SEPARATOR, Node, render, walk

@@ -1,4 +1,4 @@
-"""Specs: children and the supervisor's own flags, in OTP's words.
+"""Specs: children and the supervisor's own flags, in OTP's words; the reports that a spec's functions are called with.
 
 Specs are immutable and are checked when they are made, so a wrong one fails where it is written
 down and one object can serve fifty thousand supervisors. ``SpecError.reason`` is OTP's reason for
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from leveret.supervisors.backoff import Backoff
-    from leveret.supervisors.reports import Report, Restarted
 
 RestartKind: TypeAlias = Literal["permanent", "transient", "temporary", "intrinsic"]
 Restart: TypeAlias = RestartKind | tuple[RestartKind, float]
@@ -127,6 +126,56 @@ class ChildSpec:
             return label(*args)
         except Exception as error:  # noqa: BLE001  # a name that says so harms less than none
             return f"{self.id} (no label: {error!r})"
+
+
+@dataclass(slots=True)
+class Report:
+    """One report; ``count`` is there when it stands for that many dynamic children.
+
+    ``supervisor`` is filled in by the driver: the supervisor's place in the tree. ``next`` says what follows the
+    end of a child: which restart of how many, and when.
+    """
+
+    context: str
+    reason: Any
+    ref: Any
+    spec: ChildSpec
+    count: int | None = None
+    supervisor: str = ""
+    next: str = ""
+
+    def offender(self) -> dict[str, Any]:
+        """Return the child that the report is about, with the spec it was started from."""
+        spec = self.spec
+        subject = {"pid": self.ref} if self.count is None else {"nb_children": self.count}
+        return {
+            **subject,
+            "id": spec.id,
+            "start": spec.actor_class,
+            "restart": spec.restart,
+            "significant": spec.significant,
+            "shutdown": spec.shutdown,
+            "type": spec.type,
+        }
+
+
+@dataclass(slots=True)
+class Restarted:
+    """A child has been started again.
+
+    Attributes:
+        spec: the child's.
+        ref: its new address.
+        reason: of its predecessor's end; None if not known, for a start that was tried again.
+        restarts: how often it has been started again in all.
+        supervisor: the supervisor's place in the tree, filled in by the driver.
+    """
+
+    spec: ChildSpec
+    ref: Any
+    reason: Any
+    restarts: int
+    supervisor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from leveret.actors.runtime.signals import (
 from leveret.core.log.loggers import logger
 from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
-from leveret.supervisors.reports import Report, Restarted, emit
+from leveret.supervisors.reports import emit
 from leveret.supervisors.requests import (
     CountChildren,
     DeleteChild,
@@ -59,7 +59,7 @@ from leveret.supervisors.requests import (
     TerminateChild,
     WhichChildren,
 )
-from leveret.supervisors.spec import SpecError, SupervisorSpec
+from leveret.supervisors.spec import Report, Restarted, SpecError, SupervisorSpec
 from leveret.supervisors.suspension import Suspension
 
 if TYPE_CHECKING:

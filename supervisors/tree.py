@@ -25,12 +25,13 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from leveret.actors.service import Service, ServiceSpec, plain
 from leveret.supervisors.backoff import Backoff
-from leveret.supervisors.reports import Report, Restarted
 from leveret.supervisors.spec import (
     AutoShutdown,
     ChildSpec,
     Isolation,
+    Report,
     Restart,
+    Restarted,
     Shutdown,
     Strategy,
     SupervisorSpec,

@@ -14,7 +14,7 @@ from leveret.amqp.tables import Table, encode_table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from turns import Rig
+    from operations.rig import Rig
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add

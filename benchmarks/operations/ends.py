@@ -34,7 +34,7 @@ from leveret.amqp.methods import (
 )
 
 if TYPE_CHECKING:
-    from turns import Rig
+    from operations.rig import Rig
 
     from leveret.amqp.fields import Method
     from leveret.amqp.tables import Table

@@ -13,7 +13,7 @@ from harness.peer import Peer, message
 from operations.operation import Operations, declare
 
 if TYPE_CHECKING:
-    from turns import Rig
+    from operations.rig import Rig
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add

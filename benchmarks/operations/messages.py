@@ -48,7 +48,7 @@ from leveret.amqp.methods import (
 from leveret.amqp.tables import encode_table
 
 if TYPE_CHECKING:
-    from turns import Rig
+    from operations.rig import Rig
 
     from leveret.amqp.tables import Field, Table
 

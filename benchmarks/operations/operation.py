@@ -26,7 +26,7 @@ from leveret.amqp.methods import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from turns import Rig
+    from operations.rig import Rig
 
     from leveret.amqp.tables import Table
 

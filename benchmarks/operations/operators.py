@@ -23,7 +23,7 @@ from leveret.amqp import spec
 from leveret.amqp.methods import BasicConsume, QueueDeclare
 
 if TYPE_CHECKING:
-    from turns import Rig
+    from operations.rig import Rig
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add

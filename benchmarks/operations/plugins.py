@@ -21,7 +21,7 @@ from leveret.amqp.methods import QueueBind, QueueDeclare, QueueDelete
 from leveret.amqp.tables import encode_table
 
 if TYPE_CHECKING:
-    from turns import Rig
+    from operations.rig import Rig
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add

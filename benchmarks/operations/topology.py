@@ -37,7 +37,7 @@ from leveret.amqp.methods import (
 )
 
 if TYPE_CHECKING:
-    from turns import Rig
+    from operations.rig import Rig
 
     from leveret.amqp.tables import Table
 

@@ -22,7 +22,7 @@ from leveret.amqp.methods import (
 )
 
 if TYPE_CHECKING:
-    from turns import Rig
+    from operations.rig import Rig
 
 OPERATIONS = Operations()
 operation = OPERATIONS.add

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from leveret.core.system.shortage import start_thread
+from leveret.core.threads import start_thread
 
 if TYPE_CHECKING:
     from leveret.core.gil_yielding import GilYielding

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.signals import Exit
     from leveret.broker.registry.registry import QueueEntry
     from leveret.queue_backing.actor import MakeQueue
-    from leveret.supervisors.reports import Report
+    from leveret.supervisors.spec import Report
 
 RESTARTS_MAX: Final = 5
 WINDOW_S: Final = 10.0

@@ -15,7 +15,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final
 
-from leveret.core.system.shortage import start_thread
+from leveret.core.threads import start_thread
 
 WAITING_BYTES_MAX: Final = 1024 * 1024  # thousands of lines
 END_S: Final = 1.0  # for lines that wait when the process ends

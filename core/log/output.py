@@ -19,7 +19,7 @@ from typing import Final
 from leveret.core.log.lines import LineHandler
 from leveret.core.log.loggers import FLOODS
 from leveret.core.printable import printable
-from leveret.core.system.shortage import start_thread
+from leveret.core.threads import start_thread
 
 ROOT: Final = "leveret"
 SILENT: Final = logging.CRITICAL + 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from typing import Final, TypeGuard
 
 from leveret.core.log.loggers import logger
@@ -42,18 +41,6 @@ def is_shortage(error: BaseException | None) -> TypeGuard[Exception]:
 def is_disk_full(error: Exception) -> bool:
     """Return whether an error means that the disk is full."""
     return isinstance(error, OSError) and error.errno in DISK
-
-
-def start_thread(thread: threading.Thread) -> None:
-    """Start a thread.
-
-    Raises:
-        OSError: EAGAIN, the system has no room for another thread.
-    """
-    try:
-        thread.start()
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, f"no thread for {thread.name}: {error}") from error
 
 
 def as_os_error(error: MemoryError) -> OSError:

@@ -19,7 +19,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from leveret.core.clock import TimerLoop
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.core.log.loggers import logger
-from leveret.core.system.shortage import as_os_error, start_thread
+from leveret.core.system.shortage import as_os_error
+from leveret.core.threads import start_thread
 
 log = logger(__name__)
 

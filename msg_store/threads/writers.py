@@ -23,7 +23,8 @@ from functools import partial
 from typing import Final, Protocol, TypeAlias
 
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
-from leveret.core.system.shortage import as_os_error, start_thread
+from leveret.core.system.shortage import as_os_error
+from leveret.core.threads import start_thread
 from leveret.msg_store.format.append_log import AppendLog, Job, Step
 from leveret.msg_store.format.kernel import KERNEL_NAME, Caller, Notifier
 from leveret.msg_store.threads.worker import Loop

@@ -1,18 +1,19 @@
 """``leveret ctl``: rabbitmqctl's verbs, with its arguments, texts, columns and exit codes.
 
 Every verb is a row of ``commands.COMMANDS``; what is more than one question to the broker is in ``actions.py``,
-``checks.py``, ``etcd.py``, ``life.py`` and ``reports.py``.
+``checks.py``, ``etcd.py``, ``life.py`` and ``reports.py``, but for the report for support: it runs other verbs.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from leveret.server.cli.actions import (
     ACTIONS,
     LIMITS,
+    Action,
     Answer,
     Ask,
     CheckFailedError,
@@ -30,7 +31,18 @@ from leveret.server.output.terminal import show
 
 Options = argparse.Namespace
 
-_ACTIONS: Final = ACTIONS | CHECKS | CLUSTER | LIFE | REPORTS
+_OF_NODE: Final = (
+    "status",
+    "cluster_status",
+    "environment",
+    "list_connections",
+    "list_channels",
+    "os_env",
+)
+_OF_VHOST: Final = (
+    "list_queues", "list_exchanges", "list_bindings", "list_permissions", "list_policies",
+    "list_global_parameters", "list_parameters",
+)  # fmt: skip
 _BY_VERB: Final = {command.verb: command for command in COMMANDS}
 
 
@@ -79,7 +91,7 @@ def run(options: Options, ask: Ask) -> int:
     columns = _columns(command, getattr(options, "columns", ()))
     quiet = options.quiet or options.silent or options.formatter in formats.MACHINE_READABLE
     prints_only = command.verb == "export_definitions" and options.file == "-"
-    action = _ACTIONS.get(command.verb, plain)
+    action = VERBS.get(command.verb, plain)
     banner = _banner(command, options)
     if banner and not quiet and not prints_only:
         show(banner, flush=True)
@@ -98,6 +110,32 @@ def run(options: Options, ask: Ask) -> int:
     if command.after and not quiet:
         show(command.after)
     return 0
+
+
+def _report(_command: Command, options: Options, ask: Ask) -> None:
+    """Print the pages and lists of a node one after the other, with all columns."""
+    if options.formatter != "table":
+        raise UsageError("Only report formatter is supported")
+    for command, vhost in _parts(ask("about", {})["vhosts"]):
+        show("")
+        words: dict[str, Any] = {option.field: option.default for option in command.options}
+        words |= {"command": command, "verb": command.verb, "vhost": vhost}
+        words["columns"] = list(command.columns)
+        run(argparse.Namespace(**vars(options) | words), ask)
+
+
+def _parts(vhosts: list[str]) -> Iterator[tuple[Command, str]]:
+    for verb in _OF_NODE:
+        yield _BY_VERB[verb], "/"
+    for vhost in vhosts:
+        for verb in _OF_VHOST:
+            yield _BY_VERB[verb], vhost
+
+
+VERBS: Final[dict[str, Action]] = {
+    **ACTIONS, **CHECKS, **CLUSTER, **LIFE, **REPORTS, "report": _report,
+}  # fmt: skip
+"""What is more than one question to the broker, by verb."""
 
 
 def _print(answer: Any, options: Options) -> None:

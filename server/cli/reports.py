@@ -1,29 +1,13 @@
-"""The verbs of ``leveret ctl`` that print pages about the node: status, settings, memory, the report for support."""
+"""The verbs of ``leveret ctl`` that print pages about the node: status, settings, memory."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from leveret.server.cli.actions import Action, Answer, Ask, Options, UsageError
-from leveret.server.cli.commands import COMMANDS, Command
+from leveret.server.cli.commands import Command
 from leveret.server.output import node_pages
 from leveret.server.output.node_pages import UNITS
-from leveret.server.output.terminal import show
-
-_OF_NODE: Final = (
-    "status",
-    "cluster_status",
-    "environment",
-    "list_connections",
-    "list_channels",
-    "os_env",
-)
-_OF_VHOST: Final = (
-    "list_queues", "list_exchanges", "list_bindings", "list_permissions", "list_policies",
-    "list_global_parameters", "list_parameters",
-)  # fmt: skip
 
 
 def _status(_command: Command, options: Options, ask: Ask) -> Answer:
@@ -64,33 +48,9 @@ def _unit(options: Options) -> str:
     return unit
 
 
-def _report(_command: Command, options: Options, ask: Ask) -> None:
-    """Print the pages and lists of a node one after the other, with all columns."""
-    from leveret.server.cli.ctl import run  # noqa: PLC0415 - it imports this module
-
-    if options.formatter != "table":
-        raise UsageError("Only report formatter is supported")
-    for command, vhost in _parts(ask("about", {})["vhosts"]):
-        show("")
-        words: dict[str, Any] = {option.field: option.default for option in command.options}
-        words |= {"command": command, "verb": command.verb, "vhost": vhost}
-        words["columns"] = list(command.columns)
-        run(argparse.Namespace(**vars(options) | words), ask)
-
-
-def _parts(vhosts: list[str]) -> Iterator[tuple[Command, str]]:
-    by_verb = {command.verb: command for command in COMMANDS}
-    for verb in _OF_NODE:
-        yield by_verb[verb], "/"
-    for vhost in vhosts:
-        for verb in _OF_VHOST:
-            yield by_verb[verb], vhost
-
-
 REPORTS: Final[dict[str, Action]] = {
     "status": _status,
     "environment": _environment,
     "os_env": _os_env,
     "memory_breakdown": _memory_breakdown,
-    "report": _report,
 }

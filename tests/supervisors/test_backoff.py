@@ -8,8 +8,9 @@ import pytest
 
 from leveret.actors.runtime.runtime import Runtime
 from leveret.supervisors import Backoff, ChildSpec, Metrics, SpecError, SupervisorSpec
-from leveret.supervisors.reports import CHILD_TERMINATED, Report
+from leveret.supervisors.reports import CHILD_TERMINATED
 from leveret.supervisors.requests import RestartChild, TerminateChild, WhichChildren
+from leveret.supervisors.spec import Report
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.children import SIMPLE, Refusing, Worker, child_refs, crash, one
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
-from leveret.supervisors.reports import PROGRESS, Report
-from leveret.supervisors.spec import ChildSpec, SpecError, SupervisorSpec
+from leveret.supervisors.reports import PROGRESS
+from leveret.supervisors.spec import ChildSpec, Report, SpecError, SupervisorSpec
 from rigs.supervision.scenario_files import (
     SIMPLE,
     Scenario,

@@ -12,7 +12,7 @@ from leveret.actors.runtime.calls import Answer, From, Request
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import StartFailed
-from leveret.supervisors.reports import PROGRESS, Report
+from leveret.supervisors.reports import PROGRESS
 from leveret.supervisors.requests import (
     CountChildren,
     DeleteChild,
@@ -22,7 +22,7 @@ from leveret.supervisors.requests import (
     TerminateChild,
     WhichChildren,
 )
-from leveret.supervisors.spec import SupervisorSpec
+from leveret.supervisors.spec import Report, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.supervision.player import CALL_FAILED, Plan

@@ -19,8 +19,8 @@ from thespian.actors import ActorExitRequest, ActorSystem
 from leveret.actors.actor import IGNORE, OtpActor
 from leveret.actors.thespian.mail import Began, Begin, Call, Ended, Signal
 from leveret.actors.thespian.port import SupervisedActor
-from leveret.supervisors.reports import PROGRESS, Report
-from leveret.supervisors.spec import SupervisorSpec
+from leveret.supervisors.reports import PROGRESS
+from leveret.supervisors.spec import Report, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from rigs.supervision.player import CALL_FAILED, Plan
 from rigs.supervision.runtime_base import REQUESTS
