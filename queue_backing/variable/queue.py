@@ -730,16 +730,16 @@ class VariableQueue(BackingQueue):
 
     def set_ram_duration_target(self, duration_s: float) -> None:
         """Keep no more than so many seconds of traffic in RAM; a lower target pages at once."""
-        if self._aim_at(duration_s):
+        if self._set_target(duration_s):
             self._reduce_memory_use()
 
     def aim_at(self, duration_s: float) -> bool:
         """As ``set_ram_duration_target``, but all paging is left to ``timeout``; return whether there is some to do."""
-        is_lower = self._aim_at(duration_s)
+        is_lower = self._set_target(duration_s)
         self.pages_next_turn = self.pages_next_turn or is_lower
         return is_lower
 
-    def _aim_at(self, duration_s: float) -> bool:
+    def _set_target(self, duration_s: float) -> bool:
         """Set the target, and page nothing yet; return whether messages may have to be paged out.
 
         A queue without an index gets one when there is a target and its messages are large or many enough to matter.
