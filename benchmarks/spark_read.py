@@ -28,13 +28,13 @@ from harness import results
 from leveret.amqp import methods
 from leveret.amqp.properties import Properties, encode_properties
 from leveret.core.addresses import Address
+from leveret.client.asynchronous import FRAME, connect, parse_uri
 from leveret.core.clock import SystemClock
 from leveret.core.system.files import Files
 from leveret.management.snapshots.making import Wanted
 from leveret.server.broker import Broker
 from leveret.server.cli.snapshot_command import create
 from leveret.server.config.config import Config
-from leveret.server.perf.client import FRAME, connect, parse_uri
 
 if TYPE_CHECKING:
     from collections.abc import Callable

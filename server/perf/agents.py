@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from leveret.amqp import methods, spec
-from leveret.server.perf.client import FRAME, Connection, acks
+from leveret.client.asynchronous import FRAME, Connection, acks
 from leveret.server.perf.latency import Histogram
 from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import CHECK, HEAD, ConsumerCheck, Violations, filler

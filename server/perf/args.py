@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from leveret.server.perf.client import parse_uri
+from leveret.client.asynchronous import parse_uri
 from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import BODY_BYTES_MIN, LANES_MAX
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from leveret.client.asynchronous import BrokerError
 from leveret.server.output.terminal import show
 from leveret.server.perf import args
-from leveret.server.perf.client import BrokerError
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.run import Run
 from leveret.server.perf.scenario import Scenario

@@ -10,8 +10,8 @@ from typing import Any
 
 from leveret.amqp import methods
 from leveret.amqp.tables import typed_table
+from leveret.client.asynchronous import BrokerError, Connection, connect
 from leveret.server.perf.agents import Consumer, Lane, Producer, Tally
-from leveret.server.perf.client import BrokerError, Connection, connect
 from leveret.server.perf.cpu import Meter
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.scenario import Scenario

@@ -13,6 +13,7 @@ import pytest
 
 from leveret.amqp import methods
 from leveret.core.addresses import Address
+from leveret.client.asynchronous import Connection, Target, connect
 from leveret.core.slices import SLICE_ITEMS
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin
@@ -21,7 +22,6 @@ from leveret.server.broker import Broker
 from leveret.server.config.config import Config
 from leveret.server.output import formats
 from leveret.server.perf import args
-from leveret.server.perf.client import Connection, Target, connect
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.run import Run
 

@@ -28,6 +28,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.vhost.states import UP
+from leveret.client.asynchronous import Target, connect
 from leveret.core.errors import ConfigError, StoreError
 from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
@@ -35,7 +36,6 @@ from leveret.metadata.tables import BindingRow, Row, VhostRow
 from leveret.server import Address, Broker, Config, child_spec
 from leveret.server.broker import BrokerFailedError
 from leveret.server.cluster import ClusterMember
-from leveret.server.perf.client import Target, connect
 from leveret.server.process import AddressUnavailableError, DataDirectoryError
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec

@@ -13,9 +13,9 @@ from leveret.amqp import methods
 from leveret.core.addresses import Address
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin
+from leveret.client.asynchronous import Connection, Target, connect
 from leveret.server.broker import Broker
 from leveret.server.config.config import Config
-from leveret.server.perf.client import Connection, Target, connect
 
 
 def config(folder: Path | None) -> Config:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods
+from leveret.client.asynchronous import BrokerError, parse_uri
 from leveret.server.perf import args, command, verify
-from leveret.server.perf.client import BrokerError, parse_uri
 from leveret.server.perf.cpu import descendants, used_ns
 from leveret.server.perf.latency import Histogram
 from leveret.server.perf.report import Reporter
