@@ -28,7 +28,10 @@ from harness import results
 from leveret.amqp import methods
 from leveret.amqp.properties import Properties, encode_properties
 from leveret.core.addresses import Address
-from leveret.client.asynchronous import FRAME, connect, parse_uri
+from leveret.client.asynchronous import connect
+from leveret.client.events import Cancelled, Confirmed, Delivered, Returned
+from leveret.client.protocol import FRAME
+from leveret.client.target import parse_uri
 from leveret.core.clock import SystemClock
 from leveret.core.system.files import Files
 from leveret.management.snapshots.making import Wanted
@@ -71,18 +74,19 @@ class Confirms:
         self.pending: set[int] = set()
         self.changed = asyncio.Event()
 
-    def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
+    def on_confirm(self, event: Confirmed) -> None:
+        _, tag, multiple, accepted = event
         assert accepted, f"message {tag} was refused"
         self.pending -= {each for each in self.pending if each <= tag} if multiple else {tag}
         self.changed.set()
 
-    def on_delivery(self, tag: int, redelivered: bool, body: bytes) -> None:
+    def on_delivery(self, event: Delivered) -> None:
         raise AssertionError("nothing is consumed")
 
-    def on_return(self, body: bytes) -> None:
+    def on_return(self, event: Returned) -> None:
         raise AssertionError("a message was not routed")
 
-    def on_cancelled(self) -> None: ...
+    def on_cancelled(self, event: Cancelled) -> None: ...
     def on_writable(self) -> None: ...
     def on_read(self) -> None: ...
 
@@ -118,7 +122,7 @@ def frames(number: int, rng: random.Random) -> bytes:
 async def publish(broker: Broker, clock: ShiftedClock, count: int) -> None:
     """Declare queues and publish; the clock goes on with the messages."""
     agent, rng = Confirms(), random.Random(1)
-    connection = await connect(parse_uri(broker.url))
+    connection = await connect(parse_uri(broker.url, "broker"))
     await connection.channel(1, agent)
     await connection.call(1, methods.ExchangeDeclare("orders", "direct", durable=True))
     for number in range(QUEUES):

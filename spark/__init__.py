@@ -4,7 +4,7 @@
 ``read_snapshot(spark, *paths, **options)`` reads a snapshot; ``replay`` and the other jobs work with and without a
 session. Each is loaded when it is first used. ``scan`` reads without Spark. Needs the extra ``spark``:
 ``pip install 'leveret[spark]'``; the broker never imports it.
-May import msg_store, metadata, amqp and core.
+May import msg_store, metadata, client, amqp and core.
 """
 
 from __future__ import annotations

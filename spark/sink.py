@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from leveret.client.target import Target
 from leveret.core.log.loggers import logger
 from leveret.spark.errors import OptionError
 from leveret.spark.publish import ledger
@@ -32,7 +33,6 @@ from leveret.spark.publish.job import publish_partition
 from leveret.spark.publish.options import WriteOptions, parse
 from leveret.spark.publish.report import Report, total
 from leveret.spark.publish.rows import check_columns
-from leveret.spark.publish.target import Target
 
 log = logger(__name__)
 

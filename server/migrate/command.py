@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.client.target import Target
 from leveret.core.errors import ConfigError
 from leveret.metadata.definitions import REFUSE, UNSUPPORTED_QUEUES
 from leveret.server import control_client as control
@@ -19,7 +20,7 @@ from leveret.server.migrate.transfer import QueueLook, Transfer, connected, look
 from leveret.server.migrate.transfer import run as run_all
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
-from leveret.spark.publish.target import Target, Tls, UriSource, parse_uri
+from leveret.spark.publish.target import Tls, UriSource, parse_uri
 
 JOB: Final = "migrate"
 PREFETCH: Final = 200
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
         ConfigError: an argument or the definitions cannot be used.
         RefusedError: the target refuses the definitions; nothing was changed.
         NoBrokerError: no broker runs in the data directory.
-        MigrationFailed, ConnectionFailed: a broker will not go on; what it has not confirmed is at the source.
+        MigrationFailed, BrokerError: a broker will not go on; what it has not confirmed is at the source.
     """
     sides = {side: (_place(options, side), _tls(options, side)) for side in ("source", "target")}
     if options.follow and options.dry_run:

@@ -18,18 +18,12 @@ from typing import Final
 from leveret.amqp import kernel, methods
 from leveret.amqp.fields import Method
 from leveret.amqp.tables import Table
+from leveret.client.blocking import CHANNEL
+from leveret.client.events import Answer, Cancelled, Confirmed, Delivered, Event, Returned
+from leveret.client.protocol import acks
 from leveret.core.errors import LeveretError
 from leveret.spark.publish import edits
 from leveret.spark.publish.errors import RowError
-from leveret.spark.publish.incoming import (
-    CHANNEL,
-    Answer,
-    Confirmed,
-    Delivered,
-    Event,
-    Returned,
-    closed,
-)
 
 _CC: Final = (b"\x02CC", b"\x03BCC")  # names of headers as they are written
 _COPIES: Final = frozenset({"CC", "BCC"})
@@ -64,7 +58,6 @@ class Pump:
     """The queues of a vhost; ``take_acks`` and ``take_publishes`` are the bytes to send.
 
     Attributes:
-        is_blocked: whether the target blocks publishers.
         is_stopping: leave what is delivered from now on to the source.
 
     Args:
@@ -74,13 +67,12 @@ class Pump:
 
     def __init__(self, queues: list[str], frame_max: int) -> None:
         self.queues = [QueueState(name) for name in queues]
-        self.is_blocked = False
         self.is_stopping = False
         self._by_name = {queue.name: queue for queue in self.queues}
         self._frame_max = frame_max
         self._next_tag = 1
         self._flights: dict[int, tuple[int, QueueState]] = {}  # tags of target and source
-        self._acks: list[bytes] = []
+        self._acks: list[int] = []
         self._publishes: list[bytes] = []
 
     @property
@@ -88,8 +80,8 @@ class Pump:
         return len(self._flights)
 
     def take_acks(self) -> bytes:
-        acks, self._acks = self._acks, []
-        return b"".join(acks)
+        tags, self._acks = self._acks, []
+        return acks(CHANNEL, tags, False)
 
     def take_publishes(self) -> bytes:
         publishes, self._publishes = self._publishes, []
@@ -113,19 +105,15 @@ class Pump:
         )
 
     def from_source(self, event: Event) -> None:
-        """Take an event of the source; MigrationFailed: it closed the channel or the connection."""
+        """Take an event of the source."""
         if isinstance(event, Delivered):
             self._delivered(event)
-        elif isinstance(event, Answer):
-            method = event.method
-            if isinstance(method, methods.QueueDeclareOk):
-                queue = self._by_name[method.queue]
-                is_empty = not method.message_count and not queue.flights
-                queue.empty_looks = queue.empty_looks + 1 if is_empty else 0
-            elif isinstance(method, methods.BasicCancel):
-                self.queues[int(method.consumer_tag)].is_cancelled = True
-            else:
-                self._check_open(method, "source")
+        elif isinstance(event, Cancelled):
+            self.queues[int(event.consumer_tag)].is_cancelled = True
+        elif isinstance(event, Answer) and isinstance(event.method, methods.QueueDeclareOk):
+            queue = self._by_name[event.method.queue]
+            is_empty = not event.method.message_count and not queue.flights
+            queue.empty_looks = queue.empty_looks + 1 if is_empty else 0
 
     def _delivered(self, event: Delivered) -> None:
         if self.is_stopping:
@@ -156,19 +144,13 @@ class Pump:
     # The target.
 
     def from_target(self, event: Event) -> None:
-        """Take an event of the target.
-
-        Raises:
-            MigrationFailed: it did not take a message, or closed the channel or the connection.
-        """
+        """Take an event of the target; MigrationFailed: it did not take a message."""
         if isinstance(event, Confirmed):
             self._confirmed(event)
         elif isinstance(event, Returned):
             raise MigrationFailed(
                 f"the target has no queue for a message ({event.reply}): import the definitions first"
             )
-        elif isinstance(event, Answer):
-            self._answered(event)
 
     def _confirmed(self, event: Confirmed) -> None:
         if event.multiple:
@@ -182,22 +164,9 @@ class Pump:
                     f'the target refused a message for queue "{queue.name}":'
                     " look for its length limit, or its log"
                 )
-            self._acks.append(_frame(methods.BasicAck(source_tag)))
+            self._acks.append(source_tag)
             queue.flights -= 1
             queue.moved += 1
-
-    def _answered(self, event: Answer) -> None:
-        method = event.method
-        if isinstance(method, methods.ConnectionBlocked):
-            self.is_blocked = True
-        elif isinstance(method, methods.ConnectionUnblocked):
-            self.is_blocked = False
-        else:
-            self._check_open(method, "target")
-
-    def _check_open(self, method: object, side: str) -> None:
-        if isinstance(method, methods.ConnectionClose | methods.ChannelClose):
-            raise MigrationFailed(f"{side}: {closed(method, self.flights)}")
 
 
 def _kept(table: Table) -> Table:

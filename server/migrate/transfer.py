@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from leveret.amqp import methods
-from leveret.amqp.fields import Method
+from leveret.client.blocking import BlockingConnection, connect
+from leveret.client.errors import BrokerError, ChannelClosed
+from leveret.client.target import Target
 from leveret.server.migrate.pump import MigrationFailed, Pump
-from leveret.spark.publish.client import Client, connect
-from leveret.spark.publish.errors import ConnectionFailed
-from leveret.spark.publish.incoming import CHANNEL, Answer
-from leveret.spark.publish.target import Target, Tls
+from leveret.spark.publish.target import Tls
 
 Seen: TypeAlias = Callable[[int], None]  # how many messages have been moved
 
@@ -28,7 +27,6 @@ SILENCE_S: Final = 60.0  # without a confirm that is due, unless the target bloc
 _LOOK_S: Final = 0.2
 _WAIT_MS: Final = 100
 _LOOKS: Final = 2
-_ANSWER_S: Final = 30.0
 _ABSENT: Final = frozenset({404, 405})  # no such queue; exclusive to another connection
 
 
@@ -41,69 +39,52 @@ class QueueLook:
     reply: str = ""
 
 
-def connected(place: Target, vhost: str, tls: Tls) -> Client:
-    """Return a connection to a vhost of a broker; ConnectionFailed: it is refused."""
-    return connect(replace(place, vhost=vhost), tls, CONNECT_S)
+def connected(place: Target, vhost: str, tls: Tls) -> BlockingConnection:
+    """Return a connection to a vhost of a broker; BrokerError: it is refused."""
+    context = tls.context() if place.has_tls else None
+    return connect(replace(place, vhost=vhost), CONNECT_S, context, tls.server_name)
 
 
-def looked_at(client: Client, queues: Sequence[str]) -> dict[str, QueueLook]:
-    """Ask for queues by their names; ConnectionFailed: the broker closes the connection or does not answer."""
+def looked_at(client: BlockingConnection, queues: Sequence[str]) -> dict[str, QueueLook]:
+    """Ask for queues by their names; BrokerError: the broker closes the connection or does not answer."""
     return {name: _look(client, name) for name in queues}
 
 
-def _look(client: Client, name: str) -> QueueLook:
-    answer = _asked(client, methods.QueueDeclare(name, True), methods.QueueDeclareOk)
-    if isinstance(answer, methods.QueueDeclareOk):
-        return QueueLook(answer.message_count, answer.consumer_count)
-    assert isinstance(answer, methods.ChannelClose)
-    if answer.reply_code not in _ABSENT:
-        raise ConnectionFailed(f'queue "{name}": {answer.reply_code} {answer.reply_text}')
-    _send(client, methods.ChannelCloseOk())
-    for method, wanted in (
-        (methods.ChannelOpen(), methods.ChannelOpenOk),
-        (methods.ConfirmSelect(), methods.ConfirmSelectOk),
-    ):
-        _asked(client, method, wanted)
-    return QueueLook(reply=f"{answer.reply_code} {answer.reply_text}")
-
-
-def _asked(client: Client, method: Method, wanted: type[Method]) -> Method:
-    """Return the answer, or channel.close."""
-    _send(client, method)
-    deadline_s = time.monotonic() + _ANSWER_S
-    while (wait_s := deadline_s - time.monotonic()) > 0:
-        for event in client.step(wait_s):
-            if isinstance(event, Answer):
-                if isinstance(event.method, methods.ConnectionClose):
-                    raise ConnectionFailed(f"{event.method.reply_code} {event.method.reply_text}")
-                if isinstance(event.method, wanted | methods.ChannelClose):
-                    return event.method
-    raise ConnectionFailed(f"no answer to {method.NAME} within {_ANSWER_S:g} s")
-
-
-def _send(client: Client, method: Method) -> None:
-    client.send(methods.method_frame(CHANNEL, methods.encode(method)))
+def _look(client: BlockingConnection, name: str) -> QueueLook:
+    try:
+        answer = client.call(methods.QueueDeclare(name, True))
+    except ChannelClosed as closed:
+        reply = f"{closed.reply_code} {closed.reply_text}"
+        if closed.reply_code not in _ABSENT:
+            raise BrokerError(f'queue "{name}": {reply}') from None
+        client.open_channel()
+        return QueueLook(reply=reply)
+    return QueueLook(answer.message_count, answer.consumer_count)
 
 
 class Transfer:
     """The transfer of one vhost."""
 
     def __init__(
-        self, source: Client, target: Client, queues: Sequence[str], prefetch: int
+        self,
+        source: BlockingConnection,
+        target: BlockingConnection,
+        queues: Sequence[str],
+        prefetch: int,
     ) -> None:
-        self.pump = Pump(list(queues), target.frame_max)
+        self.pump = Pump(list(queues), target.protocol.frame_max)
         self.source = source
         self.target = target
         self._asked_s = 0.0
         self._confirmed_s = time.monotonic()
-        _send(source, methods.BasicQos(0, prefetch, False))
+        source.call(methods.BasicQos(0, prefetch, False))
         source.send(self.pump.consume())
 
     def step(self) -> bool:
         """Move what has come, without waiting; return whether something has.
 
         Raises:
-            MigrationFailed, ConnectionFailed: one of the brokers will not go on.
+            MigrationFailed, BrokerError: one of the brokers will not go on.
         """
         pump, had_flights = self.pump, self.pump.flights > 0
         deliveries = self.source.step(0)
@@ -119,7 +100,7 @@ class Transfer:
 
     def _check_silence(self, has_moved: bool) -> None:
         now_s = time.monotonic()
-        if has_moved or self.pump.is_blocked:
+        if has_moved or self.target.protocol.blocked:
             self._confirmed_s = now_s
         elif now_s - self._confirmed_s > SILENCE_S:
             raise MigrationFailed(
@@ -161,7 +142,7 @@ def run(
         seen: told how many messages have been moved.
 
     Raises:
-        MigrationFailed, ConnectionFailed: a broker will not go on; its text names the vhost.
+        MigrationFailed, BrokerError: a broker will not go on; its text names the vhost.
     """
     poll = select.poll()
     for transfer in transfers.values():
@@ -213,5 +194,5 @@ def _is_over(transfers: Mapping[str, Transfer], follow: bool) -> bool:
 def _named(vhost: str) -> Iterator[None]:
     try:
         yield
-    except (MigrationFailed, ConnectionFailed) as error:
+    except (MigrationFailed, BrokerError) as error:
         raise MigrationFailed(f'vhost "{vhost}": {error}') from None

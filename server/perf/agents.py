@@ -14,7 +14,9 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from leveret.amqp import methods, spec
-from leveret.client.asynchronous import FRAME, Connection, acks
+from leveret.client.asynchronous import AsyncConnection
+from leveret.client.events import Cancelled, Confirmed, Delivered, Returned
+from leveret.client.protocol import FRAME, acks
 from leveret.server.perf.latency import Histogram
 from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import CHECK, HEAD, ConsumerCheck, Violations, filler
@@ -65,7 +67,7 @@ class Producer:
         self,
         scenario: Scenario,
         tally: Tally,
-        connection: Connection,
+        connection: AsyncConnection,
         channel: int,
         key_lanes: list[Lane],  # of every routing key, used in turn
     ) -> None:
@@ -112,8 +114,9 @@ class Producer:
     def on_writable(self) -> None:
         self._pump()
 
-    def on_confirm(self, tag: int, multiple: bool, accepted: bool) -> None:
+    def on_confirm(self, event: Confirmed) -> None:
         """Count a confirm; each publish gets exactly one."""
+        _, tag, multiple, accepted = event
         pending = self._unconfirmed
         if multiple:
             tags = list(itertools.takewhile(tag.__ge__, pending))
@@ -130,7 +133,7 @@ class Producer:
             self._tally.violations.add("nack", f"publish {tag} was refused", len(tags))
         self._tally.last_ns = now_ns
 
-    def on_return(self, _body: bytes) -> None:
+    def on_return(self, _event: Returned) -> None:
         self._tally.returned += 1
         self._tally.violations.add("returned", "a message was not routed to any queue")
 
@@ -139,11 +142,13 @@ class Producer:
             self._tally.moved.set()
             self._pump()
 
-    def on_cancelled(self) -> None:
+    def on_cancelled(self, _event: Cancelled) -> None:
         """Nothing is consumed here."""
 
-    def on_delivery(self, tag: int, _redelivered: bool, _body: bytes) -> None:
-        self._tally.violations.add("delivery", f"delivery {tag} to a channel without consumer")
+    def on_delivery(self, event: Delivered) -> None:
+        self._tally.violations.add(
+            "delivery", f"delivery {event.tag} to a channel without consumer"
+        )
 
     # Publishing.
 
@@ -257,7 +262,7 @@ class Consumer:
         self,
         scenario: Scenario,
         tally: Tally,
-        connection: Connection,
+        connection: AsyncConnection,
         channel: int,
         check: ConsumerCheck,
     ) -> None:
@@ -285,10 +290,11 @@ class Consumer:
 
     # Agent.
 
-    def on_delivery(self, tag: int, redelivered: bool, body: bytes) -> None:
+    def on_delivery(self, event: Delivered) -> None:
         """Check the message; a slow consumer queues it."""
         if self.stopped:
             return
+        _, _, tag, redelivered, _, body = event
         if tag != self._last_tag + 1:
             self._tally.violations.add("tag", f"delivery tag {tag} after {self._last_tag}")
         self._last_tag = tag
@@ -304,13 +310,14 @@ class Consumer:
             self._acknowledge()
         self._tally.moved.set()
 
-    def on_cancelled(self) -> None:
+    def on_cancelled(self, _event: Cancelled) -> None:
         self._tally.violations.add("cancelled", f"consumer of {self.queue} cancelled by the broker")
 
-    def on_confirm(self, tag: int, _multiple: bool, _accepted: bool) -> None:
-        self._tally.violations.add("confirm", f"confirm {tag} to a channel that publishes nothing")
+    def on_confirm(self, event: Confirmed) -> None:
+        text = f"confirm {event.tag} to a channel that publishes nothing"
+        self._tally.violations.add("confirm", text)
 
-    def on_return(self, _body: bytes) -> None:
+    def on_return(self, _event: Returned) -> None:
         self._tally.violations.add("returned", "a return to a channel that publishes nothing")
 
     def on_writable(self) -> None:

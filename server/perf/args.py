@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from leveret.client.asynchronous import parse_uri
+from leveret.client.target import parse_uri
 from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import BODY_BYTES_MIN, LANES_MAX
 
@@ -104,7 +104,7 @@ def _scenario(options: argparse.Namespace) -> Scenario:
     exchange = options.type if options.exchange is None else options.exchange
     flags = {flag for group in options.flag for flag in group}
     return Scenario(
-        target=parse_uri(options.uri),
+        target=parse_uri(options.uri, "--uri", "127.0.0.1"),
         id=options.id,
         producers=options.producers,
         consumers=options.consumers,

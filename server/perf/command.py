@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from leveret.client.asynchronous import BrokerError
+from leveret.client.errors import BrokerError
 from leveret.server.output.terminal import show
 from leveret.server.perf import args
 from leveret.server.perf.report import Reporter

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections import defaultdict
 from typing import Any
 
 from leveret.amqp import methods
 from leveret.amqp.tables import typed_table
-from leveret.client.asynchronous import BrokerError, Connection, connect
+from leveret.client.asynchronous import AsyncConnection, connect
+from leveret.client.errors import BrokerError
 from leveret.server.perf.agents import Consumer, Lane, Producer, Tally
 from leveret.server.perf.cpu import Meter
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.scenario import Scenario
 from leveret.server.perf.verify import ConsumerCheck, QueueLedger
 
+PRODUCT = "leveret perf"
 CONNECTING_AT_ONCE = 32
 LATE_CHECK_S = 0.25
 
@@ -24,7 +27,7 @@ LATE_CHECK_S = 0.25
 class Run:
     """A scenario under way."""
 
-    _control: Connection  # declares and deletes; opened first
+    _control: AsyncConnection  # declares and deletes; opened first
 
     def __init__(self, scenario: Scenario, reporter: Reporter) -> None:
         self.scenario = scenario
@@ -34,7 +37,7 @@ class Run:
         self._consumers: list[Consumer] = []
         self._queues: list[str] = list(scenario.queues)
         self._ledgers: dict[str, QueueLedger] = {}
-        self._connections: list[Connection] = []
+        self._connections: list[AsyncConnection] = []
         self._meter = Meter(scenario.pids)
         self._started_ns = 0
         self._ended_ns = 0
@@ -76,16 +79,19 @@ class Run:
         await self._make_producers()
         await self._make_consumers()
 
-    async def _connection(self) -> Connection:
+    async def _connection(self) -> AsyncConnection:
         scenario = self.scenario
-        connection = await connect(scenario.target, scenario.heartbeat_s, scenario.frame_max)
+        context = _any_broker() if scenario.target.has_tls else None
+        connection = await connect(
+            scenario.target, PRODUCT, context, scenario.heartbeat_s, scenario.frame_max
+        )
         self._connections.append(connection)
         return connection
 
-    async def _connect_many(self, count: int) -> list[Connection]:
+    async def _connect_many(self, count: int) -> list[AsyncConnection]:
         gate = asyncio.Semaphore(CONNECTING_AT_ONCE)
 
-        async def one() -> Connection:
+        async def one() -> AsyncConnection:
             async with gate:
                 return await self._connection()
 
@@ -375,6 +381,14 @@ class Run:
         return result
 
 
-async def _close(connection: Connection) -> None:
+async def _close(connection: AsyncConnection) -> None:
     with contextlib.suppress(BrokerError):
         await connection.close()
+
+
+def _any_broker() -> ssl.SSLContext:
+    """Return a context that trusts any broker, as PerfTest does: what is measured is no secret."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from leveret.client.asynchronous import Target
+from leveret.client.target import Target
 from leveret.server.perf.verify import BODY_BYTES_MIN
 
 

@@ -13,13 +13,13 @@ from typing import Any, Final, Protocol
 
 import pyarrow.compute as pc
 
+from leveret.client.target import Target
 from leveret.spark.publish import ledger
 from leveret.spark.publish.errors import PublishError
 from leveret.spark.publish.identity import Partition
 from leveret.spark.publish.job import publish_partition
 from leveret.spark.publish.options import WriteOptions
 from leveret.spark.publish.report import Report, total
-from leveret.spark.publish.target import Target
 
 REPORT: Final = "report.json"  # in the ledger
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from leveret.client.blocking import UNSENT_BYTES_MAX, BlockingConnection, connect
+from leveret.client.errors import BrokerError
+from leveret.client.target import Target
 from leveret.core.errors import LeveretError
 from leveret.spark.errors import OptionError
-from leveret.spark.publish.client import UNSENT_BYTES_MAX, connect
 from leveret.spark.publish.errors import ConnectionFailed
 from leveret.spark.publish.identity import Key, Partition
-from leveret.spark.publish.incoming import Event
 from leveret.spark.publish.ledger import KeyOrder, Ledger, check_plan, part_path
 from leveret.spark.publish.options import WriteOptions, parse
 from leveret.spark.publish.publisher import Publisher
@@ -27,24 +28,10 @@ from leveret.spark.publish.rate import Rate
 from leveret.spark.publish.rejects import write_rejects
 from leveret.spark.publish.report import Report
 from leveret.spark.publish.rows import RowReader
-from leveret.spark.publish.target import Target
 
 REJECTS: Final = "rejects"
 _STEP_BYTES: Final = 64 * 1024  # encoded before the socket is looked at
 _PAUSE_S: Final = 0.5  # between looks at time-outs
-
-
-class Connection(Protocol):
-    """What publishing needs of a connection; ``client.Client`` is one."""
-
-    frame_max: int
-
-    @property
-    def unsent_bytes(self) -> int: ...
-    def send(self, data: bytes) -> None: ...
-    def step(self, wait_s: float) -> list[Event]: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
 
 
 def publish_batches(
@@ -89,8 +76,10 @@ def publish_partition(
     job = _PartitionJob(options, target, partition, monotonic_s, report or Report())
     try:
         job.run(batches)
-    except BaseException:
+    except BaseException as error:
         job.give_up()
+        if isinstance(error, BrokerError):
+            raise ConnectionFailed(f"{error} ({job.unsettled} messages unconfirmed)") from error
         raise
     return job.report
 
@@ -115,10 +104,15 @@ class _PartitionJob:
         self._rate = Rate(options.rate_per_s / max(1, options.publishers))
         self._reader = RowReader(options, partition)
         self._publisher = Publisher(options, self.report)
-        self._client: Connection | None = None
+        self._client: BlockingConnection | None = None
         self._order = KeyOrder()
         self._ledger = self._open_ledger()
+        self._blocked = ""  # why the broker takes no publishes
         self._blocked_s: float | None = None  # since when
+
+    @property
+    def unsettled(self) -> int:
+        return self._publisher.unsettled
 
     def run(self, batches: Iterable[Any]) -> None:
         for batch in batches:
@@ -187,17 +181,19 @@ class _PartitionJob:
     def _publisher_of_open_connection(self) -> Publisher:
         """Connect at the first row that is sent."""
         if self._client is None:
-            options = self._options
-            self._client = connect(self._target, options.tls, options.connect_timeout_s)
-            self._publisher.frame_max = self._client.frame_max
+            options, tls = self._options, self._options.tls
+            context = tls.context() if self._target.has_tls else None
+            self._client = connect(
+                self._target, options.connect_timeout_s, context, tls.server_name
+            )
+            self._publisher.frame_max = self._client.protocol.frame_max
         return self._publisher
 
     # Waiting.
 
     def _may_send(self) -> bool:
-        publisher = self._publisher
         return (
-            publisher.has_room and not publisher.is_blocked and not self._rate.wait_s(self._now_s())
+            self._publisher.has_room and not self._blocked and not self._rate.wait_s(self._now_s())
         )
 
     def _make_room(self) -> None:
@@ -205,7 +201,7 @@ class _PartitionJob:
         publisher = self._publisher
         while True:
             is_busy = self._client is not None and self._client.unsent_bytes > UNSENT_BYTES_MAX
-            if publisher.has_room and not publisher.is_blocked and not is_busy:
+            if publisher.has_room and not self._blocked and not is_busy:
                 rate_s = self._rate.wait_s(self._now_s())
                 if not rate_s:
                     return
@@ -232,6 +228,7 @@ class _PartitionJob:
         publisher.send_retries(self._now_s())
         client.send(publisher.take_output())
         events = client.step(wait_s)
+        self._blocked = client.protocol.blocked
         now_s = self._now_s()
         for event in events:
             publisher.handle(event, now_s)
@@ -241,13 +238,13 @@ class _PartitionJob:
     def _check_timeouts(self) -> None:
         """Raise ConnectionFailed if the broker blocks for too long, or a confirm is late."""
         options, publisher, now_s = self._options, self._publisher, self._now_s()
-        if publisher.is_blocked:
+        if self._blocked:
             if self._blocked_s is None:
                 self._blocked_s = now_s
             if now_s - self._blocked_s > options.blocked_timeout_s:
                 raise ConnectionFailed(
                     f"{self._target}: the broker has blocked publishers for"
-                    f" {options.blocked_timeout_s:g} s ({publisher.blocked_reason}):"
+                    f" {options.blocked_timeout_s:g} s ({self._blocked}):"
                     " free its memory or disk, or raise blockedTimeout"
                 )
             return

@@ -16,11 +16,12 @@ from collections import deque
 from typing import Final
 
 from leveret.amqp import kernel, methods
-from leveret.amqp.fields import Method
+from leveret.client.blocking import CHANNEL
+from leveret.client.errors import BrokerError
+from leveret.client.events import Confirmed, Event, Returned
 from leveret.core.message import exchange_and_key
 from leveret.spark.publish import edits
-from leveret.spark.publish.errors import ConnectionFailed, Nacked, Unroutable
-from leveret.spark.publish.incoming import CHANNEL, Answer, Confirmed, Event, Returned, closed
+from leveret.spark.publish.errors import Nacked, Unroutable
 from leveret.spark.publish.options import DEADLETTER, DROP, RETRY, WriteOptions
 from leveret.spark.publish.rejects import Reject
 from leveret.spark.publish.report import Report
@@ -71,13 +72,10 @@ class Publisher:
     """One channel in confirm mode.
 
     Attributes:
-        is_blocked: whether the broker said connection.blocked, and not yet unblocked.
         rejects: rows for the reject file, since they were last taken.
     """
 
     def __init__(self, options: WriteOptions, report: Report, frame_max: int = 0) -> None:
-        self.is_blocked = False
-        self.blocked_reason = ""
         self.rejects: list[Reject] = []
         self._options = options
         self._report = report
@@ -166,22 +164,20 @@ class Publisher:
 
         Raises:
             Unroutable, Nacked: a message was not taken, and the policy is to fail.
-            ConnectionFailed: the broker closed the channel or the connection, or broke the protocol.
+            BrokerError: the broker sent what a publisher does not await.
         """
         if isinstance(event, Confirmed):
             self._confirmed(event, now_s)
         elif isinstance(event, Returned):
             self._returned(event)
-        elif isinstance(event, Answer):
-            self._answered(event)
         else:
-            raise ConnectionFailed("the broker delivered a message to a publisher")
+            raise BrokerError(f"the broker sent {event!r:.99}, which was not awaited")
 
     def _confirmed(self, event: Confirmed, now_s: float) -> None:
-        tag, multiple, accepted = event
+        _, tag, multiple, accepted = event
         last = self._next_tag - 1 if multiple and not tag else tag  # 0: all so far
         if not 0 < last < self._next_tag:
-            raise ConnectionFailed(f"the broker confirmed tag {tag}, which was not published")
+            raise BrokerError(f"the broker confirmed tag {tag}, which was not published")
         flights = self._flights
         first = self._low_tag if multiple else last
         for each in range(first, last + 1):
@@ -260,7 +256,7 @@ class Publisher:
     def _returned(self, event: Returned) -> None:
         flight = self._find(event)
         if flight is None:
-            raise ConnectionFailed("the broker returned a message that is not awaited")
+            raise BrokerError("the broker returned a message that is not awaited")
         self._report.returned += 1
         flight.returned = event.reply
 
@@ -274,21 +270,6 @@ class Publisher:
                     return flight
                 similar = similar or flight
         return similar
-
-    def _answered(self, event: Answer) -> None:
-        method: Method = event.method
-        if isinstance(method, methods.ConnectionBlocked):
-            self.is_blocked, self.blocked_reason = True, method.reason
-        elif isinstance(method, methods.ConnectionUnblocked):
-            self.is_blocked = False
-        elif isinstance(method, methods.ChannelFlow):
-            self.is_blocked, self.blocked_reason = not method.active, "channel.flow"
-            answer = methods.encode(methods.ChannelFlowOk(method.active))
-            self._out.append(methods.method_frame(CHANNEL, answer))
-        elif isinstance(method, methods.ConnectionClose | methods.ChannelClose):
-            raise closed(method, self.unsettled)
-        else:
-            raise ConnectionFailed(f"the broker sent {method.NAME}, which was not awaited")
 
 
 def _place(flight: Flight) -> str:

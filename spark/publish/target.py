@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
+from leveret.client import target as client_target
+from leveret.client.target import Target
 from leveret.spark.errors import OptionError
 
-_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _REDACTED: Final = ("secret", "password", "token")  # in names of confs, by spark.redaction.regex
 
 
@@ -52,22 +52,6 @@ class Tls:
                 lambda: context.load_cert_chain(self.cert, self.key or None, _refuse_password),
             )
         return context
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A broker's address, user and vhost; ``str`` and ``repr`` have no password."""
-
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    vhost: str = "/"
-    has_tls: bool = False
-
-    def __str__(self) -> str:
-        scheme = "amqps" if self.has_tls else "amqp"
-        return f"{scheme}://{self.host}:{self.port} vhost {self.vhost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,28 +110,11 @@ class UriSource:
 
 
 def parse_uri(uri: str, place: str) -> Target:
-    """Parse ``amqp[s]://[USER[:PASSWORD]@]HOST[:PORT][/VHOST]``; the error names only the place."""
+    """Parse an AMQP URI; OptionError: it is none, which names only the place."""
     try:
-        parts = urlsplit(uri.strip())
-        port = parts.port
-    except ValueError:
-        raise _malformed(place) from None
-    if parts.scheme not in _PORTS or not parts.hostname or parts.query or parts.fragment:
-        raise _malformed(place)
-    user = unquote(parts.username) if parts.username is not None else "guest"
-    password = "guest" if parts.username is None else unquote(parts.password or "")
-    return Target(
-        parts.hostname,
-        port or _PORTS[parts.scheme],
-        user,
-        password,
-        unquote(parts.path[1:]) or "/",
-        parts.scheme == "amqps",
-    )
-
-
-def _malformed(place: str) -> OptionError:
-    return OptionError(f"{place} is not amqp[s]://[USER[:PASSWORD]@]HOST[:PORT][/VHOST]")
+        return client_target.parse_uri(uri, place)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
 
 
 def _first_line(path: str) -> str:

@@ -13,7 +13,8 @@ import pytest
 
 from leveret.amqp import methods
 from leveret.core.addresses import Address
-from leveret.client.asynchronous import Connection, Target, connect
+from leveret.client.asynchronous import AsyncConnection, connect
+from leveret.client.target import Target
 from leveret.core.slices import SLICE_ITEMS
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin
@@ -39,12 +40,12 @@ async def client(broker: Broker) -> AsyncIterator[aio_pika.abc.AbstractConnectio
 
 async def raw(
     broker: Broker, user: str = "guest", password: str = "guest", vhost: str = "/"
-) -> Connection:
+) -> AsyncConnection:
     return await connect(Target(*broker.addresses[0], user, password, vhost))
 
 
-async def end_of(connection: Connection) -> str:
-    await asyncio.wait_for(connection._lost, 5)
+async def end_of(connection: AsyncConnection) -> str:
+    await asyncio.wait_for(connection.ended, 5)
     return str(connection.error)
 
 
@@ -203,7 +204,7 @@ async def test_connections_are_listed_and_closed(admin: NodeAdmin, broker: Broke
     assert (row["auth_mechanism"], row["send_pend"]) == ("PLAIN", 0)
     assert (row["host"], row["peer_host"], row["channels"]) == ("127.0.0.1", "127.0.0.1", 0)
     assert (row["channel_max"], row["frame_max"], row["timeout"]) == (2047, 131072, 0)
-    assert properties["product"] == "leveret perf"
+    assert properties["product"] == "leveret"
     assert ["authentication_failure_close", "bool", True] in properties["capabilities"]
     assert (
         await refusal(admin.connections.close_connection("nope", "x"))

@@ -28,7 +28,8 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.vhost.states import UP
-from leveret.client.asynchronous import Target, connect
+from leveret.client.asynchronous import connect
+from leveret.client.target import Target
 from leveret.core.errors import ConfigError, StoreError
 from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
@@ -143,7 +144,7 @@ async def test_clients_are_told_that_it_stops(folder: Path | None) -> None:
     async with Broker(config(folder)) as broker:
         reader, writer = await asyncio.open_connection(*broker.addresses[0])
         client = await connect(Target(*broker.addresses[0], "guest", "guest", "/"))
-    await asyncio.wait_for(client._lost, SOON_S)
+    await asyncio.wait_for(client.ended, SOON_S)
 
     assert "320" in str(client.error)
     assert "CONNECTION_FORCED - broker forced connection closure" in str(client.error)

@@ -13,7 +13,8 @@ from leveret.amqp import methods
 from leveret.core.addresses import Address
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin
-from leveret.client.asynchronous import Connection, Target, connect
+from leveret.client.asynchronous import AsyncConnection, connect
+from leveret.client.target import Target
 from leveret.server.broker import Broker
 from leveret.server.config.config import Config
 
@@ -22,7 +23,7 @@ def config(folder: Path | None) -> Config:
     return Config(listen=(Address("127.0.0.1", 0),), data_dir=folder)
 
 
-async def opened(broker: Broker, vhost: str = "/") -> Connection:
+async def opened(broker: Broker, vhost: str = "/") -> AsyncConnection:
     return await connect(Target(*broker.addresses[0], "guest", "guest", vhost))
 
 
@@ -191,7 +192,7 @@ async def test_clients_are_told_the_name_of_the_cluster(tmp_path: Path) -> None:
     async def told(broker: Broker) -> Any:
         connection = await opened(broker)
         await connection.close()
-        return connection.server_properties["cluster_name"][1].decode()
+        return connection.protocol.server_properties["cluster_name"][1].decode()
 
     async with Broker(config(tmp_path)) as broker:
         parameters, default = NodeAdmin(broker).parameters, await told(broker)

@@ -195,6 +195,27 @@ def test_following_goes_on_until_a_signal_and_leaves_the_rest_at_the_source(
     assert [int(body) for _, body in drained(target, name)] == [*range(30)]
 
 
+def test_a_queue_that_is_deleted_meanwhile_is_left_out_and_the_others_go_on(
+    source: Source, target: BrokerUnderTest, tmp_path: Path
+) -> None:
+    gone, other = source.queue("gone", 3), source.queue("other")
+    source.write()
+    with Background(words(source, target, "--follow"), tmp_path) as running:
+        with channel_of(target) as channel:
+            wait_until(lambda: _is_there(target, gone) and depth(channel, gone) == 3)
+            source.channel.queue_delete(gone)
+            source.publish(other, b"x")
+            wait_until(lambda: depth(channel, other) == 1)
+        running.process.terminate()
+        assert running.process.wait(15) == 1
+
+    report = json.loads(running.output)
+    assert report["counts"]["moved"] == 4
+    assert (
+        f'queue "{gone}" of vhost "/" was left out: it was deleted meanwhile' in report["warnings"]
+    )
+
+
 def test_a_dry_run_counts_and_what_cannot_be_moved_is_named(
     source: Source, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods
-from leveret.client.asynchronous import BrokerError, parse_uri
+from leveret.client.errors import BrokerError
+from leveret.client.target import Target
 from leveret.server.perf import args, command, verify
 from leveret.server.perf.cpu import descendants, used_ns
 from leveret.server.perf.latency import Histogram
@@ -229,7 +230,7 @@ def test_options_are_perftests() -> None:
 
     scenario = args.parse(given.split())
 
-    assert scenario.target == ("example", 5673, "hare", "p@w", "/v", False)
+    assert scenario.target == Target("example", 5673, "hare", "p@w", "/v", False)
     assert (scenario.all_producers, scenario.all_consumers) == (8, 15)
     assert (scenario.prefetch, scenario.channel_prefetch, scenario.body_bytes) == (6, 7, 80)
     assert (scenario.queues, scenario.exchange, scenario.kind) == (("a", "b"), "ex", "topic")
@@ -285,17 +286,8 @@ def test_options_that_make_no_sense_exit_64(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("uri", "target"),
-    [
-        ("amqp://localhost", ("localhost", 5672, "guest", "guest", "/", False)),
-        ("amqp://", ("127.0.0.1", 5672, "guest", "guest", "/", False)),
-        ("amqp://[::1]:9/v", ("::1", 9, "guest", "guest", "v", False)),
-        ("amqps://localhost", ("localhost", 5671, "guest", "guest", "/", True)),
-    ],
-)
-def test_missing_parts_of_a_uri_have_defaults(uri: str, target: tuple[Any, ...]) -> None:
-    assert parse_uri(uri) == target
+def test_a_uri_without_a_host_names_this_machine() -> None:
+    assert args.parse(["-h", "amqp://"]).target.host == "127.0.0.1"
 
 
 # Parts.

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods
+from leveret.client.errors import BrokerError
+from leveret.client.events import Answer, Confirmed, Delivered, Returned
 from leveret.spark.publish import edits
-from leveret.spark.publish.errors import ConnectionFailed, Nacked, Unroutable
+from leveret.spark.publish.errors import Nacked, Unroutable
 from leveret.spark.publish.identity import Number
-from leveret.spark.publish.incoming import Answer, Confirmed, Returned
 from leveret.spark.publish.options import parse
 from leveret.spark.publish.publisher import Publisher
 from leveret.spark.publish.report import Report
@@ -24,7 +25,7 @@ def row(place: int, body: bytes = b"", properties: bytes = edits.PERSISTENT) -> 
 
 def returned(found: Row, properties: bytes | None = None) -> Returned:
     head = edits.head(found.properties if properties is None else properties, len(found.body))
-    return Returned("312 NO_ROUTE", found.method[6:-1], head, found.body)
+    return Returned(1, "312 NO_ROUTE", found.method[6:-1], head, found.body)
 
 
 def publisher(rows: list[Row], **options: str) -> tuple[Publisher, Report]:
@@ -41,11 +42,11 @@ def handle(found: Publisher, *events: Any, now_s: float = 0.0) -> None:
 
 
 def ack(tag: int, multiple: bool = False) -> Confirmed:
-    return Confirmed(tag, multiple, True)
+    return Confirmed(1, tag, multiple, True)
 
 
 def nack(tag: int, multiple: bool = False) -> Confirmed:
-    return Confirmed(tag, multiple, False)
+    return Confirmed(1, tag, multiple, False)
 
 
 DLX = {"deadLetterExchange": "dlx"}
@@ -75,7 +76,7 @@ def test_a_confirm_that_comes_twice_counts_once() -> None:
 def test_a_confirm_of_what_was_not_published_is_an_error(event: Confirmed) -> None:
     found, _ = publisher([row(0), row(1)])
 
-    with pytest.raises(ConnectionFailed, match="not published"):
+    with pytest.raises(BrokerError, match="not published"):
         handle(found, event)
 
 
@@ -120,7 +121,7 @@ def test_a_return_whose_header_lost_its_bcc_is_found_by_its_body() -> None:
 def test_a_return_of_a_foreign_message_is_an_error() -> None:
     found, _ = publisher([row(0)])
 
-    with pytest.raises(ConnectionFailed, match="not awaited"):
+    with pytest.raises(BrokerError, match="not awaited"):
         handle(found, returned(row(0, b"foreign")))
 
 
@@ -187,7 +188,7 @@ def test_a_dead_letter_that_reaches_no_queue_fails_the_task() -> None:
     letter = found._flights[2]
 
     with pytest.raises(Unroutable, match='exchange "dlx"'):
-        handle(found, Returned("312 NO_ROUTE", letter.method[6:-1], edits.head(letter.properties, 1), b"0"), ack(2))  # fmt: skip
+        handle(found, Returned(1, "312 NO_ROUTE", letter.method[6:-1], edits.head(letter.properties, 1), b"0"), ack(2))  # fmt: skip
     assert sent
 
 
@@ -201,29 +202,15 @@ def test_a_dead_letter_has_no_number_of_the_sender() -> None:
     assert b"x-producer" not in found.take_output()
 
 
-def test_blocked_and_flow_pause_and_resume() -> None:
-    found, _ = publisher([])
-
-    states = []
-    for method in (
-        methods.ConnectionBlocked("low"), methods.ConnectionUnblocked(),
-        methods.ChannelFlow(False), methods.ChannelFlow(True),
-    ):  # fmt: skip
-        handle(found, Answer(1, method))
-        states.append(found.is_blocked)
-
-    assert states == [True, False, True, False]
-    assert found.take_output().count(b"\x00\x14\x00\x15") == 2  # channel.flow-ok
-
-
-@pytest.mark.parametrize("close", [methods.ChannelClose, methods.ConnectionClose])
-def test_a_close_names_the_brokers_reason(close: Any) -> None:
+@pytest.mark.parametrize(
+    "event",
+    [Answer(1, methods.BasicQosOk()), Delivered(1, b"tag", 1, False, edits.head(b"\0\0", 0), b"")],
+)
+def test_an_event_that_no_publisher_awaits_is_an_error(event: Any) -> None:
     found, _ = publisher([row(0)])
 
-    with pytest.raises(
-        ConnectionFailed, match="1 messages unconfirmed: 404 NOT_FOUND - no exchange"
-    ):
-        handle(found, Answer(1, close(404, "NOT_FOUND - no exchange", 60, 40)))
+    with pytest.raises(BrokerError, match="not awaited"):
+        handle(found, event)
 
 
 def test_the_oldest_flight_is_found_behind_confirmed_ones() -> None:
