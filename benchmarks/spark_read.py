@@ -29,7 +29,7 @@ from leveret.amqp import methods
 from leveret.amqp.properties import Properties, encode_properties
 from leveret.core.addresses import Address
 from leveret.client.asynchronous import connect
-from leveret.client.events import Cancelled, Confirmed, Delivered, Returned
+from leveret.client.events import Confirmed, Event
 from leveret.client.protocol import FRAME
 from leveret.client.target import parse_uri
 from leveret.core.clock import SystemClock
@@ -74,19 +74,13 @@ class Confirms:
         self.pending: set[int] = set()
         self.changed = asyncio.Event()
 
-    def on_confirm(self, event: Confirmed) -> None:
+    def on_event(self, event: Event) -> None:
+        assert isinstance(event, Confirmed), event
         _, tag, multiple, accepted = event
         assert accepted, f"message {tag} was refused"
         self.pending -= {each for each in self.pending if each <= tag} if multiple else {tag}
         self.changed.set()
 
-    def on_delivery(self, event: Delivered) -> None:
-        raise AssertionError("nothing is consumed")
-
-    def on_return(self, event: Returned) -> None:
-        raise AssertionError("a message was not routed")
-
-    def on_cancelled(self, event: Cancelled) -> None: ...
     def on_writable(self) -> None: ...
     def on_read(self) -> None: ...
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from leveret.amqp import methods, spec
 from leveret.amqp.fields import Method
 from leveret.client.errors import BrokerError
-from leveret.client.events import Answer, Cancelled, Confirmed, Delivered, Event, Returned
+from leveret.client.events import Answer, Event
 from leveret.client.protocol import ClientProtocol, check_answer
 from leveret.client.target import Target
 
@@ -24,10 +24,7 @@ _LOGIN_S: Final = 30.0
 class Agent(Protocol):
     """The events of a channel, called synchronously in the order in which they came."""
 
-    def on_delivery(self, event: Delivered) -> None: ...
-    def on_confirm(self, event: Confirmed) -> None: ...
-    def on_return(self, event: Returned) -> None: ...
-    def on_cancelled(self, event: Cancelled) -> None: ...
+    def on_event(self, event: Event) -> None: ...
     def on_writable(self) -> None: ...
 
     def on_read(self) -> None:
@@ -136,12 +133,10 @@ class AsyncConnection(asyncio.Protocol):
         self.read_ns = time.monotonic_ns()
         agents, protocol = self._agents, self.protocol
         for event in protocol.receive(data):
-            if type(event) is Delivered:  # faster than isinstance
-                agents[event.channel].on_delivery(event)
-            elif type(event) is Confirmed:
-                agents[event.channel].on_confirm(event)
+            if type(event) is Answer:  # faster than isinstance
+                self._answered(event)
             else:
-                self._other(event)
+                agents[event.channel].on_event(event)
         if output := protocol.take_output():
             self.transport.write(output)
         if protocol.error is not None:
@@ -151,18 +146,13 @@ class AsyncConnection(asyncio.Protocol):
         for agent in agents.values():
             agent.on_read()
 
-    def _other(self, event: Event) -> None:
-        if isinstance(event, Returned):
-            self._agents[event.channel].on_return(event)
-        elif isinstance(event, Cancelled):
-            self._agents[event.channel].on_cancelled(event)
-        elif isinstance(event, Answer):
-            waiting = self._waiting.pop(event.channel, None)
-            if waiting is None:
-                error = BrokerError(f"the broker sent {event.method.NAME} without a request")
-                self.protocol.end(error)
-            elif not waiting.done():
-                waiting.set_result(event.method)
+    def _answered(self, event: Answer) -> None:
+        waiting = self._waiting.pop(event.channel, None)
+        if waiting is None:
+            error = BrokerError(f"the broker sent {event.method.NAME} without a request")
+            self.protocol.end(error)
+        elif not waiting.done():
+            waiting.set_result(event.method)
 
     def _fail_calls(self) -> None:
         waiting, self._waiting = self._waiting, {}

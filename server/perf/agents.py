@@ -15,7 +15,7 @@ from zlib import crc32
 
 from leveret.amqp import methods, spec
 from leveret.client.asynchronous import AsyncConnection
-from leveret.client.events import Cancelled, Confirmed, Delivered, Returned
+from leveret.client.events import Cancelled, Confirmed, Delivered, Event, Returned
 from leveret.client.protocol import FRAME, acks
 from leveret.server.perf.latency import Histogram
 from leveret.server.perf.scenario import Scenario
@@ -114,8 +114,11 @@ class Producer:
     def on_writable(self) -> None:
         self._pump()
 
-    def on_confirm(self, event: Confirmed) -> None:
+    def on_event(self, event: Event) -> None:
         """Count a confirm; each publish gets exactly one."""
+        if type(event) is not Confirmed:
+            self._violated(event)
+            return
         _, tag, multiple, accepted = event
         pending = self._unconfirmed
         if multiple:
@@ -133,22 +136,17 @@ class Producer:
             self._tally.violations.add("nack", f"publish {tag} was refused", len(tags))
         self._tally.last_ns = now_ns
 
-    def on_return(self, _event: Returned) -> None:
-        self._tally.returned += 1
-        self._tally.violations.add("returned", "a message was not routed to any queue")
+    def _violated(self, event: Event) -> None:
+        if isinstance(event, Returned):
+            self._tally.returned += 1
+            self._tally.violations.add("returned", "a message was not routed to any queue")
+        else:
+            self._tally.violations.add("unexpected", f"for a publishing channel: {event!r:.99}")
 
     def on_read(self) -> None:
         if self._scenario.confirm:
             self._tally.moved.set()
             self._pump()
-
-    def on_cancelled(self, _event: Cancelled) -> None:
-        """Nothing is consumed here."""
-
-    def on_delivery(self, event: Delivered) -> None:
-        self._tally.violations.add(
-            "delivery", f"delivery {event.tag} to a channel without consumer"
-        )
 
     # Publishing.
 
@@ -290,8 +288,11 @@ class Consumer:
 
     # Agent.
 
-    def on_delivery(self, event: Delivered) -> None:
-        """Check the message; a slow consumer queues it."""
+    def on_event(self, event: Event) -> None:
+        """Check a message; a slow consumer queues it."""
+        if type(event) is not Delivered:
+            self._violated(event)
+            return
         if self.stopped:
             return
         _, _, tag, redelivered, _, body = event
@@ -310,15 +311,12 @@ class Consumer:
             self._acknowledge()
         self._tally.moved.set()
 
-    def on_cancelled(self, _event: Cancelled) -> None:
-        self._tally.violations.add("cancelled", f"consumer of {self.queue} cancelled by the broker")
-
-    def on_confirm(self, event: Confirmed) -> None:
-        text = f"confirm {event.tag} to a channel that publishes nothing"
-        self._tally.violations.add("confirm", text)
-
-    def on_return(self, _event: Returned) -> None:
-        self._tally.violations.add("returned", "a return to a channel that publishes nothing")
+    def _violated(self, event: Event) -> None:
+        if isinstance(event, Cancelled):
+            text = f"consumer of {self.queue} cancelled by the broker"
+            self._tally.violations.add("cancelled", text)
+        else:
+            self._tally.violations.add("unexpected", f"for a consuming channel: {event!r:.99}")
 
     def on_writable(self) -> None:
         """Acknowledgements are small; they wait in the transport."""

@@ -46,16 +46,7 @@ class Agent:
         self.events: list[Any] = []
         self.changed = asyncio.Event()
 
-    def on_delivery(self, event: Delivered) -> None:
-        self.events.append(event)
-
-    def on_confirm(self, event: Confirmed) -> None:
-        self.events.append(event)
-
-    def on_return(self, event: Returned) -> None:
-        self.events.append(event)
-
-    def on_cancelled(self, event: Cancelled) -> None:
+    def on_event(self, event: Event) -> None:
         self.events.append(event)
 
     def on_writable(self) -> None: ...
