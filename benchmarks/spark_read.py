@@ -27,11 +27,11 @@ from harness import results
 
 from leveret.amqp import methods
 from leveret.amqp.properties import Properties, encode_properties
-from leveret.core.addresses import Address
 from leveret.client.asynchronous import connect
 from leveret.client.events import Confirmed, Event
 from leveret.client.protocol import FRAME
 from leveret.client.target import parse_uri
+from leveret.core.addresses import Address
 from leveret.core.clock import SystemClock
 from leveret.core.system.files import Files
 from leveret.management.snapshots.making import Wanted

@@ -21,7 +21,14 @@ from leveret.core.addresses import AMQP, AMQPS, Address, parse_address
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.core.sizes import SizeLimit
-from leveret.server.config.config import DEFAULT_LISTEN, INTERNAL, LINK_SEPARATOR, PAUSE_MINORITY, Config, SettingError
+from leveret.server.config.config import (
+    DEFAULT_LISTEN,
+    INTERNAL,
+    LINK_SEPARATOR,
+    PAUSE_MINORITY,
+    Config,
+    SettingError,
+)
 from leveret.server.config.keys import (
     KEYS,
     OF_LATER_VERSIONS,

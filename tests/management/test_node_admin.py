@@ -12,9 +12,9 @@ import aio_pika
 import pytest
 
 from leveret.amqp import methods
-from leveret.core.addresses import Address
 from leveret.client.asynchronous import AsyncConnection, connect
 from leveret.client.target import Target
+from leveret.core.addresses import Address
 from leveret.core.slices import SLICE_ITEMS
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin

@@ -10,11 +10,11 @@ import aio_pika
 import pytest
 
 from leveret.amqp import methods
+from leveret.client.asynchronous import AsyncConnection, connect
+from leveret.client.target import Target
 from leveret.core.addresses import Address
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin
-from leveret.client.asynchronous import AsyncConnection, connect
-from leveret.client.target import Target
 from leveret.server.broker import Broker
 from leveret.server.config.config import Config
 
