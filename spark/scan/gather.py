@@ -10,15 +10,13 @@ bytes that are not are written as ``\\xNN``, as ``leveret.amqp.tables.plain`` do
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 Numbers = npt.NDArray[Any]
-
-SPAN_MAX: Final = (1 << 31) - 1  # Arrow's offsets are int32
 
 
 def gather(
