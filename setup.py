@@ -95,6 +95,7 @@ PATH = [
     "broker/queue/turn_budget.py",
     "broker/remote/remote_gate.py",
     "broker/vhost/features.py",
+    "core/batching.py",
     "core/clock.py",
     "core/entry.py",
     "core/limits.py",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leveret.core import limits
+from leveret.core.batching import BALANCED_NAME, POLICIES, Batching
 from leveret.core.sizes import SizeLimit
 
 
@@ -14,6 +15,7 @@ class BrokerSettings:
     """The settings that the broker reads; ``server/config/config.py`` adds those of the process, and checks all.
 
     Attributes:
+        latency: whether a few messages wait for others, one of ``leveret.core.batching.POLICIES``.
         handshake_s: the time from accept to connection.open.
         frame_max: offered frame size in bytes, overhead included; 0: no limit.
         channel_max: offered number of channels per connection; 0: no limit (65535).
@@ -56,6 +58,7 @@ class BrokerSettings:
         tls_login_san_index: which of them, from 0.
     """
 
+    latency: str = BALANCED_NAME
     handshake_s: float = limits.HANDSHAKE_S
     frame_max: int = limits.FRAME_MAX_BYTES
     channel_max: int = limits.CHANNEL_MAX
@@ -96,3 +99,8 @@ class BrokerSettings:
     tls_login_from: str = "distinguished_name"
     tls_login_san_type: str = "dns"
     tls_login_san_index: int = 0
+
+    @property
+    def batching(self) -> Batching:
+        """The policy that ``latency`` names."""
+        return POLICIES[self.latency]

@@ -192,6 +192,7 @@ class NodeAdmin:
             "kernel": KERNEL_NAME,
             "event_loop": name_of(asyncio.get_running_loop()),
             "path": form_of_path(),
+            "latency": node.settings.latency,
             "pid": os.getpid(),
             "node_id": str(self._broker.node_id),
             "data_dir": str(node.data_dir) if node.data_dir is not None else None,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from leveret.core.batching import BALANCED, FlushWindow
 from leveret.core.gil_yielding import GilYielding
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.gc.choose import ChoiceLimits
@@ -38,6 +39,7 @@ class StoreLimits:
     pace: Pace = field(default_factory=Pace)  # of the collector
     transient: TransientLimits = field(default_factory=TransientLimits)
     backpressure: BackpressureLimits = field(default_factory=BackpressureLimits)
+    flushes: FlushWindow | None = BALANCED.flushes  # how long they wait for acks
 
 
 THREADS: Final = Drivers()

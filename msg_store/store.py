@@ -132,7 +132,7 @@ class MsgStore:
             writers = drivers.make_writers(loop, self._syncs)
             made.callback(writers.close)
             made.callback(writers.end)
-            self._make_flusher(writers)
+            self._make_flusher(writers, limits)
             made.callback(self._flusher.end)
             self._make_checkpointer(workers, drivers, limits)
             made.callback(self._index_threads.close)
@@ -181,7 +181,7 @@ class MsgStore:
         self.rows = RowReader(self.core, index, self._reader)
         self.counts = DeliveryCountLog(count_file, self._opened.counts, self._reader.submit, loop)
 
-    def _make_flusher(self, writers: Writers) -> None:
+    def _make_flusher(self, writers: Writers, limits: StoreLimits) -> None:
         opened = self._opened
         self._flusher = FlushDriver(
             self.core,
@@ -190,6 +190,7 @@ class MsgStore:
             self._loop,
             writers,
             self._deliver,
+            limits.flushes,
             self._progressed,
         )
 

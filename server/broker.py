@@ -182,7 +182,12 @@ class Broker:
         self._bound = bind(self.config.listen)
         self.addresses = [each.address for each in self._bound]
         self._gil_yielding = GilYielding(loop)
-        self.runtime = Runtime(self._clock, loop, self.config.cluster_node or "leveret")
+        self.runtime = Runtime(
+            self._clock,
+            loop,
+            self.config.cluster_node or "leveret",
+            busy_wait=self.config.batching.busy_wait,
+        )
         self._store = await self._open_store(loop)
         data_dir = self._directory.path if self._directory is not None else None
         self.node = Node(

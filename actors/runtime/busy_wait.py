@@ -5,8 +5,8 @@ waits for each confirm loses that time with each message. Erlang's schedulers bu
 
 A poll costs processor time that somebody else may need: with one processor, the very client that is waited for. So
 waits must pay: one that ends because mail has come earns credit, one in vain costs as much as two earn, and without
-credit the next ``PAUSE`` drains are not followed by a wait; then ``TRIED`` are tried. A broker that gets a message now
-and then does not wait, nor does one that gets mail behind every second drain only.
+credit the next ``pause_drains`` drains are not followed by a wait; then ``tries`` are tried. A broker that gets a
+message now and then does not wait, nor does one that gets mail behind every second drain only.
 
 One connection that sends a message at a time gets 2.2 times as many through with it (20 us: 1.7 times, 100 us: 2.4),
 and a message costs 35 % less processor time (docs/decisions/0044). Turned down: to measure the time between drains
@@ -17,43 +17,40 @@ from __future__ import annotations
 
 from contextvars import copy_context
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
 
-BUSY_WAIT_S: Final = 0.000_050
-EARNED: Final = 1
-COST: Final = 2  # of a wait in vain
-CREDIT_MAX: Final = 32
-PAUSE: Final = 256  # drains
-TRIED: Final = 2  # waits in vain, at the first one and after a pause
+    from leveret.core.batching import BusyWaits
 
 
 class BusyWait:
-    """Keeps a loop from sleeping for ``BUSY_WAIT_S``.
+    """Keeps a loop from sleeping for ``policy.wait_s``.
 
     Attributes:
         handle: of the next poll, in the loop's list; None: the loop may sleep.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, policy: BusyWaits) -> None:
+        self._policy = policy
         self.handle: asyncio.Handle | None = None
         self._loop = loop
         self._context = copy_context()  # one for all polls: the loop would make one for each
         self._until_s = 0.0  # by the machine's clock; the loop's may stand still between two rounds
-        self._credit = TRIED * COST
+        self._credit = policy.tries * policy.cost
         self._pause = 0  # drains left of it
 
     def begin(self) -> None:
         """Wait from now on; a drain has ended, and nothing is left to do."""
         if self.handle is not None:
-            self._credit = min(self._credit + EARNED, CREDIT_MAX)
-            self._until_s = monotonic() + BUSY_WAIT_S
+            policy = self._policy
+            self._credit = min(self._credit + policy.earned, policy.credit_max)
+            self._until_s = monotonic() + policy.wait_s
         elif self._pause:
             self._pause -= 1
         else:
-            self._until_s = monotonic() + BUSY_WAIT_S
+            self._until_s = monotonic() + self._policy.wait_s
             self._poll_next()
 
     def _poll_next(self) -> None:
@@ -65,6 +62,7 @@ class BusyWait:
             self._poll_next()
         else:
             self.handle = None
-            self._credit -= COST
+            policy = self._policy
+            self._credit -= policy.cost
             if self._credit <= 0:
-                self._credit, self._pause = TRIED * COST, PAUSE
+                self._credit, self._pause = policy.tries * policy.cost, policy.pause_drains

@@ -58,6 +58,7 @@ from leveret.actors.runtime.signals import (
 from leveret.actors.runtime.tasks import Tasks
 from leveret.actors.runtime.thespian_host import ThespianHost
 from leveret.core import small_set
+from leveret.core.batching import BALANCED, BusyWaits
 from leveret.core.clock import Clock, SystemClock
 from leveret.core.errors import ActorError
 
@@ -80,6 +81,7 @@ class Runtime:
             ``run_until_idle`` and needs a ``clock``.
         name: of the node, part of every address.
         creation: tells apart runtimes that have had the same name; by default a random number.
+        busy_wait: how long the loop polls before it sleeps; None: it sleeps at once.
 
     Attributes:
         loop: where everything runs.
@@ -97,6 +99,7 @@ class Runtime:
         loop: asyncio.AbstractEventLoop | None = None,
         name: str = "leveret",
         creation: int | None = None,
+        busy_wait: BusyWaits | None = BALANCED.busy_wait,
     ) -> None:
         self.loop = loop = loop or _running_loop()
         if clock is None:
@@ -111,7 +114,7 @@ class Runtime:
         self._table = table = ActorTable()
         self.routes = Routes(self.node, table.by_number)
         self.tasks = Tasks(loop)
-        self.turns = turns = Turns(loop, clock, table, self.tasks)
+        self.turns = turns = Turns(loop, clock, table, self.tasks, busy_wait)
         scheduler = turns.scheduler
         inline = InlineCalls(turns)
 

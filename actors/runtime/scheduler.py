@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.inbox import Mail
     from leveret.actors.runtime.ref import Errand, Ref
     from leveret.actors.runtime.tasks import Tasks
+    from leveret.core.batching import BusyWaits
     from leveret.core.clock import Clock
 
 log = logger(__name__)
@@ -117,6 +118,7 @@ class Scheduler:
     Args:
         loop: where drains run; None: they are called by hand.
         clock: for the budget of a drain.
+        busy_wait: how long the loop polls behind a drain; None: not at all.
         turn: gives an actor from a run queue its turn; returns how many mails it handled.
 
     Attributes:
@@ -128,7 +130,11 @@ class Scheduler:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop | None, clock: Clock, turn: Callable[[Cell], int]
+        self,
+        loop: asyncio.AbstractEventLoop | None,
+        clock: Clock,
+        turn: Callable[[Cell], int],
+        busy_wait: BusyWaits | None,
     ) -> None:
         self.loop = loop
         self.ready: Final[deque[Cell]] = deque()
@@ -145,7 +151,9 @@ class Scheduler:
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
         self._coming: asyncio.Handle | None = None
-        self._busy_wait: Final = None if loop is None else BusyWait(loop)
+        self._busy_wait: Final = (
+            None if loop is None or busy_wait is None else BusyWait(loop, busy_wait)
+        )
         self._events = 0  # of sockets since the last drain
         # asyncio's own loops: the handles left to run before they do I/O again. Others: not known.
         self._loop_ready: deque[Any] | None = getattr(loop, "_ready", None)
@@ -392,9 +400,14 @@ class Turns(Dispatcher):
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop | None, clock: Clock, table: ActorTable, tasks: Tasks
+        self,
+        loop: asyncio.AbstractEventLoop | None,
+        clock: Clock,
+        table: ActorTable,
+        tasks: Tasks,
+        busy_wait: BusyWaits | None,
     ) -> None:
-        self.scheduler: Final = Scheduler(loop, clock, self._turn)
+        self.scheduler: Final = Scheduler(loop, clock, self._turn, busy_wait)
         self.dead_letters = 0
         self.on_dead_letter: Callable[[object, Ref | None], None] | None = None
         self._ready: Final = self.scheduler.ready

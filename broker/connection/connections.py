@@ -103,7 +103,7 @@ class Connections(Generic[ReaderT]):
         self.cluster_name = cluster_name
         self.reply_consumers = ReplyConsumers(runtime)
         self.open_transactions = OpenTransactions(memory_limit_bytes)
-        self.turns = ReadingTurns(runtime)
+        self.turns = ReadingTurns(runtime, settings.batching)
         self.pending_writes = PendingWrites(runtime)
         self.content_release = ContentRelease(runtime.clock)
         self.readers: dict[Ref, ReaderT] = {}

@@ -183,6 +183,7 @@ class StoreServer(GenServer):
                     self.runtime.clock.monotonic_s,
                     self._failed,
                     drivers.threads(self._node.gil_yielding),
+                    drivers.StoreLimits(flushes=self._node.settings.batching.flushes),
                     shortage_changed=self._node.resources.shortage_changed,
                 )
             except (OSError, StoreError, MemoryError) as error:

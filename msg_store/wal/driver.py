@@ -4,13 +4,14 @@ All of ``GroupCommit`` runs on the loop. A flush goes to both writers at once (`
 is told when both have ended.
 
 ``_turn`` is put on the loop when work arrives, not run at once: all other work of this turn of the loop goes
-into the same flush, and an ack may still cancel the write of its message. Where acks do, a flush *gathers* first: it
-begins when the loop has polled its sockets ``QUIET_ROUNDS`` times and no work has come of it, or with as much as a
-flush takes. In a loop that is busy all the time it begins after ``SPAN_S``, with the messages that are older than
-that, while acks may still come for the others; a message waits for two spans at most. So a consumer that acks at once
-spares the disk the message, and the publisher the sync, the more so the more the loop has to do; and no confirm waits
-for acks that do not come. RabbitMQ, too, confirms a message at once that is acked before its store has written it.
-Acks alone wait for ``LINGER_S`` at most, as ever.
+into the same flush, and an ack may still cancel the write of its message. Where acks do, a flush is held back for a
+*batching window* (``FlushWindow`` in ``core/batching.py``; with ``latency = "low"`` never): it starts when the loop has
+polled its sockets ``quiet_rounds`` times and no work has come of it, or with as much as a flush takes. In a loop that
+is busy all the time it starts at the end of the window, after ``window_s``, with the messages that came before the
+window, while acks may still come for the others; a message waits for two windows at most. So a consumer that acks at
+once spares the disk the message, and the publisher the sync, the more so the more the loop has to do; and no confirm
+waits for acks that do not come. RabbitMQ, too, confirms a message at once that is acked before its store has written
+it. Acks alone wait for ``LINGER_S`` at most, as ever.
 
 An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
 of it is not known, and recovery takes what is whole.
@@ -20,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
+from leveret.core.batching import FlushWindow
 from leveret.core.clock import TimerHandle
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.threads.worker import Loop
@@ -29,11 +30,6 @@ from leveret.msg_store.threads.writers import Writers
 from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS
 from leveret.msg_store.wal.group_commit import LINGER_S, GroupCommit, Report
 from leveret.msg_store.wal.pending import EVERY_NO
-
-SPAN_S: Final = 0.010
-QUIET_ROUNDS: Final = 32  # of the loop, without work
-_TRIES: Final = 4  # flushes that gather although no ack has cancelled a write since
-_PAUSE: Final = 16  # flushes that do not gather, before one does to see whether acks come
 
 Deliver = Callable[[Report], None]
 
@@ -45,6 +41,7 @@ class FlushDriver:
         core: taken over; its ``wake`` is set.
         rdq, journal: the logs of segments and journal, on which ``writers`` carry out the jobs.
         deliver: gets each report that is not empty.
+        window: how long flushes wait for acks; None: not at all.
         progressed: called when a flush has ended.
     """
 
@@ -56,6 +53,7 @@ class FlushDriver:
         loop: Loop,
         writers: Writers,
         deliver: Deliver,
+        window: FlushWindow | None,
         progressed: Callable[[], None] | None = None,
     ) -> None:
         self._core = core
@@ -65,13 +63,14 @@ class FlushDriver:
         self._logs = rdq, journal
         self._writers = writers
         self._is_scheduled = False
-        self._is_gathering = False
-        self._gather_until_s = 0.0
-        self._span_until_s = 0.0
-        self._older_below = 0  # messages numbered so came before the span
+        self._window = window
+        self._is_held_back = False  # the flush that is due
+        self._held_until_s = 0.0
+        self._window_until_s = 0.0
+        self._older_below = 0  # messages numbered so came before the window
         self._quiet_rounds = 0
         self._taken = 0  # of the core's work, at the last look
-        self._tries = 1  # flushes left that gather; below 1: so many have not
+        self._tries = 1  # flushes left that wait for acks; below 1: so many have not
         self._timer: TimerHandle | None = None
         self._on_stopped: Callable[[], None] | None = None
         self._is_closed = False
@@ -114,15 +113,17 @@ class FlushDriver:
         if self._on_stopped is not None and self._core.error is not None:
             self._end()
             return
+        window = self._window
         if cancelled := self._core.take_cancelled():
-            self._tries = _TRIES
+            if window is not None:
+                self._tries = window.tries
             self._deliver(Report(safe=cancelled))
         delay_s = self._core.delay_s()
         if delay_s != 0.0:
-            self._is_gathering = False
+            self._is_held_back = False
         if delay_s == 0.0:
-            if self._tries > 0:
-                self._gather()
+            if window is not None and self._tries > 0:
+                self._hold_back(window)
             else:
                 self._start()
         elif delay_s is not None and self._timer is None:
@@ -130,36 +131,36 @@ class FlushDriver:
         elif self._on_stopped is not None and self._core.is_idle:
             self._start()  # the closing frame
 
-    def _gather(self) -> None:
-        """Start the flush that is due when it has gathered; until then look again in each round of the loop."""
+    def _hold_back(self, window: FlushWindow) -> None:
+        """Start the flush that is due at the end of its batching window; look again in each round of the loop."""
         core = self._core
         now_s = self._loop.time()
-        if not self._is_gathering:
-            self._is_gathering = True
-            self._gather_until_s = now_s + LINGER_S
-            self._begin_span(now_s)
+        if not self._is_held_back:
+            self._is_held_back = True
+            self._held_until_s = now_s + LINGER_S
+            self._begin_window(window, now_s)
         elif core.taken == self._taken:
             self._quiet_rounds += 1
         else:
             self._quiet_rounds = 0
         self._taken = core.taken
         if (
-            self._quiet_rounds >= QUIET_ROUNDS
+            self._quiet_rounds >= window.quiet_rounds
             or core.pending_ops >= SLICE_OPS
             or core.holds.body_bytes >= SLICE_BYTES
-            or now_s >= self._gather_until_s
+            or now_s >= self._held_until_s
         ):
             self._start()
-        elif now_s < self._span_until_s:
+        elif now_s < self._window_until_s:
             self._wake()
         elif core.has_older_work(self._older_below):
             self._start(self._older_below)
         else:
-            self._begin_span(now_s)
+            self._begin_window(window, now_s)
             self._wake()
 
-    def _begin_span(self, now_s: float) -> None:
-        self._span_until_s = now_s + SPAN_S
+    def _begin_window(self, window: FlushWindow, now_s: float) -> None:
+        self._window_until_s = now_s + window.window_s
         self._older_below = self._core.next_msg_no
         self._quiet_rounds = 0
 
@@ -177,8 +178,9 @@ class FlushDriver:
 
     def _start(self, below: int = EVERY_NO) -> None:
         self._cancel_timer()
-        self._is_gathering = False
-        self._tries = self._tries - 1 if self._tries > 1 - _PAUSE else 1
+        self._is_held_back = False
+        if self._window is not None:
+            self._tries = self._tries - 1 if self._tries > 1 - self._window.rest_flushes else 1
         is_last = self._on_stopped is not None and self._core.is_idle
         try:
             flush = self._core.start(below)

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 import leveret
 from leveret.core.addresses import FORMS, parse_address
+from leveret.core.batching import POLICIES
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import LOG_LEVELS
 from leveret.core.printable import printable
@@ -117,6 +118,9 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--log-level", metavar="LEVEL", choices=LOG_LEVELS, help=", ".join(LOG_LEVELS)
     )
+    serve.add_argument(
+        "--latency", choices=POLICIES, help="whether a few messages wait for others (balanced)"
+    )
     cluster = serve.add_argument_group("cluster", "several nodes as one broker (docs/cluster.md)")
     cluster.add_argument("--cluster", metavar="NAME", help="be a node of this cluster")
     cluster.add_argument("--etcd", metavar="URLS", help="servers of etcd, separated by commas")
@@ -189,6 +193,8 @@ def _serve(options: argparse.Namespace) -> int:
         given["data_dir"] = options.data
     if options.log_level is not None:
         given["log_level"] = options.log_level
+    if options.latency is not None:
+        given["latency"] = options.latency
     if options.etcd is not None:
         given["cluster_etcd"] = one_or_more(options.etcd)
     for option, field in _CLUSTER_FIELDS.items():

@@ -15,6 +15,7 @@ from typing import Final
 
 from leveret.core import limits
 from leveret.core.addresses import AMQPS, FORMS, SCHEMES, UNIX, Address
+from leveret.core.batching import POLICIES
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import LOG_LEVELS
 from leveret.core.settings import BrokerSettings
@@ -292,6 +293,7 @@ class Config(BrokerSettings):
         _within("tls_login_san_index", self.tls_login_san_index, 0, 1_000)
 
     def _check_wire(self) -> None:
+        _chosen("latency", (self.latency,), tuple(POLICIES))
         if self.frame_max != 0:
             _within("frame_max", self.frame_max, limits.FRAME_MIN_BYTES, 2**31 - 1, "0 or ")
         _within("channel_max", self.channel_max, 0, 65_535)

@@ -199,6 +199,7 @@ KEYS: Final = (
     Key("listen", "listen", addresses, "listeners.tcp.$name listeners.ssl.$name"),
     Key("proxy_protocol", "proxy_protocol", switch, "proxy_protocol", conf_switch),
     Key("data_dir", "data_dir", path),
+    Key("latency", "latency", text, "latency", text),
     Key("log.level", "log_level", text, "log.console.level log.level", conf_level),
     Key("log.file", "log_file", path, "log.file", conf_log_file),
     Key("log.file_level", "log_file_level", text, "log.file.level", conf_level),

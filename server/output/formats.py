@@ -53,7 +53,7 @@ def status(found: Row) -> str:
     files = found["file_descriptors"]
     lines = [
         f"Leveret {found['version']}, kernel {found['kernel']}, "
-        f"loop {found['event_loop']}, path {found['path']}, process {found['pid']}",
+        f"loop {found['event_loop']}, path {found['path']}, latency {found['latency']}, process {found['pid']}",
         f"up {_duration(found['uptime_s'])}, node {found['node_id']}",
         f"data {found['data_dir']}",
         f"listening on {', '.join(found['listeners'])}",

@@ -21,6 +21,7 @@ STATUS = {
     "kernel": "py",
     "event_loop": "uvloop",
     "path": "sources",
+    "latency": "balanced",
     "pid": 4711,
     "node_id": "3ad58dbc-0e9c-4d6f-9a57-0b6c8f6c9f7a",
     "data_dir": "/d",

@@ -30,6 +30,7 @@ from leveret.broker.node.node import VHOSTS
 from leveret.broker.vhost.states import UP
 from leveret.client.asynchronous import connect
 from leveret.client.target import Target
+from leveret.core.batching import BALANCED, LOW, Batching
 from leveret.core.errors import ConfigError, StoreError
 from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
@@ -768,3 +769,23 @@ async def test_a_directory_that_a_cluster_refuses_may_be_given_another_name(
         broker = Broker(config(tmp_path, cluster_node=node, **member))
         with pytest.raises(ConfigError, match="a name of its own"):
             await broker.start()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("latency", "policy"), [({}, BALANCED), ({"latency": "low"}, LOW)], ids=["balanced", "low"]
+)
+async def test_latency_says_what_waits(
+    tmp_path: Path, latency: dict[str, str], policy: Batching
+) -> None:
+    async with Broker(config(tmp_path / "data", **latency)) as broker:
+        await round_trip(broker)
+        busy_wait = broker.runtime.turns.scheduler._busy_wait
+        store = broker.node.vhosts["/"].store.msg_store
+
+        assert store is not None
+        assert (busy_wait._policy if busy_wait is not None else None) == policy.busy_wait
+        assert store._flusher._window == policy.flushes
+        assert broker.node.connections.turns.batching is policy
+        status = await NodeAdmin(broker).status()
+        assert status["latency"] == latency.get("latency", "balanced")

@@ -3,48 +3,41 @@
 A client library writes each publish by itself. One that publishes as fast as it can, and waits for no confirm, is read
 some ten thousand times per second then, with ten or twenty messages each time; the polls and system calls of a read,
 and of the deliveries that follow it, cost more than the messages. So a connection that sends such a stream is left
-unread for ``PAUSE_S`` behind each read, and the next one brings hundreds (docs/decisions/0046).
+unread for ``pause_s`` behind each read, and the next one brings hundreds (docs/decisions/0046).
 
-* A pause begins after a *streak*: ``STREAK_S`` with nothing but publishes, ``FEW`` in a read on the average. A client
-  that sends now and then, or in step with answers, sends fewer; where there are more than ``MANY`` in the first read
-  they come together by themselves.
+* A pause begins after a *streak*: ``streak_s`` with nothing but publishes, ``few_messages`` in a read on the average. A
+  client that sends now and then, or in step with answers, sends fewer; where there are more than ``many_messages`` in
+  the first read they come together by themselves.
 * Fewer in a read are enough where all messages go to *backlogs*, behind others that wait for a consumer: a producer of
-  jobs that are done later. They are not delivered later because of a pause, so it may take ``BACKLOG_PAUSE_S``. Such
+  jobs that are done later. They are not delivered later because of a pause, so it may take ``backlog_pause_s``. Such
   pauses end at the second read behind a message that went to a consumer at once.
-* At the pace of the streak a pause brings ``WORTH`` times as many messages as a read of it, and ``BYTES_MAX`` at
+* At the pace of the streak a pause brings ``worth`` times as many messages as a read of it, and ``bytes_max`` at
   most: with large bodies a client would soon wait for room in its socket.
-* Pauses must not slow the client down: the rate over ``PERIOD`` pauses is compared with that of the streak. When
-  it is lower, ``REST`` reads go by before the next streak begins, and twice as many each time this comes again, up to
-  ``REST_MAX``: a client may be in step with answers that another connection gets. After ``PERIODS`` periods there is
-  a new streak to compare with: a client may have become faster since, and its socket takes no more in a pause.
+* Pauses must not slow the client down: the rate over ``period_pauses`` pauses is compared with that of the streak. When
+  it is lower, ``rest_reads`` reads go by before the next streak begins, and twice as many each time this comes again,
+  up to ``rest_reads_max``: a client may be in step with answers that another connection gets. After ``periods`` periods
+  there is a new streak to compare with: a client may have become faster since, and its socket takes no more in a pause.
 * Anything else that is read ends it all.
 * A connection that has, or had, a channel in confirm or transaction mode is never paused: a client that waits for an
   answer would wait for the pause, too.
 
-A message of a stream reaches its consumer up to ``PAUSE_S`` later, and the client's next request waits for the end of
+A message of a stream reaches its consumer up to ``pause_s`` later, and the client's next request waits for the end of
 a pause. Sans-IO: ``ReadControl`` asks, and pauses. Turned down: a sleep of the loop, which holds up all connections.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
-PAUSE_S: Final = 0.001  # the grain of uvloop's timers
-BACKLOG_PAUSE_S: Final = 0.002
-STREAK_S: Final = 0.02  # uvloop's time, too, goes by milliseconds
-FEW: Final = 4  # messages in a read
-MANY: Final = 64
-WORTH: Final = 4
-BYTES_MAX: Final = 256 * 1024
-PERIOD: Final = 16  # pauses
-PERIODS: Final = 64
-SLOWER: Final = 0.8  # of the streak's rate: less is too slow
-REST: Final = 1024  # reads
-REST_MAX: Final = 64 * REST
+if TYPE_CHECKING:
+    from leveret.core.batching import PublishPauses
 
 
 class PublishCoalescing:
     """When to leave one connection unread, and for how long.
+
+    Args:
+        policy: how long at most.
 
     Attributes:
         reads: since a streak began; 0: none has.
@@ -52,22 +45,23 @@ class PublishCoalescing:
 
     __slots__ = (
         "_began_s", "_bytes", "_is_awaited", "_last", "_messages", "_pause_s", "_pauses", "_per_s", "_periods", "_rest",
-        "_rest_next", "reads"
+        "_rest_next", "policy", "reads"
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, policy: PublishPauses) -> None:
+        self.policy = policy
         self.reads = 0
         self._messages = 0  # behind the first read of the streak, or in the period
         self._bytes = 0
         self._began_s = 0.0
         self._pauses = 0  # left of the period; 0: there is a streak, or none
-        self._pause_s = PAUSE_S
+        self._pause_s = policy.pause_s
         self._last = 0  # messages of the read before
         self._is_awaited = False  # some message since the streak began went to no backlog
         self._periods = 0  # since the streak
         self._per_s = 0.0  # messages, in the streak
         self._rest = 0  # reads
-        self._rest_next = REST
+        self._rest_next = policy.rest_reads
 
     def other(self) -> None:
         """Something else was read."""
@@ -78,8 +72,8 @@ class PublishCoalescing:
     ) -> float:
         """Take a read that held nothing but publishes; return how many seconds to pause, 0: not at all.
 
-        Unless a streak has begun, only of those with ``FEW`` to ``MANY`` messages, or when messages go to backlogs.
-        ``to_backlogs`` says how many have gone there since the read before.
+        Unless a streak has begun, only of those with ``few_messages`` to ``many_messages``, or when messages go to
+        backlogs. ``to_backlogs`` says how many have gone there since the read before.
         """
         if self._rest:
             self._rest -= 1
@@ -94,17 +88,18 @@ class PublishCoalescing:
         if self._pauses:
             return self._goes_on(now_s)
         self._bytes += size_bytes
-        return self._begin(now_s) if now_s - self._began_s >= STREAK_S else 0.0
+        return self._begin(now_s) if now_s - self._began_s >= self.policy.streak_s else 0.0
 
     def _begin(self, now_s: float) -> float:
         """Begin with pauses behind a streak, if they are worth it."""
+        policy = self.policy
         lasted_s, reads = now_s - self._began_s, self.reads - 1
-        is_few = self._messages < FEW * reads
-        pause_s = BACKLOG_PAUSE_S if is_few else PAUSE_S
+        is_few = self._messages < policy.few_messages * reads
+        pause_s = policy.backlog_pause_s if is_few else policy.pause_s
         if (
             (is_few and self._is_awaited)
-            or reads * pause_s < WORTH * lasted_s
-            or self._bytes * pause_s > BYTES_MAX * lasted_s
+            or reads * pause_s < policy.worth * lasted_s
+            or self._bytes * pause_s > policy.bytes_max * lasted_s
         ):
             self.reads = 0
             return 0.0
@@ -114,23 +109,24 @@ class PublishCoalescing:
 
     def _goes_on(self, now_s: float) -> float:
         """Behind a read after a pause: return how long another one takes."""
-        if self._is_awaited and self._pause_s == BACKLOG_PAUSE_S:
+        policy = self.policy
+        if self._is_awaited and self._pause_s == policy.backlog_pause_s:
             self.other()
             return 0.0
         self._pauses -= 1
         if self._pauses:
             return self._pause_s
-        if self._messages < SLOWER * self._per_s * (now_s - self._began_s):
+        if self._messages < policy.slower * self._per_s * (now_s - self._began_s):
             self.reads, self._rest = 0, self._rest_next
-            self._rest_next = min(2 * self._rest, REST_MAX)
+            self._rest_next = min(2 * self._rest, policy.rest_reads_max)
             return 0.0
-        self._rest_next = REST
+        self._rest_next = policy.rest_reads
         self._periods += 1
-        if self._periods == PERIODS:
+        if self._periods == policy.periods:
             self.reads = 0
             return 0.0
         self._begin_period(now_s)
         return self._pause_s
 
     def _begin_period(self, now_s: float) -> None:
-        self._pauses, self._messages, self._began_s = PERIOD, 0, now_s
+        self._pauses, self._messages, self._began_s = self.policy.period_pauses, 0, now_s

@@ -35,13 +35,9 @@ from typing import TYPE_CHECKING, Final
 from leveret.amqp.kernel import ACK, PUBLISH, Run, Scanner
 from leveret.amqp.spec import HEARTBEAT_FRAME
 from leveret.broker.channel.session import Block
-from leveret.broker.connection.reading.ack_coalescing import LATEST, AckCoalescing
+from leveret.broker.connection.reading.ack_coalescing import AckCoalescing
 from leveret.broker.connection.reading.end_watch import EndWatch, is_unreachable
-from leveret.broker.connection.reading.publish_coalescing import (
-    FEW,
-    MANY,
-    PublishCoalescing,
-)
+from leveret.broker.connection.reading.publish_coalescing import PublishCoalescing
 from leveret.broker.connection.reading.read_sizes import (
     AWAITED_BYTES,
     FIRST_READ_BYTES,
@@ -58,6 +54,7 @@ if TYPE_CHECKING:
     from leveret.broker.connection.alarms import Alarms
     from leveret.broker.connection.reading.throttle import Throttle
     from leveret.broker.connection.writer import Writer
+    from leveret.core.batching import Batching
     from leveret.core.clock import TimerHandle
 
 
@@ -72,10 +69,14 @@ class ReadingTurns:
     read was full (as all are that flood), come back a few after each round of the run queue: the work of
     one round is done before the next brings more. Otherwise mail would pile up as far as credit allows,
     and every other request to a queue would wait behind all of it.
+
+    Attributes:
+        batching: whether acks and publishes wait to be read.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, batching: Batching) -> None:
         self.clock = runtime.clock
+        self.batching = batching
         self.end_watch = EndWatch(runtime.clock)
         self.tell = runtime.send
         self._after_round = runtime.after_round
@@ -126,6 +127,7 @@ class ReadControl:
     """
 
     __slots__ = (
+        "_acks",
         "_alarms",
         "_coalesced",
         "_coalesced_until_s",
@@ -140,7 +142,6 @@ class ReadControl:
         "_writer",
         "blocks",
         "blocks_seen",
-        "coalescing",
         "read_bytes",
         "throttle",
         "to_backlogs",
@@ -167,8 +168,9 @@ class ReadControl:
         self._coalesced: TimerHandle | None = None
         self._coalesced_until_s = 0.0
         self.throttle = throttle
-        self.coalescing = AckCoalescing()
-        self._publishes: PublishCoalescing | None = PublishCoalescing()  # None: they are awaited
+        acks, publishes = turns.batching.acks, turns.batching.publishes
+        self._acks = None if acks is None else AckCoalescing(acks)  # None: they do not wait
+        self._publishes = None if publishes is None else PublishCoalescing(publishes)
         self.blocks = _NO_BLOCKS
         self.blocks_seen: Mapping[Block, int] | None = None
         self.to_backlogs = 0
@@ -304,27 +306,33 @@ class ReadControl:
 
     def note(self, runs: list[Run], size_bytes: int) -> None:
         """Look at a read of so many bytes: after many that were alike, the next waits until it brings more."""
-        publishes = self._publishes
+        acks, publishes = self._acks, self._publishes
         if len(runs) != 1 or runs[0][0] != ACK:
-            if self.coalescing.reads:
-                self.coalescing.other()
+            if acks is not None and acks.reads:
+                acks.other()
             if publishes is not None:
                 count = len(runs)
                 if count == 1 and runs[0][0] == PUBLISH:
                     count = len(runs[0][4])
-                if publishes.reads or (count <= MANY and (count >= FEW or self.to_backlogs)):
+                policy = publishes.policy
+                if publishes.reads or (
+                    count <= policy.many_messages
+                    and (count >= policy.few_messages or self.to_backlogs)
+                ):
                     self._note_publishes(publishes, runs, size_bytes)
             return
         if publishes is not None and publishes.reads:
             publishes.other()
+        if acks is None:
+            return
         clock = self._turns.clock
         now_s = clock.monotonic_s()
-        pause_s = self.coalescing.acked(len(runs[0][2]), now_s)
+        pause_s = acks.acked(len(runs[0][2]), now_s)
         if pause_s and self._coalesced is None:
             self.block(Block.COALESCING)
             self._coalesced_until_s = now_s + pause_s
             self._writer.after_flush = self._written
-            self._coalesced = clock.call_later(pause_s * LATEST, self._coalesced_enough)
+            self._coalesced = clock.call_later(pause_s * acks.policy.latest, self._coalesced_enough)
 
     def _note_publishes(
         self, publishes: PublishCoalescing, runs: list[Run], size_bytes: int
@@ -343,7 +351,7 @@ class ReadControl:
 
     def coalesce_no_acks(self) -> None:
         """From now on an ack may spare a message the disk, if it is read in time."""
-        self.coalescing.stop()
+        self._acks = None
 
     def coalesce_no_publishes(self) -> None:
         """From now on the client may wait for answers to its publishes."""
@@ -351,7 +359,8 @@ class ReadControl:
 
     def limit_coalescing(self, prefetch: int) -> None:
         """Keep the wait of acks short enough for a prefetch of the connection (0 = none)."""
-        self.coalescing.limit(prefetch)
+        if self._acks is not None:
+            self._acks.limit(prefetch)
 
     def _written(self) -> None:
         """Something was written to the client: acks that have waited long enough are read."""

@@ -10,17 +10,12 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime import busy_wait
-from leveret.actors.runtime.busy_wait import (
-    BUSY_WAIT_S,
-    COST,
-    CREDIT_MAX,
-    EARNED,
-    PAUSE,
-    TRIED,
-    BusyWait,
-)
+from leveret.actors.runtime.busy_wait import BusyWait
 from leveret.actors.runtime.runtime import Runtime
+from leveret.core.batching import BusyWaits
 from rigs.waiting import eventually
+
+POLICY = BusyWaits()
 
 
 class Wait:
@@ -31,7 +26,7 @@ class Wait:
         self.callback: Callable[[], None] | None = None
         monkeypatch.setattr(busy_wait, "monotonic", lambda: self.now_s)
         loop: Any = self
-        self.wait = BusyWait(loop)
+        self.wait = BusyWait(loop, POLICY)
 
     def call_soon(self, callback: Callable[[], None], context: object) -> object:
         assert self.callback is None, "one at a time"
@@ -53,10 +48,10 @@ class Wait:
 
     def in_vain(self) -> None:
         assert self.drain()
-        assert self.round(BUSY_WAIT_S * 1.1)
+        assert self.round(POLICY.wait_s * 1.1)
 
     def pause(self) -> None:
-        assert [self.drain() for _ in range(PAUSE)] == [False] * PAUSE
+        assert [self.drain() for _ in range(POLICY.pause_drains)] == [False] * POLICY.pause_drains
 
 
 @pytest.fixture
@@ -67,24 +62,24 @@ def wait(monkeypatch: pytest.MonkeyPatch) -> Wait:
 def test_the_loop_does_not_sleep_for_a_while(wait: Wait) -> None:
     assert wait.drain()
 
-    assert not wait.round(BUSY_WAIT_S / 2)
+    assert not wait.round(POLICY.wait_s / 2)
     assert wait.wait.handle is not None
-    assert wait.round(BUSY_WAIT_S)
+    assert wait.round(POLICY.wait_s)
     assert wait.wait.handle is None
 
 
 def test_mail_begins_the_wait_anew(wait: Wait) -> None:
     assert wait.drain()
-    assert not wait.round(BUSY_WAIT_S * 0.9)
+    assert not wait.round(POLICY.wait_s * 0.9)
     assert wait.drain()
 
-    assert not wait.round(BUSY_WAIT_S * 0.9)
-    assert wait.round(BUSY_WAIT_S * 0.9)
+    assert not wait.round(POLICY.wait_s * 0.9)
+    assert wait.round(POLICY.wait_s * 0.9)
 
 
 def test_after_waits_in_vain_comes_a_pause(wait: Wait) -> None:
     for _ in range(3):
-        for _ in range(TRIED):
+        for _ in range(POLICY.tries):
             wait.in_vain()
         wait.pause()
 
@@ -94,20 +89,20 @@ def test_waits_that_mail_ends_earn_others(wait: Wait, mails: int) -> None:
     assert wait.drain()
     for _ in range(mails):
         assert wait.drain()
-    assert wait.round(BUSY_WAIT_S * 1.1)
+    assert wait.round(POLICY.wait_s * 1.1)
 
-    credit = min(TRIED * COST + EARNED * mails, CREDIT_MAX)
-    for _ in range(math.ceil(credit / COST) - 1):
+    credit = min(POLICY.tries * POLICY.cost + POLICY.earned * mails, POLICY.credit_max)
+    for _ in range(math.ceil(credit / POLICY.cost) - 1):
         wait.in_vain()
     wait.pause()
 
 
 def test_mail_behind_every_second_drain_does_not_pay(wait: Wait) -> None:
     waits = 0
-    for _ in range(PAUSE):
+    for _ in range(POLICY.pause_drains):
         waits += wait.drain()
         wait.drain()
-        wait.round(BUSY_WAIT_S * 1.1)
+        wait.round(POLICY.wait_s * 1.1)
 
     assert waits < 10
 
@@ -132,3 +127,7 @@ async def test_a_loop_polls_behind_a_drain_before_it_sleeps(log_class: Any) -> N
 
     sleeps = [at for at, timeout in enumerate(timeouts) if timeout != 0]
     assert sleeps[0] > 1  # the drain's own round comes first
+
+
+async def test_without_a_policy_the_loop_sleeps_at_once() -> None:
+    assert Runtime(busy_wait=None).turns.scheduler._busy_wait is None

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from leveret.msg_store.wal.driver import QUIET_ROUNDS
+from leveret.core.batching import FlushWindow
+from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.wal.flush import SLICE_BYTES, SLICE_OPS, Flush
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.flush_rig import Running
 from rigs.store.store_rig import message
 
-WITHOUT_GATHERING = 16  # flushes
+POLICY = FlushWindow()
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ async def rounds(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def gathers(store: Running, seq: int) -> bool:
+async def is_held_back(store: Running, seq: int) -> bool:
     """Publish; return whether it waits for acks, when it has been written."""
     store.publish(seq)
     await rounds(3)
@@ -38,28 +39,31 @@ async def gathers(store: Running, seq: int) -> bool:
     return is_waiting
 
 
-async def test_an_ack_that_comes_soon_saves_its_message_from_the_disk(store: Running) -> None:
+async def test_an_ack_that_comes_soon_saves_its_message_from_the_disk(tmp_path: Path) -> None:
+    long = FlushWindow(window_s=10.0)  # the machine may be slow
+    store = Running(tmp_path / "store", limits=StoreLimits(flushes=long))
     for seq in range(1, 20):
         msg_no = store.publish(seq)
-        await rounds(QUIET_ROUNDS // 2)
+        await rounds(POLICY.quiet_rounds // 2)
         store.core.ack(1, [(seq, msg_no)])
 
         assert await store.report() == Report(safe=[(1, seq, 1)])
     assert store.folder.rdq_nos() == []
+    store.close()
 
 
 async def test_without_acks_few_flushes_wait_for_them(store: Running) -> None:
-    waited = [await gathers(store, seq) for seq in range(1, 3 * WITHOUT_GATHERING)]
+    waited = [await is_held_back(store, seq) for seq in range(1, 3 * POLICY.rest_flushes)]
 
     assert waited[0]
     assert waited.count(True) == 3
-    assert waited[: WITHOUT_GATHERING + 2] == [True] + [False] * WITHOUT_GATHERING + [True]
+    assert waited[: POLICY.rest_flushes + 2] == [True] + [False] * POLICY.rest_flushes + [True]
 
 
 async def test_after_an_ack_that_came_soon_others_are_waited_for(store: Running) -> None:
-    assert await gathers(store, 1)
-    assert not await gathers(store, 2)
-    for seq in range(3, 3 + WITHOUT_GATHERING):
+    assert await is_held_back(store, 1)
+    assert not await is_held_back(store, 2)
+    for seq in range(3, 3 + POLICY.rest_flushes):
         msg_no = store.publish(seq)
         await rounds(3)
         if store.core.pending_ops:
@@ -68,7 +72,8 @@ async def test_after_an_ack_that_came_soon_others_are_waited_for(store: Running)
             break
         await store.report()
 
-    assert [await gathers(store, seq) for seq in range(100, 105)] == [True] * 4 + [False]
+    waits = [True] * POLICY.tries + [False]
+    assert [await is_held_back(store, 100 + no) for no in range(len(waits))] == waits
 
 
 @pytest.mark.parametrize(("count", "size_bytes"), [(SLICE_OPS, 1), (1, SLICE_BYTES)])
@@ -136,3 +141,14 @@ async def test_acks_alone_do_not_wait_for_a_quiet_loop(store: Running) -> None:
             await rounds(1)
 
     assert store.core.memtables.active.row_count == 0
+
+
+async def test_without_a_window_no_flush_waits_although_acks_come_soon(tmp_path: Path) -> None:
+    store = Running(tmp_path / "at once", limits=StoreLimits(flushes=None))
+    for seq in range(1, 3 * POLICY.rest_flushes):
+        msg_no = store.publish(seq)
+        store.core.ack(1, [(seq, msg_no)])  # is reported safe without the disk
+        assert await store.report() == Report(safe=[(1, seq, 1)])
+
+        assert not await is_held_back(store, 1000 + seq)
+    store.close()

@@ -7,6 +7,7 @@ import random
 from pathlib import Path
 
 from leveret.core.system.files import OsCalls
+from leveret.msg_store.drivers import DEFAULT_LIMITS, StoreLimits
 from leveret.msg_store.wal.group_commit import Report
 from rigs.disk.faulty_files import FaultyCalls
 from rigs.store.live_store import LiveStore, ended, files_at
@@ -17,12 +18,16 @@ class Running:
     """Keeps the reports of a store; ``calls`` may fail at the test's word."""
 
     def __init__(
-        self, path: Path, boot_epoch: int = 1, calls: FaultyCalls | OsCalls | None = None
+        self,
+        path: Path,
+        boot_epoch: int = 1,
+        calls: FaultyCalls | OsCalls | None = None,
+        limits: StoreLimits = DEFAULT_LIMITS,
     ) -> None:
         self.calls = calls or FaultyCalls(OsCalls(), random.Random(1))
         self.reports: list[Report] = []
         self.reported = asyncio.Event()
-        self.live = LiveStore(files_at(path, self.calls), boot_epoch, heard=self.deliver)
+        self.live = LiveStore(files_at(path, self.calls), boot_epoch, limits, self.deliver)
         self.core, self.recovered = self.live.core, self.live.recovered
         self.folder = self.live.folder
         self.threads, self.syncs = self.live.flushes, self.live.syncs

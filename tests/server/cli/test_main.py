@@ -325,7 +325,7 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
 
     assert code == 0
     assert out.splitlines() == [
-        "Leveret 0.1.0, kernel py, loop uvloop, path sources, process 4711",
+        "Leveret 0.1.0, kernel py, loop uvloop, path sources, latency balanced, process 4711",
         "up 1 d 2 h 3 min 4 s, node 3ad58dbc-0e9c-4d6f-9a57-0b6c8f6c9f7a",
         "data /d",
         "listening on 127.0.0.1:5672, [::1]:5672",

@@ -20,6 +20,7 @@ from leveret.server.config.keys import KEYS, WITHOUT_EFFECT
 EVERY_NATIVE_KEY = """
 listen = ["127.0.0.1:5999", "[::1]:5999"]
 data_dir = "/var/lib/leveret"
+latency = "low"
 proxy_protocol = true
 
 [log]
@@ -108,6 +109,7 @@ EVERY_VALUE = {
     "listen": (Address("127.0.0.1", 5999), Address("::1", 5999)),
     "proxy_protocol": True,
     "data_dir": Path("/var/lib/leveret"),
+    "latency": "low",
     "log_level": "debug",
     "log_file": Path("/var/log/leveret.log"),
     "log_file_level": "error",
@@ -318,6 +320,7 @@ RABBITMQ = [
         SizeLimit(share=0.6),
     ),
     ("vm_memory_high_watermark_paging_ratio = 0.75", "memory_paging_ratio", 0.75),
+    ("latency = low", "latency", "low"),
     ("total_memory_available_override_value = 1024M", "memory_total_bytes", 2**30),
     ("disk_free_limit.relative = 1.5", "disk_free_limit", SizeLimit(share=1.5)),
     ("disk_free_limit.absolute = 50000kB", "disk_free_limit", SizeLimit(50_000_000)),
@@ -378,6 +381,8 @@ MISTAKES = [
     ("a.conf", "disk_free_limit.absolute = 1TB", '1: disk_free_limit.absolute is "1TB"; allowed: a size such as 1024, 512MiB or 2GB'),
     ("a.conf", "vm_memory_high_watermark.relative = 1.2", '1: memory_high_watermark is "1.2"; allowed: 0.0 to 1.0'),
     ("a.conf", "vm_memory_high_watermark_paging_ratio = 1", '1: memory_paging_ratio is "1.0"; allowed: 0.0 to 0.99'),
+    ("a.conf", "latency = high", '1: latency is "high"; allowed: low, balanced'),
+    ("a.toml", "latency = 5", '1: latency is "5"; allowed: a string'),
     ("a.toml", "[disk]\nfree_limit = -1", '2: disk.free_limit is "-1"; allowed: bytes, or a size such as 512MiB or 2GB'),
     ("a.conf", "auth_backends.1 = ldap", '1: auth_backends.1 is "ldap"; allowed: internal, rabbit_auth_backend_internal, http, rabbit_auth_backend_http'),
     ("a.conf", "auth_backends.1.cache = http", '1: "auth_backends.1.cache" is a key of RabbitMQ\'s that Leveret lacks'),
@@ -539,6 +544,7 @@ def test_a_bad_value_from_the_command_line_is_not_blamed_on_the_file(tmp_path: P
         ({"consumer_timeout_ms": 0}, "consumer_timeout_ms is"),
         ({"connections_max": 0}, "connections_max is"),
         ({"connection_channels_max": 0}, "connection_channels_max is"),
+        ({"latency": "none"}, 'latency is "none"; allowed: low, balanced'),
         ({"producers_max": 0}, "producers_max is"),
         ({"producer_expiry_s": 0.5}, "producer_expiry_s is"),
         ({"default_user": "x" * 256}, "default_user is"),

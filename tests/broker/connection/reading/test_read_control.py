@@ -23,6 +23,7 @@ from leveret.broker.connection.reading.read_sizes import (
 )
 from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.writer import Writer
+from leveret.core.batching import BALANCED
 from rigs.broker_rig import Wire
 
 
@@ -39,7 +40,7 @@ def control_of(runtime: Runtime, wire: Wire, turns: ReadingTurns) -> ReadControl
 
 
 def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> None:
-    read_control = control_of(runtime, wire, ReadingTurns(runtime))
+    read_control = control_of(runtime, wire, ReadingTurns(runtime, BALANCED))
     read_control.block(Block.CREDIT)
     read_control.block(Block.CREDIT)
     assert (wire.is_reading, read_control.is_blocked) == (False, True)
@@ -51,7 +52,7 @@ def test_reading_pauses_while_anybody_blocks(runtime: Runtime, wire: Wire) -> No
 
 
 def test_those_that_were_held_up_are_read_again_a_few_at_a_time(runtime: Runtime) -> None:
-    turns, wires = ReadingTurns(runtime), [Wire() for _ in range(2 * READS_PER_ROUND + 1)]
+    turns, wires = ReadingTurns(runtime, BALANCED), [Wire() for _ in range(2 * READS_PER_ROUND + 1)]
     controls = [control_of(runtime, wire, turns) for wire in wires]
     for read_control in controls:
         read_control.block(Block.CREDIT)
@@ -76,7 +77,7 @@ def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
     def fails() -> None:
         raise RuntimeError("the transport is gone")
 
-    turns, wires = ReadingTurns(runtime), [Wire(), Wire()]
+    turns, wires = ReadingTurns(runtime, BALANCED), [Wire(), Wire()]
     monkeypatch.setattr(wires[0], "resume_reading", fails)
     for wire in wires:
         read_control = control_of(runtime, wire, turns)
@@ -89,7 +90,7 @@ def test_a_transport_that_cannot_be_read_again_holds_nobody_up(
 
 
 def test_a_closed_read_control_leaves_the_transport_alone(runtime: Runtime, wire: Wire) -> None:
-    read_control = control_of(runtime, wire, ReadingTurns(runtime))
+    read_control = control_of(runtime, wire, ReadingTurns(runtime, BALANCED))
     read_control.block(Block.CREDIT)
     read_control.close()
     read_control.unblock(Block.CREDIT)
@@ -99,7 +100,7 @@ def test_a_closed_read_control_leaves_the_transport_alone(runtime: Runtime, wire
 
 
 def test_each_reason_is_counted_by_itself(runtime: Runtime, wire: Wire) -> None:
-    read_control = control_of(runtime, wire, ReadingTurns(runtime))
+    read_control = control_of(runtime, wire, ReadingTurns(runtime, BALANCED))
     for reason in (Block.CREDIT, Block.CREDIT, Block.HELD_RUNS):
         read_control.block(reason)
     assert read_control.blocks == {Block.CREDIT: 2, Block.HELD_RUNS: 1}
@@ -114,7 +115,7 @@ def test_each_reason_is_counted_by_itself(runtime: Runtime, wire: Wire) -> None:
 
 
 def test_blocks_that_were_released_need_not_be_taken_back(runtime: Runtime, wire: Wire) -> None:
-    read_control = control_of(runtime, wire, ReadingTurns(runtime))
+    read_control = control_of(runtime, wire, ReadingTurns(runtime, BALANCED))
     read_control.block(Block.CREDIT)
     read_control.release()
     assert wire.is_reading
