@@ -22,8 +22,8 @@ from typing import Final, NamedTuple, TypeAlias
 from leveret.core.system.files import Files
 from leveret.msg_store.format.rows import FileRow, IndexDamaged, IndexRow, Location
 from leveret.msg_store.memtable.memtable import LiveTerms
-from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
 from leveret.msg_store.offline.inspection import Inspection
+from leveret.msg_store.offline.locations import UNKNOWN, LocationTable
 from leveret.msg_store.offline.segment_check import CheckSegments, SegmentCheck, check_one_by_one
 from leveret.msg_store.reading.record_table import RecordTable
 from leveret.msg_store.reading.verify import MISSING
@@ -155,7 +155,7 @@ class Audit:
             for at in by_file[file_no]:
                 self._note_wrong(at, f"segment {file_no:08x} {MISSING}", is_damage=False)
         nothing: array[int] = array("I")
-        segments = ((no, locations.places(by_file.get(no, nothing))) for no in file_nos)
+        segments = ((no, locations.at(by_file.get(no, nothing))) for no in file_nos)
         for found in self._check(folder, segments):
             self._add(found, by_file.get(found.file_no, nothing))
             done += found.size_bytes

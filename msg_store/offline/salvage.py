@@ -32,7 +32,7 @@ from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.audit import Audit, LostRow, Progress
-from leveret.msg_store.offline.audit_locations import UNKNOWN, LocationTable
+from leveret.msg_store.offline.locations import UNKNOWN, LocationTable
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN
 from leveret.msg_store.wal.segment_writer import FILE_BYTES

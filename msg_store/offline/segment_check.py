@@ -18,7 +18,7 @@ from leveret.msg_store.reading.record_table import RecordTable, read_table
 from leveret.msg_store.reading.verify import Segment
 
 
-class Places(NamedTuple):
+class Locations(NamedTuple):
     """The messages that the index has in a segment, ascending by offset, in parallel columns as ``rows.Location``."""
 
     msg_nos: array[int]
@@ -31,7 +31,7 @@ class Wrong(NamedTuple):
     """A message that is not at its location.
 
     Attributes:
-        at: its position in ``Places``.
+        at: its position in ``Locations``.
         is_damage: there is no whole record there; else the bytes are those of another one, or behind the file's end.
     """
 
@@ -63,20 +63,20 @@ class SegmentCheck:
 
 
 CheckSegments: TypeAlias = Callable[
-    [StorePaths, Iterable[tuple[int, Places]]], Iterator[SegmentCheck]
+    [StorePaths, Iterable[tuple[int, Locations]]], Iterator[SegmentCheck]
 ]
-"""Checks segments of a store, given by number with the places in them; the checks come in any order."""
+"""Checks segments of a store, given by number with the locations in them; the checks come in any order."""
 
 
 def check_one_by_one(
-    folder: StorePaths, segments: Iterable[tuple[int, Places]]
+    folder: StorePaths, segments: Iterable[tuple[int, Locations]]
 ) -> Iterator[SegmentCheck]:
     """Check segments in this process, one after the other."""
-    return (check_segment(folder, file_no, places) for file_no, places in segments)
+    return (check_segment(folder, file_no, locations) for file_no, locations in segments)
 
 
-def check_segment(folder: StorePaths, file_no: int, places: Places) -> SegmentCheck:
-    """Read all records of a segment and compare them with the places of messages in it; raises ``OSError``."""
+def check_segment(folder: StorePaths, file_no: int, locations: Locations) -> SegmentCheck:
+    """Read all records of a segment and compare them with the locations of messages in it; raises ``OSError``."""
     with Segment(folder, file_no) as segment:
         table, size_bytes = read_table(segment), segment.size_bytes
         is_copy = segment.header is not None and bool(segment.header.flags & MOVED)
@@ -84,17 +84,17 @@ def check_segment(folder: StorePaths, file_no: int, places: Places) -> SegmentCh
         found.damaged_bytes = size_bytes - HEADER_BYTES - table.good_bytes
         is_live = bytearray(len(table))
         at_record = good_end = 0
-        for at, offset in enumerate(places.offsets):
+        for at, offset in enumerate(locations.offsets):
             while at_record < len(table) and table.offsets[at_record] < offset:
                 if table.good[at_record]:
                     good_end = table.offsets[at_record] + table.lengths[at_record]
                 at_record += 1
             is_record = at_record < len(table) and table.offsets[at_record] == offset
             is_good = is_record and bool(table.good[at_record])
-            if is_good and _is_same(table, at_record, places, at):
+            if is_good and _is_same(table, at_record, locations, at):
                 is_live[at_record] = 1
-            elif why := _wrong_at(segment, file_no, places, at):
-                is_inside = good_end <= offset <= size_bytes - places.lengths[at]
+            elif why := _wrong_at(segment, file_no, locations, at):
+                is_inside = good_end <= offset <= size_bytes - locations.lengths[at]
                 found.wrong.append(Wrong(at, why, is_inside and not is_good))
         for at_record in range(len(table)):
             if table.good[at_record] and not is_live[at_record]:
@@ -102,21 +102,21 @@ def check_segment(folder: StorePaths, file_no: int, places: Places) -> SegmentCh
     return found
 
 
-def _is_same(table: RecordTable, at_record: int, places: Places, at: int) -> bool:
+def _is_same(table: RecordTable, at_record: int, locations: Locations, at: int) -> bool:
     return (
-        table.msg_nos[at_record] == places.msg_nos[at]
-        and table.lengths[at_record] == places.lengths[at]
-        and table.body_sizes[at_record] == places.sizes[at]
+        table.msg_nos[at_record] == locations.msg_nos[at]
+        and table.lengths[at_record] == locations.lengths[at]
+        and table.body_sizes[at_record] == locations.sizes[at]
     )
 
 
-def _wrong_at(segment: Segment, file_no: int, places: Places, at: int) -> str:
+def _wrong_at(segment: Segment, file_no: int, locations: Locations, at: int) -> str:
     """Read a message where it should be; return the fault, with its place."""
-    offset, why = places.offsets[at], ""
+    offset, why = locations.offsets[at], ""
     try:
-        record = segment.read(offset, places.lengths[at], places.msg_nos[at])
-        if len(record.body) != places.sizes[at]:
-            why = f"a body of {len(record.body)} bytes, {places.sizes[at]} expected"
+        record = segment.read(offset, locations.lengths[at], locations.msg_nos[at])
+        if len(record.body) != locations.sizes[at]:
+            why = f"a body of {len(record.body)} bytes, {locations.sizes[at]} expected"
     except Corrupt as error:
         why = str(error)
     except OSError as error:  # perhaps only these bytes cannot be read

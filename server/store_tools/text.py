@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from leveret.core.printable import printable
-from leveret.server.store_tools.figures import figures_lines, size_text, where
 from leveret.server.store_tools.findings import LostIn, lost_text
+from leveret.server.store_tools.stats import size_text, stats_lines, where
 
 if TYPE_CHECKING:
     from leveret.management.json_text import Row
@@ -73,7 +73,7 @@ def _compacted(row: Row) -> Iterator[str]:
 
 
 _LINES: Final[dict[str, Callable[[Row], Iterable[str]]]] = {
-    "stat": figures_lines,
+    "stat": stats_lines,
     "verify": _verified,
     "repair": _repaired,
     "salvage": _salvaged,

@@ -44,8 +44,8 @@ from leveret.server.store_tools.dirs import (
     held,
     next_epoch,
 )
-from leveret.server.store_tools.figures import figures_of
 from leveret.server.store_tools.findings import findings_of, lost_by_queue, lost_in, steps_of
+from leveret.server.store_tools.stats import stats_of
 
 if TYPE_CHECKING:
     from leveret.management.json_text import Row
@@ -54,7 +54,7 @@ UNFINISHED: Final = ".unfinished"
 
 
 def stat(path: Path) -> Row:
-    """Return the figures of all stores."""
+    """Return the stats of all stores."""
     with held(data_dir_of(path), is_read_only=True):
         found = find_stores(path)
         return _answer(found, [_each(at, _stat, None) for at in found.stores])
@@ -62,7 +62,7 @@ def stat(path: Path) -> Row:
 
 def _stat(at: StoreAt, _: Progress | None) -> Row:
     with Inspection(at.path) as store:
-        return figures_of(store, at, time.time())
+        return stats_of(store, at, time.time())
 
 
 def verify(path: Path) -> Row:

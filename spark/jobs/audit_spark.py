@@ -20,14 +20,14 @@ from leveret.core.system.scratch_files import ScratchCalls
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.offline.segment_check import (
     CheckSegments,
-    Places,
+    Locations,
     SegmentCheck,
     check_segment,
 )
 from leveret.spark.jobs.engine import SparkFailed, queries
 from leveret.spark.jobs.progress import Progress
 
-_Work = tuple[str, bytes, int, Places]  # the store's folder, its uuid, the segment
+_Work = tuple[str, bytes, int, Locations]  # the store's folder, its uuid, the segment
 
 WAVE_MIN: Final = 64  # segments; of 64 MiB each, as a rule
 
@@ -35,16 +35,18 @@ WAVE_MIN: Final = 64  # segments; of 64 MiB each, as a rule
 def check_with_spark(spark: Any, progress: Progress) -> CheckSegments:
     """Return the check of segments by the tasks of a session; it raises SparkFailed."""
 
-    def check(folder: StorePaths, segments: Iterable[tuple[int, Places]]) -> Iterator[SegmentCheck]:
+    def check(
+        folder: StorePaths, segments: Iterable[tuple[int, Locations]]
+    ) -> Iterator[SegmentCheck]:
         wave = max(WAVE_MIN, 4 * spark.sparkContext.defaultParallelism)
         left = iter(segments)
         while some := list(islice(left, wave)):
             work: list[_Work] = []
-            for file_no, places in some:
+            for file_no, locations in some:
                 if _is_changed(folder, file_no):  # by the replay of the journal, in this process
-                    yield check_segment(folder, file_no, places)
+                    yield check_segment(folder, file_no, locations)
                 else:
-                    work.append((str(folder.path), folder.uuid, file_no, places))
+                    work.append((str(folder.path), folder.uuid, file_no, locations))
             if work:
                 yield from _in_tasks(spark, work, progress)
 
@@ -78,9 +80,9 @@ def _in_tasks(spark: Any, work: list[_Work], progress: Progress) -> Iterator[Seg
 
 def _check(work: _Work) -> SegmentCheck | str:
     """Check a segment in a task; return why it cannot be read, so that the task is not run again."""
-    path, uuid, file_no, places = work
+    path, uuid, file_no, locations = work
     try:
-        return check_segment(StorePaths(Files(), Path(path), uuid), file_no, places)
+        return check_segment(StorePaths(Files(), Path(path), uuid), file_no, locations)
     except OSError as error:
         return (
             f"segment {file_no:08x} of {path} cannot be read: {error.strerror or error}; "

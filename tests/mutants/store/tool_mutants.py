@@ -12,7 +12,7 @@ MUTANTS: Final = {
     ),
     "an audit believes that a record is the right one": Mutant(
         "offline/segment_check.py",
-        "table.msg_nos[at_record] == places.msg_nos[at]",
+        "table.msg_nos[at_record] == locations.msg_nos[at]",
         "True",
     ),
     "an audit does not search": Mutant(

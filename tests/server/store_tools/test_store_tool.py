@@ -20,8 +20,8 @@ from leveret.msg_store.format.rows import IndexFull
 from leveret.server.cli.main import main
 from leveret.server.output.progress import progress_bar
 from leveret.server.process import DataDirectory
-from leveret.server.store_tools.figures import size_text
 from leveret.server.store_tools.findings import ranges
+from leveret.server.store_tools.stats import size_text
 from rigs.store.offline.offline_rig import OfflineRig, files_of
 from rigs.store.offline.store_damage import DAMAGES, damage_index
 

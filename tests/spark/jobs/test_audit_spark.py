@@ -71,8 +71,8 @@ def test_a_segment_that_tasks_do_not_see_is_an_error(
 
     with audited(rig.path, quiet) as found:
         check = check_with_spark(spark, silent)
-        places = found.locations.places(found.locations.by_file()[1])
+        locations = found.locations.at(found.locations.by_file()[1])
         with pytest.raises(
             LeveretError, match=r"0000abcd .* must see the store under the same path"
         ):
-            list(check(found.store.folder, [(0xABCD, places)]))
+            list(check(found.store.folder, [(0xABCD, locations)]))

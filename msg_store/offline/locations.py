@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.offline.segment_check import Places
+from leveret.msg_store.offline.segment_check import Locations
 
 UNKNOWN: Final = -1
 
@@ -73,10 +73,12 @@ class LocationTable:
             result.add(msg_no, elsewhere[msg_no], rows[msg_no])
         return result
 
-    def places(self, positions: array[int]) -> Places:
-        """Return the places at some positions, which are in one segment."""
+    def at(self, positions: array[int]) -> Locations:
+        """Return the locations at some positions, which are in one segment."""
         columns = (self.msg_nos, self.offsets, self.lengths, self.sizes)
-        return Places(*(array(each.typecode, map(each.__getitem__, positions)) for each in columns))
+        return Locations(
+            *(array(each.typecode, map(each.__getitem__, positions)) for each in columns)
+        )
 
     def by_file(self) -> dict[int, array[int]]:
         """Return the positions of each segment's messages, in the order of the file."""

@@ -1,4 +1,4 @@
-"""``leveret store stat``: figures of an offline store, as text or JSON."""
+"""``leveret store stat``: the stats of an offline store, as text or JSON."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ QUEUES_SHOWN: Final = 20
 _UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-def figures_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
-    """Return the figures of a store."""
+def stats_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
+    """Return the stats of a store."""
     report = store.report
     terms = {no: each for no, each in store.queues.items() if each.messages or no in at.names}
     segments = list(store.recovered.memtables.files.values())
@@ -91,7 +91,7 @@ def _index(store: Inspection) -> dict[str, int] | None:
 
 
 def _quarantine(store: Inspection) -> dict[str, Any]:
-    """Return figures of the quarantine on the disk, without what the inspection added in memory."""
+    """Return the stats of the quarantine on the disk, without what the inspection added in memory."""
     files, folder = Files(), store.folder.quarantine
     names = files.names(folder) if folder.is_dir() else []
     size_bytes, lost = 0, 0
@@ -119,8 +119,8 @@ def _damage(store: Inspection) -> list[str]:
     return [*filter(None, [store.format_damage]), *index, *gaps, *foreign]
 
 
-def figures_lines(found: dict[str, Any]) -> list[str]:
-    """Return the figures of a store for people."""
+def stats_lines(found: dict[str, Any]) -> list[str]:
+    """Return the stats of a store for people."""
     lines = [
         f"{where(found)}: {'stopped' if found['is_clean'] else 'not stopped in order'}",
         f"  messages   {found['messages']}, bodies {size_text(found['message_bytes'])}",
