@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.offline.audit import Audit
@@ -53,23 +52,6 @@ class Kind(StrEnum):
     """A segment or a journal of another store."""
     FORMAT_LOST = "format_lost"
     """FORMAT is missing or damaged."""
-
-
-REPAIRS: Final = {
-    Kind.MISSING_LOCATION: "the index gets the record's location; where there is none the entries are removed",
-    Kind.MISSING_RECORD: "the queue entries are removed",
-    Kind.BAD_CHECKSUM: "the queue entries are removed, and the bytes go to the quarantine",
-    Kind.WRONG_LOCATION: "the index gets the record's location",
-    Kind.WRONG_SIZE: "the entry gets the message's size",
-    Kind.WRONG_REFCOUNT: "counted again; a location that no entry names is removed",
-    Kind.DUPLICATE_ID: "none: nothing refers to it; leveret store compact removes it",
-    Kind.WRONG_QUEUE_SUMS: "counted again",
-    Kind.WRONG_SEGMENT_SUM: "counted again",
-    Kind.INDEX_LOST: "rebuilt from the segments; acked messages may come back",
-    Kind.JOURNAL_GAP: "the damaged bytes go to the quarantine, and the rest is read",
-    Kind.FOREIGN_FILE: "moved to the quarantine",
-    Kind.FORMAT_LOST: "written anew from the headers of other files",
-}
 
 
 @dataclass(frozen=True, slots=True)
