@@ -12,7 +12,6 @@ reads, behind the inspection (``inspection``),
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,12 +19,12 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from leveret.core.system.files import Files
-from leveret.msg_store.format.rows import FileRow, IndexDamaged, IndexRow, Location
+from leveret.msg_store.format.rows import IndexDamaged, IndexRow, Location
 from leveret.msg_store.memtable.memtable import LiveTerms
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.locations import UNKNOWN, LocationTable
-from leveret.msg_store.offline.segment_check import CheckSegments, SegmentCheck, check_one_by_one
-from leveret.msg_store.reading.record_table import RecordTable
+from leveret.msg_store.offline.segment_check import CheckSegments, Fault, check_one_by_one
+from leveret.msg_store.offline.store_at import queue_text
 from leveret.msg_store.reading.verify import MISSING
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # the step, done, total
@@ -55,15 +54,16 @@ class Audit:
         self.lost: list[LostRow] = []  # rows whose messages cannot be read
         self.misplaced: list[LostRow] = []  # rows whose messages lie in another segment
         self.unreadable: dict[int, Location] = {}  # messages that are not at these locations
-        self.bare: Counter[int] = Counter()  # messages without a location: how many rows each has
+        self.unlocated: Counter[int] = (
+            Counter()
+        )  # messages without a location: how many rows each has
         self.elsewhere: dict[int, Location] = {}  # where some of both were found
         # Rows with another body size than their message, by queue; and that size:
         self.odd: dict[int, list[tuple[IndexRow, int]]] = {}
-        # Wrong figures of the index, each with the counted ones:
+        # Wrong counts and sums of the index, each with the counted ones:
         self.counts: dict[int, tuple[int, int]] = {}  # rows of a message
         self.terms: dict[int, tuple[LiveTerms, LiveTerms]] = {}  # of a queue
-        self.files: dict[int, tuple[FileRow, FileRow]] = {}  # of a segment
-        self.sizes: dict[int, int] = {}  # how long each segment is
+        self.files: dict[int, tuple[int, int]] = {}  # live bytes of a segment
         self.notes: list[str] = []  # harmless damage
         # The records of the segments:
         self.records = 0  # whole ones, with a right checksum
@@ -71,17 +71,15 @@ class Audit:
         self.damaged_bytes = 0  # that belong to no whole record
         self.damaged: set[int] = set()  # messages at whose locations there is no whole record
         self.doubled: dict[int, list[Location]] = {}  # second records; no copies of the collector
-        self._is_copy: dict[int, bool] = {}  # segments that the collector has written
-        self._strays: dict[int, list[Location]] = {}  # whole records that are not at locations
         self._progress = progress
         self._check = check
-        self._wrong: dict[int, str] = {}  # by msg_no
+        self._faults: dict[int, str] = {}  # why messages cannot be read at their locations
 
     @property
     def is_index_sound(self) -> bool:
         """The audit itself found nothing wrong in the index."""
-        is_complete = not (self.unreadable or self.bare)
-        return is_complete and not (self.odd or self.counts or self.terms or self.files)
+        wrong = (self.unreadable, self.unlocated, self.odd, self.counts, self.terms, self.files)
+        return not any(wrong)
 
     @property
     def is_sound(self) -> bool:
@@ -90,8 +88,27 @@ class Audit:
         return self.is_index_sound and not is_damaged
 
     def reason(self, msg_no: int) -> str:
-        """Return why a message that is ``unreadable`` or ``bare`` cannot be read at its location."""
-        return self._wrong[msg_no]
+        """Return why a message that is ``unreadable`` or ``unlocated`` cannot be read at its location."""
+        return self._faults[msg_no]
+
+    def indexed(self) -> Iterator[tuple[int, Location, Location | None]]:
+        """Yield the messages of the index, ascending, with the location that it has and the true one.
+
+        That is None if no row needs the message, or it cannot be read.
+        """
+        table, elsewhere = self.locations, self.elsewhere
+        for at, msg_no in enumerate(table.msg_nos):
+            said, rows = table.location(at), table.rows[at]
+            if not rows or (msg_no in self.unreadable and msg_no not in elsewhere):
+                yield msg_no, said, None
+            else:
+                yield msg_no, said, (*elsewhere.get(msg_no, said)[:4], rows)
+
+    def unindexed(self) -> Iterator[tuple[int, None, Location]]:
+        """Yield the messages that the index has no location of, and that were found, in the same way."""
+        for msg_no, rows in self.unlocated.items():
+            if msg_no in self.elsewhere:
+                yield msg_no, None, (*self.elsewhere[msg_no][:4], rows)
 
     def wrong_counts(self, names: Mapping[int, str]) -> Iterator[str]:
         """Yield the counts and sums of the index that are wrong, one line each."""
@@ -105,8 +122,7 @@ class Audit:
             )
         for file_no, (before, after) in self.files.items():
             yield (
-                f"of segment {file_no:08x} {before.valid_bytes} bytes are said to be needed,"
-                f" and {after.valid_bytes} are"
+                f"of segment {file_no:08x} {before} bytes are said to be needed, and {after} are"
             )
 
     # The work.
@@ -117,12 +133,10 @@ class Audit:
             self.locations.add(msg_no, location)
         self._count_rows()
         self._read_messages()
-        if self._wrong:
+        if self._faults:
             self._judge_odd()
             self._name_rows()
-        self._compare_counts()
-        self._compare_terms()
-        self._compare_files()
+        self._compare_sums()
         return self
 
     def _count_rows(self) -> None:
@@ -137,8 +151,8 @@ class Audit:
                 terms.next_seq = seq + 1
                 at = locations.count(msg_no)
                 if at == UNKNOWN:
-                    self.bare[msg_no] += 1
-                    self._wrong[msg_no] = "the index has no location for it"
+                    self.unlocated[msg_no] += 1
+                    self._faults[msg_no] = "the index has no location for it"
                 elif locations.sizes[at] != size:
                     self.odd.setdefault(queue_no, []).append((row, locations.sizes[at]))
                 done += 1
@@ -153,56 +167,51 @@ class Audit:
         total = sum(state.size_bytes for state in self.store.recovered.memtables.files.values())
         for file_no in by_file.keys() - set(file_nos):
             for at in by_file[file_no]:
-                self._note_wrong(at, f"segment {file_no:08x} {MISSING}", is_damage=False)
-        nothing: array[int] = array("I")
-        segments = ((no, locations.at(by_file.get(no, nothing))) for no in file_nos)
+                msg_no = locations.msg_nos[at]
+                self._note(Fault(msg_no, f"segment {file_no:08x} {MISSING}", False))
+        copies: set[int] = set()  # segments that the collector has written
+        others: dict[int, list[Location]] = {}  # whole records that are not at locations
+        segments = ((no, locations.at(by_file.get(no, ()))) for no in file_nos)
         for found in self._check(folder, segments):
-            self._add(found, by_file.get(found.file_no, nothing))
+            if found.damage:
+                self.notes.append(f"segment {found.file_no:08x}: {found.damage}")
+            if found.is_copy:
+                copies.add(found.file_no)
+            self.records += found.records
+            self.damaged_bytes += found.damaged_bytes
+            for fault in found.faults:
+                self._note(fault)
+            for msg_no, offset, length, size in zip(*found.unnamed, strict=True):
+                if msg_no in self.unlocated or locations.find(msg_no) != UNKNOWN:
+                    record = (found.file_no, offset, length, size, 0)
+                    others.setdefault(msg_no, []).append(record)
+                else:
+                    self.garbage_records += 1
+                    self.garbage_bytes += length
             done += found.size_bytes
             self._progress("messages", done, total)
-        self._judge_strays()
+        self._judge_others(others, copies)
 
-    def _add(self, found: SegmentCheck, positions: array[int]) -> None:
-        if found.damage:
-            self.notes.append(f"segment {found.file_no:08x}: {found.damage}")
-        self._is_copy[found.file_no] = found.is_copy
-        self.records += found.records
-        self.damaged_bytes += found.damaged_bytes
-        for at, why, is_damage in found.wrong:
-            self._note_wrong(positions[at], why, is_damage)
-        for at in range(len(found.strays)):
-            self._note_stray(found.file_no, found.strays, at)
-
-    def _note_wrong(self, at: int, why: str, is_damage: bool) -> None:
-        msg_no = self.locations.msg_nos[at]
-        self._wrong[msg_no] = why
-        self.unreadable[msg_no] = self.locations.location(at)
-        if is_damage:
+    def _note(self, fault: Fault) -> None:
+        msg_no = fault.msg_no
+        self._faults[msg_no] = fault.why
+        self.unreadable[msg_no] = self.locations.location(self.locations.find(msg_no))
+        if fault.is_damage:
             self.damaged.add(msg_no)
 
-    def _note_stray(self, file_no: int, table: RecordTable, at: int) -> None:
-        msg_no, length = table.msg_nos[at], table.lengths[at]
-        if msg_no in self.bare or self.locations.find(msg_no) != UNKNOWN:
-            place = (file_no, table.offsets[at], length, table.body_sizes[at], 0)
-            self._strays.setdefault(msg_no, []).append(place)
-        else:
-            self.garbage_records += 1
-            self.garbage_bytes += length
-
-    def _judge_strays(self) -> None:
+    def _judge_others(self, others: dict[int, list[Location]], copies: set[int]) -> None:
         """Tell messages that were found elsewhere from second records; of several the last segment's counts."""
-        for msg_no, places in self._strays.items():
-            if msg_no in self._wrong:
-                places.sort()  # segments may come in any order
-                home = self.elsewhere[msg_no] = places.pop()
+        for msg_no, records in others.items():
+            if msg_no in self._faults:
+                records.sort()  # segments may come in any order
+                kept = self.elsewhere[msg_no] = records.pop()
             else:
-                home = self.locations.location(self.locations.find(msg_no))
-            self.garbage_records += len(places)
-            self.garbage_bytes += sum(place[2] for place in places)
-            for place in places:
-                if not (self._is_copy.get(place[0]) or self._is_copy.get(home[0])):
-                    self.doubled.setdefault(msg_no, []).append(place)
-        self._strays.clear()
+                kept = self.locations.location(self.locations.find(msg_no))
+            self.garbage_records += len(records)
+            self.garbage_bytes += sum(record[2] for record in records)
+            for record in records:
+                if copies.isdisjoint((record[0], kept[0])):
+                    self.doubled.setdefault(msg_no, []).append(record)
         if self.doubled:
             self.notes.append(
                 f"{len(self.doubled)} messages have a second record; a compaction removes it"
@@ -211,7 +220,7 @@ class Audit:
     def _name_rows(self) -> None:
         for queue_no in self.queues:
             for seq, msg_no, size, _, _ in self.store.rows(queue_no):
-                why = self._wrong.get(msg_no)
+                why = self._faults.get(msg_no)
                 if why is not None:
                     is_found = msg_no in self.elsewhere
                     rows = self.misplaced if is_found else self.lost
@@ -227,47 +236,27 @@ class Audit:
 
     # Sums.
 
-    def _compare_counts(self) -> None:
-        locations = self.locations
-        if locations.counts == locations.rows:
-            return
-        for at, msg_no in enumerate(locations.msg_nos):
-            if locations.counts[at] != locations.rows[at]:
-                self.counts[msg_no] = (locations.counts[at], locations.rows[at])
-
-    def _compare_terms(self) -> None:
-        for queue_no, counted in self.queues.items():
-            said = self.store.queues.get(queue_no, LiveTerms())
-            is_same = (said.messages, said.size_bytes) == (counted.messages, counted.size_bytes)
-            if not is_same or said.next_seq < counted.next_seq:
-                self.terms[queue_no] = (said, counted)
-
-    def _compare_files(self) -> None:
-        """Compare the live bytes of segments; of a message that was found elsewhere, they are there."""
-        locations = self.locations
-        counted = dict.fromkeys(self.store.folder.rdq_nos(), 0)
-        for at, file_no in enumerate(locations.file_nos):
-            if (
-                file_no in counted
-                and locations.rows[at]
-                and locations.msg_nos[at] not in self.elsewhere
-            ):
-                counted[file_no] += locations.lengths[at]
-        for msg_no, (file_no, _, length, _, _) in self.elsewhere.items():
-            at = locations.find(msg_no)
-            if at == UNKNOWN or locations.rows[at]:
-                counted[file_no] += length
+    def _compare_sums(self) -> None:
+        """Compare counts and sums; the live bytes of a message that was found elsewhere are there."""
+        table, elsewhere, live_bytes = self.locations, self.elsewhere, Counter[int]()
+        columns = (table.msg_nos, table.counts, table.rows, table.file_nos, table.lengths)
+        for msg_no, said, rows, file_no, length in zip(*columns, strict=True):
+            if said != rows:
+                self.counts[msg_no] = (said, rows)
+            if rows and msg_no not in elsewhere:
+                live_bytes[file_no] += length
+        for msg_no, (file_no, _, length, _, _) in elsewhere.items():
+            at = table.find(msg_no)
+            if at == UNKNOWN or table.rows[at]:
+                live_bytes[file_no] += length
+        for queue_no, terms in self.queues.items():
+            known = self.store.queues.get(queue_no, LiveTerms())
+            is_same = (known.messages, known.size_bytes) == (terms.messages, terms.size_bytes)
+            if not is_same or known.next_seq < terms.next_seq:
+                self.terms[queue_no] = (known, terms)
         for file_no, state in self.store.recovered.memtables.files.items():
-            valid_bytes = counted.get(file_no, 0)
-            self.sizes[file_no] = state.size_bytes
-            if state.valid_bytes != valid_bytes:
-                said = FileRow(state.valid_bytes, state.size_bytes)
-                self.files[file_no] = (said, FileRow(valid_bytes, state.size_bytes))
-
-
-def queue_text(queue_no: int, name: str | None) -> str:
-    """Return a queue's name for people."""
-    return f"queue {name!r}" if name is not None else f"queue number {queue_no}"
+            if state.valid_bytes != live_bytes[file_no]:
+                self.files[file_no] = (state.valid_bytes, live_bytes[file_no])
 
 
 @contextmanager

@@ -4,127 +4,184 @@
 * A row whose message cannot be read is removed.
 * Wrong counts and sums are replaced by the counted ones.
 
-Each correction says what an entry must be, so making one twice does no harm.
+Each correction says what an entry must be, so making one twice does no harm. The fields of a correction, and its name
+in ``KINDS``, are those of its line in a plan file (``repair_plan``).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from leveret.msg_store.format.rows import Batch, FileRow, IndexRow, Location, QueueTerms
-from leveret.msg_store.offline.audit import Audit, LostRow
+from leveret.msg_store.offline.audit import Audit
 
-_NO_TERMS = QueueTerms(0, 0, 0, 0, False)
+_NO_TERMS: Final = QueueTerms(0, 0, 0, 0, False)
 
 
-class QueueSums(NamedTuple):
-    """What a queue has, as counted; ``next_seq`` may be raised by it and is never lowered."""
+class SetAside(NamedTuple):
+    """The bytes of a lost message go to the quarantine; the index is not changed by it."""
 
+    location: Location
+
+
+class Remove(NamedTuple):
+    """A row is removed: its message cannot be read."""
+
+    queue_no: int
+    seq: int
+    message: int
+    size_bytes: int
+    reason: str
+
+
+class Place(NamedTuple):
+    """A message gets this location, with this count of rows."""
+
+    message: int
+    location: Location
+
+
+class Forget(NamedTuple):
+    """A location is removed: no row needs the message, or it is lost."""
+
+    message: int
+
+
+class Resize(NamedTuple):
+    """A row gets the body size that its message has."""
+
+    queue_no: int
+    row: IndexRow
+
+
+class CountQueue(NamedTuple):
+    """The sums of a queue, as counted; ``next_seq`` may be raised by it and is never lowered."""
+
+    queue_no: int
     messages: int
     size_bytes: int
     next_seq: int
 
 
-@dataclass(slots=True)
-class Changes:
-    """The corrections.
+class CountSegment(NamedTuple):
+    """The live bytes of a segment, as counted."""
 
-    Attributes:
-        locations: of messages; None: no row needs the message, or it is lost.
-        rows: rows with the body sizes that their messages have, by queue number.
-        lost: rows that are removed.
-        set_aside: the locations whose bytes go to the quarantine first.
-        queues: sums by queue number.
-        segments: live bytes by segment.
-    """
-
-    locations: dict[int, Location | None] = field(default_factory=dict)
-    rows: dict[int, list[IndexRow]] = field(default_factory=dict)
-    lost: list[LostRow] = field(default_factory=list)
-    set_aside: list[Location] = field(default_factory=list)
-    queues: dict[int, QueueSums] = field(default_factory=dict)
-    segments: dict[int, int] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        return bool(self.locations or self.rows or self.lost or self.queues or self.segments)
-
-    def batch(self, queues: dict[int, QueueTerms], files: dict[int, FileRow]) -> Batch:
-        """Return the transaction for an index that has these queues and segments now."""
-        acked: dict[int, set[int]] = {}
-        for row in self.lost:
-            acked.setdefault(row.queue_no, set()).add(row.seq)
-        return Batch(
-            rows={no: {row[0]: row for row in rows} for no, rows in self.rows.items()},
-            acked=acked,
-            locations=self.locations.items(),
-            files={
-                no: files[no]._replace(valid_bytes=count)
-                for no, count in self.segments.items()
-                if no in files  # else a start has removed the empty segment
-            },
-            queues={
-                no: _with(queues.get(no, _NO_TERMS), sums) for no, sums in self.queues.items()
-            }.items(),
-        )
+    file_no: int
+    live_bytes: int
 
 
-def _with(terms: QueueTerms, sums: QueueSums) -> QueueTerms:
-    return terms._replace(
-        next_seq=max(terms.next_seq, sums.next_seq),
-        messages=sums.messages,
-        size_bytes=sums.size_bytes,
-    )
+Change: TypeAlias = SetAside | Remove | Place | Forget | Resize | CountQueue | CountSegment
+
+KINDS: Final[dict[str, type[Change]]] = {
+    "set_aside": SetAside,
+    "remove": Remove,
+    "place": Place,
+    "forget": Forget,
+    "resize": Resize,
+    "count_queue": CountQueue,
+    "count_segment": CountSegment,
+}
+_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
-def changes_of(audit: Audit) -> Changes:
-    """Return the corrections that the index of a store needs behind what its next start does."""
-    changes = Changes()
+def line_of(change: Change) -> dict[str, Any]:
+    """Return a change as a plan file has it."""
+    return {"do": _NAMES[type(change)], **change._asdict()}
+
+
+def change_of(line: dict[str, Any]) -> Change:
+    """Return the change of a line; raises ``ValueError``, ``KeyError`` or ``TypeError`` if it has none."""
+    if (kind := KINDS.get(line["do"])) is None:
+        raise ValueError(f"unknown change {line['do']!r}")
+    values: Any = (_value(name, line[name]) for name in kind._fields)
+    return kind(*values)
+
+
+def _value(name: str, value: Any) -> object:
+    match name:
+        case "reason":
+            return str(value)
+        case "location" | "row":  # both have five numbers
+            a, b, c, d, e = map(int, value)
+            return a, b, c, d, e
+        case _:
+            return int(value)
+
+
+def batch_of(
+    changes: Iterable[Change], queues: Mapping[int, QueueTerms], files: Mapping[int, FileRow]
+) -> Batch:
+    """Return the transaction for an index that has these queues and segments now."""
+    rows: dict[int, dict[int, IndexRow]] = {}
+    acked: dict[int, set[int]] = {}
+    locations: dict[int, Location | None] = {}
+    sums: dict[int, QueueTerms | None] = {}
+    segments: dict[int, FileRow | None] = {}
+    for change in changes:
+        match change:
+            case Resize(queue_no, row):
+                rows.setdefault(queue_no, {})[row[0]] = row
+            case Remove():
+                acked.setdefault(change.queue_no, set()).add(change.seq)
+            case Place(message, location):
+                locations[message] = location
+            case Forget(message):
+                locations[message] = None
+            case CountQueue(queue_no, messages, size_bytes, next_seq):
+                terms = queues.get(queue_no, _NO_TERMS)
+                sums[queue_no] = terms._replace(
+                    messages=messages,
+                    size_bytes=size_bytes,
+                    next_seq=max(terms.next_seq, next_seq),
+                )
+            case CountSegment(file_no, live_bytes) if file_no in files:
+                segments[file_no] = files[file_no]._replace(valid_bytes=live_bytes)
+            case _:  # a start has removed the empty segment; or bytes are set aside
+                pass
+    return Batch(rows, acked, locations.items(), segments, sums.items())
+
+
+def changes_of(audit: Audit) -> Iterator[Change]:
+    """Yield the corrections that the index of a store needs behind what its next start does."""
     if audit.is_index_sound:
-        return changes
-    gone = {row.msg_no for row in audit.lost}
-    changes.lost = list(audit.lost)
-    changes.set_aside = [
-        location for msg_no, location in audit.unreadable.items() if msg_no in gone
-    ]
+        return
+    lost = {row.msg_no for row in audit.lost}
+    yield from (SetAside(place) for no, place in audit.unreadable.items() if no in lost)
+    yield from (Remove(*row) for row in audit.lost)
+    for msg_no, said, true in chain(audit.indexed(), audit.unindexed()):
+        if true is None:
+            yield Forget(msg_no)
+        elif true != said:
+            yield Place(msg_no, true)
     for queue_no, odd in audit.odd.items():
-        rows = [(*row[:2], size, *row[3:]) for row, size in odd if row[1] not in gone]
-        if rows:
-            changes.rows[queue_no] = rows
-    _add_queues(changes, audit, gone)
-    _add_locations(changes, audit, gone)
-    return changes
+        for row, size in odd:
+            if row[1] not in lost:
+                yield Resize(queue_no, (*row[:2], size, *row[3:]))
+    yield from _queue_sums(audit, lost)
+    yield from _segment_sums(audit)
 
 
-def _add_queues(changes: Changes, audit: Audit, gone: set[int]) -> None:
+def _queue_sums(audit: Audit, lost: set[int]) -> Iterator[CountQueue]:
+    """Yield the sums of queues that are wrong, or become so by the other changes."""
     sums = {no: [each.messages, each.size_bytes] for no, each in audit.queues.items()}
-    for lost in audit.lost:
-        sums[lost.queue_no][0] -= 1
-        sums[lost.queue_no][1] -= lost.size_bytes
+    for row in audit.lost:
+        sums[row.queue_no][0] -= 1
+        sums[row.queue_no][1] -= row.size_bytes
     for queue_no, odd in audit.odd.items():
-        sums[queue_no][1] += sum(size - row[2] for row, size in odd if row[1] not in gone)
+        sums[queue_no][1] += sum(size - row[2] for row, size in odd if row[1] not in lost)
     for queue_no in {*audit.terms, *audit.odd, *(row.queue_no for row in audit.lost)}:
         messages, size_bytes = sums[queue_no]
-        next_seq = audit.queues[queue_no].next_seq
-        changes.queues[queue_no] = QueueSums(messages, size_bytes, next_seq)
+        yield CountQueue(queue_no, messages, size_bytes, audit.queues[queue_no].next_seq)
 
 
-def _add_locations(changes: Changes, audit: Audit, gone: set[int]) -> None:
-    elsewhere, valid_bytes = audit.elsewhere, dict.fromkeys(audit.sizes, 0)
-    for at, msg_no in enumerate(audit.locations.msg_nos):
-        count = audit.locations.rows[at]
-        if msg_no in gone or not count:
-            changes.locations[msg_no] = None
-            continue
-        location = elsewhere.get(msg_no, audit.locations.location(at))
-        if msg_no in elsewhere or count != location[4]:
-            changes.locations[msg_no] = (*location[:4], count)
-        valid_bytes[location[0]] += location[2]
-    for msg_no, count in audit.bare.items():
-        if msg_no in elsewhere:
-            location = elsewhere[msg_no]
-            changes.locations[msg_no] = (*location[:4], count)
-            valid_bytes[location[0]] += location[2]
+def _segment_sums(audit: Audit) -> Iterator[CountSegment]:
+    live_bytes = Counter[int]()
+    for _, _, true in chain(audit.indexed(), audit.unindexed()):
+        if true is not None:
+            live_bytes[true[0]] += true[2]
     for file_no, state in audit.store.recovered.memtables.files.items():
-        if state.valid_bytes != valid_bytes[file_no]:
-            changes.segments[file_no] = valid_bytes[file_no]
+        if state.valid_bytes != live_bytes[file_no]:
+            yield CountSegment(file_no, live_bytes[file_no])

@@ -96,27 +96,20 @@ def defects_of(audit: Audit) -> Iterator[Defect]:
     for msg_no, (before, after) in audit.counts.items():
         text = f"{before} entries, {after} name it"
         yield Defect(Kind.WRONG_REFCOUNT, msg_no, text, said=(before,), counted=(after,))
-    for msg_no, places in audit.doubled.items():
-        for place in places:
-            text = f"a second record, segment {place[0]:08x}, offset {place[1]}"
-            yield Defect(Kind.DUPLICATE_ID, msg_no, text, found=place)
-    for queue_no, (said, counted) in audit.terms.items():
-        yield Defect(
-            Kind.WRONG_QUEUE_SUMS,
-            queue_no,
-            f"{said.messages} messages of {said.size_bytes} bytes below seq {said.next_seq},"
-            f" there are {counted.messages} of {counted.size_bytes} below {counted.next_seq}",
-            said=(said.messages, said.size_bytes, said.next_seq),
-            counted=(counted.messages, counted.size_bytes, counted.next_seq),
+    for msg_no, records in audit.doubled.items():
+        for record in records:
+            text = f"a second record, segment {record[0]:08x}, offset {record[1]}"
+            yield Defect(Kind.DUPLICATE_ID, msg_no, text, found=record)
+    for queue_no, both in audit.terms.items():
+        said, counted = ((each.messages, each.size_bytes, each.next_seq) for each in both)
+        text = (
+            f"{said[0]} messages of {said[1]} bytes below seq {said[2]},"
+            f" there are {counted[0]} of {counted[1]} below {counted[2]}"
         )
-    for file_no, (was, true) in audit.files.items():
-        yield Defect(
-            Kind.WRONG_SEGMENT_SUM,
-            file_no,
-            f"{was.valid_bytes} live bytes, there are {true.valid_bytes}",
-            said=(was.valid_bytes,),
-            counted=(true.valid_bytes,),
-        )
+        yield Defect(Kind.WRONG_QUEUE_SUMS, queue_no, text, said=said, counted=counted)
+    for file_no, (before, after) in audit.files.items():
+        text = f"{before} live bytes, there are {after}"
+        yield Defect(Kind.WRONG_SEGMENT_SUM, file_no, text, said=(before,), counted=(after,))
 
 
 def _of_files(audit: Audit) -> Iterator[Defect]:
@@ -152,7 +145,7 @@ def _of_messages(audit: Audit) -> Iterator[Defect]:
     entries: dict[int, list[tuple[int, int]]] = {}
     for row in (*audit.lost, *audit.misplaced):
         entries.setdefault(row.msg_no, []).append((row.queue_no, row.seq))
-    for msg_no in audit.bare:
+    for msg_no in audit.unlocated:
         found = audit.elsewhere.get(msg_no)
         why = "the index has no location of it"
         named = tuple(entries[msg_no])
@@ -161,14 +154,9 @@ def _of_messages(audit: Audit) -> Iterator[Defect]:
         if msg_no not in entries:
             continue  # no entry names it: its count is wrong, and nobody reads it
         found = audit.elsewhere.get(msg_no)
-        if found is not None:
-            kind = Kind.WRONG_LOCATION
-        elif msg_no in audit.damaged:
-            kind = Kind.BAD_CHECKSUM
-        else:
-            kind = Kind.MISSING_RECORD
+        kind = Kind.BAD_CHECKSUM if msg_no in audit.damaged else Kind.MISSING_RECORD
         yield Defect(
-            kind,
+            kind if found is None else Kind.WRONG_LOCATION,
             msg_no,
             audit.reason(msg_no),
             tuple(entries[msg_no]),

@@ -28,7 +28,6 @@ from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.memtable.read_view import next_low
-from leveret.msg_store.offline.fingerprint import fingerprint
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import Recovery, StoreFiles
 
@@ -86,6 +85,7 @@ class Inspection:
 
     Attributes:
         folder: the store's; writes to it stay in memory.
+        on_disk: its files as they are on the disk.
         format_damage: the damage of FORMAT, which was restored in memory; empty if there is none.
         recovered: the state that a start would continue from.
 
@@ -102,8 +102,8 @@ class Inspection:
         files: Files | None = None,
     ) -> None:
         self.path = path
-        self._files = files or Files()
-        self._scratch = ScratchCalls(self._files.calls)
+        files_on_disk = files or Files()
+        self._scratch = ScratchCalls(files_on_disk.calls)
         files = Files(self._scratch)
         self.format_damage = restore_format(files, path) if may_rebuild else ""
         if not may_rebuild:
@@ -111,6 +111,7 @@ class Inspection:
         with ExitStack() as stack:
             self.folder = StoreFolder(files, path, lambda: bytes(16), _no_time)
             stack.callback(self.folder.close)
+            self.on_disk = StorePaths(files_on_disk, path, self.folder.uuid)
             scratch = None
             if may_rebuild:
                 scratch = Path(stack.enter_context(TemporaryDirectory(prefix="leveret-store-")))
@@ -127,11 +128,6 @@ class Inspection:
         self.queues = self.recovered.memtables.terms  # messages and bytes of each, by the store
         self.epoch_seen = recovery.epoch_seen  # the highest boot epoch that was used
         self.lmdb = location.read  # the index on the disk; None if it is lost or damaged
-
-    def fingerprint(self) -> str:
-        """Return the fingerprint of the store as it is on the disk."""
-        store = StorePaths(self._files, self.path, self.folder.uuid)
-        return fingerprint(store, self.lmdb.checkpoint() if self.lmdb is not None else None)
 
     def has_redone(self, file_no: int) -> bool:
         """Return whether ``folder`` has bytes of a segment that a power cut has left in the journal only."""

@@ -1,16 +1,30 @@
-"""The locations of all messages in columns: 28 bytes each, so ten million fit into a small machine."""
+"""Locations of messages in columns: 28 bytes for each message of a store, so ten million fit into a small machine."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping
-from typing import Final
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from leveret.msg_store.format.rows import Location
-from leveret.msg_store.offline.segment_check import Locations
 
 UNKNOWN: Final = -1
+
+
+class Locations(NamedTuple):
+    """Locations of messages in one segment, ascending by offset, in parallel columns as in ``rows.Location``."""
+
+    msg_nos: array[int]
+    offsets: array[int]
+    lengths: array[int]
+    sizes: array[int]
+
+
+def picked(positions: Sequence[int], *columns: array[int]) -> Locations:
+    """Return the entries of some columns at these positions."""
+    return Locations(*(array(each.typecode, map(each.__getitem__, positions)) for each in columns))
 
 
 class LocationTable:
@@ -29,7 +43,7 @@ class LocationTable:
     def __len__(self) -> int:
         return len(self.msg_nos)
 
-    def add(self, msg_no: int, location: Location, rows: int = 0) -> None:
+    def add(self, msg_no: int, location: Location) -> None:
         """Add a message with a higher number than all before."""
         file_no, offset, length, size, count = location
         self.msg_nos.append(msg_no)
@@ -38,7 +52,7 @@ class LocationTable:
         self.lengths.append(length)
         self.sizes.append(size)
         self.counts.append(count)
-        self.rows.append(rows)
+        self.rows.append(0)
 
     def find(self, msg_no: int) -> int:
         """Return a message's position in the columns; ``UNKNOWN`` if it has none."""
@@ -61,32 +75,16 @@ class LocationTable:
         file_no, offset, length = self.file_nos[at], self.offsets[at], self.lengths[at]
         return file_no, offset, length, self.sizes[at], self.counts[at]
 
-    def moved(self, elsewhere: Mapping[int, Location], rows: Mapping[int, int]) -> LocationTable:
-        """Return a table with other locations for some messages; unknown ones are added, with their ``rows``."""
-        result = LocationTable()
-        added = sorted((no for no in elsewhere if self.find(no) == UNKNOWN), reverse=True)
-        for at, msg_no in enumerate(self.msg_nos):
-            while added and added[-1] < msg_no:
-                result.add(added[-1], elsewhere[added[-1]], rows[added.pop()])
-            result.add(msg_no, elsewhere.get(msg_no, self.location(at)), self.rows[at])
-        for msg_no in reversed(added):
-            result.add(msg_no, elsewhere[msg_no], rows[msg_no])
-        return result
-
-    def at(self, positions: array[int]) -> Locations:
+    def at(self, positions: Sequence[int]) -> Locations:
         """Return the locations at some positions, which are in one segment."""
-        columns = (self.msg_nos, self.offsets, self.lengths, self.sizes)
-        return Locations(
-            *(array(each.typecode, map(each.__getitem__, positions)) for each in columns)
-        )
+        return picked(positions, self.msg_nos, self.offsets, self.lengths, self.sizes)
 
     def by_file(self) -> dict[int, array[int]]:
         """Return the positions of each segment's messages, in the order of the file."""
-        files: dict[int, array[int]] = {}
+        files: defaultdict[int, array[int]] = defaultdict(lambda: array("I"))
         for at, file_no in enumerate(self.file_nos):
-            if file_no not in files:
-                files[file_no] = array("I")
             files[file_no].append(at)
-        for file_no, positions in files.items():
-            files[file_no] = array("I", sorted(positions, key=self.offsets.__getitem__))
-        return dict(sorted(files.items()))
+        return {
+            file_no: array("I", sorted(positions, key=self.offsets.__getitem__))
+            for file_no, positions in sorted(files.items())
+        }

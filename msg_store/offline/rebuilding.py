@@ -1,4 +1,4 @@
-"""What a rebuild of an index from the segments makes of an offline store, and the rebuild in place.
+"""The rebuild of an index from the segments of an offline store: what it would make, and the rebuild in place.
 
 ``recovery.rebuild`` does the work, as for a start that finds no index. It takes a message into every queue that the
 message's record names, unless a journal that is left acked it. So acked messages come back whose records the collector
@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from leveret.core.system.files import Files
-from leveret.msg_store.format.ballast import Ballast
-from leveret.msg_store.index import lmdb_index
-from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.offline.audit import Progress
 from leveret.msg_store.offline.inspection import Inspection
+from leveret.msg_store.offline.repair import recover
 from leveret.msg_store.recovery.format_repair import restore_format
-from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 
 NOT_ASKED: Final = "the index was not asked"
 _TOLD_EVERY: Final = 65_536
@@ -38,7 +35,7 @@ class RebuiltQueue:
     """
 
     entries: int = 0
-    size_bytes: int = 0
+    body_bytes: int = 0
     came_back: int | None = None
     gone: int | None = None
 
@@ -66,20 +63,22 @@ def preview(path: Path, progress: Progress) -> Rebuilt:
         StoreLocked: another process has the store open.
         StoreError: it is no store, or a newer version's.
     """
-    found = Rebuilt()
-    before = _before(path, found, progress)
-    done = 0
+    found, before = Rebuilt(), None
+    with Inspection(path) as store:
+        found.index_damage = store.report.rebuilt
+        if not found.index_damage:
+            before = _messages(store, progress)
     with Inspection(path, NOT_ASKED) as store:
         found.epoch_seen = store.epoch_seen
-        total = sum(terms.messages for terms in store.queues.values())
         found.messages = sum(1 for _ in store.locations())
+        total, done = sum(terms.messages for terms in store.queues.values()), 0
         for queue_no in sorted({*store.queue_nos(), *(before or ())}):
             queue = found.queues[queue_no] = RebuiltQueue()
             known = _ascending((before or {}).get(queue_no, array("Q")))
             kept = at = 0
             for _, msg_no, size_bytes, _, _ in store.rows(queue_no):  # ascending by message, too
                 queue.entries += 1
-                queue.size_bytes += size_bytes
+                queue.body_bytes += size_bytes
                 while at < len(known) and known[at] < msg_no:
                     at += 1
                 kept += at < len(known) and known[at] == msg_no
@@ -91,21 +90,17 @@ def preview(path: Path, progress: Progress) -> Rebuilt:
     return found
 
 
-def _before(path: Path, found: Rebuilt, progress: Progress) -> dict[int, array[int]] | None:
-    """Return the messages of each queue by the index; None if it cannot be used."""
-    with Inspection(path) as store:
-        found.index_damage = store.report.rebuilt
-        if found.index_damage:
-            return None
-        before: dict[int, array[int]] = {}
-        total, done = sum(terms.messages for terms in store.queues.values()), 0
-        for queue_no in store.queue_nos():
-            before[queue_no] = array("Q", (row[1] for row in store.rows(queue_no)))
-            done += len(before[queue_no])
-            progress("index", done, total)
-        for queue_no, _, msg_no, _ in store.report.lost:
-            before.setdefault(queue_no, array("Q")).append(msg_no)
-    return before
+def _messages(store: Inspection, progress: Progress) -> dict[int, array[int]]:
+    """Return the messages of each queue by the index."""
+    found: dict[int, array[int]] = {}
+    total, done = sum(terms.messages for terms in store.queues.values()), 0
+    for queue_no in store.queue_nos():
+        found[queue_no] = array("Q", (row[1] for row in store.rows(queue_no)))
+        done += len(found[queue_no])
+        progress("index", done, total)
+    for queue_no, _, msg_no, _ in store.report.lost:
+        found.setdefault(queue_no, array("Q")).append(msg_no)
+    return found
 
 
 def _ascending(msg_nos: array[int]) -> array[int]:
@@ -124,10 +119,5 @@ def rebuild_in_place(path: Path, boot_epoch: int, now_ms: Callable[[], int]) -> 
     """
     files = Files()
     restore_format(files, path)
-    index = path / lmdb_index.FOLDER
-    if index.exists():
-        LmdbFiles(index, b"").condemn()  # so that it is not opened again
-    opened = open_store(StoreFiles(files, path, Ballast(files, path), now_ms), boot_epoch)
-    opened.close()
-    names = files.names(opened.folder.quarantine)
-    return sorted(name for name in names if name.startswith("index-"))
+    recover(path, boot_epoch, now_ms, is_index_used=False)
+    return sorted(name for name in files.names(path / "quarantine") if name.startswith("index-"))

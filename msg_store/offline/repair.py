@@ -31,8 +31,8 @@ from leveret.msg_store.format.rows import Checkpoint, IndexDamaged, IndexFull
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.index.files import LmdbFiles
 from leveret.msg_store.index.lmdb_index import LmdbIndex
-from leveret.msg_store.offline.fingerprint import fingerprint
-from leveret.msg_store.offline.repair_plan import RepairPlan
+from leveret.msg_store.offline.changes import Remove, SetAside, batch_of
+from leveret.msg_store.offline.repair_plan import RepairPlan, fingerprint
 from leveret.msg_store.reading.segments import SegmentReader
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
@@ -48,14 +48,18 @@ def repair(path: Path, plan: RepairPlan, boot_epoch: int, now_ms: Callable[[], i
     files = Files()
     restore_format(files, path)
     is_recovered = _check_unchanged(files, path, plan)
-    index = path / lmdb_index.FOLDER
     if plan.needs_recovery and not is_recovered:
-        if plan.index_damage and index.exists():
-            LmdbFiles(index, b"").condemn()  # for opening it may end the process
-        opened = open_store(StoreFiles(files, path, Ballast(files, path), now_ms), boot_epoch)
-        opened.close()
+        recover(path, boot_epoch, now_ms, is_index_used=not plan.index_damage)
     if plan.changes:
         _write(path, plan, now_ms)
+
+
+def recover(path: Path, boot_epoch: int, now_ms: Callable[[], int], *, is_index_used: bool) -> None:
+    """Do what a start of a broker does to a store; an index that is not used is set aside and rebuilt."""
+    files, index = Files(), path / lmdb_index.FOLDER
+    if not is_index_used and index.exists():
+        LmdbFiles(index, b"").condemn()  # for opening it may end the process
+    open_store(StoreFiles(files, path, Ballast(files, path), now_ms), boot_epoch).close()
 
 
 def _check_unchanged(files: Files, path: Path, plan: RepairPlan) -> bool:
@@ -93,21 +97,17 @@ def _fields_of(files: Files, path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, plan: RepairPlan, now_ms: Callable[[], int]) -> None:
-    changes = plan.changes
+    """Move the bytes of lost messages to the quarantine, report the repair there, and correct the index."""
+    lost = [change for change in plan.changes if isinstance(change, Remove)]
+    rows = [(row.queue_no, row.seq, row.message, row.reason) for row in lost]
     with closing(StoreFolder(Files(), path, lambda: b"", now_ms)) as folder:
-        _set_aside(folder, plan)
+        with closing(SegmentReader(folder)) as reader:
+            aside = [each.location for each in plan.changes if isinstance(each, SetAside)]
+            names = [name for each in aside if (name := reader.set_aside(each)) is not None]
+        now = fingerprint(folder, checkpoint_of(path, folder.uuid))
+        folder.report(plan.report_name, {"lost": rows, "set_aside": names, "fingerprint": now})
         with closing(LmdbIndex(path / lmdb_index.FOLDER, folder.uuid)) as index:
             try:
-                index.write(changes.batch(index.queues(), index.files()))
+                index.write(batch_of(plan.changes, index.queues(), index.files()))
             except IndexFull as error:
                 raise OSError(errno.ENOSPC, str(error), str(path)) from error
-
-
-def _set_aside(folder: StoreFolder, plan: RepairPlan) -> None:
-    """Move the bytes of lost messages to the quarantine, and report the repair there."""
-    changes = plan.changes
-    with closing(SegmentReader(folder)) as reader:
-        names = [name for each in changes.set_aside if (name := reader.set_aside(each)) is not None]
-    rows = [(row.queue_no, row.seq, row.msg_no, row.reason) for row in changes.lost]
-    now = fingerprint(folder, checkpoint_of(folder.path, folder.uuid))
-    folder.report(plan.report_name, {"lost": rows, "set_aside": names, "fingerprint": now})

@@ -8,13 +8,14 @@ written last: a salvage that was cut off leaves no store.
 from __future__ import annotations
 
 import errno
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import merge
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from leveret.core.system.files import File, Files
+from leveret.core.system.files import Files
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, RDQ_MAGIC, Identity
 from leveret.msg_store.format.folder import SEGMENT_NAME, write_format
@@ -25,7 +26,6 @@ from leveret.msg_store.format.rows import (
     FileRow,
     IndexFull,
     IndexRow,
-    Location,
     QueueTerms,
 )
 from leveret.msg_store.index import lmdb_index
@@ -64,28 +64,23 @@ class _Salvage:
         self, audit: Audit, target: Path, identity: Identity, now_ms: int, progress: Progress
     ) -> None:
         self._old = audit.store
-        self._locations = _locations_of(audit)
-        self._unreadable = audit.unreadable.keys() - audit.elsewhere.keys()
+        self._table = _readable(audit)  # gets the new locations; segment 0: it cannot be read
         self._counted = audit.queues
         self._target = target
         self._files = Files()
         self._identity = identity
         self._now_ms = now_ms
         self._progress = progress
-        self._file: File | None = None
-        self._file_no = self._offset = 0
-        self._buffer: list[bytes] = []
-        self._buffered_bytes = 0
-        self._new_file_nos = array("I", bytes(4 * len(self._locations)))
-        self._new_offsets = array("I", bytes(4 * len(self._locations)))
-        self._states: dict[int, FileRow] = {}
+        self._segments: dict[int, FileRow] = {}
         self._failed: dict[int, str] = {}  # messages that could not be read again
         self._out = Salvaged(lost=list(audit.lost))
 
     def run(self) -> Salvaged:
         for folder in ("rdq", "journal", "quarantine"):
             self._files.mkdir(self._target / folder)
-        self._copy_messages()
+        records = self._records()
+        while (first := next(records, None)) is not None:
+            self._write_segment(len(self._segments) + 1, chain([first], records))
         index = LmdbIndex(self._target / lmdb_index.FOLDER, self._identity.uuid)
         try:
             self._write_index(index)
@@ -96,125 +91,101 @@ class _Salvage:
         write_format(self._files, self._target, self._identity.uuid, self._now_ms)
         return self._out
 
-    # Messages.
-
-    def _copy_messages(self) -> None:
-        locations, unreadable, done = self._locations, self._unreadable, 0
-        total = sum(locations.lengths)
-        for file_no, positions in locations.by_file().items():
-            wanted = [
-                at
-                for at in positions
-                if locations.rows[at] and locations.msg_nos[at] not in unreadable
-            ]
-            if wanted:
-                with Segment(self._old.folder, file_no) as segment:
-                    for at in wanted:
-                        self._copy(segment, at)
-            done += sum(locations.lengths[at] for at in positions)
+    def _records(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the records that can be read, with their positions in the table."""
+        table, extend, seed = self._table, self._identity.extend, self._identity.seed
+        done, total = 0, sum(table.lengths)
+        for file_no, positions in table.by_file().items():
+            with Segment(self._old.folder, file_no) as segment:
+                for at in positions:
+                    length = table.lengths[at]
+                    try:
+                        data = segment.bytes_at(table.offsets[at], length)
+                        segment.decode(data, length)
+                    except (Corrupt, OSError) as error:  # the audit could: the disk is failing
+                        self._failed[table.msg_nos[at]] = str(error)
+                        table.file_nos[at] = 0
+                    else:
+                        yield at, resealed(data, extend, seed)
+                    done += length
             self._progress("copied", done, total)
-        self._seal()
 
-    def _copy(self, segment: Segment, at: int) -> None:
-        locations = self._locations
-        try:
-            data = segment.bytes_at(locations.offsets[at], locations.lengths[at])
-            segment.decode(data, locations.lengths[at])
-        except (Corrupt, OSError) as error:  # the audit could read it: the disk is failing
-            self._failed[locations.msg_nos[at]] = str(error)
-            return
-        if self._file is None or self._offset >= FILE_BYTES:
-            self._begin()
-        self._new_file_nos[at], self._new_offsets[at] = self._file_no, self._offset
-        self._buffer.append(resealed(data, self._identity.extend, self._identity.seed))
-        self._offset += len(data)
-        self._buffered_bytes += len(data)
-        if self._buffered_bytes >= _BUFFER_BYTES:
-            self._write()
-        self._out.messages += 1
-
-    def _begin(self) -> None:
-        self._seal()
-        self._file_no += 1
-        rdq = self._target / "rdq"
-        self._file = self._files.create(rdq / (SEGMENT_NAME % self._file_no))
-        self._file.append([self._identity.header(RDQ_MAGIC, self._file_no, self._now_ms)])
-        self._offset = HEADER_BYTES
-
-    def _write(self) -> None:
-        assert self._file is not None, "messages are buffered for a segment"
-        self._file.append([b"".join(self._buffer)])
-        self._buffer.clear()
-        self._buffered_bytes = 0
-
-    def _seal(self) -> None:
-        if self._file is None:
-            return
-        self._write()
-        self._file.fsync()
-        self._file.close()
-        self._file = None
-        self._files.fsync_dir(self._target / "rdq")
-        self._states[self._file_no] = FileRow(self._offset - HEADER_BYTES, self._offset)
-        self._out.size_bytes += self._offset
+    def _write_segment(self, file_no: int, records: Iterable[tuple[int, bytes]]) -> None:
+        """Write records into a new segment until it is full."""
+        table, rdq = self._table, self._target / "rdq"
+        buffer = [self._identity.header(RDQ_MAGIC, file_no, self._now_ms)]
+        written, end = 0, HEADER_BYTES
+        with self._files.create(rdq / (SEGMENT_NAME % file_no)) as file:
+            for at, data in records:
+                table.file_nos[at], table.offsets[at] = file_no, end
+                self._out.messages += 1
+                buffer.append(data)
+                end += len(data)
+                if end - written >= _BUFFER_BYTES or end >= FILE_BYTES:
+                    file.append([b"".join(buffer)])
+                    buffer.clear()
+                    written = end
+                if end >= FILE_BYTES:
+                    break
+            file.append([b"".join(buffer)])
+            file.fsync()
+        self._files.fsync_dir(rdq)
+        self._segments[file_no] = FileRow(end - HEADER_BYTES, end)
+        self._out.size_bytes += end
 
     # Index.
 
     def _write_index(self, index: LmdbIndex) -> None:
-        for batch in self._location_batches():
-            index.write(batch)
+        table = self._table
+        for first in range(0, len(table), PIECE):
+            some = range(first, min(first + PIECE, len(table)))
+            locations = [
+                (table.msg_nos[at], table.location(at)) for at in some if table.file_nos[at]
+            ]
+            index.write(Batch(locations=locations))
         queues: dict[int, QueueTerms | None] = {}
-        for queue_no in self._counted:
+        for queue_no, counted in self._counted.items():
             terms = LiveTerms()
-            for batch in self._row_batches(queue_no, terms):
-                index.write(batch)
+            rows = self._rows(queue_no, terms)
+            while piece := {row[0]: row for row in islice(rows, PIECE)}:
+                index.write(Batch(rows={queue_no: piece}))
             said = self._old.queues.get(queue_no, LiveTerms())
-            next_seq = max(said.next_seq, self._counted[queue_no].next_seq)
+            next_seq = max(said.next_seq, counted.next_seq)
             queues[queue_no] = QueueTerms(next_seq, 0, terms.messages, terms.size_bytes, False)
             self._out.rows += terms.messages
         # Behind the first record there is: a journal that begins must not look as if it had all.
-        point = Checkpoint(FIRST_LSN + 1, FIRST_FILE, self._identity.boot_epoch, self._file_no + 1)
+        next_file_no = len(self._segments) + 1
+        point = Checkpoint(FIRST_LSN + 1, FIRST_FILE, self._identity.boot_epoch, next_file_no)
         producers = {
             (queue_no, producer): row
             for queue_no, known in self._old.recovered.producers.items()
             for producer, row in known.items()
         }
         index.write(
-            Batch(files=self._states, queues=queues.items(), checkpoint=point, producers=producers)
+            Batch(
+                files=self._segments, queues=queues.items(), checkpoint=point, producers=producers
+            )
         )
 
-    def _location_batches(self) -> Iterator[Batch]:
-        locations = self._locations
-        for first in range(0, len(locations), PIECE):
-            some = range(first, min(first + PIECE, len(locations)))
-            kept = [at for at in some if self._new_file_nos[at]]
-            yield Batch(locations=[(locations.msg_nos[at], self._location(at)) for at in kept])
-
-    def _location(self, at: int) -> Location:
-        _, _, length, size, _ = self._locations.location(at)
-        return self._new_file_nos[at], self._new_offsets[at], length, size, self._locations.rows[at]
-
-    def _row_batches(self, queue_no: int, terms: LiveTerms) -> Iterator[Batch]:
-        piece: dict[int, IndexRow] = {}
+    def _rows(self, queue_no: int, terms: LiveTerms) -> Iterator[IndexRow]:
+        """Yield the rows of a queue whose messages were copied, and count them in ``terms``."""
+        table, failed = self._table, self._failed
         for row in self._old.rows(queue_no):
-            at = self._locations.find(row[1])
-            if at == UNKNOWN or not self._new_file_nos[at]:
-                if row[1] in self._failed:
-                    lost = LostRow(queue_no, row[0], row[1], row[2], self._failed[row[1]])
-                    self._out.lost.append(lost)
+            if (at := table.find(row[1])) == UNKNOWN:
                 continue
-            size = self._locations.sizes[at]
-            piece[row[0]] = (*row[:2], size, *row[3:])
+            if not table.file_nos[at]:
+                self._out.lost.append(LostRow(queue_no, *row[:3], failed[row[1]]))
+                continue
+            size = table.sizes[at]
             terms.messages += 1
             terms.size_bytes += size
-            if len(piece) >= PIECE:
-                yield Batch(rows={queue_no: piece})
-                piece = {}
-        yield Batch(rows={queue_no: piece})
+            yield (*row[:2], size, *row[3:])
 
 
-def _locations_of(audit: Audit) -> LocationTable:
-    """Return all locations, those of messages that were found elsewhere corrected."""
-    if not audit.elsewhere:
-        return audit.locations
-    return audit.locations.moved(audit.elsewhere, audit.bare)
+def _readable(audit: Audit) -> LocationTable:
+    """Return the messages that have rows and can be read, with their true locations."""
+    table = LocationTable()
+    for msg_no, _, location in merge(audit.indexed(), sorted(audit.unindexed())):
+        if location is not None:
+            table.add(msg_no, location)
+    return table

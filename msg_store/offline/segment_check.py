@@ -6,42 +6,30 @@ checked one after the other, or at the same time by processes that see the same 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
 from leveret.msg_store.format.folder import StorePaths
+from leveret.msg_store.offline.locations import Locations, picked
 from leveret.msg_store.reading.record_table import RecordTable, read_table
 from leveret.msg_store.reading.verify import Segment
 
 
-class Locations(NamedTuple):
-    """The messages that the index has in a segment, ascending by offset, in parallel columns as ``rows.Location``."""
-
-    msg_nos: array[int]
-    offsets: array[int]
-    lengths: array[int]
-    sizes: array[int]
-
-
-class Wrong(NamedTuple):
+class Fault(NamedTuple):
     """A message that is not at its location.
 
     Attributes:
-        at: its position in ``Locations``.
         is_damage: there is no whole record there; else the bytes are those of another one, or behind the file's end.
     """
 
-    at: int
+    msg_no: int
     why: str
     is_damage: bool
 
 
-@dataclass(slots=True)
-class SegmentCheck:
+class SegmentCheck(NamedTuple):
     """What the check of a segment has found.
 
     Attributes:
@@ -49,17 +37,17 @@ class SegmentCheck:
         is_copy: the collector has written it.
         records: how many whole records there are.
         damaged_bytes: that belong to no whole record.
-        strays: whole records that no location names.
+        unnamed: whole records that no location names.
     """
 
     file_no: int
     size_bytes: int
     damage: str
     is_copy: bool
-    records: int = 0
-    damaged_bytes: int = 0
-    wrong: list[Wrong] = field(default_factory=list)
-    strays: RecordTable = field(default_factory=RecordTable)
+    records: int
+    damaged_bytes: int
+    faults: list[Fault]
+    unnamed: Locations
 
 
 CheckSegments: TypeAlias = Callable[
@@ -77,11 +65,9 @@ def check_one_by_one(
 
 def check_segment(folder: StorePaths, file_no: int, locations: Locations) -> SegmentCheck:
     """Read all records of a segment and compare them with the locations of messages in it; raises ``OSError``."""
+    faults: list[Fault] = []
     with Segment(folder, file_no) as segment:
         table, size_bytes = read_table(segment), segment.size_bytes
-        is_copy = segment.header is not None and bool(segment.header.flags & MOVED)
-        found = SegmentCheck(file_no, size_bytes, segment.damage, is_copy, sum(table.good))
-        found.damaged_bytes = size_bytes - HEADER_BYTES - table.good_bytes
         is_live = bytearray(len(table))
         at_record = good_end = 0
         for at, offset in enumerate(locations.offsets):
@@ -93,13 +79,20 @@ def check_segment(folder: StorePaths, file_no: int, locations: Locations) -> Seg
             is_good = is_record and bool(table.good[at_record])
             if is_good and _is_same(table, at_record, locations, at):
                 is_live[at_record] = 1
-            elif why := _wrong_at(segment, file_no, locations, at):
+            elif why := _fault_at(segment, file_no, locations, at):
                 is_inside = good_end <= offset <= size_bytes - locations.lengths[at]
-                found.wrong.append(Wrong(at, why, is_inside and not is_good))
-        for at_record in range(len(table)):
-            if table.good[at_record] and not is_live[at_record]:
-                found.strays.add_from(table, at_record)
-    return found
+                faults.append(Fault(locations.msg_nos[at], why, is_inside and not is_good))
+        rest = [at for at, is_good in enumerate(table.good) if is_good and not is_live[at]]
+        return SegmentCheck(
+            file_no,
+            size_bytes,
+            segment.damage,
+            is_copy=segment.header is not None and bool(segment.header.flags & MOVED),
+            records=sum(table.good),
+            damaged_bytes=size_bytes - HEADER_BYTES - table.good_bytes,
+            faults=faults,
+            unnamed=picked(rest, table.msg_nos, table.offsets, table.lengths, table.body_sizes),
+        )
 
 
 def _is_same(table: RecordTable, at_record: int, locations: Locations, at: int) -> bool:
@@ -110,7 +103,7 @@ def _is_same(table: RecordTable, at_record: int, locations: Locations, at: int) 
     )
 
 
-def _wrong_at(segment: Segment, file_no: int, locations: Locations, at: int) -> str:
+def _fault_at(segment: Segment, file_no: int, locations: Locations, at: int) -> str:
     """Read a message where it should be; return the fault, with its place."""
     offset, why = locations.offsets[at], ""
     try:

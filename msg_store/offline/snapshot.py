@@ -37,7 +37,7 @@ def take(files: Files, path: Path, target: Path) -> Steps[int]:
         OSError: the disk refuses; a part is there.
     """
     with Inspection(path, may_rebuild=False, files=files) as store:
-        old = StorePaths(files, path, store.folder.uuid)
+        old = store.on_disk
         new = make_draft(old, target)
         yield "snapshot: made"
         torn_bytes = yield from _take_segments(store, old, new)

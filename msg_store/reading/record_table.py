@@ -38,14 +38,6 @@ class RecordTable:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add_from(self, other: RecordTable, at: int) -> None:
-        """Add a record of another table."""
-        self.offsets.append(other.offsets[at])
-        self.lengths.append(other.lengths[at])
-        self.msg_nos.append(other.msg_nos[at])
-        self.body_sizes.append(other.body_sizes[at])
-        self.good.append(other.good[at])
-
     @property
     def good_bytes(self) -> int:
         """The bytes of all good records."""

@@ -8,15 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from leveret.msg_store.offline.store_at import StoreAt
 from leveret.server.store_tools.command import quiet
 from leveret.server.store_tools.dirs import data_dir_of, find_stores, held
-from leveret.spark.jobs.audit import (
-    SHOWN_MAX,
-    StoreToAudit,
-    audit_stores,
-    is_in_snapshot,
-    stores_at,
-)
+from leveret.spark.jobs.audit import SHOWN_MAX, audit, is_in_snapshot, stores_at
 from leveret.spark.jobs.engine_choice import LOCAL, EngineChoice, add_engine, engine_of
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
@@ -57,7 +52,7 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
     """Carry out ``leveret audit``."""
     choice = engine_of(options)
     with quiet(), _stores(options.path.absolute()) as stores, _session(choice) as spark:
-        return audit_stores(
+        return audit(
             stores,
             spark=spark,
             repair_plan=options.repair_plan,
@@ -67,13 +62,13 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
 
 
 @contextmanager
-def _stores(path: Path) -> Iterator[list[StoreToAudit]]:
+def _stores(path: Path) -> Iterator[list[StoreAt]]:
     """Yield the stores of a path; brokers are kept out of a data directory meanwhile."""
     if is_in_snapshot(path):
         yield stores_at(path)
         return
     with held(data_dir_of(path), is_read_only=True):
-        yield [StoreToAudit(at.path, at.vhost, at.names) for at in find_stores(path).stores]
+        yield find_stores(path).stores
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 =========  =========================================  =============================================
 verb       does                                       exit code 1
 =========  =========================================  =============================================
-stat       prints figures
+stat       prints stats
 verify     checks every row, message and count        something is damaged
 salvage    copies readable messages elsewhere         something was left behind
 repair     lists repairs; with ``--yes`` does them,   something is to be repaired

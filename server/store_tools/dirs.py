@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -25,23 +25,10 @@ from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents
 from leveret.msg_store.format.folder import FORMAT
 from leveret.server.process import LOCK, DataDirectory, take_lock
+from leveret.msg_store.offline.store_at import StoreAt
 
 METADATA: Final = "metadata"
 VHOSTS: Final = "vhosts"
-
-
-@dataclass(frozen=True, slots=True)
-class StoreAt:
-    """One store.
-
-    Attributes:
-        vhost: the vhost's name; None if the store has no vhost, or the name is unknown.
-        names: of its queues, by number; a priority queue has several numbers.
-    """
-
-    path: Path
-    vhost: str | None = None
-    names: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.msg_store.offline.audit import Audit, queue_text
+from leveret.msg_store.offline import changes
+from leveret.msg_store.offline.audit import Audit, LostRow
+from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.repair_plan import RepairPlan
+from leveret.msg_store.offline.store_at import queue_text
 
 REASONS_SHOWN: Final = 3
 RANGES_SHOWN: Final = 10
+_STEPS: Final[dict[type[changes.Change], str]] = {
+    changes.Remove: "entries of messages that cannot be read removed",
+    changes.Place: "locations and counts of messages corrected",
+    changes.Forget: "locations that no entry needs removed",
+    changes.Resize: "sizes of entries corrected",
+    changes.CountQueue: "queues counted again",
+    changes.CountSegment: "segments counted again",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +56,13 @@ class LostIn:
     reasons: list[str]
 
 
-def lost_in(audit: Audit, names: Mapping[int, str]) -> list[LostIn]:
-    """Return the rows whose messages cannot be read, by the inspection and by the audit."""
-    rows = [(no, seq, reason) for no, seq, _, reason in audit.store.report.lost]
-    rows += [(row.queue_no, row.seq, row.reason) for row in audit.lost]
-    return lost_by_queue(rows, names)
-
-
-def lost_by_queue(rows: Iterable[tuple[int, int, str]], names: Mapping[int, str]) -> list[LostIn]:
-    """Sort ``(queue_no, seq, reason)`` by queues."""
+def lost_in(store: Inspection, rows: list[LostRow], names: Mapping[int, str]) -> list[LostIn]:
+    """Return the messages that cannot be read, by the inspection and in ``rows``, by queue."""
     by_queue: dict[int, dict[int, str]] = {}
-    for queue_no, seq, reason in rows:
+    for queue_no, seq, _, reason in store.report.lost:
         by_queue.setdefault(queue_no, {})[seq] = reason
+    for row in rows:
+        by_queue.setdefault(row.queue_no, {})[row.seq] = row.reason
     return [
         LostIn(no, names.get(no), len(lost), ranges(lost), list(dict.fromkeys(lost.values())))
         for no, lost in sorted(by_queue.items())
@@ -86,19 +93,38 @@ def lost_text(lost: LostIn) -> str:
     return f"{where}: {count} cannot be read, seq {', '.join(shown)}: {'; '.join(reasons)}"
 
 
-def findings_of(audit: Audit, names: Mapping[int, str]) -> list[Finding]:
-    """Return all findings of a store, the most important first."""
-    return [
-        *_of_files(audit),
-        *(
-            Finding(
-                lost_text(lost), "taken out of the queue; the rest of their records is set aside"
-            )
-            for lost in lost_in(audit, names)
-        ),
-        *_of_index(audit, names),
-        *_of_a_crash(audit),
-    ]
+def findings_of(audit: Audit, names: Mapping[int, str]) -> Iterator[Finding]:
+    """Yield all findings of a store, the most important first."""
+    report = audit.store.report
+    if audit.store.format_damage:
+        yield Finding(audit.store.format_damage, "FORMAT is written anew from what the files say")
+    if report.rebuilt:
+        text = "set aside, and rebuilt from the segments: acked messages may come back"
+        yield Finding(f"the index cannot be used: {report.rebuilt}", text)
+    for name in report.foreign:
+        yield Finding(f"{name} belongs to another store", "moved to the quarantine")
+    for gap in report.gaps:
+        text = "the rest of it is set aside; messages acked in it may come back, messages published in it are missing"
+        yield Finding(f"the journal has a gap, {gap}", text)
+    for lost in lost_in(audit.store, audit.lost, names):
+        text = "taken out of the queue; the rest of their records is set aside"
+        yield Finding(lost_text(lost), text)
+    yield from _of_index(audit, names)
+    for tail in report.tails:
+        yield Finding(f"the journal ends in the middle of a write, {tail}", "cut off", False)
+    if report.dropped:
+        text = f"{len(report.dropped)} messages were not written whole, and never confirmed"
+        yield Finding(text, "dropped", False)
+
+
+def _of_index(audit: Audit, names: Mapping[int, str]) -> Iterator[Finding]:
+    if elsewhere := len(audit.store.report.found) + len(audit.elsewhere):
+        yield Finding(f"{elsewhere} messages lie elsewhere than they should", "noted where")
+    if audit.odd:
+        rows = sum(map(len, audit.odd.values()))
+        yield Finding(f"{rows} rows give another size than their messages have", "written anew")
+    for text in audit.wrong_counts(names):
+        yield Finding(text, "counted anew")
 
 
 def steps_of(plan: RepairPlan) -> Iterable[str]:
@@ -109,52 +135,7 @@ def steps_of(plan: RepairPlan) -> Iterable[str]:
         yield f"index rebuilt from the segments: {plan.index_damage}"
     elif plan.needs_recovery:
         yield "recovered as by a start of the broker"
-    changes = plan.changes
-    placed = sum(place is not None for place in changes.locations.values())
-    for count, what in (
-        (len(changes.lost), "entries of messages that cannot be read removed"),
-        (placed, "locations and counts of messages corrected"),
-        (len(changes.locations) - placed, "locations that no entry needs removed"),
-        (sum(map(len, changes.rows.values())), "sizes of entries corrected"),
-        (len(changes.queues), "queues counted again"),
-        (len(changes.segments), "segments counted again"),
-    ):
-        if count:
+    counts = Counter(type(change) for change in plan.changes)
+    for kind, what in _STEPS.items():
+        if count := counts[kind]:
             yield f"{count} {what}"
-
-
-def _of_files(audit: Audit) -> Iterable[Finding]:
-    report = audit.store.report
-    if audit.store.format_damage:
-        yield Finding(audit.store.format_damage, "FORMAT is written anew from what the files say")
-    if report.rebuilt:
-        text = "set aside, and rebuilt from the segments: acked messages may come back"
-        yield Finding(f"the index cannot be used: {report.rebuilt}", text)
-    for name in report.foreign:
-        yield Finding(f"{name} belongs to another store", "moved to the quarantine")
-    for gap in report.gaps:
-        yield Finding(
-            f"the journal has a gap, {gap}",
-            "the rest of it is set aside; messages acked in it may come back, messages published in"
-            " it are missing",
-        )
-
-
-def _of_index(audit: Audit, names: Mapping[int, str]) -> Iterable[Finding]:
-    elsewhere = len(audit.store.report.found) + len(audit.elsewhere)
-    if elsewhere:
-        yield Finding(f"{elsewhere} messages lie elsewhere than they should", "noted where")
-    if audit.odd:
-        rows = sum(map(len, audit.odd.values()))
-        yield Finding(f"{rows} rows give another size than their messages have", "written anew")
-    for text in audit.wrong_counts(names):
-        yield Finding(text, "counted anew")
-
-
-def _of_a_crash(audit: Audit) -> Iterable[Finding]:
-    report = audit.store.report
-    for tail in report.tails:
-        yield Finding(f"the journal ends in the middle of a write, {tail}", "cut off", False)
-    if report.dropped:
-        text = f"{len(report.dropped)} messages were not written whole, and never confirmed"
-        yield Finding(text, "dropped", False)

@@ -11,7 +11,6 @@ from leveret.server.process import refuse_network
 from leveret.server.store_tools.command import quiet
 from leveret.server.store_tools.dirs import data_dir_of, find_stores, held, next_epoch
 from leveret.server.store_tools.work import salvage_to
-from leveret.spark.jobs.audit import StoreToAudit
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.rebuild import add_store, new_report
 from leveret.spark.jobs.report import JobReport
@@ -47,7 +46,7 @@ def _run(options: argparse.Namespace, progress: Progress) -> JobReport:
             refuse_network(options.dir)
         for at in find_stores(options.dir).stores:
             found = preview(at.path, progress)
-            row = add_store(report, StoreToAudit(at.path, at.vhost, at.names), found)
+            row = add_store(report, at, found)
             if is_in_place:
                 epoch = next_epoch(data_dir, found.epoch_seen)
                 row["set_aside"] = rebuild_in_place(at.path, epoch, _now_ms)

@@ -1,20 +1,15 @@
-"""``leveret store stat``: the stats of an offline store, as text or JSON."""
+"""``leveret store stat``: the stats of an offline store."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
-from leveret.core.printable import printable
 from leveret.core.system.files import Files
 from leveret.msg_store.index import lmdb_index
 from leveret.msg_store.memtable.memtable import LiveTerms
-from leveret.msg_store.offline.audit import queue_text
 from leveret.msg_store.offline.inspection import Inspection
-from leveret.server.store_tools.dirs import StoreAt
-
-QUEUES_SHOWN: Final = 20
-_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+from leveret.msg_store.offline.store_at import StoreAt
 
 
 def stats_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
@@ -22,9 +17,7 @@ def stats_of(store: Inspection, at: StoreAt, wall_s: float) -> dict[str, Any]:
     report = store.report
     terms = {no: each for no, each in store.queues.items() if each.messages or no in at.names}
     segments = list(store.recovered.memtables.files.values())
-    return {
-        "path": str(at.path),
-        "vhost": at.vhost,
+    return at.row | {
         "is_clean": store.recovered.is_clean,
         "messages": sum(each.messages for each in terms.values()),
         "message_bytes": sum(each.size_bytes for each in terms.values()),
@@ -113,56 +106,9 @@ def _lost_in(report: bytes) -> int:
 
 def _damage(store: Inspection) -> list[str]:
     report = store.report
-    index = [f"index: {report.rebuilt}"] if report.rebuilt else []
-    gaps = [f"journal: {gap}" for gap in report.gaps]
-    foreign = [f"{name} belongs to another store" for name in report.foreign]
-    return [*filter(None, [store.format_damage]), *index, *gaps, *foreign]
-
-
-def stats_lines(found: dict[str, Any]) -> list[str]:
-    """Return the stats of a store for people."""
-    lines = [
-        f"{where(found)}: {'stopped' if found['is_clean'] else 'not stopped in order'}",
-        f"  messages   {found['messages']}, bodies {size_text(found['message_bytes'])}",
-        f"  segments   {found['segments']}, {size_text(found['segment_bytes'])}:"
-        f" {size_text(found['live_bytes'])} live, {size_text(found['garbage_bytes'])} garbage",
-        f"  journal    {found['journals']} files, {size_text(found['journal_bytes'])},"
-        f" {found['replayed_rows']} rows above the index",
-        f"  index      {_index_text(found)}",
-        f"  quarantine {found['quarantine']['files']} files,"
-        f" {size_text(found['quarantine']['bytes'])}; {found['quarantine']['lost']} messages lost",
+    return [
+        *filter(None, [store.format_damage]),
+        *(f"index: {why}" for why in filter(None, [report.rebuilt])),
+        *(f"journal: {gap}" for gap in report.gaps),
+        *(f"{name} belongs to another store" for name in report.foreign),
     ]
-    lines += [f"  damage     {each}" for each in found["damage"]]
-    if found["lost"]:
-        lines.append(f"  lost       {found['lost']} messages cannot be read")
-    for queue in found["queues"][:QUEUES_SHOWN]:
-        name = printable(queue_text(queue["queue_no"], queue["name"]))
-        is_orphan = queue["name"] is None and found["vhost"] is not None
-        orphan = " (no definition)" if is_orphan else ""
-        lines.append(f"  {queue['messages']:>10}  {name}{orphan}")
-    if len(found["queues"]) > QUEUES_SHOWN:
-        lines.append(f"  ... and {len(found['queues']) - QUEUES_SHOWN} queues more (--json)")
-    return lines
-
-
-def _index_text(found: dict[str, Any]) -> str:
-    index, point = found["index"], found["checkpoint"]
-    if index is None:
-        return "none that can be used"
-    written = f", up to record {point['lsn']}, written {point['age_s']:.0f} s ago" if point else ""
-    sizes = f"{size_text(index['bytes'])}, {size_text(index['live_bytes'])} of it in use"
-    return f"{index['entries']} entries, {sizes}{written}"
-
-
-def where(found: dict[str, Any]) -> str:
-    """Return a store's path and vhost."""
-    vhost = found["vhost"]
-    return f"store {found['path']}" + (f" of vhost {vhost!r}" if vhost is not None else "")
-
-
-def size_text(size_bytes: float) -> str:
-    """Return a size with a unit."""
-    power = 0
-    while size_bytes >= 1024 and power < len(_UNITS) - 1:
-        size_bytes, power = size_bytes / 1024, power + 1
-    return f"{size_bytes:.1f} {_UNITS[power]}" if power else f"{size_bytes:.0f} bytes"

@@ -10,8 +10,7 @@ A store that a crash has left is audited as its next start would continue it, wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.defects import Defect, Kind, defects_of
 from leveret.msg_store.offline.repair_plan import RepairPlan, plan_repair, write_plans
 from leveret.msg_store.offline.segment_check import CheckSegments, check_one_by_one
+from leveret.msg_store.offline.store_at import StoreAt
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
@@ -28,28 +28,21 @@ from leveret.spark.scan.manifest import read_manifest
 
 JOB: Final = "audit"
 SHOWN_MAX: Final = 1_000  # defects in a report
-
-
-@dataclass(frozen=True, slots=True)
-class StoreToAudit:
-    """A store that no process has open.
-
-    Attributes:
-        vhost: the vhost's name; None if it is not known.
-        names: of its queues, by number.
-        is_snapshot: it is a part of a snapshot, and never changed.
-        is_clean: whether its broker had not crashed; None: its files tell whether the broker was stopped in order.
-    """
-
-    path: Path
-    vhost: str | None = None
-    names: Mapping[int, str] = field(default_factory=dict)
-    is_snapshot: bool = False
-    is_clean: bool | None = None
+_COUNTS: Final[dict[str, Callable[[Audit], int]]] = {
+    "messages": lambda found: len(found.locations) + len(found.unlocated),
+    "entries": lambda found: sum(terms.messages for terms in found.queues.values()),
+    "segments": lambda found: len(found.store.folder.rdq_nos()),
+    "records": lambda found: found.records,
+    "garbage_records": lambda found: found.garbage_records,
+    "garbage_bytes": lambda found: found.garbage_bytes,
+    "damaged_bytes": lambda found: found.damaged_bytes,
+    "lost_messages": lambda _: 0,  # counted with the defects, as all that follow
+    "defects": lambda _: 0,
+}
 
 
 def audit(
-    path: Path | str,
+    path: Path | str | Sequence[StoreAt],
     *,
     spark: Any = None,
     repair_plan: Path | None = None,
@@ -59,7 +52,7 @@ def audit(
     """Audit a snapshot, or the folder of one store that no process has open.
 
     Args:
-        path: of the snapshot or store; executors of Spark see it under the same path.
+        path: of the snapshot or store, or the stores themselves; executors of Spark see it under the same path.
         spark: a session whose tasks read the segments; None: this process reads them.
         repair_plan: a new file for the plan that ``leveret store repair --plan`` carries out.
         shown_max: how many defects the report names; it counts all.
@@ -70,20 +63,38 @@ def audit(
         OptionError: ``repair_plan`` of a snapshot.
         StoreError: a process has the store open, or it cannot be read at all.
     """
-    stores = stores_at(Path(path).absolute())
-    return audit_stores(
-        stores, spark=spark, repair_plan=repair_plan, shown_max=shown_max, progress=progress
-    )
+    stores = stores_at(Path(path).absolute()) if isinstance(path, Path | str) else path
+    if repair_plan is not None:
+        if any(store.is_snapshot for store in stores):
+            raise OptionError(
+                "a snapshot is never changed, so there is no plan of its repair: restore it "
+                "(leveret snapshot restore), and audit the directory it was restored to"
+            )
+        if repair_plan.exists():
+            raise OptionError(
+                f"{repair_plan} is there already; name a new file for the repair plan"
+            )
+    report = JobReport(JOB, "local" if spark is None else "spark")
+    report.counts = dict.fromkeys((*_COUNTS, *(kind.value for kind in Kind)), 0)
+    report.details = {"stores": [], "defects": []}
+    plans = [_audit_store(store, report, spark, shown_max, progress) for store in stores]
+    if repair_plan is not None:
+        write_plans(repair_plan, (plan for plan in plans if plan.is_needed))
+        report.details["repair_plan"] = str(repair_plan)
+    if report.counts["defects"] > shown_max:
+        report.warn(f"the report names the first {shown_max} of {report.counts['defects']} defects")
+    report.is_complete = not report.counts["defects"]
+    return report.end()
 
 
-def stores_at(path: Path) -> list[StoreToAudit]:
+def stores_at(path: Path) -> list[StoreAt]:
     """Return the stores of a snapshot, or the store in a folder, of a snapshot or not; raises ``NotASnapshot``."""
     is_store = (path / FORMAT).exists() or (path / "rdq").is_dir()
     if is_store and not is_in_snapshot(path):
-        return [StoreToAudit(path)]
+        return [StoreAt(path)]
     snapshot = read_manifest(path.parents[1] if is_store else path)
     return [
-        StoreToAudit(
+        StoreAt(
             path / entry.folder,
             entry.vhost,
             {number: queue.name for queue in entry.queues for number in queue.queue_nos},
@@ -100,58 +111,8 @@ def is_in_snapshot(path: Path) -> bool:
     return any((each / MANIFEST).exists() for each in (path, *path.parents[1:2]))
 
 
-def audit_stores(
-    stores: Iterable[StoreToAudit],
-    *,
-    spark: Any = None,
-    repair_plan: Path | None = None,
-    shown_max: int = SHOWN_MAX,
-    progress: Progress = silent,
-) -> JobReport:
-    """Audit stores one after the other; arguments and errors as ``audit``."""
-    stores = list(stores)
-    if repair_plan is not None:
-        if any(store.is_snapshot for store in stores):
-            raise OptionError(
-                "a snapshot is never changed, so there is no plan of its repair: restore it "
-                "(leveret snapshot restore), and audit the directory it was restored to"
-            )
-        if repair_plan.exists():
-            raise OptionError(
-                f"{repair_plan} is there already; name a new file for the repair plan"
-            )
-    report = JobReport(JOB, "local" if spark is None else "spark")
-    report.counts = dict.fromkeys((*_COUNTS, *(kind.value for kind in Kind)), 0)
-    report.details = {"stores": [], "defects": []}
-    plans: list[RepairPlan] = []
-    for store in stores:
-        plan = _audit_store(store, report, spark, shown_max, progress)
-        if plan.is_needed:
-            plans.append(plan)
-    if repair_plan is not None:
-        write_plans(repair_plan, plans)
-        report.details["repair_plan"] = str(repair_plan)
-    if report.counts["defects"] > shown_max:
-        report.warn(f"the report names the first {shown_max} of {report.counts['defects']} defects")
-    report.is_complete = not report.counts["defects"]
-    return report.end()
-
-
-_COUNTS: Final = (
-    "messages",
-    "entries",
-    "segments",
-    "records",
-    "garbage_records",
-    "garbage_bytes",
-    "damaged_bytes",
-    "lost_messages",
-    "defects",
-)
-
-
 def _audit_store(
-    store: StoreToAudit, report: JobReport, spark: Any, shown_max: int, progress: Progress
+    store: StoreAt, report: JobReport, spark: Any, shown_max: int, progress: Progress
 ) -> RepairPlan:
     check: CheckSegments = check_one_by_one
     if spark is not None:
@@ -159,39 +120,22 @@ def _audit_store(
 
         check = check_with_spark(spark, progress)
     with audited(store.path, progress, may_rebuild=not store.is_snapshot, check=check) as found:
-        counts = _counts(found)
-        defects = 0
+        counts = {name: count(found) for name, count in _COUNTS.items()}
         for defect in defects_of(found):
-            defects += 1
-            report.count(defect.kind.value)
+            counts["defects"] += 1
             counts["lost_messages"] += defect.is_lost
+            report.count(defect.kind.value)
             if len(report.details["defects"]) < shown_max:
                 report.details["defects"].append(_row(store, defect))
-        counts["defects"] = defects
         is_clean = found.store.recovered.is_clean if store.is_clean is None else store.is_clean
         for name, value in counts.items():
             report.count(name, value)
-        report.details["stores"].append(
-            {"path": str(store.path), "vhost": store.vhost, "clean": is_clean} | counts
-        )
+        report.details["stores"].append(store.row | {"clean": is_clean} | counts)
         _warn(store, found, is_clean, report)
         return plan_repair(found)
 
 
-def _counts(found: Audit) -> dict[str, int]:
-    return {
-        "messages": len(found.locations) + len(found.bare),
-        "entries": sum(terms.messages for terms in found.queues.values()),
-        "segments": len(found.store.folder.rdq_nos()),
-        "records": found.records,
-        "garbage_records": found.garbage_records,
-        "garbage_bytes": found.garbage_bytes,
-        "damaged_bytes": found.damaged_bytes,
-        "lost_messages": 0,
-    }
-
-
-def _warn(store: StoreToAudit, found: Audit, is_clean: bool, report: JobReport) -> None:
+def _warn(store: StoreAt, found: Audit, is_clean: bool, report: JobReport) -> None:
     if not is_clean:
         report.warn(
             f"{store.path} was not stopped in order: it was audited as its next start would continue it"
@@ -205,23 +149,20 @@ def _warn(store: StoreToAudit, found: Audit, is_clean: bool, report: JobReport) 
         report.warn(f"{store.path}: {note}")
 
 
-def _row(store: StoreToAudit, defect: Defect) -> dict[str, Any]:
+def _row(store: StoreAt, defect: Defect) -> dict[str, Any]:
     """Return a defect for the report; places are ``segment:offset+length``."""
     row: dict[str, Any] = {"kind": defect.kind.value, "store": store.path.name}
     if store.vhost is not None:
         row["vhost"] = store.vhost
     match defect.kind:
         case Kind.WRONG_QUEUE_SUMS:
-            row["queue"] = store.names.get(int(defect.where), f"number {defect.where}")
+            row["queue"] = store.queue(int(defect.where))
         case Kind.WRONG_SEGMENT_SUM:
             row["segment"] = f"{defect.where:08x}"
         case _:
             row["file" if isinstance(defect.where, str) else "message"] = defect.where
     if defect.entries:
-        row["entries"] = [
-            [store.names.get(queue_no, f"number {queue_no}"), seq]
-            for queue_no, seq in defect.entries
-        ]
+        row["entries"] = [[store.queue(queue_no), seq] for queue_no, seq in defect.entries]
     for name, place in (("location", defect.location), ("found", defect.found)):
         if place is not None:
             row[name] = f"{place[0]:08x}:{place[1]}+{place[2]}"

@@ -18,12 +18,8 @@ from leveret.core.errors import StoreError
 from leveret.core.system.files import Files
 from leveret.core.system.scratch_files import ScratchCalls
 from leveret.msg_store.format.folder import StorePaths
-from leveret.msg_store.offline.segment_check import (
-    CheckSegments,
-    Locations,
-    SegmentCheck,
-    check_segment,
-)
+from leveret.msg_store.offline.locations import Locations
+from leveret.msg_store.offline.segment_check import CheckSegments, SegmentCheck, check_segment
 from leveret.spark.jobs.engine import SparkFailed, queries
 from leveret.spark.jobs.progress import Progress
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.rebuilding import NOT_ASKED, Rebuilt, preview
 from leveret.msg_store.offline.salvage import salvage
+from leveret.msg_store.offline.store_at import StoreAt
 from leveret.spark.errors import OptionError
-from leveret.spark.jobs.audit import StoreToAudit, stores_at
+from leveret.spark.jobs.audit import stores_at
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 
@@ -76,22 +78,15 @@ def new_report(is_dry_run: bool) -> JobReport:
     return report
 
 
-def add_store(report: JobReport, store: StoreToAudit, found: Rebuilt) -> dict[str, Any]:
+def add_store(report: JobReport, store: StoreAt, found: Rebuilt) -> dict[str, Any]:
     """Add what a rebuild makes of a store; return its row in the report."""
     queues: list[dict[str, Any]] = [
-        {
-            "queue": store.names.get(number, f"number {number}"),
-            "queue_no": number,
-            "entries": queue.entries,
-            "body_bytes": queue.size_bytes,
-            "came_back": queue.came_back,
-            "gone": queue.gone,
-        }
+        {"queue": store.queue(number), "queue_no": number} | asdict(queue)
         for number, queue in found.queues.items()
         if queue.entries or queue.gone
     ]
-    row: dict[str, Any] = {"path": str(store.path), "vhost": store.vhost}
-    row |= {"messages": found.messages, "entries": sum(each["entries"] for each in queues)}
+    entries = sum(each["entries"] for each in queues)
+    row = store.row | {"messages": found.messages, "entries": entries}
     report.count("messages", row["messages"])
     report.count("entries", row["entries"])
     if found.index_damage:

@@ -91,22 +91,16 @@ MUTANTS = {
     ),
     "a location that is not known is not reported": Mutant(
         "offline/audit.py",
-        'self._wrong[msg_no] = "the index has no location for it"',
+        'self._faults[msg_no] = "the index has no location for it"',
         "pass",
     ),
-    "checksums are not compared": Mutant(
-        "offline/audit.py", "self._note_wrong(positions[at], why, is_damage)", "pass"
-    ),
-    "counts of rows are not compared": Mutant(
-        "offline/audit.py", "        self._compare_counts()\n", ""
-    ),
+    "checksums are not compared": Mutant("offline/audit.py", "self._note(fault)", "pass"),
+    "sums are not compared": Mutant("offline/audit.py", "        self._compare_sums()\n", ""),
     "messages without rows are not reported": Mutant(
-        "offline/audit.py",
-        "if locations.counts[at] != locations.rows[at]:",
-        "if locations.rows[at] and locations.counts[at] != locations.rows[at]:",
+        "offline/audit.py", "if said != rows:", "if rows and said != rows:"
     ),
     "terms of queues are not compared": Mutant(
-        "offline/audit.py", "        self._compare_terms()\n", ""
+        "offline/audit.py", "if not is_same or known.next_seq < terms.next_seq:", "if False:"
     ),
     "messages found elsewhere are not named": Mutant(
         "offline/audit.py",

@@ -7,31 +7,29 @@ from typing import Final
 from mutants.planted import Mutant
 
 MUTANTS: Final = {
-    "an audit believes the counts": Mutant(
-        "offline/audit.py", "if locations.counts[at] != locations.rows[at]:", "if False:"
-    ),
+    "an audit believes the counts": Mutant("offline/audit.py", "if said != rows:", "if False:"),
     "an audit believes that a record is the right one": Mutant(
         "offline/segment_check.py",
         "table.msg_nos[at_record] == locations.msg_nos[at]",
         "True",
     ),
     "an audit does not search": Mutant(
-        "offline/audit.py", "home = self.elsewhere[msg_no] = places.pop()", "home = places.pop()"
+        "offline/audit.py", "kept = self.elsewhere[msg_no] = records.pop()", "kept = records.pop()"
     ),
     "an audit takes what the collector has copied for a second record": Mutant(
         "offline/audit.py",
-        "if not (self._is_copy.get(place[0]) or self._is_copy.get(home[0])):",
+        "if copies.isdisjoint((record[0], kept[0])):",
         "if True:",
     ),
     "an audit passes over second records": Mutant(
-        "offline/audit.py", "self.doubled.setdefault(msg_no, []).append(place)", "pass"
+        "offline/audit.py", "self.doubled.setdefault(msg_no, []).append(record)", "pass"
     ),
     "an audit takes another record for damage": Mutant(
         "offline/segment_check.py", "is_inside and not is_good", "True"
     ),
     "an audit counts the live bytes of messages where they are not": Mutant(
         "offline/audit.py",
-        "for msg_no, (file_no, _, length, _, _) in self.elsewhere.items():",
+        "for msg_no, (file_no, _, length, _, _) in elsewhere.items():",
         "for msg_no, (file_no, _, length, _, _) in ():",
     ),
     "an audit ends at bytes that it cannot read": Mutant(
@@ -43,7 +41,7 @@ MUTANTS: Final = {
         "reading/record_table.py", "table.offsets[-1] if is_last_bad else start + at", "start + at"
     ),
     "an audit passes over rows without a location": Mutant(
-        "offline/audit.py", "self.bare[msg_no] += 1", "continue"
+        "offline/audit.py", "self.unlocated[msg_no] += 1", "continue"
     ),
     "an inspection forgets what the journal acked": Mutant(
         "offline/inspection.py", "active.changed.get(no, location)", "location"
@@ -59,15 +57,15 @@ MUTANTS: Final = {
         "has_news",
     ),
     "a repair takes readable messages out": Mutant(
-        "offline/changes.py",
-        "if msg_no in gone or not count:",
-        "if msg_no in audit.unreadable or not count:",
+        "offline/audit.py",
+        "if not rows or (msg_no in self.unreadable and msg_no not in elsewhere):",
+        "if not rows or msg_no in self.unreadable:",
     ),
     "a repair leaves out what a start does": Mutant(
         "offline/repair.py", "if plan.needs_recovery and not is_recovered:", "if False:"
     ),
     "a repair leaves the sums": Mutant(
-        "offline/changes.py", "messages=sums.messages,", "messages=terms.messages,"
+        "offline/changes.py", "messages=messages,", "messages=terms.messages,"
     ),
     "a repair forgets that it has recovered the store": Mutant(
         "offline/repair.py",
@@ -78,12 +76,12 @@ MUTANTS: Final = {
         "offline/repair.py", "if found not in (plan.fingerprint, recovered_as):", "if False:"
     ),
     "salvage keeps the old checksums": Mutant(
-        "offline/salvage.py", "resealed(data, self._identity.extend, self._identity.seed)", "data"
+        "offline/salvage.py", "resealed(data, extend, seed)", "data"
     ),
-    "salvage forgets the segment in hand": Mutant(
+    "salvage forgets what is buffered at the end": Mutant(
         "offline/salvage.py",
-        'self._progress("copied", done, total)\n        self._seal()',
-        'self._progress("copied", done, total)',
+        '            file.append([b"".join(buffer)])\n            file.fsync()',
+        "            file.fsync()",
     ),
     "a salvaged store begins with the first record": Mutant(
         "offline/salvage.py", "Checkpoint(FIRST_LSN + 1,", "Checkpoint(FIRST_LSN,"

@@ -21,7 +21,7 @@ from leveret.server.cli.main import main
 from leveret.server.output.progress import progress_bar
 from leveret.server.process import DataDirectory
 from leveret.server.store_tools.findings import ranges
-from leveret.server.store_tools.stats import size_text
+from leveret.server.store_tools.text import size_text
 from rigs.store.offline.offline_rig import OfflineRig, files_of
 from rigs.store.offline.store_damage import DAMAGES, damage_index
 
@@ -84,7 +84,7 @@ def messages_of(rig: OfflineRig, queue_no: int) -> int:
 VERBS = [("stat",), ("verify",), ("repair",), ("repair", "--yes"), ("compact",)]
 
 
-# Figures.
+# Stats.
 
 
 def test_stat_names_the_queues_and_changes_nothing(run: Run, rig: OfflineRig) -> None:

@@ -18,6 +18,7 @@ from rigs.nodes import serving
 from rigs.spark.jobs import stored
 from rigs.spark.snapshots import snapshot_of
 from rigs.store.offline.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
+from rigs.store.offline.planted_defects import Planter
 from rigs.store.offline.store_damage import DAMAGES, damage_index
 
 
@@ -86,6 +87,20 @@ def test_what_no_segment_has_is_counted(rig: OfflineRig, tmp_path: Path) -> None
     assert report.counts["gone"] == len(lost)
     assert not report.is_complete
     assert entries_of(tmp_path / "new").isdisjoint(lost)
+
+
+def test_a_second_record_of_a_message_is_no_second_entry(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    before = rebuild(rig.path, is_dry_run=True)
+    planter = Planter(rig.path, rng)
+    planter.double(40)
+    planter.finish()
+
+    report = rebuild(rig.path, is_dry_run=True)
+
+    assert report.counts == before.counts
+    assert report.details["stores"][0]["queues"] == before.details["stores"][0]["queues"]
 
 
 @pytest.mark.parametrize("what", DAMAGES)
