@@ -24,8 +24,8 @@ from leveret.metadata.reader import read_contents
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents
 from leveret.msg_store.format.folder import FORMAT
-from leveret.server.process import LOCK, DataDirectory, take_lock
 from leveret.msg_store.offline.store_at import StoreAt
+from leveret.server.process import LOCK, DataDirectory, take_lock
 
 METADATA: Final = "metadata"
 VHOSTS: Final = "vhosts"
