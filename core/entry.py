@@ -17,7 +17,7 @@ index  name                 meaning
 =====  ===================  ========================================================================
 
 An amqqueue reads only the first four. The store knows the layout too: its kernel makes entries of rows
-(``msg_store.format.kernel``), and the transient store pages entries out (``msg_store.transient.index``).
+(``msg_store.format.kernel``), and the transient store pages entries out (``msg_store.transient.segment``).
 
 An entry shows its state: an *alpha* has a message; a *beta* has none and no ``INDEX_ON_DISK``; a *gamma* has
 none but ``INDEX_ON_DISK``; a *delta* has no entry at all. "On disk" means issued: whether it is synced

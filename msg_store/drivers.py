@@ -15,8 +15,7 @@ from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.reading import read_cache
 from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
 from leveret.msg_store.threads.writers import SyncTimes, Writers, WriterThreads
-from leveret.msg_store.transient.index import Limits as TransientLimits
-from leveret.msg_store.transient.index import TransientIndex
+from leveret.msg_store.transient.paging_core import Limits as TransientLimits
 from leveret.msg_store.wal.backpressure import BackpressureLimits
 
 
@@ -26,7 +25,6 @@ class Drivers:
 
     make_writers: Callable[[Loop, SyncTimes], Writers] = WriterThreads  # of segments and journal
     make_worker: MakeWorker = ThreadWorker
-    transient_index: TransientIndex | None = None  # the transient store's; of its own by default
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,6 @@ class MsgStore:
             opened.folder.files,
             opened.folder.path / TRANSIENT_FOLDER,
             opened.identity,
-            opened.ballast,
             self._loop,
             opened.now_ms,
             self._on_credit,
@@ -154,7 +153,6 @@ class MsgStore:
             self._part_failed,
             limits.transient,
             workers.make,
-            drivers.transient_index,
         )
 
     def _make_readers(self, workers: _Workers) -> None:

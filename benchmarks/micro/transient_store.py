@@ -18,7 +18,6 @@ from typing import Any
 
 from leveret.core.message import origin_of
 from leveret.core.system.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.transient.store import TransientStore
 
@@ -38,7 +37,6 @@ class Run:
             Files(),
             folder / "transient",
             Identity(bytes(16), 1),
-            Ballast(Files(), folder),
             self.loop,
             lambda: 1,
             lambda no: self.credit[no].set(),
@@ -46,12 +44,13 @@ class Run:
             lambda error: sys.exit(f"failed {error!r}"),
         )
 
-    async def page_out(self, no: int, count: int) -> None:
+    def entries(self, low: int) -> list[Any]:
         message, size = self.message, len(self.message[2])
+        return [(seq, message, 0, False, 0, size, False, False) for seq in range(low, low + BATCH)]
+
+    async def page_out(self, no: int, count: int) -> None:
         for low in range(0, count, BATCH):
-            left = [
-                (seq, message, 0, False, 0, size, False, False) for seq in range(low, low + BATCH)
-            ]
+            left = self.entries(low)
             while left:
                 taken = self.store.page_out(no, left)
                 left = left[taken:]
@@ -74,7 +73,7 @@ class Run:
 
     async def ack(self, no: int, count: int) -> None:
         for low in range(0, count, BATCH):
-            self.store.ack(no, [(seq,) for seq in range(low, low + BATCH)])
+            self.store.ack(no, self.entries(low))
             await asyncio.sleep(0)
         while self.store.figures().live:  # noqa: ASYNC110  acks have no callback
             await asyncio.sleep(0.01)
@@ -86,10 +85,6 @@ async def measure(work: Callable[[int, int], Awaitable[None]], count: int) -> fl
     return (time.process_time() - start) / count * 1e6
 
 
-def length_of_index(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*.lmdb"))
-
-
 async def main(count: int) -> None:
     for size in (20, 1_024, 16_384):
         with tempfile.TemporaryDirectory() as folder:
@@ -97,12 +92,11 @@ async def main(count: int) -> None:
             costs = [await measure(run.page_out, count)]
             costs += [await measure(run.rows, count), await measure(run.contents, count)]
             figures = run.store.figures()
-            index_bytes = length_of_index(Path(folder))
             costs += [await measure(run.ack, count)]
             run.store.close()
         words = ("page out", "rows", "contents", "ack")
         text = ", ".join(f"{word} {cost:.1f}" for word, cost in zip(words, costs, strict=True))
-        beyond = (figures.disk_bytes + index_bytes) / figures.live - size
+        beyond = figures.disk_bytes / figures.live - size
         print(f"{size} bytes: {text} us of CPU per message; {beyond:.0f} bytes beside the body")
 
 

@@ -88,7 +88,7 @@ class SegmentReader:
     ) -> None:
         file_no = places[0][0]
         try:
-            self._read_joined(self._segment(file_no), msg_nos, places, parts_of, outcome)
+            self._read_joined(self.segment(file_no), msg_nos, places, parts_of, outcome)
         except (OSError, MemoryError) as error:
             left = [(no, at) for no, at in zip(msg_nos, places, strict=True)
                 if no not in outcome.messages and no not in outcome.failures]  # fmt: skip
@@ -150,7 +150,8 @@ class SegmentReader:
 
     # Descriptors.
 
-    def _segment(self, file_no: int) -> Segment:
+    def segment(self, file_no: int) -> Segment:
+        """Return a segment, opened if it is not; it stays open until others need its descriptor."""
         segment = self._open.get(file_no)
         if segment is not None:
             self._open.move_to_end(file_no)
@@ -180,7 +181,7 @@ class SegmentReader:
             return None  # it has no quarantine
         self.forget(file_no)
         try:
-            data = self._segment(file_no).bytes_at(offset, length)
+            data = self.segment(file_no).bytes_at(offset, length)
             if not data:
                 return None
             return self._folder.set_aside(self._folder.rdq_path(file_no), data, offset)

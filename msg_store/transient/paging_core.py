@@ -1,81 +1,90 @@
-"""The transient store's queues, their credit, and its jobs, one at a time. Without I/O.
+"""The transient store's queues, their credit, its segments and its jobs, one at a time. Without I/O.
 
-Calls pile up in each queue's ``PagedQueue``. When no job is on its way the next one is made: ``Write``,
-``Delete`` and ``Collect`` take turns, as far as there is work for each, so that none starves. Contents
-are written at once, to free RAM; ranges and dropped queues are deleted at once, to free the disk; acks
-linger, to share a transaction.
+Contents pile up in each queue's ``PagedQueue``. When no job is on its way the next one is made: ``Write`` and
+``Unlink`` take turns, so that neither starves. All queues write to one segment until it is full; a segment
+without live messages is unlinked, but for that one.
 
 Credit. A queue may have 4,000 contents waiting and gets 800 back when so many have been written
 (RabbitMQ's ``{4000, 800}``); all queues together may have 64 MiB waiting. A queue that was refused is told
 when at most half of that is waiting. While the disk refuses, no queue gets credit; every second the job is
 tried again.
+
+Garbage. In a queue that drains a segment is soon without live messages, and goes. Messages that one slow queue
+keeps among those of fast ones are written anew, by RabbitMQ's rule: when there are more bytes than twice a full
+segment's, and more than half of them are garbage, the live messages of the emptiest segment are read back, a part
+at a time. So the disk holds at most about twice the live bytes, and two segments. A damaged message makes
+its segment stay until all that it holds is acked.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import Final, NamedTuple, TypeAlias
 
 from leveret.core.entry import SEQ, SIZE, Entry
 from leveret.core.log.loggers import logger
+from leveret.core.system.shortage import is_disk_full
 from leveret.msg_store.format.seq_range import SeqRange
-from leveret.msg_store.transient.index import SEQ_END, IndexLost, Key, KeyRange
 from leveret.msg_store.transient.paged_queue import PagedQueue, size_of
+from leveret.msg_store.transient.segment import (
+    FILE_NO_MAX,
+    OVERHEAD_BYTES,
+    QUEUE_NO,
+    ROW_BITS,
+    ROW_SIZE,
+    ROWS,
+    Fields,
+    Segment,
+)
 
 JOB_OPS: Final = 1_000
 JOB_BYTES: Final = 1024 * 1024
-DELETE_OPS: Final = 4_000
-RANGES_MAX: Final = 1_000
-LINGER_S: Final = 0.2  # for acks
+UNLINK_FILES: Final = 100
+DELETE_WORK: Final = 5_000  # in one turn, some 2 ms
 RETRY_S: Final = 1.0  # while the disk refuses
 
 log = logger(__name__)
 
 
-@dataclass(slots=True)
-class Write:
-    """Write contents, each an entry of an incarnation, into a segment and the index."""
+class Limits(NamedTuple):
+    """Constants of a transient store, in bytes."""
 
-    contents: list[tuple[int, Entry]]
-
-
-@dataclass(slots=True)
-class Delete:
-    """Delete keys and ranges from the index; ``left`` has those of the last ranges that are left afterwards."""
-
-    keys: list[Key]
-    ranges: list[KeyRange]
-    left: list[KeyRange]
+    file_bytes: int = 16 * 1024 * 1024  # a segment of this length is full; RabbitMQ's
+    waiting_bytes: int = 64 * 1024 * 1024  # of contents that all queues together may have waiting
+    room_bytes: int = 16 * 1024 * 1024  # left free on the disk, for those who must write
 
 
-class Collect:
-    """Copy forward the live records of a slice of a segment."""
+LIMITS: Final = Limits()
 
 
-class Renew:
+class Wipe:
     """Begin with an empty folder."""
 
 
-Job: TypeAlias = Write | Delete | Collect | Renew
+@dataclass(slots=True)
+class Write:
+    """Write contents and rows to a segment; ``end`` is where they end afterwards.
 
-_TURNS: Final[list[type[Job]]] = [Delete, Write, Collect]
+    A content is an entry of the queue with this number.
+    """
+
+    segment: Segment
+    contents: list[tuple[int, Entry]]
+    end: int = 0
 
 
 @dataclass(slots=True)
-class Notices:
-    """Queues to notify.
+class Unlink:
+    """Unlink segments; ``unlinked`` has those that are gone afterwards."""
 
-    Attributes:
-        credit: refused before, they may page out again.
-        lost: all their contents on disk are lost.
-    """
+    segments: list[Segment]
+    unlinked: list[int]
 
-    credit: list[int] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
+
+Job: TypeAlias = Wipe | Write | Unlink
 
 
 class PagingCore:
@@ -83,157 +92,169 @@ class PagingCore:
 
     Attributes:
         is_stalled: the disk has refused contents, and not taken any since.
-        has_garbage: as the last job has found it.
         waiting_bytes: contents that are in RAM until they are written.
+        segments: by number; the last one may be in use.
+        size_bytes, live, live_bytes: of all segments.
         held: kinds of jobs that the disk has refused; not tried before ``retry``.
     """
 
-    def __init__(self, waiting_bytes_max: int) -> None:
+    def __init__(self, limits: Limits = LIMITS) -> None:
         self.queues: dict[int, PagedQueue] = {}
         self.job: Job | None = None
         self.is_stalled = False
-        self.has_garbage = False
         self.waiting_bytes = 0
+        self.segments: dict[int, Segment] = {}
+        self.size_bytes = self.live = self.live_bytes = 0
         self.held: set[type[Job]] = set()
-        self._waiting_bytes_max = waiting_bytes_max
-        self._next_incarnation = 1
-        self._living: dict[int, PagedQueue] = {}  # by incarnation, as the three that follow
-        self._to_write: dict[int, PagedQueue] = {}  # those with contents
-        self._to_delete: dict[int, PagedQueue] = {}  # those with acks
-        self._refused: dict[int, PagedQueue] = {}
-        self._in_flight: list[PagedQueue] = []
-        self._ranges: deque[KeyRange] = deque()
-        self._acks = 0  # that wait, at most
-        self._needs_renewal = True
-        self._is_lost = False  # found while a job was on its way
-        self._last: type[Job] = Collect
+        self._limits = limits
+        self._current: Segment | None = None
+        self._file_no = 0
+        self._to_write: dict[PagedQueue, None] = {}  # those with contents
+        self._to_delete: dict[PagedQueue, None] = {}  # those with ranges, and dropped ones
+        self._refused: dict[PagedQueue, None] = {}
+        self._in_flight: list[tuple[PagedQueue, list[Entry]]] = []
+        self._dead: dict[Segment, None] = {}  # segments without live messages
+        self._needs_wipe = True
+        self._last: type[Job] = Unlink
 
     # Calls of queues.
 
+    def queue(self, queue_no: int) -> PagedQueue:
+        """Return a queue, which begins with this call if there is none."""
+        queue = self.queues.get(queue_no)
+        if queue is None:
+            queue = self.queues[queue_no] = PagedQueue(queue_no, self._release)
+        return queue
+
+    def _release(self, position: int, count: int, size_bytes: int) -> None:
+        segment = self.segments[position >> ROW_BITS]
+        if size_bytes < 0:
+            size_bytes = segment.live_bytes * count // segment.live
+        else:
+            size_bytes = min(size_bytes + count * OVERHEAD_BYTES, segment.live_bytes)
+        segment.live -= count
+        if not segment.live:
+            size_bytes = segment.live_bytes
+            if segment is not self._current:
+                self._dead[segment] = None
+        segment.live_bytes -= size_bytes
+        self.live -= count
+        self.live_bytes -= size_bytes
+
     def page_out(self, queue_no: int, entries: Sequence[Entry], must: bool) -> int:
-        queue = self.queues.get(queue_no) or self._begin(queue_no)
+        queue = self.queue(queue_no)
         taken = len(entries)
         sizes = list(accumulate([entry[SIZE] for entry in entries]))
         if not must:
             taken = min(taken, self._room(queue, sizes))
             if taken < len(entries):
-                self._refused[queue.incarnation] = queue
+                self._refused[queue] = None
         if taken:
             queue.page_out(entries[:taken])
             self.waiting_bytes += sizes[taken - 1]
-            self._to_write[queue.incarnation] = queue
+            self._to_write[queue] = None
         return taken
 
     def _room(self, queue: PagedQueue, sizes: list[int]) -> int:
-        room = self._waiting_bytes_max - self.waiting_bytes
+        room = self._limits.waiting_bytes - self.waiting_bytes
         if self.is_stalled or queue.credit <= 0 or room <= 0:
             return 0
         return min(queue.credit, bisect_left(sizes, room) + 1)  # the last one may pass the limit
 
-    def _begin(self, queue_no: int) -> PagedQueue:
-        queue = PagedQueue(queue_no, self._next_incarnation)
-        self._next_incarnation += 1
-        self.queues[queue_no] = self._living[queue.incarnation] = queue
-        return queue
-
     def ack(self, queue_no: int, entries: Sequence[Entry]) -> None:
         queue = self.queues.get(queue_no)
         if queue is not None:
-            self.waiting_bytes -= queue.ack([entry[SEQ] for entry in entries])
-            self._acks += len(entries)
-            self._note(queue)
+            self.waiting_bytes -= queue.ack(entries)
+            if not queue.contents:
+                self._to_write.pop(queue, None)
 
     def ack_range(self, queue_no: int, seqs: SeqRange) -> None:
         queue = self.queues.get(queue_no)
         if queue is not None:
             self.waiting_bytes -= queue.ack_range(seqs)
-            if queue.is_on_disk:
-                self._ranges.append(KeyRange(queue.incarnation, seqs, seqs.low))
-            self._note(queue)
-
-    def _note(self, queue: PagedQueue) -> None:
-        if queue.acks:
-            self._to_delete[queue.incarnation] = queue
-        if not queue.contents:
-            self._to_write.pop(queue.incarnation, None)
+            if not queue.contents:
+                self._to_write.pop(queue, None)
+            if queue.deleting:
+                self._to_delete[queue] = None
 
     def drop_queue(self, queue_no: int) -> None:
         queue = self.queues.pop(queue_no, None)
         if queue is None:
             return
-        incarnation = queue.incarnation
-        for table in (self._living, self._to_write, self._to_delete, self._refused):
-            table.pop(incarnation, None)
-        if queue.is_on_disk:
-            self._ranges.append(KeyRange(incarnation, SeqRange(0, SEQ_END), 0))
-        self.waiting_bytes -= size_of(queue.contents.values())
-        queue.contents, queue.acks = {}, {}
+        self._to_write.pop(queue, None)
+        self._refused.pop(queue, None)
+        self.waiting_bytes -= size_of(queue.contents.values()) + size_of(queue.in_flight.values())
+        queue.contents, queue.in_flight = {}, {}
+        self.lose(queue)
+
+    def lose(self, queue: PagedQueue) -> None:
+        """Forget all of a queue that is on the disk."""
+        self._to_delete.pop(queue, None)
+        self._to_delete[queue.detach()] = None
 
     # Calls of the driver.
 
-    def delay_s(self) -> float | None:
-        """Tell in how many seconds ``start`` should be called; None: not before the next call."""
-        if self.job is not None:
-            return None
-        if self._needs_renewal:
-            return None if Renew in self.held else 0.0
-        due: list[tuple[type[Job], object]] = [
-            (Write, self._to_write),
-            (Delete, self._ranges or self._acks >= JOB_OPS),
-            (Collect, self.has_garbage),
-        ]
-        if any(is_due and kind not in self.held for kind, is_due in due):
-            return 0.0
-        return LINGER_S if self._acks and Delete not in self.held else None
+    def delete(self) -> bool:
+        """Remove messages of ranges, as many as one turn has time for; return whether some are left."""
+        work = DELETE_WORK
+        while self._to_delete and work > 0:
+            queue = next(iter(self._to_delete))
+            work = queue.delete(work)
+            if not queue.deleting:
+                del self._to_delete[queue]
+        return bool(self._to_delete)
 
     def start(self) -> Job | None:
-        """Make the next job, also of acks that could wait; None if there is no work."""
+        """Make the next job; None if there is no work."""
         assert self.job is None, "one job at a time"
-        if self._needs_renewal:
-            self.job = None if Renew in self.held else Renew()
+        if self._needs_wipe:
+            self.job = None if Wipe in self.held else Wipe()
             return self.job
-        first = _TURNS.index(self._last) + 1
-        for kind in _TURNS[first:] + _TURNS[:first]:
-            if kind not in self.held:
-                self.job = self._made(kind)
-            if self.job is not None:
-                self._last = kind
-                return self.job
-        self._count_acks()
-        return None
-
-    def _made(self, kind: type[Job]) -> Job | None:
-        if kind is Collect:
-            return Collect() if self.has_garbage else None
-        return self._write() if kind is Write else self._delete()
+        for kind in (Unlink, Write) if self._last is Write else (Write, Unlink):
+            if self.job is None and kind not in self.held:
+                self.job = self._write() if kind is Write else self._unlink()
+        if self.job is not None:
+            self._last = type(self.job)
+        return self.job
 
     def _write(self) -> Write | None:
         contents: list[tuple[int, Entry]] = []
         count, size_bytes = JOB_OPS, JOB_BYTES
         while self._to_write and count > 0 and size_bytes > 0:
-            queue = self._to_write.pop(next(iter(self._to_write)))
+            queue = next(iter(self._to_write))
+            del self._to_write[queue]
             taken = queue.take_contents(count, size_bytes)
-            contents += [(queue.incarnation, entry) for entry in taken]
+            contents += [(queue.queue_no, entry) for entry in taken]
             count, size_bytes = count - len(taken), size_bytes - size_of(taken)
-            self._in_flight.append(queue)
+            self._in_flight.append((queue, taken))
             if queue.contents:
-                self._to_write[queue.incarnation] = queue  # behind the others, for the next job
-        return Write(contents) if contents else None
+                self._to_write[queue] = None  # behind the others, for the next job
+        return Write(self._segment(), contents) if contents else None
 
-    def _delete(self) -> Delete | None:
-        keys: list[Key] = []
-        while self._to_delete and len(keys) < DELETE_OPS:
-            queue = self._to_delete.pop(next(iter(self._to_delete)))
-            if taken := queue.take_acks(DELETE_OPS - len(keys)):  # none if their write has failed
-                keys += taken
-                self._in_flight.append(queue)
-            if queue.acks:
-                self._to_delete[queue.incarnation] = queue
-        take = self._ranges.popleft
-        ranges = [take() for _ in range(min(RANGES_MAX, len(self._ranges)))]
-        return Delete(keys, ranges, ranges) if keys or ranges else None
+    def _segment(self) -> Segment:
+        """Return the segment to write to, which has room for the rows of a job."""
+        current = self._current
+        if current is not None and (
+            current.size_bytes >= self._limits.file_bytes or current.rows + JOB_OPS > ROWS
+        ):
+            self._leave()
+        if self._current is None:
+            while not self._file_no or self._file_no in self.segments:
+                self._file_no = self._file_no % FILE_NO_MAX + 1
+            self._current = self.segments[self._file_no] = Segment(self._file_no)
+            self.size_bytes += self._current.size_bytes
+        return self._current
 
-    def finish(self, error: Exception | None) -> Notices:
+    def _leave(self) -> None:
+        current, self._current = self._current, None
+        if current is not None and not current.live:
+            self._dead[current] = None
+
+    def _unlink(self) -> Unlink | None:
+        segments = [*islice(self._dead, UNLINK_FILES)]
+        return Unlink(segments, []) if segments else None
+
+    def finish(self, error: Exception | None) -> None:
         """Note that the job has ended, well or with an error.
 
         Raises:
@@ -241,97 +262,102 @@ class PagingCore:
         """
         job, self.job = self.job, None
         assert job is not None, "no job was started"
-        is_lost, self._is_lost = self._is_lost or isinstance(error, IndexLost), False
-        if error is None and not is_lost:
-            self._done(job)
-        else:
-            self._failed(job)
-        if is_lost:
-            return self._lose()
+        if isinstance(job, Write):
+            self._written(job, error)
+        elif isinstance(job, Unlink):
+            for file_no in job.unlinked:
+                segment = self.segments.pop(file_no)
+                del self._dead[segment]
+                self.size_bytes -= segment.size_bytes
+        elif error is None:
+            self._needs_wipe = False
         if error is not None and not isinstance(error, OSError):
             raise error
-        self._note_outcome(job, error)
-        self._count_acks()
-        return self.notices()
-
-    def _note_outcome(self, job: Job, error: OSError | None) -> None:
         if error is not None:
             self.held.add(type(job))
-        if isinstance(job, Delete | Collect):
+        if not isinstance(job, Unlink):
+            self._note_outcome(error)
+
+    def _written(self, job: Write, error: Exception | None) -> None:
+        in_flight, self._in_flight = self._in_flight, []
+        if error is not None:
+            for queue, _ in reversed(in_flight):
+                queue.put_back()
+                if queue.contents:
+                    self._to_write = {queue: None} | self._to_write
+            if not is_disk_full(error):
+                self._leave()
             return
+        segment, count = job.segment, len(job.contents)
+        position = segment.position
+        live_bytes = size_of([entry for _, entry in job.contents]) + count * OVERHEAD_BYTES
+        self.size_bytes -= segment.size_bytes
+        segment.rows, segment.end = segment.rows + count, job.end
+        self.size_bytes += segment.size_bytes
+        segment.live, self.live = segment.live + count, self.live + count
+        segment.live_bytes += live_bytes
+        self.live_bytes += live_bytes
+        for queue, entries in in_flight:
+            self.waiting_bytes -= queue.written(entries, position)
+            position += len(entries)
+
+    def _note_outcome(self, error: Exception | None) -> None:
         if error is not None and not self.is_stalled:
             log.warning("transients cannot be written and stay in memory: %s", error)
         elif error is None and self.is_stalled:
             log.info("transients can be written again")
         self.is_stalled = error is not None
 
-    def retry(self) -> Notices:
+    def retry(self) -> None:
         """Try the jobs again that the disk has refused."""
         self.held.clear()
-        if not self._to_write and not self._needs_renewal:
+        if not self._to_write and not self._needs_wipe:
             self.is_stalled = False
-        return self.notices()
 
-    def _count_acks(self) -> None:
-        self._acks = sum(len(queue.acks) for queue in self._to_delete.values())
-
-    def _done(self, job: Job) -> None:
-        for queue in self._in_flight:
-            self.waiting_bytes -= queue.job_done()
-        self._in_flight.clear()
-        if isinstance(job, Renew):
-            self._needs_renewal = False
-        elif isinstance(job, Delete):
-            self._advance(job)
-
-    def _advance(self, job: Delete) -> None:
-        """Forget the ranges that have been deleted; go on with the others in the next job."""
-        done = len(job.ranges) - len(job.left)
-        for keys in job.ranges[:done]:
-            queue = self._living.get(keys.incarnation)
-            if queue is not None:
-                queue.deleting.remove(keys.seqs)
-        self._ranges.extendleft(reversed(job.left))
-
-    def _failed(self, job: Job) -> None:
-        for queue in self._in_flight:
-            self.waiting_bytes -= queue.job_failed()
-            if self._living.get(queue.incarnation) is not queue:  # dropped meanwhile
-                self.waiting_bytes -= size_of(queue.contents.values())
-                continue
-            if queue.contents:
-                self._to_write = {queue.incarnation: queue} | self._to_write
-            self._note(queue)
-        self._in_flight.clear()
-        if isinstance(job, Delete):
-            self._ranges.extendleft(reversed(job.ranges))
-
-    def lose_index(self) -> Notices:
-        """Note that the reader has found the index unusable."""
-        if self.job is not None:
-            self._is_lost = True
-            return Notices()
-        if self._needs_renewal:
-            return Notices()
-        return self._lose()
-
-    def _lose(self) -> Notices:
-        self._needs_renewal = True
-        self.has_garbage = False
-        self._ranges.clear()
-        self._to_delete.clear()
-        lost = [queue for queue in self.queues.values() if queue.is_stored]
-        for queue in self.queues.values():
-            queue.lose()
-        self._count_acks()
-        log.warning("the index of transients is unusable and made anew queues_lost=%d", len(lost))
-        return Notices(lost=[queue.queue_no for queue in lost])
-
-    def notices(self) -> Notices:
-        """Return, once, the queues that may page out again."""
-        if self.is_stalled or 2 * self.waiting_bytes > self._waiting_bytes_max:
-            return Notices()
-        granted = [queue for queue in self._refused.values() if queue.credit > 0]
+    def granted(self) -> list[int]:
+        """Return, once, the queues that were refused and may page out again."""
+        if self.is_stalled or 2 * self.waiting_bytes > self._limits.waiting_bytes:
+            return []
+        granted = [queue for queue in self._refused if queue.credit > 0]
         for queue in granted:
-            del self._refused[queue.incarnation]
-        return Notices(credit=[queue.queue_no for queue in granted])
+            del self._refused[queue]
+        return [queue.queue_no for queue in granted]
+
+    # Garbage.
+
+    def victim(self) -> Segment | None:
+        """Return a segment whose live messages should be written anew; None when there is little garbage."""
+        total = self.size_bytes
+        if total <= 2 * self._limits.file_bytes or 2 * self.live_bytes >= total:
+            return None
+        if self.is_stalled or 2 * self.waiting_bytes > self._limits.waiting_bytes:
+            return None
+        shares = [
+            (segment.live_bytes / segment.size_bytes, file_no)
+            for file_no, segment in self.segments.items()
+            if segment.live and segment is not self._current and segment.looked_at < segment.rows
+        ]
+        share, file_no = min(shares, default=(1.0, 0))
+        return self.segments[file_no] if share < 0.5 else None
+
+    def to_move(self, segment: Segment, fields: dict[int, Fields]) -> dict[int, PagedQueue]:
+        """Return whose the live ones of rows are, by position, as many as one job may have; the others are next."""
+        found: dict[int, PagedQueue] = {}
+        size_bytes = 0
+        if not fields:
+            segment.looked_at = segment.rows  # they are damaged
+        for position, row in fields.items():
+            segment.looked_at = (position & ROWS - 1) + 1
+            queue = self.queues.get(row[QUEUE_NO])
+            if queue is not None and queue.position(row[SEQ]) == position:
+                found[position] = queue
+                size_bytes += row[ROW_SIZE]
+                if size_bytes >= JOB_BYTES:
+                    break
+        return found
+
+    def move(self, queue: PagedQueue, entry: Entry, position: int) -> None:
+        """Have a content that was read back written anew, if it has not been acked meanwhile."""
+        if self.queues.get(queue.queue_no) is queue and queue.position(entry[SEQ]) == position:
+            queue.ack([entry])
+            self.page_out(queue.queue_no, [entry], must=True)

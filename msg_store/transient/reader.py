@@ -1,87 +1,121 @@
 """The reader of the transient store: rows and contents, on a thread of its own.
 
-A content is looked up in the index and read at its place, while the writer may delete it, or copy it
-forward and unlink its segment. So after a failed read it is looked up again, up to three times: no key means
-acked, another place means moved, the same place means *lost*. A shortage, or a disk that refuses, says
-nothing about a content: that is an ``OSError``.
+What it is asked for was live then; while it reads, it may be acked and its segment unlinked. So it leaves out what it
+could not read, and whether that is *lost* is for the loop to decide. A shortage, or a disk that refuses, says
+nothing about a message: that is an ``OSError``.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
 
+from leveret.core.entry import SEQ
 from leveret.core.limits import DESCRIPTORS_OF_TRANSIENT_SEGMENTS
 from leveret.core.log.loggers import logger
-from leveret.core.message import Message, origin_of
-from leveret.msg_store.format.errors import Corrupt
+from leveret.core.message import Message
+from leveret.core.system.shortage import reason_no
 from leveret.msg_store.format.folder import StorePaths
-from leveret.msg_store.format.record import unpack_meta
-from leveret.msg_store.reading.segments import Outcome, SegmentReader
+from leveret.msg_store.format.record import Place
+from leveret.msg_store.reading.segments import PASSING, SegmentReader
 from leveret.msg_store.threads.worker import Steps
-from leveret.msg_store.transient.index import Place, Row, TransientIndex
+from leveret.msg_store.transient.segment import (
+    FIELDS,
+    PLACE,
+    ROW,
+    ROW_BITS,
+    ROW_BYTES,
+    ROWS,
+    ROWS_AT,
+    Fields,
+    Row,
+)
 
-TRIES: Final = 3
+GAP: Final = 64  # rows that are read over, rather than read twice
 
 log = logger(__name__)
 
 
-class Contents(NamedTuple):
-    """The result of a read, by seq; a content that was acked meanwhile is in neither."""
+@dataclass(slots=True)
+class Contents:
+    """The result of a read, by position; a content that could not be read is missing."""
 
-    found: dict[int, Message]
-    lost: list[int]
+    messages: dict[int, Message]
+    fields: dict[int, Fields]
 
 
 class TransientReader:
-    """Reads. For one thread."""
+    """Reads. For one thread.
 
-    def __init__(self, paths: StorePaths, index: TransientIndex) -> None:
-        self._index = index
+    Jobs raise ``OSError`` when descriptors or memory are exhausted, or the disk refuses: they are to be tried again.
+    """
+
+    def __init__(self, paths: StorePaths) -> None:
         self._segments = SegmentReader(paths, DESCRIPTORS_OF_TRANSIENT_SEGMENTS)
 
-    def rows(self, incarnation: int, low: int, high: int, limit: int) -> Steps[list[Row]]:
-        rows = self._index.rows(incarnation, low, high, limit)
+    def rows(self, positions: Iterable[int]) -> Steps[dict[int, Row]]:
+        """Read rows of one queue; return them by seq."""
+        fields = self._fields(positions)
         yield "rows read"
-        return rows
+        return {each[SEQ]: each[ROW] for each in fields.values()}
 
-    def contents(self, incarnation: int, seqs: Sequence[int]) -> Steps[Contents]:
-        """Read contents.
+    def fields(self, positions: Iterable[int]) -> Steps[dict[int, Fields]]:
+        """Read rows, whether their messages are live or not; return them by position."""
+        fields = self._fields(positions)
+        yield "rows read"
+        return fields
 
-        Raises:
-            OSError: descriptors or memory are exhausted, or the disk refuses; the read is to be tried again.
-            IndexLost: no content on disk can be found any more.
-        """
-        found: dict[int, Message] = {}
-        left, why = list(seqs), ""
-        for _ in range(TRIES):
-            places = self._index.places([(incarnation, seq) for seq in left])
-            yield "looked up"
-            outcome = self._read(incarnation, left, places)
-            found |= outcome.messages
-            left = [seq for seq in outcome.failures if seq not in found]
-            if not left:
-                return Contents(found, [])
-            why = outcome.failures[left[0]]
-            yield "failed"
-        places = self._index.places([(incarnation, seq) for seq in left])
-        lost = sorted(seq for seq, place in zip(left, places, strict=True) if place is not None)
-        if lost:
-            log.debug("transients cannot be read count=%d: %s", len(lost), why)
-        return Contents(found, lost)
+    def contents(self, positions: Iterable[int]) -> Steps[Contents]:
+        """Read contents, and their rows."""
+        fields = self._fields(positions)
+        yield "looked up"
+        places: list[Place] = [(at >> ROW_BITS, *each[PLACE]) for at, each in fields.items()]
+        outcome = self._segments.read([*fields], places)
+        if outcome.why_put_off is not None:
+            raise _put_off(outcome.why_put_off) from outcome.why_put_off
+        for why in [*outcome.failures.values()][:1]:
+            log.debug("transients cannot be read count=%d: %s", len(outcome.failures), why)
+        yield "contents read"
+        return Contents(outcome.messages, fields)
 
-    def _read(self, incarnation: int, seqs: list[int], places: list[Place | None]) -> Outcome:
-        known = {seq: place for seq, place in zip(seqs, places, strict=True) if place is not None}
-        outcome = self._segments.read([*known], [*known.values()], _parts_of(incarnation))
-        if outcome.put_off:
-            text = f"transients cannot be read now: {outcome.why_put_off}"
-            raise OSError(errno.EAGAIN, text) from outcome.why_put_off
-        for seq in outcome.failures:
-            self._segments.forget(known[seq][0])
-        return outcome
+    def _fields(self, positions: Iterable[int]) -> dict[int, Fields]:
+        """Return the rows at these positions, ascending, as far as they can be read."""
+        found: dict[int, Fields] = {}
+        ascending = sorted(positions)
+        at = 0
+        while at < len(ascending):
+            first = ascending[at]
+            end = _end_of_run(ascending, at)
+            run, last = ascending[at:end], ascending[end - 1]
+            data = self._bytes_at(first, last + 1 - first)
+            if last - first == end - 1 - at:
+                found.update(zip(run, FIELDS.iter_unpack(data), strict=False))
+            elif data:
+                found |= {
+                    each: FIELDS.unpack_from(data, (each - first) * ROW_BYTES) for each in run
+                }
+            at = end
+        return found
 
-    def forget(self, file_nos: Sequence[int]) -> Steps[None]:
+    def _bytes_at(self, position: int, count: int) -> bytes:
+        """Return so many rows; no bytes if they cannot be read, now or later."""
+        file_no, offset = position >> ROW_BITS, ROWS_AT + (position & ROWS - 1) * ROW_BYTES
+        try:
+            data = self._segments.segment(file_no).bytes_at(offset, count * ROW_BYTES)
+        except (OSError, MemoryError) as error:
+            self._segments.forget(file_no)
+            if reason_no(error) in PASSING:
+                raise _put_off(error) from error
+            data = b""
+        if len(data) < count * ROW_BYTES:
+            log.debug("rows of transients cannot be read file_no=%08x", file_no)
+            return b""
+        return data
+
+    def forget(self, file_nos: Iterable[int]) -> Steps[None]:
         """Close segments: their space is given back when the last descriptor is."""
         for file_no in file_nos:
             self._segments.forget(file_no)
@@ -91,17 +125,18 @@ class TransientReader:
         self._segments.close()
 
 
-def _parts_of(incarnation: int) -> Callable[[bytes], tuple[bytes, bytes]]:
-    """Return a function from a record's meta to origin and head, which records of one read share."""
-    shared: dict[bytes, tuple[bytes, bytes]] = {}
+def _put_off(error: Exception) -> OSError:
+    return OSError(errno.EAGAIN, f"transients cannot be read now: {error}")
 
-    def parts_of(packed: bytes) -> tuple[bytes, bytes]:
-        parts = shared.get(packed)
-        if parts is None:
-            meta = unpack_meta(packed)
-            if meta.queue_nos != (incarnation,):
-                raise Corrupt(f"a record of {meta.queue_nos} where {incarnation} is expected")
-            parts = shared[packed] = (origin_of(meta.exchange, *meta.routing_keys), meta.head)
-        return parts
 
-    return parts_of
+def _end_of_run(ascending: list[int], at: int) -> int:
+    """Return up to where rows are read together: they follow each other, or nearly, in one file."""
+    first = ascending[at]
+    next_file = ((first >> ROW_BITS) + 1) << ROW_BITS
+    end = bisect_left(ascending, min(next_file, first + len(ascending) - at), at)
+    if ascending[end - 1] - first == end - 1 - at:
+        return end
+    end = at + 1
+    while end < len(ascending) and ascending[end] < min(next_file, ascending[end - 1] + GAP):
+        end += 1
+    return end

@@ -1,38 +1,31 @@
 """The transient store: where queues page out messages that need not survive.
 
 A queue pages out contents of transients and reads rows and contents back when it gets there. A message on
-disk costs no RAM, only a few numbers per segment and per queue: a backlog of ten million messages is ten
-million rows of an LMDB file, in the page cache of the system.
+disk costs one to four bytes of RAM: its *position*, which says in which row of which file it is
+(``segment``, ``paged_queue``). Whether it is live is known in RAM alone, so an ack is done when its call returns.
 
-::
-
-    transient/%08x.rdq     contents, in the layout of all segments (record.py), never synced
-    transient/index-*.lmdb (incarnation, seq) -> where the content lies, and the queue's row; never synced
-
-Nothing here is recovered: the folder is wiped when the store starts, so there is no journal and no sync.
-A content is named by queue and seq, in its record as well: the record's number is the seq, and the one
-queue of its meta is the *incarnation*, the store's own number for a queue until it is dropped. So a queue
-that dies and begins anew at the same seqs never meets its contents of before, deleted yet or not. A
+Nothing here is recovered: the folder is wiped when the store starts, so there is no journal and no sync. A
 message that several queues page out is written for each: it is rare, a shared content would need counts,
 and counts are RAM per message.
 
 ::
 
-    loop     TransientStore, PagingCore: calls of queues, waiting contents, credit, one job at a time
-    writer   TransientWriter: jobs; alone writes the index and the segments, and counts live records
+    loop     TransientStore, PagingCore: calls of queues, waiting contents, positions, one job at a time
+    writer   TransientWriter: writes and unlinks segments, ``transient/%08x.rdq``
     reader   TransientReader: rows and contents
 
-A content can be read at any time: from RAM until its job is done, then from the disk, where a reader that
-was overtaken looks again. Its row can be read as well, from the call of ``page_out`` on; a read overlays
-the rows of the index with all calls since (``RowsRead``).
+A content can be read at any time: from RAM until its job is done, then from the disk. Its row can be read as well,
+from the call of ``page_out`` on. Whether what the reader has read is still right is seen when it comes: what was
+acked meanwhile is left out, and what is missing then is read.
 
 Errors. Nothing is lost while the disk refuses: contents are in RAM until they are written, and credit
 stops, so that queues keep theirs. A content that was written and cannot be read is lost: the owner is
 told, there is one line in the log per queue, and the row stays until the owner acks it, for it has counted
-it. When the index is unusable everything that is on disk is lost and the store begins with an empty folder.
+it. When a row cannot be read, all of its queue that is on the disk is lost.
 
-Turned down (decision 0012): locations in RAM, 200 bytes per message. A count of references per content: see
-above. A second instance of the persistent store without journal and syncs.
+Turned down: an index in LMDB, and a file per queue (decision 0050). Locations in RAM as Python's objects, 200 bytes per
+message. A count of references per content: see above. A second instance of the persistent store without
+journal and syncs (decision 0012).
 """
 
 from __future__ import annotations
@@ -47,27 +40,28 @@ from leveret.core.entry import Entry
 from leveret.core.log.loggers import logger
 from leveret.core.message import Message
 from leveret.core.system.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.format.seq_range import SeqRange
-from leveret.msg_store.threads.worker import Loop, MakeWorker, ThreadWorker
-from leveret.msg_store.transient.index import (
+from leveret.msg_store.threads.worker import Loop, MakeWorker, Steps, T, ThreadWorker
+from leveret.msg_store.transient.paged_queue import PagedQueue, Places
+from leveret.msg_store.transient.paging_core import (
+    JOB_OPS,
     LIMITS,
-    GotContents,
-    GotRows,
-    IndexLost,
+    RETRY_S,
+    Job,
     Limits,
-    Row,
-    TransientIndex,
+    PagingCore,
+    Unlink,
 )
-from leveret.msg_store.transient.paged_queue import PagedQueue, RowsRead
-from leveret.msg_store.transient.paging_core import RETRY_S, Notices, PagingCore
 from leveret.msg_store.transient.reader import Contents, TransientReader
-from leveret.msg_store.transient.segments import TransientSegments
+from leveret.msg_store.transient.segment import ROW, ROW_BITS, Fields, Row, Segment
 from leveret.msg_store.transient.writer import TransientWriter
 
 FOLDER = "transient"
+
+GotRows: TypeAlias = Callable[[list[Row]], None]
+GotContents: TypeAlias = Callable[[dict[int, Message]], None]  # by seq
 
 OnCredit: TypeAlias = Callable[[int], None]
 """The queue with this number may page out again."""
@@ -100,7 +94,7 @@ class TransientStore:
     take one each. Nothing outlives the process, and nothing outlives ``drop_queue``.
 
     Args:
-        folder: ``transient/`` of a store; made if it is not there. The index lies in it as well.
+        folder: ``transient/`` of a store; made if it is not there.
     """
 
     def __init__(
@@ -108,7 +102,6 @@ class TransientStore:
         files: Files,
         folder: Path,
         identity: Identity,
-        ballast: Ballast,
         loop: Loop,
         now_ms: Callable[[], int],
         on_credit: OnCredit,
@@ -116,24 +109,19 @@ class TransientStore:
         on_failed: OnFailed,
         limits: Limits = LIMITS,
         make_worker: MakeWorker = ThreadWorker,
-        index: TransientIndex | None = None,
     ) -> None:
-        paths = StorePaths(files, folder)
-        paths.rdq, paths.uuid = folder, identity.uuid
-        index = index or TransientIndex(files, folder, limits.map_bytes)
-        segments = TransientSegments(paths, identity, now_ms, limits)
-        self._core = PagingCore(limits.waiting_bytes)
-        self._writer = TransientWriter(segments, index, ballast)
-        self._reader = TransientReader(paths, index)
+        paths = StorePaths(files, folder, identity.uuid)
+        paths.rdq = folder
+        self._core = PagingCore(limits)
+        self._writer = TransientWriter(paths, identity, now_ms, limits.room_bytes)
+        self._reader = TransientReader(paths)
         self._loop = loop
         self._on_credit = on_credit
         self._on_lost = on_lost
         self._on_failed = on_failed
         self._is_closed = False
-        # For rows of queues of which nothing is held, by queue, until the next turn.
-        self._asked: dict[int, list[tuple[int, int, int, GotRows]]] = {}
         self._is_scheduled = False
-        self._linger: TimerHandle | None = None
+        self._is_collecting = False
         self._retry: TimerHandle | None = None
         self._write_worker = make_worker(loop, "leveret-transient-writer", self._writer.close)
         self._read_worker = make_worker(loop, "leveret-transient-reader", self._reader.close)
@@ -164,11 +152,10 @@ class TransientStore:
     def drop_queue(self, queue_no: int) -> None:
         """Forget all of a queue, which may begin anew at any seq; its callbacks are not called."""
         self._core.drop_queue(queue_no)
-        self._asked.pop(queue_no, None)
         self._wake()
 
     def holds(self, queue_no: int) -> bool:
-        """Whether anything was taken for the queue; if not, there is nothing to read."""
+        """Whether anything was taken or asked for; if not, there is nothing to read."""
         return queue_no in self._core.queues
 
     def contents(self, queue_no: int, seqs: Sequence[int]) -> list[Message | None]:
@@ -182,109 +169,93 @@ class TransientStore:
         The answer leaves out contents that were acked meanwhile, and lost contents, of which ``on_lost``
         is told before.
         """
-        queue = self._core.queues.get(queue_no)
-        if queue is None:
-            self._loop.call_soon(self._tell_nothing, then)
-            return
-        in_ram = dict(zip(seqs, queue.messages(seqs), strict=True))
-        found = {seq: message for seq, message in in_ram.items() if message is not None}
-        missing = [seq for seq, message in in_ram.items() if message is None]
-        if missing:
-            self._read(queue, missing, found, then)
-        else:
-            self._loop.call_soon(self._got, queue, found, then)
+        queue = self._core.queue(queue_no)
+        self._loop.call_soon(self._read, queue, seqs, {}, then)
 
     def _read(
-        self, queue: PagedQueue, seqs: list[int], found: dict[int, Message], then: GotContents
+        self, queue: PagedQueue, seqs: Sequence[int], found: dict[int, Message], then: GotContents
     ) -> None:
+        """Answer with what was found and what is in RAM, when the rest of it has been read."""
         if self._is_over(queue):
             return
+        in_ram = zip(seqs, queue.messages(seqs), strict=True)
+        found |= {seq: message for seq, message in in_ram if message is not None}
+        missing = queue.places([seq for seq in seqs if seq not in found])
+        if not missing:
+            then(found)
+            return
 
-        def got(contents: Contents | None, error: Exception | None) -> None:
+        def got(contents: Contents) -> None:
+            messages = contents.messages
+            found.update({seq: messages[at] for seq, at in missing.items() if at in messages})
+            lost: list[int] = []
+            if len(messages) < len(missing):
+                lost = [seq for seq, at in _still(queue, missing) if at not in messages]
+            if lost:
+                self._note_lost(queue, len(lost))
+                self._on_lost(queue.queue_no, sorted(lost))
+            self._read(queue, [seq for seq in seqs if seq not in lost], found, then)
+
+        self._ask(queue, partial(self._reader.contents, missing.values()), got)
+
+    def _ask(
+        self, queue: PagedQueue, read: Callable[[], Steps[T]], then: Callable[[T], None]
+    ) -> None:
+        """Have the reader read, again and again until the disk lets it."""
+
+        def got(found: T | None, error: Exception | None) -> None:
             if self._is_over(queue):
                 return
-            if error is not None and self._must_wait(error):
-                self._loop.call_later(RETRY_S, self._read, queue, seqs, found, then)
-                return
-            if contents is not None and contents.lost:
-                self._note_lost(queue, len(contents.lost))
-                self._on_lost(queue.queue_no, contents.lost)
-            self._got(queue, found | contents.found if contents else found, then)
+            if found is not None:
+                then(found)
+            elif isinstance(error, OSError):
+                self._loop.call_later(RETRY_S, self._ask, queue, read, then)
+            elif error is not None:
+                self._fail(error)
 
-        self._read_worker.submit(partial(self._reader.contents, queue.incarnation, seqs), got)
-
-    def _tell_nothing(self, then: GotContents) -> None:
-        if not self._is_closed:
-            then({})
-
-    def _got(self, queue: PagedQueue, found: dict[int, Message], then: GotContents) -> None:
         if not self._is_over(queue):
-            then(found)
+            self._read_worker.submit(read, got)
 
     def rows(self, queue_no: int, low: int, high: int, limit: int, then: GotRows) -> None:
         """Find the first ``limit`` rows with ``low <= seq < high``; ``then`` gets them, ascending.
 
         They are right as of the turn in which ``then`` is called.
         """
-        queue = self._core.queues.get(queue_no)
-        if queue is None:
-            asked = self._asked.setdefault(queue_no, [])
-            asked.append((low, high, limit, then))
-            self._loop.call_soon(self._tell_no_rows, queue_no)
-            return
-        request = RowsRead(queue, low, high, limit, then)
-        queue.reads.append(request)
-        self._ask(request)
+        queue = self._core.queue(queue_no)
+        self._loop.call_soon(self._find, queue, (low, high, limit), {}, then)
 
-    def _tell_no_rows(self, queue_no: int) -> None:
-        for low, high, limit, then in self._asked.pop(queue_no, ()):
-            if self.holds(queue_no):  # since it was asked
-                self.rows(queue_no, low, high, limit, then)
-            elif not self._is_closed:
-                then([])
-
-    def _ask(self, request: RowsRead) -> None:
-        queue, low = request.queue, request.next_low()
+    def _find(
+        self, queue: PagedQueue, bounds: tuple[int, int, int], known: dict[int, Row], then: GotRows
+    ) -> None:
+        """Answer with the rows, when those that are not known have been read."""
         if self._is_over(queue):
             return
-        if low >= request.high or not queue.is_stored:
-            self._loop.call_soon(self._got_rows, request, [])
+        if queue.deleting:
+            self._loop.call_soon(self._find, queue, bounds, known, then)
+            return
+        rows, missing = queue.rows(*bounds, known)
+        if not missing:
+            then(rows)
             return
 
-        def got(rows: list[Row] | None, error: Exception | None) -> None:
-            if self._is_over(queue):
-                return
-            if error is not None and self._must_wait(error):
-                self._loop.call_later(RETRY_S, self._ask, request)
-            else:
-                self._got_rows(request, rows or [])
+        def got(read: dict[int, Row]) -> None:
+            known.update(read)
+            is_whole = len(read) == len(missing) and all(map(known.__contains__, missing))
+            if not is_whole and any(seq not in known for seq, _ in _still(queue, missing)):
+                self._lose(queue)
+            self._find(queue, bounds, known, then)
 
-        limits = low, request.high, request.limit
-        self._read_worker.submit(partial(self._reader.rows, queue.incarnation, *limits), got)
+        self._ask(queue, partial(self._reader.rows, missing.values()), got)
 
-    def _got_rows(self, request: RowsRead, rows: list[Row]) -> None:
-        if self._is_over(request.queue):
-            return
-        result = request.take(rows)
-        if result is None:
-            self._ask(request)
-            return
-        request.queue.reads.remove(request)
-        request.then(result)
+    def _lose(self, queue: PagedQueue) -> None:
+        """Forget all of a queue that is on the disk: rows of it cannot be read."""
+        self._core.lose(queue)
+        self._wake()
+        self._note_lost(queue, "all on disk")
+        self._on_lost(queue.queue_no, None)
 
     def _is_over(self, queue: PagedQueue) -> bool:
         return self._is_closed or self._core.queues.get(queue.queue_no) is not queue
-
-    def _must_wait(self, error: Exception) -> bool:
-        """See to an error of the reader; return whether it should read again, later."""
-        if isinstance(error, OSError):
-            return True
-        if not isinstance(error, IndexLost):
-            self._fail(error)
-            return False
-        self._tell(self._core.lose_index())
-        self._wake()
-        return self._core.job is not None  # its end tells which queues have lost contents
 
     # Jobs.
 
@@ -297,65 +268,97 @@ class TransientStore:
         self._is_scheduled = False
         if self._is_closed:
             return
-        delay_s = self._core.delay_s()
-        if delay_s == 0.0:
-            self._start()
-        elif delay_s is not None and self._linger is None:
-            self._linger = self._loop.call_later(delay_s, self._lingered)
+        if self._core.delete():
+            self._wake()
+        if self._core.job is None:
+            job = self._core.start()
+            if job is not None:
+                self._write_worker.submit(
+                    partial(self._writer.run, job), partial(self._finished, job)
+                )
+        self._collect()
+        self._grant()
 
-    def _lingered(self) -> None:
-        self._linger = None
-        if self._core.job is None and not self._is_closed:
-            self._start()
+    def _grant(self) -> None:
+        for queue_no in self._core.granted():
+            self._on_credit(queue_no)
 
-    def _start(self) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
-        job = self._core.start()
-        if job is None:
-            self._tell(self._core.notices())
-        else:
-            self._write_worker.submit(partial(self._writer.run, job), self._finished)
-
-    def _finished(self, unlinked: list[int] | None, error: Exception | None) -> None:
+    def _finished(self, job: Job, _: None, error: Exception | None) -> None:
         if self._is_closed:
             return
-        if error is None:
-            self._core.has_garbage = self._writer.has_garbage
-        if unlinked:
-            self._read_worker.submit(partial(self._reader.forget, unlinked))
+        if isinstance(job, Unlink):
+            self._read_worker.submit(partial(self._reader.forget, job.unlinked))
         try:
-            notices = self._core.finish(error)
+            self._core.finish(error)
         except Exception as bug:  # noqa: BLE001  the owner ends the store
             self._fail(bug)
             return
         if self._core.held and self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._retried)
         self._wake()
-        self._tell(notices)
+        self._grant()
 
     def _retried(self) -> None:
         self._retry = None
+        self._core.retry()
         self._wake()
-        self._tell(self._core.retry())
+
+    # Garbage.
+
+    def _collect(self) -> None:
+        """Have live messages of a segment with much garbage written anew."""
+        victim = None if self._is_collecting else self._core.victim()
+        if victim is not None:
+            self._is_collecting = True
+            low = victim.file_no << ROW_BITS
+            rows = range(low + victim.looked_at, low + min(victim.looked_at + JOB_OPS, victim.rows))
+            self._read_worker.submit(
+                partial(self._reader.fields, rows), partial(self._got_fields, victim)
+            )
+
+    def _got_fields(
+        self, victim: Segment, fields: dict[int, Fields] | None, error: Exception | None
+    ) -> None:
+        queues = {} if fields is None else self._core.to_move(victim, fields)
+        then = partial(self._got_garbage, victim, queues)
+        if error is None:
+            self._read_worker.submit(partial(self._reader.contents, queues), then)
+        else:
+            then(None, error)
+
+    def _got_garbage(
+        self,
+        victim: Segment,
+        queues: dict[int, PagedQueue],
+        read: Contents | None,
+        error: Exception | None,
+    ) -> None:
+        if self._is_closed:
+            return
+        if read is not None:
+            for position, message in read.messages.items():
+                seq, msg_no, size, expiry_ms, _ = read.fields[position][ROW]
+                entry = seq, message, expiry_ms, False, msg_no, size, True, True
+                self._core.move(queues[position], entry, position)
+            self._collect_on()
+        elif isinstance(error, OSError):
+            victim.looked_at = 0
+            self._loop.call_later(RETRY_S, self._collect_on)
+        elif error is not None:
+            self._fail(error)
+
+    def _collect_on(self) -> None:
+        self._is_collecting = False
+        self._wake()
 
     # Notices.
 
-    def _tell(self, notices: Notices) -> None:
-        for queue_no in notices.credit:
-            self._on_credit(queue_no)
-        for queue_no in notices.lost:
-            queue = self._core.queues.get(queue_no)
-            if queue is not None:
-                self._note_lost(queue, -1)
-                self._on_lost(queue_no, None)
-
-    def _note_lost(self, queue: PagedQueue, count: int) -> None:
+    def _note_lost(self, queue: PagedQueue, count: int | str) -> None:
         if not queue.has_lost:
             queue.has_lost = True
-            lost = "all on disk" if count < 0 else count
-            log.warning("transients of a queue are lost queue_no=%d count=%s", queue.queue_no, lost)
+            log.warning(
+                "transients of a queue are lost queue_no=%d count=%s", queue.queue_no, count
+            )
 
     def _fail(self, error: Exception) -> None:
         self._is_closed = True
@@ -363,26 +366,24 @@ class TransientStore:
         self._on_failed(error)
 
     def figures(self) -> Figures:
-        """Return figures; those of the disk are as of the last job."""
-        total = self._writer.segments.total
-        return Figures(
-            self._core.waiting_bytes,
-            total.size_bytes,
-            total.live,
-            total.live_bytes,
-            len(self._writer.segments.usage),
-        )
+        """Return figures; ``live_bytes`` roughly."""
+        core = self._core
+        segments = len(core.segments)
+        return Figures(core.waiting_bytes, core.size_bytes, core.live, core.live_bytes, segments)
 
     def end(self) -> None:
         """Call no callback any more."""
         self._is_closed = True
-        for timer in (self._linger, self._retry):
-            if timer is not None:
-                timer.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
 
     def close(self) -> None:
         """End, the threads as well, and close the files. Blocks for jobs on their way."""
         self.end()
         self._write_worker.close()
         self._read_worker.close()
-        self._writer.index.close()
+
+
+def _still(queue: PagedQueue, places: Places) -> list[tuple[int, int]]:
+    """Return those that are still live, and where they were."""
+    return [(seq, at) for seq, at in places.items() if queue.position(seq) == at]

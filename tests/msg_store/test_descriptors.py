@@ -21,7 +21,7 @@ from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
-from leveret.msg_store.transient.index import Limits as TransientLimits
+from leveret.msg_store.transient.paging_core import Limits as TransientLimits
 from leveret.msg_store.wal.group_commit import Report
 from rigs.queues.owned_queue import Owned
 from rigs.store.live_store import LiveStore, files_at
@@ -34,7 +34,7 @@ LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=150),
     choice=ChoiceLimits(file_bytes=4_000),
     pace=Pace(look_s=0.001, pause_s=0.0, grace_s=0.01),
-    transient=TransientLimits(file_bytes=2_000, map_bytes=1 << 16),
+    transient=TransientLimits(file_bytes=2_000),
 )
 
 

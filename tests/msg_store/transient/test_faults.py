@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-from leveret.core.system.files import Buffer
+from leveret.core.system.files import Files
 from leveret.msg_store.format.seq_range import SeqRange
-from leveret.msg_store.transient.index import IndexLost
+from leveret.msg_store.transient.segment import ROW_BYTES, ROWS_AT
 from rigs.store.transient_rig import (
     FOLDER,
+    HOLE_BYTES,
     LARGE,
     READER,
     SMALL,
@@ -46,17 +46,19 @@ def test_a_queue_dropped_while_it_is_written_a_second_time_leaves_no_bytes_waiti
     rig: TransientRig,
 ) -> None:
     entries = rig.page(1, 0, 1)
-    rig.index.fail(EIO, times=2)
     rig.step_to(WRITER, "contents written")
+    rig.disk.fail("pwrite", EIO, "*.rdq", times=2)
     rig.store.ack(1, entries[:1])
     rig.run()
     rig.loop.clock.jump(10.0)
+    rig.disk.heal()
     rig.step_to(WRITER, "contents written")
 
     rig.store.drop_queue(1)
     rig.settle()
 
     assert rig.store.figures().waiting_bytes == 0
+    assert rig.store.figures().live == 0
 
 
 def test_a_full_disk_loses_nothing_and_stops_credit(
@@ -64,7 +66,7 @@ def test_a_full_disk_loses_nothing_and_stops_credit(
 ) -> None:
     written = rig.page(1, 0)
     rig.run()
-    rig.disk.fail("writev", **full(times=3))
+    rig.disk.fail("pwrite", **full(times=3))
     rig.page(1, 1, 2)
     rig.run()
 
@@ -111,33 +113,9 @@ def test_a_segment_that_cannot_be_unlinked_goes_with_the_next_job(
     assert len(warnings_of(caplog)) == 1
 
 
-def test_a_large_record_is_copied_forward_without_a_copy_of_it_in_memory() -> None:
-    size = 2 << 20
-    limits = LARGE._replace(file_bytes=2 * size)
-    with TransientRig(limits=limits) as rig:
-        rig.page(1, 0, size=size)
-        ends = rig.page(1, 1, size=3 * size)
-        rig.run()
-        rig.page(1, 2, size=size)
-        rig.run()
-        appended: list[object] = []
-        append = rig.store._writer.segments.append
-
-        def noted(buffers: Sequence[Buffer]) -> tuple[int, int]:
-            appended.extend(buffers)
-            return append(buffers)
-
-        rig.store._writer.segments.append = noted
-        rig.store.ack(1, ends)
-        rig.settle()
-
-        assert [type(each) for each in appended] == [memoryview]
-        assert rig.read(1, 0, 2) == {n: message(f"m{n}", size) for n in (0, 2)}
-
-
 def test_a_disk_that_is_full_takes_acks_and_they_make_room() -> None:
-    with TransientRig(limits=SMALL, disk_bytes=3_000) as rig:
-        first = [each for n in range(15) for each in rig.page(1, n, size=100)]
+    with TransientRig(limits=SMALL, disk_bytes=2 * HOLE_BYTES + 5_000) as rig:
+        first = [each for n in range(20) for each in rig.page(1, n, size=100)]
         rig.run()
         rig.page(2, *range(15), size=100)
         rig.run()
@@ -151,9 +129,9 @@ def test_a_disk_that_is_full_takes_acks_and_they_make_room() -> None:
         rig.check_usage()
 
 
-def test_the_last_of_a_disk_is_left_for_deletes() -> None:
+def test_the_last_of_a_disk_is_left_for_others() -> None:
     limits = LARGE._replace(room_bytes=2_000)
-    with TransientRig(limits=limits, disk_bytes=6_000) as rig:
+    with TransientRig(limits=limits, disk_bytes=HOLE_BYTES + 6_000) as rig:
         for seq in range(60):
             rig.page(1, seq, size=100)
             rig.run()
@@ -162,7 +140,7 @@ def test_the_last_of_a_disk_is_left_for_deletes() -> None:
 
 
 def test_contents_that_are_acked_while_the_disk_is_full_end_it(rig: TransientRig) -> None:
-    rig.disk.fail("writev", **full(times=100))
+    rig.disk.fail("pwrite", **full(times=100))
     entries = rig.page(1, 1, 2)
     rig.run()
     assert rig.store.page_out(1, [entry(3)]) == 0
@@ -174,41 +152,9 @@ def test_contents_that_are_acked_while_the_disk_is_full_end_it(rig: TransientRig
     assert rig.store.page_out(1, [entry(3)]) == 1
 
 
-def test_the_ballast_is_for_deletes() -> None:
-    with TransientRig(ballast_bytes=1_000) as rig:
-        entries = rig.page(1, 1, 2)
-        rig.run()
-        rig.index.fail(OSError(errno.EIO, "full"))
-        rig.page(1, 3)
-        rig.run()
-        assert "ballast" in rig.files.names(rig.ballast._folder)
-        rig.settle()
-        rig.index.fail(OSError(errno.EIO, "full"))
-        rig.store.ack(1, entries)
-        rig.settle()
-
-        assert "ballast" not in rig.files.names(rig.ballast._folder)
-        assert rig.rows(1) == [row(entry(3))]
-        rig.check_usage()
-
-
-@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE])
-def test_the_ballast_is_for_full_disks(number: int) -> None:
-    with TransientRig(ballast_bytes=1_000) as rig:
-        entries = rig.page(1, 1, 2)
-        rig.run()
-        rig.index.fail(OSError(number, "short"))
-        rig.store.ack(1, entries)
-        rig.settle()
-
-        assert "ballast" in rig.files.names(rig.ballast._folder)
-        assert rig.rows(1) == []
-        rig.check_usage()
-
-
-@pytest.mark.parametrize("point", ["open", "writev", "truncate"])
+@pytest.mark.parametrize("point", ["open", "pwrite"])
 @pytest.mark.parametrize("error", [EIO, OSError(errno.ENOSPC, "full")])
-@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_a_write_that_fails_is_done_again(
     rig: TransientRig, point: str, error: OSError, after: int
 ) -> None:
@@ -216,7 +162,7 @@ def test_a_write_that_fails_is_done_again(
     rig.run()
     rig.disk.short_writes = 0.5
     rig.disk.fail(point, error, "*.rdq", after=after)
-    rig.disk.fail("writev", OSError(errno.EIO, "gone"), "*.rdq", after=2)
+    rig.disk.fail("pwrite", OSError(errno.EIO, "gone"), "*.rdq", after=6)
     for seq in range(1, 6):
         rig.page(1, seq, size=300)
         rig.run()
@@ -227,26 +173,31 @@ def test_a_write_that_fails_is_done_again(
     assert rig.store.figures().waiting_bytes == 0
 
 
-@pytest.mark.parametrize("kind", ["write", "delete", "range"])
-def test_an_index_that_cannot_be_written_is_tried_again(rig: TransientRig, kind: str) -> None:
-    entries = rig.page(1, 0, 1)
+def test_what_failed_attempts_have_left_is_written_over(rig: TransientRig) -> None:
+    rig.page(1, 0, 1)
     rig.settle()
-    rig.index.fail(OSError(errno.EIO, "no room"), times=3)
-    if kind == "write":
-        rig.page(1, 3)
-    elif kind == "delete":
-        rig.store.ack(1, entries)
-    else:
-        rig.store.ack_range(1, SeqRange(0, 2))
+    rig.disk.fail("pwrite", **full(times=3), after=1)
+    rig.page(1, 3)
     disk_bytes = rig.store.figures().disk_bytes
     rig.settle()
     rig.settle()
 
-    assert rig.store.figures().disk_bytes <= disk_bytes + 200  # no try has left anything
-    assert sum(len(rig.disk.image(FOLDER / name)) for name in rig.rdq_names()) <= disk_bytes + 200
-    expected = [0, 1, 3] if kind == "write" else []
-    assert [each[0] for each in rig.rows(1)] == expected
-    assert rig.store.figures().live == len(expected)
+    assert rig.store.figures().disk_bytes <= disk_bytes + 200
+    assert [each[0] for each in rig.rows(1)] == [0, 1, 3]
+    (name,) = rig.rdq_names()
+    size_bytes = len(rig.disk.image(FOLDER / name)) - HOLE_BYTES
+    assert size_bytes < rig.store.figures().disk_bytes
+
+
+def test_after_an_error_of_the_disk_another_file_is_begun(rig: TransientRig) -> None:
+    rig.page(1, 0, 1)
+    rig.settle()
+    rig.disk.fail("pwrite", EIO, "00000001.rdq", times=100)
+    rig.page(1, 3)
+    rig.settle()
+
+    assert rig.rdq_names() == ["00000001.rdq", "00000002.rdq"]
+    assert rig.read(1, 0, 1, 3).keys() == {0, 1, 3}
 
 
 @pytest.mark.parametrize("said", ["ack", "range", "drop"])
@@ -254,7 +205,7 @@ def test_what_goes_while_its_write_fails_is_never_written(rig: TransientRig, sai
     rig.run()
     entries = rig.page(1, 1, 2, 3)
     rig.step_to(WRITER, "contents written")
-    rig.index.fail(OSError(errno.EIO, "no room"))
+    rig.disk.fail("pwrite", EIO, "*.rdq")
     if said == "ack":
         rig.store.ack(1, entries[:2])
     elif said == "range":
@@ -267,31 +218,6 @@ def test_what_goes_while_its_write_fails_is_never_written(rig: TransientRig, sai
     assert [each[0] for each in rig.rows(1)] == left
     assert rig.store.figures().live == len(left)
     assert rig.store.figures().waiting_bytes == 0
-
-
-def test_a_range_of_a_queue_of_which_nothing_was_written_goes_with_the_index(
-    rig: TransientRig,
-) -> None:
-    rig.run()
-    rig.page(1, 1, 2, 3)
-    rig.step_to(WRITER, "contents written")
-    rig.index.fail(IndexLost("damaged"))
-    rig.store.ack_range(1, SeqRange(0, 3))
-    rig.settle()
-
-    assert not rig.store._core.queues[1].deleting
-    assert rig.lost == []
-    assert [each[0] for each in rig.rows(1)] == [3]
-
-
-def test_a_map_that_is_full_grows() -> None:
-    with TransientRig(limits=SMALL) as rig:
-        before = rig.index._map_bytes
-        rig.page(1, *range(3_000), size=0)
-        rig.run()
-
-        assert rig.index._lmdb.info()["map_size"] > before
-        assert len(rig.rows(1)) == 3_000
 
 
 # Reading.
@@ -335,16 +261,21 @@ def test_a_segment_that_is_gone_is_lost(rig: TransientRig) -> None:
     assert rig.read(1, 1) == {}
     assert rig.lost == [(1, [1])]
     rig.store.drop_queue(1)
-    rig.files.create(FOLDER / "00000001.rdq").close()  # for the usage
 
 
-def test_a_record_of_another_queue_is_not_taken_for_the_own(rig: TransientRig) -> None:
+def test_a_content_of_another_message_is_not_taken_for_the_own(rig: TransientRig) -> None:
     rig.page(1, 5)
     rig.page(2, 5)
     rig.settle()
-    first, second = (1, 5), (2, 5)  # incarnation and seq
-    places = rig.index.places([first, second])
-    rig.index.move([first, second], places[::-1])
+
+    def swap(image: bytearray) -> None:
+        first, second = ROWS_AT + ROW_BYTES - 8, ROWS_AT + 2 * ROW_BYTES - 8
+        image[first : first + 8], image[second : second + 8] = (
+            image[second : second + 8],
+            image[first : first + 8],
+        )
+
+    rig.disk.damage(FOLDER / rig.rdq_names()[0], swap)
 
     assert rig.read(1, 5) == {}
     assert rig.lost == [(1, [5])]
@@ -368,12 +299,8 @@ def test_what_is_acked_while_it_cannot_be_read_is_not_lost(rig: TransientRig) ->
     rig.run()
     rig.disk.fail("pread", OSError(errno.ENODATA, "no medium"), "*.rdq", times=100)
     answers = rig.ask(1, 1, 2)
-    for _ in range(3):
-        rig.step_to(READER, "failed")
+    rig.step_to(READER, "contents read")
     rig.store.ack(1, entries[:1])
-    rig.turn()
-    rig.loop.clock.jump(0.2)
-    rig.step_to(WRITER, "end")
     rig.run()
 
     assert rig.lost == [(1, [2])]
@@ -412,97 +339,82 @@ def test_a_damaged_record_keeps_its_segment_from_being_collected_and_no_more() -
         rig.check_usage()
 
 
-# The index.
+# Rows.
 
 
-def test_rows_that_were_read_before_the_index_was_lost_are_not_told(rig: TransientRig) -> None:
-    rig.page(1, 0, 1)
-    rig.settle()
-    answers = rig.ask_rows(1)
-    rig.step_to(READER, "rows read")
-    rig.page(1, 2)
-    rig.index.fail(IndexLost("damaged"))
-    rig.step_to(WRITER, "end")
-    rig.turn()
-    assert rig.lost == [(1, None)]
-    rig.settle()
+def damage_rows(rig: TransientRig) -> None:
+    """Change all rows that have been written."""
+    rig.store._writer.close()  # it goes on in the file as it is then
+    for name in rig.rdq_names():
 
-    assert answers == [[row(entry(2))]]
+        def change(image: bytearray) -> None:
+            image[ROWS_AT:HOLE_BYTES] = b"\xff" * (HOLE_BYTES - ROWS_AT)
+
+        rig.disk.damage(FOLDER / name, change)
 
 
-@pytest.mark.parametrize("reads", [True, False])
-def test_an_index_that_is_lost_takes_what_is_on_disk_and_nothing_else(
-    rig: TransientRig, reads: bool, caplog: pytest.LogCaptureFixture
+def test_rows_that_are_damaged_take_what_the_queue_has_on_disk_and_nothing_else(
+    rig: TransientRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.page(1, 0, 1)
     rig.page(2, 0)
     rig.settle()
+    damage_rows(rig)
     rig.page(1, 2, 3)
-    rig.page(3, 0)
-    rig.index.fail(IndexLost("damaged"), reads=reads)
-    if not reads:
-        rig.run()
     answers = rig.ask_rows(1)
     rig.settle()
 
-    assert sorted(rig.lost) == [(1, None), (2, None)]
+    assert rig.lost == [(1, None)]
     assert answers == [[row(entry(2)), row(entry(3))]]
     assert rig.rows(1) == answers[0]
     assert rig.read(1, 0, 1, 2, 3) == {2: message("m2"), 3: message("m3")}
-    assert rig.rows(3) == [row(entry(0))]
-    assert [each for each in warnings_of(caplog) if "queue_no=1" in each] == [
-        'transients of a queue are lost queue_no=1 count="all on disk"'
-    ]
+    assert warnings_of(caplog) == ['transients of a queue are lost queue_no=1 count="all on disk"']
 
 
-def test_an_index_that_is_lost_while_contents_are_written_does_not_take_them(
+def test_a_queue_that_loses_its_rows_while_contents_are_written_keeps_them(
     rig: TransientRig,
 ) -> None:
     rig.page(1, 0)
     rig.settle()
+    damage_rows(rig)
     rig.page(1, 1)
+    answers = rig.ask_rows(1)
     rig.step_to(WRITER, "contents written")
-    rig.index.fail(IndexLost("damaged"), reads=True)
-    answers = rig.ask(1, 0)
     rig.step_to(READER, "end")
     rig.turn()
-    assert answers == []
-    rig.settle()
-
     assert rig.lost == [(1, None)]
-    assert answers == [{}]
-    assert rig.rows(1) == [row(entry(1))]
-    assert rig.read(1, 1) == {1: message("m1")}
-
-
-def test_a_damaged_index_file_is_found_and_made_anew(rig: TransientRig) -> None:
-    rig.page(1, *range(2_000), size=0)
     rig.settle()
-    path = Path(rig.index._lmdb.path())
-    page_bytes = rig.index._lmdb.stat()["psize"]
-    with path.open("r+b") as file:
-        file.seek(2 * page_bytes)
-        file.write(b"\xff" * (path.stat().st_size - 2 * page_bytes))
 
+    assert answers == [[row(entry(1))]]
+    assert rig.read(1, 0, 1) == {1: message("m1")}
+
+
+def test_rows_acked_while_they_cannot_be_read_are_not_lost(rig: TransientRig) -> None:
+    entries = rig.page(1, 1, 2)
+    rig.run()
+    damage_rows(rig)
     answers = rig.ask_rows(1)
-    rig.settle()
+    rig.step_to(READER, "rows read")
+    rig.store.ack(1, entries)
+    rig.run()
 
-    assert rig.lost == [(1, None)]
+    assert rig.lost == []
     assert answers == [[]]
-    rig.page(1, 2_001)
-    rig.settle()
-    assert rig.rows(1) == [row(entry(2_001))]
 
 
-def test_a_folder_that_cannot_be_made_is_made_later(caplog: pytest.LogCaptureFixture) -> None:
-    with TransientRig() as rig:
-        rig.index._folder = rig.index._folder / "missing"
+def test_a_folder_that_cannot_be_wiped_is_wiped_later(caplog: pytest.LogCaptureFixture) -> None:
+    def left_over(files: Files) -> None:
+        files.mkdir(FOLDER)
+        files.create(FOLDER / "00000001.rdq").close()
+
+    with TransientRig(left_over=left_over) as rig:
+        rig.disk.fail("unlink", OSError(errno.EACCES, "not yours"), times=100)
         rig.page(1, 1)
         rig.settle()
         assert rig.store.page_out(1, [entry(2)]) == 0
         assert rig.read(1, 1) == {1: message("m1")}
 
-        rig.index._folder.mkdir()
+        rig.disk.heal()
         rig.settle()
 
         assert rig.store.contents(1, [1]) == [None]
@@ -516,7 +428,7 @@ def test_a_folder_that_cannot_be_made_is_made_later(caplog: pytest.LogCaptureFix
 
 def test_a_bug_in_the_writer_is_the_owners_to_see() -> None:
     with TransientRig() as rig:
-        rig.disk.fail("writev", ZeroDivisionError("a bug"), "*.rdq", times=100)
+        rig.disk.fail("pwrite", ZeroDivisionError("a bug"), "*.rdq", times=100)
         rig.page(1, 1)
         rig.run()
 

@@ -16,9 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leveret.core.message import Message
 from leveret.msg_store.format.seq_range import SeqRange
-from leveret.msg_store.transient import writer as transient_writer
-from leveret.msg_store.transient.index import IndexLost, Limits
-from rigs.store.transient_rig import READER, WRITER, TransientRig, message, row
+from leveret.msg_store.transient import paging_core
+from leveret.msg_store.transient.paging_core import Limits
+from rigs.store.transient_rig import READER, WRITER, TransientRig, entry, message, row
 
 queue_nos = st.integers(1, 3)
 sizes = st.sampled_from([0, 5, 40, 300, 2_000])
@@ -38,15 +38,15 @@ class TransientMachine(RuleBasedStateMachine):
         seed=st.integers(0, 1 << 32),
         file_bytes=st.sampled_from([200, 600, 3_000]),
         waiting_bytes=st.sampled_from([500, 5_000, 1 << 20]),
-        slice_bytes=st.sampled_from([100, 1 << 20]),
-        keys=st.sampled_from([1, 3, 10_000]),
+        job_bytes=st.sampled_from([100, 1 << 20]),
+        work=st.sampled_from([1, 3, 10_000]),
     )
     def start(
-        self, seed: int, file_bytes: int, waiting_bytes: int, slice_bytes: int, keys: int
+        self, seed: int, file_bytes: int, waiting_bytes: int, job_bytes: int, work: int
     ) -> None:
-        self.before = transient_writer.COLLECT_BYTES, transient_writer.DELETE_KEYS
-        transient_writer.COLLECT_BYTES, transient_writer.DELETE_KEYS = slice_bytes, keys  # type: ignore[misc]
-        limits = Limits(file_bytes, waiting_bytes, 1 << 20)
+        self.before = paging_core.JOB_BYTES, paging_core.DELETE_WORK
+        paging_core.JOB_BYTES, paging_core.DELETE_WORK = job_bytes, work  # type: ignore[misc]
+        limits = Limits(file_bytes, waiting_bytes)
         self.rig = TransientRig(random.Random(seed), limits)
         self.rig.store._on_lost = self.lose
         self.rig.store._on_credit = self.refused.remove
@@ -85,7 +85,7 @@ class TransientMachine(RuleBasedStateMachine):
     @rule(no=queue_nos, data=st.data())
     def ack(self, no: int, data: st.DataObject) -> None:
         seqs = self._some(data, [*self.contents[no], 10_000])
-        self.rig.store.ack(no, [(seq, None) for seq in seqs])
+        self.rig.store.ack(no, [self.contents[no].get(seq) or entry(seq) for seq in seqs])
         for seq in seqs:
             self.contents[no].pop(seq, None)
 
@@ -158,11 +158,10 @@ class TransientMachine(RuleBasedStateMachine):
     @rule()
     def rest(self) -> None:
         self.rig.disk.heal()
-        self.rig.index.times = 0
         self.rig.settle()
         self.check_rest()
 
-    @rule(point=st.sampled_from(["writev", "open", "truncate"]),
+    @rule(point=st.sampled_from(["pwrite", "open", "unlink"]),
           number=st.sampled_from([errno.ENOSPC, errno.EIO]), times=st.integers(1, 4))  # fmt: skip
     def spoil_the_disk(self, point: str, number: int, times: int) -> None:
         error = OSError(number if point != "open" else errno.EMFILE, "trouble")
@@ -172,14 +171,13 @@ class TransientMachine(RuleBasedStateMachine):
     def write_short(self, share: float) -> None:
         self.rig.disk.short_writes = self.rig.disk.interrupts = share
 
-    @rule(times=st.integers(1, 3))
-    def spoil_the_index(self, times: int) -> None:
-        self.rig.index.fail(OSError(errno.EIO, "no room"), times)
-
     @precondition(lambda self: self.told > 3)
-    @rule(reads=st.booleans())
-    def lose_the_index(self, reads: bool) -> None:
-        self.rig.index.fail(IndexLost("damaged"), reads=reads)
+    @rule(no=queue_nos)
+    def lose_rows(self, no: int) -> None:
+        """As if rows of the queue could not be read."""
+        queue = self.rig.store._core.queues.get(no)
+        if queue is not None and queue.blocks:
+            self.rig.store._lose(queue)
 
     # Invariants.
 
@@ -204,7 +202,7 @@ class TransientMachine(RuleBasedStateMachine):
         for no, known in self.contents.items():
             assert [each[0] for each in rig.rows(no)] == sorted(known)
             assert rig.read(no, *known) == {seq: each[1] for seq, each in known.items()}
-        file_bytes = rig.store._writer.segments.file_bytes
+        file_bytes = rig.store._core._limits.file_bytes
         allowed = max(2 * figures.live_bytes, 2 * file_bytes) + 2 * file_bytes + 2_200 * 5 * 3
         assert figures.disk_bytes <= allowed
 
@@ -214,7 +212,7 @@ class TransientMachine(RuleBasedStateMachine):
         try:
             self.rest()
         finally:
-            transient_writer.COLLECT_BYTES, transient_writer.DELETE_KEYS = self.before  # type: ignore[misc]
+            paging_core.JOB_BYTES, paging_core.DELETE_WORK = self.before  # type: ignore[misc]
             self.rig.close()
 
 

@@ -6,13 +6,13 @@ from mutants.planted import Mutant
 
 MUTANTS = {
     "an ack while it is being written is forgotten": Mutant(
-        "transient/paged_queue.py", "if self.is_on_disk:\n            self.acks", "if False:\n            self.acks"
+        "transient/paged_queue.py", "if len(taken) < len(entries):", "if False:"
     ),
-    "a content that failed and was acked is written all the same": Mutant(
-        "transient/paged_queue.py", "acked = [seq for seq in back if seq in self.acks]", "acked = []"
+    "a content that is acked while it is written goes on waiting": Mutant(
+        "transient/paged_queue.py", "or self.in_flight.pop(entry[SEQ], None)\n", "\n"
     ),
     "contents of a job that failed are not put back": Mutant(
-        "transient/paged_queue.py", "self.contents = back | self.contents", "pass"
+        "transient/paged_queue.py", "self.contents = self.in_flight | self.contents", "pass"
     ),
     "a range forgets the contents on their way": Mutant(
         "transient/paged_queue.py", ", *_within(seqs, self.in_flight)]", "]"
@@ -20,123 +20,117 @@ MUTANTS = {
     "a range forgets the contents that wait": Mutant(
         "transient/paged_queue.py", "[*_within(seqs, self.contents), ", "["
     ),
-    "rows that were acked while they were read are told": Mutant(
-        "transient/paged_queue.py", "read.acked.update(seqs)", "pass"
+    "a range takes contents in RAM that it keeps": Mutant(
+        "transient/paged_queue.py", "if seqs.kept else found", "if False else found"
     ),
-    "acks of before a read are forgotten before it is told": Mutant(
-        "transient/paged_queue.py", "read.acked.update(self.acks_in_flight)", "pass"
+    "a range takes messages on the disk that it keeps": Mutant(
+        "transient/paged_queue.py", "for end in (*kept, high):", "for end in (high,):"
     ),
-    "acks of a write that fails are forgotten before a read is told": Mutant(
-        "transient/paged_queue.py", "read.acked.update(acked)", "pass"
+    "a range forgets what is on disk": Mutant(
+        "transient/paged_queue.py", "self.deleting.append(seqs)", "pass"
     ),
-    "rows that were paged out while they were read are not": Mutant(
-        "transient/paged_queue.py", "read.paged_out |= new", "pass"
+    "a range is deleted at one go": Mutant(
+        "transient/paged_queue.py", "while self.deleting and work > 0:", "while self.deleting:"
+    ),
+    "a range begins anew in each turn": Mutant(
+        "transient/paged_queue.py", "self.delete_from = high", "self.delete_from = low"
+    ),
+    "a range that follows another begins where that one ended": Mutant(
+        "transient/paged_queue.py", "self.delete_from = self.deleting[0].low if self.deleting else 0", "pass"
     ),
     "rows of contents that wait are not told": Mutant(
-        "transient/paged_queue.py", "self.paged_out = queue.in_flight | queue.contents", "self.paged_out = dict(queue.in_flight)"
+        "transient/paged_queue.py", "in_ram = self.in_flight | self.contents", "in_ram = self.in_flight"
     ),
     "rows of contents on their way are not told": Mutant(
-        "transient/paged_queue.py", "self.paged_out = queue.in_flight | queue.contents", "self.paged_out = dict(queue.contents)"
-    ),
-    "a range that is being deleted is still read": Mutant(
-        "transient/paged_queue.py", "read.deleted.append(seqs)", "pass"
-    ),
-    "rows behind the end of the read are answered": Mutant(
-        "transient/paged_queue.py", "if low <= s < reached]", "if low <= s]"
+        "transient/paged_queue.py", "in_ram = self.in_flight | self.contents", "in_ram = self.contents"
     ),
     "the limit of a read of rows does not hold": Mutant(
-        "transient/paged_queue.py", "if len(rows) == self.limit:", "if False:"
+        "transient/paged_queue.py", "del seqs[limit:]", "pass"
+    ),
+    "rows behind those that wait are forgotten": Mutant(
+        "transient/paged_queue.py", "len(on_disk) + bisect_left(waiting, base) >= limit", "len(on_disk) + len(waiting) >= limit"
+    ),
+    "rows that were acked are told": Mutant(
+        "transient/paged_queue.py", "if position}", "}"
+    ),
+    "acks in another order are taken for those of a run": Mutant(
+        "transient/paged_queue.py", " or seqs[at:end] != [*range(first, first + length)]:", ":"
+    ),
+    "positions that only begin in a row are taken for a run": Mutant(
+        "transient/paged_queue.py", "first and positions == array(\"I\", range(first, first + count))", "first"
+    ),
+    "blocks without live messages are kept": Mutant(
+        "transient/paged_queue.py", "if block == _NONE:", "if False:"
     ),
     "acked contents give no credit back": Mutant(
-        "transient/paged_queue.py", "self.return_credit(before - len(self.contents))", "pass"
+        "transient/paged_queue.py", "self.return_credit(before - len(self.contents))\n        if self.blocks:\n            self._remove_entries", "if self.blocks:\n            self._remove_entries"
     ),
     "credit comes one by one": Mutant(
         "transient/paged_queue.py", "MORE_CREDIT: Final = 800", "MORE_CREDIT: Final = 1"
     ),
     "a queue that was refused is not told": Mutant(
-        "transient/paging_core.py", "self._refused[queue.incarnation] = queue", "pass"
+        "transient/paging_core.py", "self._refused[queue] = None", "pass"
     ),
     "a full disk takes more": Mutant(
         "transient/paging_core.py", "if self.is_stalled or queue.credit", "if queue.credit"
     ),
-    "an incarnation is used twice": Mutant(
-        "transient/paging_core.py", "self._next_incarnation += 1", "pass"
+    "messages of a dropped queue stay on disk": Mutant(
+        "transient/paging_core.py", "self._to_delete[queue.detach()] = None", "queue.detach()"
     ),
-    "contents of a dropped queue stay on disk": Mutant(
-        "transient/paging_core.py", "if queue.is_on_disk:\n            self._ranges", "if False:\n            self._ranges"
+    "a file's number is used twice": Mutant(
+        "transient/paging_core.py", "or self._file_no in self.segments:", "or False:"
     ),
-    "the rest of a range is forgotten": Mutant(
-        "transient/paging_core.py", "self._ranges.extendleft(reversed(job.left))", "pass"
+    "copied messages still count where they were": Mutant(
+        "transient/paging_core.py", "queue.ack([entry])\n", "pass\n"
     ),
-    "ranges of a job that failed are forgotten": Mutant(
-        "transient/paging_core.py", "self._ranges.extendleft(reversed(job.ranges))", "pass"
+    "messages that were acked while they were copied come back": Mutant(
+        "transient/paging_core.py", "is queue and queue.position(entry[SEQ]) == position:", "is queue:"
     ),
-    "contents in flight are lost with the index": Mutant(
-        "transient/paging_core.py", "if error is None and not is_lost:", "if error is None:"
+    "garbage stays": Mutant(
+        "transient/paging_core.py", "if share < 0.5 else None", "if False else None"
     ),
-    "a failed batch leaves its bytes": Mutant(
-        "transient/writer.py", "self.segments.truncate(start)\n            raise\n        self.segments.add(places)", "raise\n        self.segments.add(places)"
+    "a segment in use is unlinked": Mutant(
+        "transient/paging_core.py", "if segment is not self._current:\n", "if True:\n"
     ),
-    "copied records still count where they were": Mutant(
-        "transient/writer.py", "self.segments.remove(before)", "pass"
+    "a segment that was left without live messages stays": Mutant(
+        "transient/paging_core.py", "self._dead[current] = None", "pass"
     ),
-    "copied records are not looked for there": Mutant(
-        "transient/writer.py", "partial(self.index.move, keys)", "len"
+    "after an error the same file is written to": Mutant(
+        "transient/paging_core.py", "if not is_disk_full(error):", "if False:"
     ),
-    "a range is deleted at one go": Mutant(
-        "transient/index.py", "range(1, looks_max + 1)", "range(1, 1 << 30)"
+    "contents that moved are lost": Mutant(
+        "transient/store.py", "if queue.position(seq) == at]", "]"
     ),
-    "a range is given up after a slice": Mutant(
-        "transient/index.py", "    return low, looks_max", "    return seqs.high, looks_max"
+    "contents that cannot be read are looked for for ever": Mutant(
+        "transient/store.py", "[seq for seq in seqs if seq not in lost]", "list(seqs)"
     ),
-    "a range goes on in the next incarnation": Mutant(
-        "transient/index.py", "if owner != incarnation or seq >= seqs.high", "if seq >= seqs.high"
-    ),
-    "a range takes the keys that it keeps": Mutant(
-        "transient/index.py", "if low > seq:", "if False:"
-    ),
-    "a range begins anew in each job": Mutant(
-        "transient/index.py", "[left[0]._replace(low=low)]", "[left[0]]"
-    ),
-    "a range takes contents in RAM that it keeps": Mutant(
-        "transient/paged_queue.py", "if seqs.kept else found", "if False else found"
-    ),
-    "a read passes over rows that a range keeps": Mutant(
-        "transient/paged_queue.py", "low = seqs.end_from(low)", "low = seqs.high"
-    ),
-    "a range that has been deleted is not forgotten": Mutant(
-        "transient/paging_core.py", "queue.deleting.remove(keys.seqs)", "pass"
-    ),
-    "rows of another queue are told": Mutant(
-        "transient/index.py", "if owner != incarnation or seq >= high", "if seq >= high"
-    ),
-    "contents that moved are lost": Mutant("transient/reader.py", "TRIES: Final = 3", "TRIES: Final = 1"),
-    "contents that were acked are said to be lost": Mutant(
-        "transient/reader.py", "if place is not None)\n        if lost", "if True)\n        if lost"
+    "a loss of rows is not noticed": Mutant(
+        "transient/store.py", "if not is_whole and any(", "if False and any("
     ),
     "without descriptors all is lost": Mutant(
-        "transient/reader.py", "if outcome.put_off:", "outcome.failures |= dict.fromkeys(outcome.put_off, '')\n        if False:"
+        "transient/reader.py", "if outcome.why_put_off is not None:", "if False:"
     ),
-    "contents of another incarnation are read": Mutant(
-        "transient/reader.py", "if meta.queue_nos != (incarnation,):", "if False:"
+    "without descriptors all rows are lost": Mutant(
+        "transient/reader.py", "if reason_no(error) in PASSING:", "if False:"
+    ),
+    "rows in two files are read from one": Mutant(
+        "transient/reader.py", "next_file = ((first >> ROW_BITS) + 1) << ROW_BITS", "next_file = 1 << 40"
     ),
     "the space of unlinked segments is kept by the reader": Mutant(
-        "transient/store.py", "if unlinked:", "if False:"
+        "transient/store.py", "if isinstance(job, Unlink):", "if False:"
     ),
     "a dropped queue is still told": Mutant(
         "transient/store.py",
         "return self._is_closed or self._core.queues.get(queue.queue_no) is not queue",
         "return self._is_closed",
     ),
-    "a segment in use is unlinked": Mutant(
-        "transient/segments.py", "self._dead - {self.current}", "set(self._dead)"
+    "old files are left": Mutant(
+        "transient/writer.py", "self._files.unlink(self._paths.rdq / name)", "pass"
     ),
-    "old segments are left": Mutant(
-        "transient/segments.py", 'if name.endswith(".rdq"):', "if False:"
+    "an attempt that failed is not written over": Mutant(
+        "transient/writer.py", "except FileExistsError:", "except ZeroDivisionError:"
     ),
     "a segment that cannot be unlinked is forgotten": Mutant(
-        "transient/segments.py",
-        "                self._unlinking.note(error)\n                continue\n",
-        "                self._unlinking.note(error)\n",
+        "transient/writer.py", "                error = refused\n                continue\n", "                error = refused\n"
     ),
 }  # fmt: skip

@@ -246,7 +246,8 @@ def test_a_purge_of_paged_out_messages_beside_many_unacked_is_one_range(bench: S
 
     assert queue.queue.purge() == 20
 
-    assert len(bench.store.transients._core._ranges) == 1
+    (paged,) = bench.store.transients._core.queues.values()
+    assert len(paged.deleting) == 1
     queue.settle()
     assert bench.store.transients.stats().live == 20
     queue.queue.requeue(unacked[1::2])

@@ -182,7 +182,6 @@ def test_without_its_index_a_store_has_all_messages_and_counts_that_hold(
         bench.stop()
     else:
         bench.loop.kill()
-        bench.transient_index.close()
         bench.disk.kill()
     bench.location.lose()
     bench.open()

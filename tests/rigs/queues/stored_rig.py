@@ -7,7 +7,6 @@ runs the loop, or cuts the power between any two steps of any thread, and opens 
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.store import MsgStore
-from leveret.msg_store.transient.index import TransientIndex
 from leveret.queue_backing.api import Fetched
 from leveret.queue_backing.index.stored import StoredIndex
 from leveret.queue_backing.variable.invariants import check
@@ -61,7 +59,6 @@ class StoreBench:
             CheckpointLimits(rows=checkpoint_rows, idle_rows=checkpoint_rows),
             ChoiceLimits(file_bytes=rdq_file_bytes),
         )
-        self.scratch = tempfile.TemporaryDirectory(prefix="leveret-test-")
         self.boot_epoch = 0
         self.errors: list[Exception] = []
         self.loop: StepLoop
@@ -81,16 +78,13 @@ class StoreBench:
             new_uuid=lambda: bytes(range(16)),
         )
         self.opened = open_store(where, self.boot_epoch, trusted)
-        folder = Path(self.scratch.name) / str(self.boot_epoch)
-        folder.mkdir()
-        self.transient_index = TransientIndex(Files(), folder, 1 << 20)
         self.errors = []
         self.store = MsgStore(
             self.opened,
             self.loop,
             self.loop.clock.monotonic_s,
             self.errors.append,
-            drivers_on(self.loop, transient_index=self.transient_index),
+            drivers_on(self.loop),
             self.limits,
         )
 
@@ -108,7 +102,6 @@ class StoreBench:
     def crash(self, cut: Callable[[FaultyCalls], None] = FaultyCalls.kill) -> None:
         """End the process in one way or another, and start again."""
         self.loop.kill()
-        self.transient_index.close()
         cut(self.disk)
         self.disk.heal()
         self.open()
@@ -120,8 +113,6 @@ class StoreBench:
 
     def close(self) -> None:
         self.loop.kill()
-        self.transient_index.close()
-        self.scratch.cleanup()
 
     def rows(self, queue_no: int) -> list[tuple]:
         """Return all rows of a queue."""

@@ -14,8 +14,6 @@ from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.recovery.recovery import Opened, StoreFiles, open_store
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, ThreadWorker
-from leveret.msg_store.transient.index import TransientIndex
-from leveret.msg_store.transient.store import FOLDER as TRANSIENT_FOLDER
 from leveret.msg_store.wal.group_commit import Report
 
 
@@ -58,10 +56,8 @@ class LiveStore:
         self.core, self.recovered, self.folder = opened.core, opened.recovered, opened.folder
         self.index = self.recovered.index
         self.errors: list[Exception] = []
-        # LMDB writes past ``where.files``, which may be faulty ones and not know its files.
-        transient_index = TransientIndex(Files(), where.path / TRANSIENT_FOLDER)
-        make_worker = drivers.make_worker if reached is None else _telling(reached)
-        drivers = replace(drivers, transient_index=transient_index, make_worker=make_worker)
+        if reached is not None:
+            drivers = replace(drivers, make_worker=_telling(reached))
         self.store = store = MsgStore(opened, loop, loop.time, self.errors.append, drivers, limits)
         if heard is not None:
             _tell_also(heard, store)

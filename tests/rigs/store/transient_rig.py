@@ -1,25 +1,23 @@
 """A transient store on a faulty disk, with virtual time and threads that a test drives step by step.
 
 Writer and reader are jobs that a test advances by one point each, so every interleaving can be chosen.
-The segments lie on a disk in memory, the index in a real folder; ``index.broken`` lets it fail.
 """
 
 from __future__ import annotations
 
 import errno
 import random
-import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from leveret.core.message import Message
 from leveret.core.system.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.threads.worker import Reached, Steps, T, Then
-from leveret.msg_store.transient.index import IndexLost, Limits, TransientIndex
+from leveret.msg_store.transient.paging_core import Limits
+from leveret.msg_store.transient.segment import RECORDS_AT, ROW_BITS
 from leveret.msg_store.transient.store import TransientStore
 from leveret.testing.virtual_clock import VirtualClock, VirtualTimer
 from rigs.disk.faulty_files import FaultyCalls
@@ -29,8 +27,9 @@ from rigs.store.store_rig import message
 FOLDER = Path("/data/transient")
 DATA = Path("/data")
 WRITER, READER = "leveret-transient-writer", "leveret-transient-reader"
-SMALL = Limits(file_bytes=600, waiting_bytes=5_000, map_bytes=1 << 16, room_bytes=0)
-LARGE = Limits(map_bytes=1 << 22)
+SMALL = Limits(file_bytes=600, waiting_bytes=5_000, room_bytes=0)
+LARGE = Limits()
+HOLE_BYTES = RECORDS_AT  # of each segment: the disk in memory counts it as taken
 
 Entry = tuple[Any, ...]
 Row = tuple[int, int, int, int, int]
@@ -113,39 +112,12 @@ class StepWorker:
         """Nothing more is submitted."""
 
 
-class FaultyIndex(TransientIndex):
-    """An index that fails when told to: ``error`` is raised by the next calls, ``times`` of them."""
-
-    def fail(self, error: Exception, times: int = 1, reads: bool = False) -> None:
-        self.error, self.times, self.reads = error, times, reads
-
-    times = 0
-
-    def _reach(self, is_read: bool) -> None:
-        if self.times and is_read == self.reads:
-            self.times -= 1
-            raise self.error
-
-    def _change(self, change: Any) -> Any:
-        self._reach(is_read=False)
-        return super()._change(change)
-
-    def rows(self, *args: Any) -> Any:
-        self._reach(is_read=True)
-        return super().rows(*args)
-
-    def places(self, keys: Any) -> Any:
-        self._reach(is_read=True)
-        return super().places(keys)
-
-
 class TransientRig:
     def __init__(
         self,
         rng: random.Random | None = None,
         limits: Limits = LARGE,
         disk_bytes: int = 1 << 40,
-        ballast_bytes: int = 0,
         left_over: Callable[[Files], None] = lambda _: None,
     ) -> None:
         self.rng = rng or random.Random(1)
@@ -154,22 +126,16 @@ class TransientRig:
         self.files = Files(self.disk)
         self.files.mkdir(DATA)
         left_over(self.files)
-        self.ballast = Ballast(self.files, DATA, ballast_bytes)
-        if ballast_bytes:
-            self.ballast.restore()
         self.loop = StepLoop()
         self.workers: dict[str, StepWorker] = {}
         self.credited: list[int] = []
         self.lost: list[tuple[int, list[int] | None]] = []
         self.failed: list[Exception] = []
         self.points: list[str] = []
-        self.temporary = tempfile.TemporaryDirectory()
-        self.index = FaultyIndex(Files(), Path(self.temporary.name), limits.map_bytes)
         self.store = TransientStore(
             self.files,
             FOLDER,
             Identity(bytes(range(16)), 3),
-            self.ballast,
             self.loop,
             lambda: 7,
             self.credited.append,
@@ -177,7 +143,6 @@ class TransientRig:
             self.failed.append,
             limits,
             self._worker,
-            self.index,
         )
 
     def _worker(
@@ -234,7 +199,6 @@ class TransientRig:
     def close(self) -> None:
         self.store.close()
         self.loop.turn()
-        self.temporary.cleanup()
 
     def __enter__(self) -> TransientRig:
         return self
@@ -275,24 +239,21 @@ class TransientRig:
         return [name for name in self.files.names(FOLDER) if name.endswith(".rdq")]
 
     def check_usage(self) -> None:
-        """Compare each segment's usage with the index, and the segments with the files on the disk."""
-        segments = self.store._writer.segments
-        live: dict[int, list[int]] = {}
-        try:
-            with self.index._read() as transaction:
-                for _, value in transaction.cursor():
-                    file_no = int.from_bytes(value[:4], "little")
-                    live.setdefault(file_no, []).append(int.from_bytes(value[8:12], "little"))
-        except IndexLost:
-            assert segments.total.live == 0
-        found = {no: (len(each), sum(each)) for no, each in live.items()}
-        live_of = {no: (u.live, u.live_bytes) for no, u in segments.usage.items() if u.live}
-        assert found == live_of
-        usages = segments.usage.values()
-        assert segments.total.size_bytes == sum(usage.size_bytes for usage in usages)
-        assert segments.total.live_bytes == sum(usage.live_bytes for usage in usages)
-        assert segments.total.live == sum(usage.live for usage in usages)
-        assert self.rdq_names() == sorted(f"{no:08x}.rdq" for no in segments.usage)
+        """Compare each segment's figures with the queues' positions, and the segments with the files on the disk."""
+        core = self.store._core
+        blocks = [block for queue in core.queues.values() for block in queue.blocks.values()]
+        positions = [position for block in blocks for position in block if position]
+        assert len(positions) == len(set(positions))
+        live = Counter(position >> ROW_BITS for position in positions)
+        segments = core.segments.values()
+        assert live == {segment.file_no: segment.live for segment in segments if segment.live}
+        assert core.live == len(positions)
+        assert core.size_bytes == sum(segment.size_bytes for segment in segments)
+        assert core.live_bytes == sum(segment.live_bytes for segment in segments)
+        assert all(segment.live_bytes >= 0 for segment in segments)
+        assert not core._dead or core.held, "a segment without live messages is left"
+        names = {f"{segment.file_no:08x}.rdq" for segment in segments}
+        assert names >= {*self.rdq_names()} >= {f"{no:08x}.rdq" for no in live}
 
 
 def full(times: int = 1) -> dict[str, Any]:

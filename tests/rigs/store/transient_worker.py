@@ -18,7 +18,6 @@ from typing import Any
 
 from leveret.core.message import origin_of
 from leveret.core.system.files import Files
-from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.file_header import Identity
 from leveret.msg_store.transient.store import TransientStore
 
@@ -47,7 +46,6 @@ class Worker:
             Files(),
             folder / "transient",
             Identity(bytes(16), 1),
-            Ballast(Files(), folder),
             self.loop,
             lambda: 1,
             lambda no: self.credit[no].set(),
@@ -90,7 +88,11 @@ class Worker:
 
     async def ack(self, queue_no: int, count: int) -> None:
         for low in range(0, count, BATCH):
-            self.store.ack(queue_no, [(seq,) for seq in range(low, low + BATCH)])
+            acked = [
+                (seq, None, 0, False, 0, len(body(queue_no, seq)), True, True)
+                for seq in range(low, low + BATCH)
+            ]
+            self.store.ack(queue_no, acked)
             await asyncio.sleep(0)
 
 
