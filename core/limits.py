@@ -47,7 +47,7 @@ CONSUMER_TIMEOUT_MS: Final = 1_800_000
 # File descriptors reserved for the node and its stores; sockets of clients get the rest
 # (``broker/connection/admission.py``).
 DESCRIPTORS_OF_NODE: Final = 64  # process, metadata, control socket with its clients, listeners
-# A vhost's store has 10 open at rest and DESCRIPTORS_OF_VHOST at most: segments that are being read, and 32 of
+# A vhost's store has 7 open at rest and DESCRIPTORS_OF_VHOST at most: segments that are being read, and 32 of
 # flushes, checkpoints, merges and snapshots.
 DESCRIPTORS_OF_SEGMENTS: Final = 24
 DESCRIPTORS_OF_TRANSIENT_SEGMENTS: Final = 8

@@ -120,12 +120,14 @@ class PagedQueue:
             for position in live:
                 self._release(position, 1, size_bytes // count if size_bytes >= 0 else UNKNOWN)
             pieces = len(live)
-        if isinstance(block, range):
-            block = self.blocks[base] = array("I", block)
-        block[low:high] = _NONE[low:high]
-        if block == _NONE:
-            del self.blocks[base]
-            del self.bases[bisect_left(self.bases, base)]
+        if count < BLOCK:
+            if isinstance(block, range):
+                block = self.blocks[base] = array("I", block)
+            block[low:high] = _NONE[low:high]
+            if block != _NONE:
+                return pieces
+        del self.blocks[base]
+        del self.bases[bisect_left(self.bases, base)]
         return pieces
 
     def ack_range(self, seqs: SeqRange) -> int:

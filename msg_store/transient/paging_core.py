@@ -43,7 +43,7 @@ from leveret.msg_store.transient.segment import (
 JOB_OPS: Final = 1_000
 JOB_BYTES: Final = 1024 * 1024
 UNLINK_FILES: Final = 100
-DELETE_WORK: Final = 5_000  # in one turn, some 2 ms
+DELETE_WORK: Final = 1_500  # in one turn, some 2 ms
 RETRY_S: Final = 1.0  # while the disk refuses
 
 log = logger(__name__)
@@ -215,6 +215,8 @@ class PagingCore:
                 self.job = self._write() if kind is Write else self._unlink()
         if self.job is not None:
             self._last = type(self.job)
+        elif not self._to_write and Write not in self.held:
+            self.is_stalled = False  # what the disk refused has been acked
         return self.job
 
     def _write(self) -> Write | None:
@@ -311,8 +313,6 @@ class PagingCore:
     def retry(self) -> None:
         """Try the jobs again that the disk has refused."""
         self.held.clear()
-        if not self._to_write and not self._needs_wipe:
-            self.is_stalled = False
 
     def granted(self) -> list[int]:
         """Return, once, the queues that were refused and may page out again."""

@@ -139,6 +139,18 @@ def test_the_last_of_a_disk_is_left_for_others() -> None:
         assert 1_500 < rig.memory.free_bytes(FOLDER) < 2_000
 
 
+def test_contents_that_are_acked_as_they_are_tried_again_end_it(rig: TransientRig) -> None:
+    rig.disk.fail("pwrite", **full())
+    entries = rig.page(1, 1)
+    rig.run()
+    rig.loop.clock.jump(1.0)
+    rig.store.ack(1, entries)
+    assert rig.store.page_out(2, [entry(1)]) == 0
+    rig.run()
+
+    assert rig.credited == [2]
+
+
 def test_contents_that_are_acked_while_the_disk_is_full_end_it(rig: TransientRig) -> None:
     rig.disk.fail("pwrite", **full(times=100))
     entries = rig.page(1, 1, 2)

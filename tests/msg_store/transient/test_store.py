@@ -391,6 +391,16 @@ def test_acks_in_any_order_leave_the_others(rig: TransientRig) -> None:
     assert sorted(rig.read(1, *range(3_000))) == left
 
 
+def test_seqs_that_only_begin_and_end_like_a_run_are_none(rig: TransientRig) -> None:
+    entries = {each[0]: each for each in rig.page(1, 0, 2, 1, 3, 4, 9, 6, 7, 5)}
+    rig.run()
+    assert rig.read(1, *range(10)) == {seq: each[1] for seq, each in entries.items()}
+
+    rig.store.ack(1, [entries[seq] for seq in (0, 9, 2, 3)])
+
+    assert [each[0] for each in rig.rows(1)] == [1, 4, 5, 6, 7]
+
+
 def test_many_queues_with_few_messages_share_a_file(rig: TransientRig) -> None:
     for no in range(500):
         rig.page(no, 7)

@@ -60,7 +60,7 @@ MUTANTS = {
         "transient/paged_queue.py", "first and positions == array(\"I\", range(first, first + count))", "first"
     ),
     "blocks without live messages are kept": Mutant(
-        "transient/paged_queue.py", "if block == _NONE:", "if False:"
+        "transient/paged_queue.py", "if block != _NONE:", "if True:"
     ),
     "acked contents give no credit back": Mutant(
         "transient/paged_queue.py", "self.return_credit(before - len(self.contents))\n        if self.blocks:\n            self._remove_entries", "if self.blocks:\n            self._remove_entries"
@@ -73,6 +73,9 @@ MUTANTS = {
     ),
     "a full disk takes more": Mutant(
         "transient/paging_core.py", "if self.is_stalled or queue.credit", "if queue.credit"
+    ),
+    "acks of all that the disk has refused do not end its refusal": Mutant(
+        "transient/paging_core.py", "self.is_stalled = False  # what", "pass  # what"
     ),
     "messages of a dropped queue stay on disk": Mutant(
         "transient/paging_core.py", "self._to_delete[queue.detach()] = None", "queue.detach()"
