@@ -251,7 +251,8 @@ class TransientRig:
         assert core.size_bytes == sum(segment.size_bytes for segment in segments)
         assert core.live_bytes == sum(segment.live_bytes for segment in segments)
         assert all(segment.live_bytes >= 0 for segment in segments)
-        assert not core._dead or core.held, "a segment without live messages is left"
+        in_use = core._current
+        assert core.held or all(each.live or each is in_use for each in segments), "one is left"
         names = {f"{segment.file_no:08x}.rdq" for segment in segments}
         assert names >= {*self.rdq_names()} >= {f"{no:08x}.rdq" for no in live}
 
