@@ -347,6 +347,23 @@ def test_a_content_that_moves_while_it_is_read_is_read() -> None:
         rig.check_usage()
 
 
+def test_a_message_that_is_acked_while_it_moves_is_gone() -> None:
+    with TransientRig(limits=SMALL) as rig:
+        kept, fillers = [], []
+        for number in range(10):
+            kept += rig.page(1, number, size=30)
+            fillers += rig.page(2, number, size=500)
+            rig.run()
+        rig.store.ack(2, fillers)
+        rig.step_to(READER, "contents read")
+        rig.store.ack(1, kept)
+        rig.settle()
+
+        assert rig.rows(1) == []
+        assert rig.store.figures().live == 0
+        rig.check_usage()
+
+
 def test_garbage_stays_bounded_whatever_a_slow_queue_keeps() -> None:
     with TransientRig(limits=SMALL) as rig:
         for number in range(200):
