@@ -11,7 +11,6 @@ import errno
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from leveret.core.entry import SEQ
 from leveret.core.limits import DESCRIPTORS_OF_TRANSIENT_SEGMENTS
@@ -33,8 +32,6 @@ from leveret.msg_store.transient.segment import (
     Fields,
     Row,
 )
-
-GAP: Final = 64  # rows that are read over, rather than read twice
 
 log = logger(__name__)
 
@@ -87,16 +84,9 @@ class TransientReader:
         ascending = sorted(positions)
         at = 0
         while at < len(ascending):
-            first = ascending[at]
             end = _end_of_run(ascending, at)
-            run, last = ascending[at:end], ascending[end - 1]
-            data = self._bytes_at(first, last + 1 - first)
-            if last - first == end - 1 - at:
-                found.update(zip(run, FIELDS.iter_unpack(data), strict=False))
-            elif data:
-                found |= {
-                    each: FIELDS.unpack_from(data, (each - first) * ROW_BYTES) for each in run
-                }
+            data = self._bytes_at(ascending[at], end - at)
+            found.update(zip(ascending[at:end], FIELDS.iter_unpack(data), strict=False))
             at = end
         return found
 
@@ -130,13 +120,13 @@ def _put_off(error: Exception) -> OSError:
 
 
 def _end_of_run(ascending: list[int], at: int) -> int:
-    """Return up to where rows are read together: they follow each other, or nearly, in one file."""
+    """Return up to where positions follow each other in one file."""
     first = ascending[at]
-    next_file = ((first >> ROW_BITS) + 1) << ROW_BITS
-    end = bisect_left(ascending, min(next_file, first + len(ascending) - at), at)
-    if ascending[end - 1] - first == end - 1 - at:
-        return end
-    end = at + 1
-    while end < len(ascending) and ascending[end] < min(next_file, ascending[end - 1] + GAP):
-        end += 1
-    return end
+    low, high = at + 1, bisect_left(ascending, ((first >> ROW_BITS) + 1) << ROW_BITS, at)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if ascending[middle - 1] - first == middle - 1 - at:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -10,7 +10,8 @@ import pytest
 
 from leveret.core.system.files import Files
 from leveret.msg_store.format.seq_range import SeqRange
-from leveret.msg_store.transient.segment import ROW_BYTES, ROWS_AT
+from leveret.msg_store.transient.reader import _end_of_run
+from leveret.msg_store.transient.segment import ROW_BYTES, ROWS, ROWS_AT
 from rigs.store.transient_rig import (
     FOLDER,
     HOLE_BYTES,
@@ -294,16 +295,28 @@ def test_a_content_of_another_message_is_not_taken_for_the_own(rig: TransientRig
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EIO])
-@pytest.mark.parametrize("point", ["open", "pread"])
-def test_an_error_that_passes_loses_nothing(rig: TransientRig, number: int, point: str) -> None:
+@pytest.mark.parametrize(
+    ("point", "after"), [("open", 0), ("pread", 0), ("pread", 1), ("pread", 2)]
+)
+def test_an_error_that_passes_loses_nothing(
+    rig: TransientRig, number: int, point: str, after: int
+) -> None:
+    """The first bytes read are the header, then come the row and the content."""
     rig.page(1, 1)
     rig.run()
-    rig.disk.fail(point, OSError(number, "injected"), "*.rdq", times=3)
+    rig.disk.fail(point, OSError(number, "injected"), "*.rdq", times=3, after=after)
     answers = rig.ask(1, 1)
     rig.settle()
 
     assert answers == [{1: message("m1")}]
     assert rig.lost == []
+
+
+def test_rows_of_two_files_are_not_read_together() -> None:
+    last = 2 * ROWS - 1
+    assert _end_of_run([last, last + 1], 0) == 1
+    assert _end_of_run([last - 9, last, last + 1], 0) == 1
+    assert _end_of_run([last - 1, last], 0) == 2
 
 
 def test_what_is_acked_while_it_cannot_be_read_is_not_lost(rig: TransientRig) -> None:

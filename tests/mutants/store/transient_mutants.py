@@ -117,7 +117,7 @@ MUTANTS = {
         "transient/reader.py", "if reason_no(error) in PASSING:", "if False:"
     ),
     "rows in two files are read from one": Mutant(
-        "transient/reader.py", "next_file = ((first >> ROW_BITS) + 1) << ROW_BITS", "next_file = 1 << 40"
+        "transient/reader.py", "((first >> ROW_BITS) + 1) << ROW_BITS, at)", "1 << 40, at)"
     ),
     "the space of unlinked segments is kept by the reader": Mutant(
         "transient/store.py", "if isinstance(job, Unlink):", "if False:"
