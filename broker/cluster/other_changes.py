@@ -7,7 +7,7 @@ written all its rows, so nothing is written here, with one exception: an auto-de
 with the lease of a node that is lost.
 
 Two nodes may make an exchange or a queue of one name at the same moment. The store refuses one of the rows; what its
-node has made gives way here to the other's, before its client's script looks again.
+node has made gives way here to the other's, before its client's script begins anew.
 
 While this node puts or deletes a row, its memory is ahead of the store, and others' changes come in between. So when
 the last of its puts and deletions of a row has come to its end, and for each row of its own changes, ``agree`` compares
@@ -38,6 +38,7 @@ from leveret.metadata.tables import (
     VhostRow,
 )
 from leveret.routing.bindings import EXCHANGE, QUEUE
+from leveret.routing.exchange import Exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -122,8 +123,14 @@ def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> 
 
 
 def _drop(node: Node, vhost: VHost, target: object, removal: Removal) -> None:
-    """Begin the removal of an exchange or binding that other nodes do not have any more."""
-    node.metadata.delete_left(vhost.deletions.begin(target, removal, is_own=False))
+    """Begin the removal of an exchange or binding that other nodes do not have any more.
+
+    An equal exchange may have been declared in the revision in which it was deleted.
+    """
+    rows = vhost.deletions.begin(target, removal, is_own=False)
+    if isinstance(target, Exchange):
+        rows = [row for row in rows if not isinstance(row, ExchangeRow) or row.name != target.name]
+    node.metadata.delete_left(rows)
 
 
 def _lose(node: Node, vhost: VHost, entry: QueueEntry) -> None:

@@ -29,3 +29,22 @@ def test_a_queue_is_known_that_was_declared_before_the_end_of_an_earlier_one_was
     cluster.clock.jump(1.0)
     cluster.settle_s = 2.0
     assert other.ask(1, durable("q", passive=True)) == m.QueueDeclareOk("q", 1, 0)
+
+
+def test_an_exchange_stays_that_was_declared_again_while_a_node_heard_of_nothing() -> None:
+    cluster = EtcdCluster("abc")
+    client = cluster["b"].session()
+    declare = m.ExchangeDeclare("e", "direct", durable=True)
+    assert type(client.ask(1, declare)) is m.ExchangeDeclareOk
+    cluster.stores["c"].client.faults.is_cut = True
+    client.send(1, m.ExchangeDelete("e"))
+    cluster.clock.jump(15.0)
+    client.send(1, declare)
+    cluster.clock.jump(1.0)
+    cluster.etcd.compact()
+    cluster.stores["c"].client.faults.is_cut = False
+    cluster.clock.jump(15.0)
+
+    for name in "abc":
+        look = m.ExchangeDeclare("e", passive=True)
+        assert type(cluster[name].session().ask(1, look)) is m.ExchangeDeclareOk, name
