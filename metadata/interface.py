@@ -67,7 +67,11 @@ class Metadata(Protocol):
 
 
 class SharedMetadata(Metadata, Protocol):
-    """Metadata that several nodes share: rows as this node has seen them last."""
+    """Metadata that several nodes share: rows as this node has seen them last.
+
+    A write is answered when all nodes have applied it, with ``ConflictError`` when this one has applied what was in the
+    way.
+    """
 
     def find(self, row: Row) -> Row | None:
         """Return the row that has the key of ``row``."""
@@ -75,5 +79,5 @@ class SharedMetadata(Metadata, Protocol):
     def hanging_on(self, row: Row) -> list[Row]:
         """Return the rows that are gone when ``row``, of an exchange or queue, is deleted."""
 
-    def sync(self, then: Callable[[], None]) -> None:
+    def when_applied(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all nodes have applied what this one has applied, perhaps at once."""

@@ -173,7 +173,7 @@ class MetadataWriter:
         """
         shared = self.shared
         if shared is not None:
-            yield Until(lambda resume: shared.sync(lambda: resume(None)))
+            yield Until(lambda resume: shared.when_applied(lambda: resume(None)))
 
     def until_put(self, row: Row) -> Steps:
         """Wait until a row that another client puts is written or refused, and all nodes know it."""

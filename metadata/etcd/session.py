@@ -213,6 +213,8 @@ class Session:
         now_s, lease = self._clock.monotonic_s(), self._transactor.lease
         try:
             self._rows.add(puts, deletes, lease, now_s, made)
+        except ConflictError as error:  # with a write that is on its way
+            self._writes.answer_later(Write([], now_s, made), error)
         except StoreError as error:
             self._clock.call_later(0.0, then, error)
             return
@@ -262,7 +264,7 @@ class Session:
             if self._writes.is_busy(key) or self.replica.revision(key) > since:
                 raise ConflictError(f"{key} was changed during a large write; look again")
 
-    def sync(self, then: Callable[[], None]) -> None:
+    def when_applied(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all nodes have applied what this node has applied; perhaps at once.
 
         A client that was told of rows only after this finds them on every node.

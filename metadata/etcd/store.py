@@ -132,12 +132,12 @@ class EtcdMetadata:
         """Have ``on_change`` called when ``addresses`` may have changed."""
         self._session.nodes.on_change = on_change
 
-    def sync(self, then: Callable[[], None]) -> None:
+    def when_applied(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all nodes have applied what this one has applied, perhaps at once.
 
         Who answers a client from rows that it did not write itself waits for this first.
         """
-        self._session.sync(then)
+        self._session.when_applied(then)
 
     # ``Metadata``.
 

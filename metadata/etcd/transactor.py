@@ -124,9 +124,7 @@ class Transactor:
             return
         group: list[Write] = []
         if self._unknown is None:
-            group, refused = self._writes.take()
-            for write, error in refused:
-                self._clock.call_later(0.0, write.then, error, 0)
+            group = self._writes.take()
         is_put = is_put or bool(group) or self._unknown is not None
         if is_put or is_due:
             self._send(applied, group, is_put)
@@ -226,10 +224,11 @@ class Transactor:
             write.then(lost_error(isinstance(answer, UnknownOutcomeError)), 0)
 
     def _refuse(self, write: Write, error: ClusterError) -> None:
-        self._writes.refused(write)
-        if isinstance(error, LeaseGoneError):
-            write.then(ConflictError("the node on which a row hangs has ended; look again"), 0)
+        if isinstance(error, LeaseGoneError) and write.changes:  # else it is the lease of this node
+            gone = ConflictError("the node on which a row hangs has ended; look again")
+            self._writes.answer_later(write, gone)
         else:
+            self._writes.refused(write)
             write.then(StoreError(f"metadata not written: {error}"), 0)
 
 

@@ -5,6 +5,10 @@ it decided on that. etcd makes the write only if all keys still have these revis
 the writer looks again, when this node has applied what was in the way. A write may build on one that is still on its
 way: then it expects the revision that this one will get, and shares its fate.
 
+So the answer ``ConflictError`` always has a revision that this node has applied: that of the key which was in the way,
+or, where that is not known (``answer_later``), that of the node's next transaction. A writer that looks again sees
+something else than before, and need not wait.
+
 One transaction of a node is on its way at a time. What waits goes into the next one, as far as it fits, so a burst of
 writes costs few round trips, and the order of one node's writes is that of its calls. If a transaction fails, the
 writes in conflict are taken out, and the others are tried again.
@@ -164,20 +168,17 @@ class Writes:
 
     # Transactions.
 
-    def take(self) -> tuple[list[Write], list[Outcome]]:
-        """Return the writes of the next transaction, and outcomes of writes that shared the fate of others."""
+    def take(self) -> list[Write]:
+        """Return the writes of the next transaction; those that share the fate of others have no changes any more."""
         group: list[Write] = []
-        outcomes: list[Outcome] = []
         keys: set[str] = set()
         count = size = 0
         while self._queue:
             write = self._queue[0]
             before = [write.after, *(each.after for each in write.expects)]
             if any(each is not None and each.has_failed for each in before):
-                self._queue.popleft()
                 error = ConflictError("it builds on a write that was not made; look again")
-                outcomes.append((write, error))
-                self.refused(write)
+                self.answer_later(self._queue.popleft(), error)
                 continue
             names = {change.write.key for change in write.changes}
             count += len(names)
@@ -189,7 +190,7 @@ class Writes:
             group.append(self._queue.popleft())
         if group and self._singly:
             self._singly -= 1
-        return group, outcomes
+        return group
 
     @staticmethod
     def expects(group: Iterable[Write]) -> list[Expect]:
@@ -217,7 +218,7 @@ class Writes:
     def judge(self, group: Iterable[Write]) -> None:
         """Judge writes with whose revision the replica is now; that they were made may be answered later."""
         for write in group:
-            write.judged = [self._gone(write)]
+            write.judged = write.judged or [self._gone(write)]
 
     def conflicted(self, group: Sequence[Write], found: dict[str, int]) -> None:
         """Take out the writes that expect other revisions than were found; the others are tried again."""
@@ -235,6 +236,16 @@ class Writes:
         """Note that a write is not made."""
         write.has_failed = True
         self._settle(write)
+
+    def answer_later(self, write: Write, error: ConflictError) -> None:
+        """Have a write that cannot be made take part in a transaction without its changes, and be answered with it.
+
+        What is in its way is in etcd, or in a write before it. So this node has applied that when it has applied the
+        transaction.
+        """
+        self.refused(write)
+        write.changes, write.after, write.judged = [], None, [error]
+        self._queue.append(write)
 
     def give_up(self, before_s: float) -> list[Write]:
         """Take out the writes that were asked for before a time, and are not on their way."""

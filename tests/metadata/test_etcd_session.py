@@ -476,7 +476,7 @@ def test_a_node_that_was_started_again_has_no_node_taken_for_dead_that_knows_all
     one = cluster.start("n0")
     cluster.until_live()
     told: list[float] = []
-    one.session.sync(lambda: told.append(cluster.clock.monotonic_s()))
+    one.session.when_applied(lambda: told.append(cluster.clock.monotonic_s()))
     cluster.clock.jump(5.0)
 
     assert len(told) == 1
@@ -589,3 +589,45 @@ def test_a_write_whose_answer_is_lost_is_made_once_or_not_at_all(seed: int) -> N
 def test_settings_that_cannot_work_are_refused(change: dict[str, float], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         replace(SessionSettings(), **change)
+
+
+def test_conflicts_with_writes_on_their_way_are_answered_when_the_node_has_what_was_in_the_way() -> (
+    None
+):
+    cluster = Cluster(1, 2)
+    one, two = both(cluster)
+    assert cluster.write(one, [queue("q")]) is None
+    cluster.clients["n1"].faults.is_silent = True
+    one.session.write([], [queue("q")], lambda _: None)
+    cluster.clock.jump(0.05)
+    assert two.queue("q") is not None, "it does not know yet"
+    seen: list[object] = []
+    for puts, deletes in (
+        ([], [queue("q")]),
+        ([queue("q", 2)], [queue("q")]),  # builds on the deletion
+        ([BindingRow("/", "amq.topic", "queue", "q")], []),  # on the queue that is put
+        ([], [queue("q", 2)]),
+        ([BindingRow("/", "amq.topic", "queue", "q")], []),  # on the one that is being deleted
+    ):
+        two.session.write(puts, deletes, lambda error: seen.extend((type(error), two.queue("q"))))
+    cluster.clients["n1"].faults.is_silent = False
+    cluster.clock.jump(5.0)
+
+    assert seen == [ConflictError, None] * 5
+
+
+def test_a_binding_to_a_queue_whose_lease_has_ended_is_refused_when_its_node_knows_that() -> None:
+    cluster = Cluster(1, 2)
+    one, two = both(cluster)
+    assert cluster.write(one, [queue("q", durable=False)]) is None
+    cluster.clients["n1"].faults.is_silent = True
+    one.session.abort()
+    cluster.clock.jump(0.01)
+    cluster.etcd.revoke(cluster.etcd.rows[one.session.keys.own].lease)
+    seen: list[object] = []
+    binding = BindingRow("/", "amq.topic", "queue", "q")
+    two.session.write([binding], [], lambda error: seen.extend((type(error), two.queue("q"))))
+    cluster.clients["n1"].faults.is_silent = False
+    cluster.clock.jump(5.0)
+
+    assert seen == [ConflictError, None]

@@ -56,7 +56,7 @@ async def written(store: EtcdMetadata, puts: list[Row], deletes: list[Row]) -> S
 
 async def synced(store: EtcdMetadata) -> None:
     done = asyncio.Event()
-    store.sync(done.set)
+    store.when_applied(done.set)
     await done.wait()
 
 

@@ -84,6 +84,14 @@ MUTANTS = {
     "a conflict is answered before it can be seen": writes(
         "            return replica.applied >= conflict.found\n", "            return True\n"
     ),
+    "a conflict with a write on its way is answered at once": session(
+        "            self._writes.answer_later(Write([], now_s, made), error)\n",
+        "            self._clock.call_later(0.0, made, error, 0)\n",
+    ),
+    "the end of a lease is answered before it can be seen": transactor(
+        "            self._writes.answer_later(write, gone)\n",
+        "            self._writes.refused(write)\n            write.then(gone, 0)\n",
+    ),
     "a write shares no fate with the one that it builds on": writes(
         "if any(each is not None and each.has_failed for each in before):", "if False:"
     ),

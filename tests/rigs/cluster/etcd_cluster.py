@@ -50,8 +50,8 @@ class SessionRows:
     def hanging_on(self, row: Row) -> list[Row]:
         return self.session.hanging_on(row)
 
-    def sync(self, then: Callable[[], None]) -> None:
-        self.session.sync(then)
+    def when_applied(self, then: Callable[[], None]) -> None:
+        self.session.when_applied(then)
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
         self.session.write(puts, deletes, then)

@@ -122,7 +122,7 @@ class Histories:
             node.busy.add(row.name)
             node.session.write([], [row], written)
         else:
-            node.session.sync(lambda: self._synced(node, operation, identity))
+            node.session.when_applied(lambda: self._synced(node, operation, identity))
 
     def _synced(self, node: Node, operation: Operation, identity: int | None) -> None:
         if node.session.is_live:
