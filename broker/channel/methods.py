@@ -29,7 +29,7 @@ from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.queue.arguments import check_consumer_arguments
-from leveret.broker.queue.calls import ask_queue, await_deleted_there
+from leveret.broker.queue.calls import ask_queue, await_remote_deletion
 from leveret.broker.queue_requests import Cancel, Consume, Get, Purge, Stat
 from leveret.broker.remote.mail_between_nodes import FindReplyConsumer
 from leveret.broker.script import Ask, Steps, Until
@@ -228,7 +228,7 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
         except NotFound:
             if method.passive:
                 raise
-            yield from await_deleted_there(entry)
+            yield from await_remote_deletion(entry)
             if entry.state != "deleted":
                 raise
             continue  # another client has deleted it: it is declared once more

@@ -6,7 +6,7 @@ from then on what changes, once per drain of the run queue. The order is kept by
 sender. Nothing is stored, since a new incarnation of either node begins anew.
 
 A client may be told that a queue is there and publish to it on another node a moment later. So its declaration waits
-until the other directories have heard of it (``ClusterNodes.when_told``); one call for all that wait.
+until the other directories have heard of it (``ClusterNodes.when_acknowledged``); one call for all that wait.
 
 A link that breaks is one event (``NodeDown``), which comes behind all that the node has said: its queues are down at
 once, channels with consumers there cancel them, and its alarms count no more. Publishes that it has not confirmed are
@@ -134,12 +134,12 @@ class QueueDirectory(GenServer):
         self._cluster_nodes.on_change = self._note
         node.resources.alarms.on_change = self._note
         node.connections.elsewhere.on_change = self._note
-        node.connections.elsewhere.when_told = self._cluster_nodes.when_told
+        node.connections.elsewhere.when_told = self._cluster_nodes.when_acknowledged
         self._counts = node.connections.limited_counts()
         for name in self._links.nodes:
             self._search(name)
         self._is_asking = False
-        if self._cluster_nodes.to_tell:  # the directory before this one has left them
+        if self._cluster_nodes.unacknowledged:  # the directory before this one has left them
             self._note()
 
     def handle_call(self, request: Any, frm: From | None) -> object:
@@ -211,7 +211,7 @@ class QueueDirectory(GenServer):
 
     def _ask_heard(self) -> None:
         """Have those called who wait until the others have heard of what was told up to now."""
-        waiting = list(self._cluster_nodes.to_tell)
+        waiting = list(self._cluster_nodes.unacknowledged)
         if not waiting or self._is_asking:
             return
         left = len(self._others)
@@ -222,10 +222,10 @@ class QueueDirectory(GenServer):
             left -= 1
             if left <= 0:
                 self._is_asking = False
-                self._cluster_nodes.to_tell = self._cluster_nodes.to_tell[len(waiting) :]
+                del self._cluster_nodes.unacknowledged[: len(waiting)]
                 for resume in waiting:
                     resume(None)
-                if self._cluster_nodes.to_tell:
+                if self._cluster_nodes.unacknowledged:
                     self._note()  # what they wait for may not have been told yet
 
         for other in list(self._others.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import InternalError, SoftError
@@ -36,27 +36,22 @@ def ask_queue(entry: QueueEntry, request: object, raises: bool = True) -> Steps:
         return answer
 
 
-def await_gone_there(entry: QueueEntry) -> Steps:
-    """Wait until no node has the row of a deleted queue of another node; return whether that node has said so.
+def await_remote_deletion(entry: QueueEntry, is_sure: bool = True) -> Steps:
+    """Wait until no node has the row of a queue of another node that was deleted there.
+
+    Args:
+        entry: the queue.
+        is_sure: a durable queue whose node is lost meanwhile counts as not deleted.
 
     Raises:
+        NotFound: that node may have the queue when it is back.
         InternalError: the deletion could not be written.
     """
-    if entry.delegate is None:
-        return False
-    answer = yield Ask(entry.delegate, QueueGone(entry.name))
+    answer: Any = CallFailed("noconnection")
+    if entry.delegate is not None:
+        answer = yield Ask(entry.delegate, QueueGone(entry.name))
     if answer is False:
         raise InternalError()
-    return not isinstance(answer, CallFailed)
-
-
-def await_deleted_there(entry: QueueEntry) -> Steps:
-    """Wait until no node has the row of a queue that was deleted on another one.
-
-    Raises:
-        NotFound: that node was lost meanwhile, and may have the queue when it is back.
-        InternalError: the deletion could not be written.
-    """
-    is_gone = yield from await_gone_there(entry)
-    if not is_gone and entry.durable and entry.state != "deleted":
+    is_lost = isinstance(answer, CallFailed)
+    if is_sure and is_lost and entry.durable and entry.state != "deleted":
         raise entry.missing()

@@ -237,7 +237,7 @@ class ClusterNodes:
         by_name: the other nodes.
         default_locator: chooses the node of a new queue where neither argument nor policy does.
         on_change: called when a queue or delegate of this node has changed; the directory sets it.
-        to_tell: to be called when the other nodes know what has changed so far.
+        unacknowledged: to be called when the other nodes know what has changed so far.
     """
 
     def __init__(self, own: str, clock: Clock, links: Links) -> None:
@@ -246,7 +246,7 @@ class ClusterNodes:
         self._links = links
         self.by_name: dict[str, ClusterNode] = {}
         self.on_change: Callable[[], None] | None = None
-        self.to_tell: list[Callable[[None], object]] = []
+        self.unacknowledged: list[Callable[[None], object]] = []
         self.default_locator = "client-local"
         self._queues: Counter[str] = Counter()
 
@@ -267,9 +267,9 @@ class ClusterNodes:
         if self.on_change is not None:
             self.on_change()
 
-    def when_told(self, resume: Callable[[None], object]) -> None:
+    def when_acknowledged(self, resume: Callable[[None], object]) -> None:
         """Call back when all nodes that are linked know what has changed here so far."""
-        self.to_tell.append(resume)
+        self.unacknowledged.append(resume)
         self.changed()
 
     def home(self, name: str) -> ClusterNode:

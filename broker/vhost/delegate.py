@@ -34,8 +34,9 @@ from leveret.broker.remote.mail_between_nodes import (
     RepliesStalled,
 )
 from leveret.broker.script import Script
-from leveret.broker.vhost.queue_declare import DeclareThere, declare_here
+from leveret.broker.vhost.queue_declare import DeclareThere, declare_for_remote
 from leveret.core.limits import PUBLISH_TURN_WORK
+from leveret.metadata.tables import QueueRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,9 +94,9 @@ class Delegate(GenServer):
             addresses = self._vhost.reply_addresses
             return addresses is not None and addresses.has(request.key)
         if type(request) is DeclareThere:
-            steps = declare_here(self._vhost, request)
+            steps = declare_for_remote(self._vhost, request)
         elif type(request) is QueueGone:
-            steps = self._vhost.wait_until_queue_gone(request.name)
+            steps = self._vhost.until_deleted(QueueRow(self._vhost.name, request.name))
         else:
             return super().handle_call(request, frm)
         assert frm is not None, request

@@ -1,7 +1,7 @@
 """exchange.declare: checks in RabbitMQ's order, and the new exchange with its row.
 
 An exchange of the type ``x-delayed-message`` has a delay queue, a durable queue of its own. Both rows are in one write:
-if another node of the cluster has declared one of the two meanwhile, neither is written, and the script looks again.
+if another node of the cluster has declared one of the two meanwhile, neither is written, and the script begins anew.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 def declare_exchange(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
     """Declare an exchange, or check that it is there as declared."""
-    return vhost.looking_again(lambda: _look_and_declare(vhost, user, method))
+    return vhost.retried(lambda: _declare(vhost, user, method))
 
 
-def _look_and_declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
+def _declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
     name, topology = method.exchange, vhost.topology
     if method.passive:
         exchange_rules.refuse_default(name)
         topology.exchange(name)
-        yield from vhost.known_rows()
+        yield from vhost.until_applied()
         return
     exchange_rules.check_type(method.type)
     exchange_rules.refuse_default(name)
@@ -53,12 +53,11 @@ def _look_and_declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Step
     if current is not None:
         yield from vhost.wait_for(exchange_row(vhost.name, current))
         if topology.exchanges.get(name) is not current:  # its client was overtaken
-            return (yield from _look_and_declare(vhost, user, method))
+            raise OvertakenError()
         exchange_rules.check_equivalent(current, method, vhost.name)
         yield from _delay_queue_runs(vhost, name)
         return
-    if (yield from vhost.was_being_declared(ExchangeRow(vhost.name, name, ""))):
-        return (yield from _look_and_declare(vhost, user, method))
+    yield from vhost.until_undeclared(ExchangeRow(vhost.name, name, ""))
     exchange_rules.check_new_name(name)
     _check_alternate(vhost, user, method)
     exchange = Exchange(
@@ -100,7 +99,7 @@ def _write_with_delay_queue(vhost: VHost, exchange: Exchange, user_name: str) ->
             yield from vhost.commit(rows, [])
         if queue is not None:
             yield from vhost.start_queue(queue)
-            yield from vhost.told_of_queues()
+            yield from vhost.until_acknowledged()
         yield from _delay_queue_runs(vhost, exchange.name)
     except (InternalError, GeneratorExit) as error:
         if queue is not None:

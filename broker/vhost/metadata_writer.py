@@ -2,6 +2,18 @@
 
 Actors commit by script, through the metadata server; an operator's task writes past it, to the same store.
 Both note the rows on their way in ``pending``, so that neither brings back a row that the other has deleted.
+
+In a cluster a script decides on the rows that this node has applied, and waits for revisions, never for a time:
+
+=================  ======================================================================================
+``commit``         a write is answered when all nodes have applied its revision
+``retried``        a conflict is answered when this node has applied what was in the way; then the script begins anew
+``until_put``      what other clients of this node put is answered
+``until_deleted``  what was deleted in the memory of this node is deleted in the store
+``until_applied``  all nodes have applied the revision that this one has, for answers about the rows of others
+=================  ======================================================================================
+
+So a client that was answered finds what it was told on any node. Calls to other nodes are answered in the same way.
 """
 
 from __future__ import annotations
@@ -32,10 +44,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 METADATA_SERVER: Final = "metadata_store"
-LOOKS_MAX: Final = 20  # of one operation, while other nodes are faster again and again
-GONE_LOOKS_MAX: Final = 100  # at a row that another node is deleting; it may be lost before it has
-_RETRY_S: Final = 0.02
-_LOOK_AGAIN_S: Final = 0.002  # a write takes longer
+_RETRY_S: Final = 0.02  # while the metadata server is restarted
 
 
 class OvertakenError(InternalError):
@@ -70,7 +79,7 @@ class MetadataWriter:
     def __init__(self, runtime: Runtime, store: Metadata) -> None:
         self._runtime = runtime
         self.store = store
-        self.pending = PendingWrites()
+        self.pending = PendingWrites(runtime.after_drain)
         self.deleted_queues: set[int] = set()
         self.shared: SharedMetadata | None = None
         self.on_settled: Callable[[Sequence[Row]], None] | None = None
@@ -96,7 +105,8 @@ class MetadataWriter:
             self._delete_owed(deletes)
             raise
         finally:
-            self._put_ended(puts, is_refused)
+            if self.shared is None:  # else the put ends with the write
+                self._put_ended(puts, is_refused)
             if is_settled:
                 self.settled([*puts, *deletes])
 
@@ -105,12 +115,12 @@ class MetadataWriter:
     ) -> Steps:
         clock = self._runtime.clock
         while True:
-            latest, owed = self.pending.latest(puts), self.pending.owed(deletes)
+            owed = self.pending.owed(deletes)
             server = self._runtime.whereis(METADATA_SERVER)
             if self.shared is not None:
-                answer = yield Until(partial(self._write_shared, latest, [*owed, *replaced]))
+                answer = yield Until(partial(self._write_shared, puts, [*owed, *replaced]))
             elif server is not None:
-                answer = yield Ask(server, Write(latest, owed))
+                answer = yield Ask(server, Write(self.pending.latest(puts), owed))
             else:
                 answer = CallFailed("noproc")
             if answer is None:
@@ -126,15 +136,7 @@ class MetadataWriter:
                 owed = []
                 break
         if len(owed) < len(deletes):
-            yield from self._replaced(deletes)
-
-    def _replaced(self, deletes: Sequence[Row]) -> Steps:
-        """Wait until what clients put in the place of deleted rows is written or refused, and all nodes know it."""
-        clock, looks = self._runtime.clock, 0
-        while looks < GONE_LOOKS_MAX and any(map(self.pending.is_being_put, deletes)):
-            looks += 1
-            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
-        yield from self.synced()
+            yield from self.until_put(*deletes)
 
     def _write_shared(
         self, puts: Sequence[Row], deletes: Sequence[Row], resume: Callable[[Any], None]
@@ -142,32 +144,29 @@ class MetadataWriter:
         """Have the store write rows in this turn, in which their client's script has looked.
 
         What other nodes change comes between two turns. So the store's rows are those on which the script has decided;
-        if they are others when the write is made, it is a conflict.
+        if they are others when the write is made, it is a conflict. Others who wait for the rows do so until the store
+        has answered, though the client may have gone.
         """
 
         def written(error: StoreError | None) -> None:
+            self._put_ended(puts, is_refused=error is not None)
             resume(error)
-            self.settled(puts)  # their client may have gone
+            self.settled(puts)
 
         try:
             self.store.write(puts, deletes, written)
         except StoreError as error:  # it is closed
-            resume(error)
+            written(error)
 
-    def looking_again(self, look: Callable[[], Steps]) -> Steps:
-        """Run the script that ``look`` makes; again, at most ``LOOKS_MAX`` times, while others overtake it.
-
-        What overtakes it may be a deletion that a client of this node waits for, so some time passes in between.
-        """
-        clock = self._runtime.clock
-        for _ in range(LOOKS_MAX - 1):
+    @staticmethod
+    def retried(attempt: Callable[[], Steps]) -> Steps:
+        """Run the script that ``attempt`` makes, again whenever another node was faster: its row is known here then."""
+        while True:
             with suppress(OvertakenError):
-                return (yield from look())
-            yield Until(lambda resume: clock.call_later(_LOOK_AGAIN_S, resume))
-        return (yield from look())
+                return (yield from attempt())
 
-    def synced(self) -> Steps:
-        """Wait until all nodes of the cluster know the rows that this one knows now.
+    def until_applied(self) -> Steps:
+        """Wait until all nodes of the cluster have applied the revision that this one has applied.
 
         Whoever is told of rows that others have written finds them on every node then.
         """
@@ -175,32 +174,21 @@ class MetadataWriter:
         if shared is not None:
             yield Until(lambda resume: shared.when_applied(lambda: resume(None)))
 
-    def until_put(self, row: Row) -> Steps:
-        """Wait until a row that another client puts is written or refused, and all nodes know it."""
-        clock = self._runtime.clock
-        while self.pending.is_being_put(row):
-            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
-        yield from self.synced()
+    def until_put(self, *rows: Row) -> Steps:
+        """Wait until rows that clients of this node put are written or refused, and all nodes have applied that."""
+        for row in rows:
+            while self.pending.is_being_put(row):
+                yield Until(partial(self.pending.when_put, row))
+        yield from self.until_applied()
 
-    def until_gone(self, row: Row) -> Steps:
-        """Wait until a row that was deleted is so on disk, and on all nodes."""
-        owed = self.pending.deletes_of(row)
-        if owed:
-            yield from self.commit([], owed)
-        else:
-            yield from self._replaced([row])
-
-    def until_missing(self, row: Row) -> Steps:
-        """Wait until no node has the row of an object that this one does not have any more.
-
-        The node of a queue tells of its end before it has deleted the row.
-        """
-        shared, clock = self.shared, self._runtime.clock
-        looks = 0
-        while shared is not None and looks < GONE_LOOKS_MAX and shared.find(row) is not None:
-            looks += 1
-            yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
-        yield from self.until_gone(row)
+    def until_deleted(self, *rows: Row) -> Steps:
+        """Wait until rows that were deleted on this node are so on disk, and on all nodes."""
+        for row in rows:
+            owed = self.pending.deletes_of(row)
+            if owed:
+                yield from self.commit([], owed)
+            else:
+                yield from self.until_put(row)
 
     async def write(self, puts: list[Row], deletes: list[Row] | None = None) -> None:
         """Write rows from outside the actors; return when they are on disk, or raise StoreError."""

@@ -10,10 +10,11 @@ version of the row is written: what another client has put in its place, or noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from leveret.metadata.tables import Key, Row
@@ -32,21 +33,27 @@ class _Put(Struct, eq=False):
         count: how many wait for it.
         row: as put last; None when it was deleted since.
         cancelled: the deletion that was owed before.
+        waiting: called when nobody puts the row any more.
     """
 
     count: int = 0
     row: Row | None = None
     cancelled: Row | None = None
+    waiting: list[Callable[[None], object]] = field(default_factory=list)
 
 
 class PendingWrites:
     """The rows on their way to the disk.
 
+    Args:
+        later: calls back when those who are at work have gone on with what was written or refused.
+
     Attributes:
         deletes: rows whose deletion is owed, oldest first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, later: Callable[[Callable[[], None]], object]) -> None:
+        self._later = later
         self.deletes: dict[_Id, Row] = {}
         self._puts: dict[_Id, _Put] = {}
 
@@ -57,6 +64,7 @@ class PendingWrites:
             put = self._puts.get(name)
             if put is not None:
                 put.row = put.cancelled = None
+                self._ended(put)
 
     def deleted(self, rows: Iterable[Row]) -> None:
         """Take off rows whose deletion is on disk."""
@@ -120,6 +128,7 @@ class PendingWrites:
             if put.count:
                 continue
             del self._puts[name]
+            self._ended(put)
             if put.cancelled is not None:
                 self.deletes[name] = put.cancelled
                 again.append(put.cancelled)
@@ -134,3 +143,16 @@ class PendingWrites:
         """Whether a client waits for this row."""
         put = self._puts.get(_id(row))
         return put is not None and put.row is not None
+
+    def when_put(self, row: Row, resume: Callable[[None], object]) -> None:
+        """Call back when this row, which is being put, is written, refused or deleted again."""
+        self._puts[_id(row)].waiting.append(resume)
+
+    def _ended(self, put: _Put) -> None:
+        waiting, put.waiting = put.waiting, []
+        for resume in waiting:
+            self._later(partial(_resume, resume))
+
+
+def _resume(resume: Callable[[None], object]) -> None:
+    resume(None)

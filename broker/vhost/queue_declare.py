@@ -10,8 +10,10 @@ min-masters    the node with the fewest queues; the first by name of several
 random         any
 =============  =======================================================================
 
-The delegate of that node declares it (``DeclareThere``), writes its row and starts it. The script here goes on when the
-row has come to this node as well, so that the client can use the queue at once.
+The delegate of that node declares it (``DeclareThere``), writes its row and starts it. It answers when all nodes have
+applied the row, so the queue is known here then, and the client can use it at once.
+
+A script decides on what this node has applied. It begins anew (``OvertakenError``) when another client was faster.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from leveret.broker.registry.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.registry.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
+from leveret.broker.vhost.metadata_writer import OvertakenError
 from leveret.broker.vhost.auth_backends import granted
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
@@ -57,7 +60,8 @@ LOCATOR: Final = "queue-master-locator"
 class DeclareThere(Struct):
     """A call to a delegate: declare a queue on its node, unless there is one of that name.
 
-    Answered None when the queue runs, or is there; else with a ``SoftError``, or False after an error of the node.
+    Answered None when the queue runs, or is there, and all nodes know it; else with a ``SoftError``, or False after an
+    error of the node.
     """
 
     name: str
@@ -76,12 +80,12 @@ register(
 
 def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
     """Declare a queue, or check that it is there as declared; return its entry, and whether it is new."""
-    return vhost.looking_again(lambda: _look_and_declare(vhost, client, method))
-
-
-def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
-    user = client.user
     name = exchange_rules.new_queue_name(method.queue)
+    return vhost.retried(lambda: _declare(vhost, client, name, method))
+
+
+def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> Steps:
+    user = client.user
     if vhost.default_queue_type and QUEUE_TYPE not in method.arguments:
         _set_default_type(vhost, method)
     check = vhost.access.check_queue
@@ -89,19 +93,18 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
     if name not in vhost.topology.queues:
         yield from vhost.find_policies(name, type_of(method.arguments).name)
     yield from vhost.deletions.name_free(QUEUE, name)
-    yield from _look_elsewhere(vhost, name)
+    yield from _forget_lost(vhost, name)
     current = vhost.topology.queues.get(name)
     if current is not None:
         yield from _there_already(vhost, client, method, current)
         if current.state == "deleted":  # its declaration was taken back
-            return (yield from declare_queue(vhost, client, method))
+            raise OvertakenError()
         return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
     # Another client may have been faster, while a back end was asked.
-    if name in vhost.topology.queues or (
-        yield from vhost.was_being_declared(QueueRow(vhost.name, name))
-    ):
-        return (yield from declare_queue(vhost, client, method))
+    yield from vhost.until_undeclared(QueueRow(vhost.name, name))
+    if name in vhost.topology.queues:
+        raise OvertakenError()
     durable = method.durable and not method.exclusive
     home = None
     if not method.exclusive:
@@ -109,8 +112,8 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
     if home is not None:
         arguments = pack(method.arguments)
         asked = DeclareThere(name, durable, method.auto_delete, arguments, user.name)
-        yield from declare_there(vhost, home, asked)
-        return (yield from declare_queue(vhost, client, method))
+        yield from declare_remote(vhost, home, asked)
+        raise OvertakenError()  # it is here now, as by another client
     entry = QueueEntry(
         vhost.name,
         name,
@@ -129,21 +132,24 @@ def _look_and_declare(vhost: VHost, client: Client, method: QueueDeclare) -> Ste
     return entry, True
 
 
-def declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
+def declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
     """Declare a queue that a client of another node wants here; all has been checked there.
 
     The other nodes know the delegate of a vhost before its store is open, so the queue waits for the vhost's start.
     """
     yield Until(lambda resume: vhost.state.when_started(partial(resume, None)))
-    return (yield from vhost.looking_again(lambda: _look_and_declare_here(vhost, asked)))
+    return (yield from vhost.retried(lambda: _declare_for_remote(vhost, asked)))
 
 
-def _look_and_declare_here(vhost: VHost, asked: DeclareThere) -> Steps:
+def _declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
     yield from vhost.deletions.name_free(QUEUE, asked.name)
-    if asked.name in vhost.topology.queues:
+    current = vhost.topology.queues.get(asked.name)
+    if current is not None:
+        yield from vhost.wait_for(vhost.queue_row(current))
+        if vhost.topology.queues.get(asked.name) is not current:
+            raise OvertakenError()
         return
-    if (yield from vhost.was_being_declared(QueueRow(vhost.name, asked.name))):
-        return (yield from declare_here(vhost, asked))
+    yield from vhost.until_undeclared(QueueRow(vhost.name, asked.name))
     entry = QueueEntry(
         vhost.name,
         asked.name,
@@ -166,17 +172,17 @@ def _there_already(
     """
     if current.state == "starting":
         yield Until(current.when_running)
-        yield from vhost.told_of_queues()
+        yield from vhost.until_acknowledged()
         if vhost.topology.queues.get(current.name) is not current:
             return
     durable = method.durable and not method.exclusive
     owner = client.reader if method.exclusive else None
     queue_arguments.check_equivalent(current, durable, method.auto_delete, owner, method.arguments)
-    yield from vhost.known_rows()
+    yield from vhost.until_applied()
 
 
-def _look_elsewhere(vhost: VHost, name: str) -> Steps:
-    """Forget a queue of another node that has ended with it.
+def _forget_lost(vhost: VHost, name: str) -> Steps:
+    """Forget a queue of another node that has ended with that node.
 
     Raises:
         NotFound: there is a queue of this name on another node, and it does not run.
@@ -265,8 +271,8 @@ def located(vhost: VHost, locator: str) -> ClusterNode | None:
     return others.get(random.choice(names))  # no secret
 
 
-def declare_there(vhost: VHost, home: ClusterNode, asked: DeclareThere) -> Steps:
-    """Have a queue declared on another node, and wait until it is known here.
+def declare_remote(vhost: VHost, home: ClusterNode, asked: DeclareThere) -> Steps:
+    """Have a queue declared on another node; it is known here then.
 
     It is not, if that node is lost, or the queue is deleted before its answer comes.
 
@@ -277,12 +283,10 @@ def declare_there(vhost: VHost, home: ClusterNode, asked: DeclareThere) -> Steps
     vhost.cluster_nodes.expect(home.name, 1)
     try:
         answer = yield Ask(home.delegates[vhost.name], asked)
-        if isinstance(answer, SoftError):
-            raise answer
-        if answer is None:
-            yield from vhost.until_known(asked.name)
     finally:
         vhost.cluster_nodes.expect(home.name, -1)
+    if isinstance(answer, SoftError):
+        raise answer
     if answer is not None and not isinstance(answer, CallFailed):
         log.error("queue not declared queue=%s vhost=%s node=%s", asked.name, vhost.name, home.name)
         raise InternalError()

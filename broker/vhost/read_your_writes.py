@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from leveret.amqp.errors import InternalError
-from leveret.broker.queue.calls import await_gone_there
+from leveret.broker.queue.calls import await_remote_deletion
 from leveret.broker.queue_requests import Stat
 from leveret.broker.script import Ask, Steps
+from leveret.metadata.tables import QueueRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,9 +36,9 @@ def await_gone(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
         return
     for entry in entries:
         if not entry.is_remote:
-            yield from vhost.wait_until_queue_gone(entry.name)
+            yield from vhost.until_deleted(QueueRow(vhost.name, entry.name))
         else:
-            yield from await_gone_there(entry)
+            yield from await_remote_deletion(entry, is_sure=False)
 
 
 def connection_ended(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:

@@ -10,14 +10,14 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import SHUTDOWN, CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
 from leveret.broker.mail import ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
-from leveret.broker.queue.calls import ask_queue, await_deleted_there
+from leveret.broker.queue.calls import ask_queue, await_remote_deletion
 from leveret.broker.queue.storage.factory import (
     backing_of,
     forget_messages,
@@ -65,9 +65,6 @@ if TYPE_CHECKING:
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 
 log = logger(__name__)
-
-_LOOKS_MAX: Final = 25  # for a queue that another node has declared
-_LOOK_S: Final = 0.02  # between them
 
 
 class Client(Protocol):
@@ -184,7 +181,7 @@ class VHost:
         self.access.check_exchange(user, self.name, name, "configure")
         exchange = self.topology.exchanges.get(name)
         if exchange is None:
-            yield from self._missing(ExchangeRow(self.name, name, ""))
+            yield from self.until_deleted(ExchangeRow(self.name, name, ""))
             return
         if method.if_unused and exchange.bindings:
             yield from self.deletions.all_ended()  # its bindings may be those of a deleted queue
@@ -206,9 +203,7 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
-        return self.looking_again(
-            lambda: self._bind(client, source, kind, destination, key, arguments)
-        )
+        return self.retried(lambda: self._bind(client, source, kind, destination, key, arguments))
 
     def _bind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
@@ -219,9 +214,9 @@ class VHost:
             self._check_binding(client, source, kind, destination, key, must_exist=True)
         ends = source, kind, destination, key, arguments
         self.topology.ends_of_new(*ends)
-        there = self.topology.binding(*ends)
-        if there is not None:
-            yield from self.wait_for(binding_row(self.name, there))
+        bound = self.topology.binding(*ends)
+        if bound is not None:
+            yield from self.wait_for(binding_row(self.name, bound))
             return
         # Where other nodes may delete an end meanwhile, nothing is routed by it before it is written.
         new = None if self._metadata.shared is not None else self.topology.bind(*ends)
@@ -240,14 +235,22 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Take a binding away; a missing one, or missing ends, are fine."""
+        return self.retried(lambda: self._unbind(client, source, kind, destination, key, arguments))
+
+    def _unbind(
+        self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
+    ) -> Steps:
         self._check_binding(client, source, kind, destination, key, must_exist=False)
         ends = source, kind, destination, key, arguments
         row = BindingRow(self.name, *ends)
-        if self.topology.binding(*ends) is None:
-            yield from self.was_being_declared(row)
         bound = self.topology.binding(*ends)
         if bound is None:
-            yield from self._missing(row)
+            yield from self.until_undeclared(row)
+            target: Row = QueueRow(self.name, destination)
+            if kind != QUEUE:
+                target = ExchangeRow(self.name, destination, "")
+            # It may have gone with one of its ends, and its own row follows that of the end.
+            yield from self.until_deleted(row, target, ExchangeRow(self.name, source, ""))
             return
         if kind == QUEUE:
             self._not_down(self.find_queue(destination, client.reader))
@@ -313,16 +316,16 @@ class VHost:
         except InternalError:
             entry.deleted()
             raise
-        yield from self.told_of_queues()
+        yield from self.until_acknowledged()
 
-    def told_of_queues(self) -> Steps:
+    def until_acknowledged(self) -> Steps:
         """Wait until all nodes know which queues run here: who is told of one may publish to it on any node."""
         if self.cluster_nodes is not None:
-            yield Until(self.cluster_nodes.when_told)
+            yield Until(self.cluster_nodes.when_acknowledged)
 
-    def known_rows(self) -> Steps:
-        """Wait until all nodes have the rows that this one has."""
-        return self._metadata.synced()
+    def until_applied(self) -> Steps:
+        """Wait until all nodes have applied the rows that this one has applied."""
+        return self._metadata.until_applied()
 
     def register(self, entry: QueueEntry) -> None:
         """Make a queue known by its name; from now on its policies are up to date."""
@@ -338,13 +341,6 @@ class VHost:
             entry.on_change = self.local_queues.changed
         if entry.exclusive is not None and not entry.is_remote:
             self._exclusive.setdefault(entry.exclusive, set()).add(entry)
-
-    def until_known(self, name: str) -> Steps:
-        """Wait until a queue that another node has declared is known here; not long, as it may be deleted again."""
-        clock, looks = self._runtime.clock, 0
-        while name not in self.topology.queues and looks < _LOOKS_MAX:
-            looks += 1
-            yield Until(lambda resume: clock.call_later(_LOOK_S, resume))
 
     def register_row(self, row: QueueRow) -> None:
         """Make the queue of a row known, on whatever node it lives."""
@@ -388,7 +384,7 @@ class VHost:
         """Delete a queue; return the number of ready messages it had (0 when there is none)."""
         self.access.check_queue(client.user, self.name, name, "configure")
         if name not in self.topology.queues:
-            yield from self._missing(QueueRow(self.name, name))
+            yield from self.until_deleted(QueueRow(self.name, name))
             return 0
         entry = self.find_queue(name, client.reader)
         if entry.settings.is_quorum:
@@ -406,7 +402,7 @@ class VHost:
         """
         count = yield from self._end_queue(entry, if_unused, if_empty)
         if self.is_written(entry.durable) and not entry.is_remote:
-            yield from self._metadata.until_gone(self.queue_row(entry))
+            yield from self._metadata.until_deleted(self.queue_row(entry))
         return count
 
     def _end_queue(self, entry: QueueEntry, if_unused: bool, if_empty: bool) -> Steps:
@@ -424,14 +420,10 @@ class VHost:
                     raise
                 count = 0  # it went while it was asked
         if entry.is_remote:
-            yield from await_deleted_there(entry)
+            yield from await_remote_deletion(entry)
             entry.deleted()  # what its node tells of that may come later
         yield from self.deletions.ended(entry)
         return count
-
-    def wait_until_queue_gone(self, name: str) -> Steps:
-        """Wait until no node has the row of a queue of this node that was deleted."""
-        return self._metadata.until_gone(QueueRow(self.name, name))
 
     def delete_exclusive(self, owner: Ref) -> Steps:
         """Delete a connection's exclusive queues, and return them; other nodes may have them still."""
@@ -520,9 +512,9 @@ class VHost:
         if puts or deletes:
             yield from self._metadata.commit(puts, deletes)
 
-    def looking_again(self, look: Callable[[], Steps]) -> Steps:
-        """Run a script that looks and writes; again, while other nodes of the cluster are faster."""
-        return self._metadata.looking_again(look)
+    def retried(self, attempt: Callable[[], Steps]) -> Steps:
+        """Run a script that decides and writes; again, while other nodes of the cluster are faster."""
+        return self._metadata.retried(attempt)
 
     def is_written(self, is_durable: bool) -> bool:
         """Whether an object has a row: in a cluster all have one, for the other nodes."""
@@ -531,28 +523,31 @@ class VHost:
     def wait_for(self, row: Row) -> Steps:
         """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet.
 
-        In a cluster it is not put once more: another node may delete it in between.
+        In a cluster it is not put once more: another node may delete it in between. It may be refused, so the caller
+        must look whether its object is still there.
         """
         if self._metadata.shared is not None:
             yield from self._metadata.until_put(row)
         elif self._metadata.pending.is_being_put(row):
             yield from self.commit([row], [])
 
-    def was_being_declared(self, row: Row) -> Steps:
-        """Wait until no client of this node is declaring the object of a row; return whether one was.
+    def until_undeclared(self, row: Row) -> Steps:
+        """Wait until no client of this node is declaring an object that this node does not have.
 
         In a cluster another node can take the object out of memory while its row is on the way to the store. The store
-        may take the row all the same, so the caller must look again.
-        """
-        is_open = self._metadata.shared is not None and self._metadata.pending.is_being_put(row)
-        if is_open:
-            yield from self._metadata.until_put(row)
-        return is_open
+        may take the row all the same.
 
-    def _missing(self, row: Row) -> Steps:
-        """Wait, before a client is told that there is no such object, until no node of the cluster has it."""
+        Raises:
+            OvertakenError: a client was; it is open whether the object is there now.
+        """
+        if self._metadata.shared is not None and self._metadata.pending.is_being_put(row):
+            yield from self._metadata.until_put(row)
+            raise OvertakenError()
+
+    def until_deleted(self, *rows: Row) -> Steps:
+        """Wait, before a client is told that there are no such objects, until no node of the cluster has them."""
         if self.cluster_nodes is not None:
-            yield from self._metadata.until_missing(row)
+            yield from self._metadata.until_deleted(*rows)
 
     def _remove(self, target: object, removal: Removal) -> Steps:
         """Wait until an exchange or binding is removed, with all that goes with it."""

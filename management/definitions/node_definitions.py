@@ -253,7 +253,7 @@ class NodeDefinitions:
 
 def _told(cluster_nodes: ClusterNodes) -> Steps:
     """Wait until the other nodes know the queues: clients may use them on any node."""
-    yield Until(cluster_nodes.when_told)
+    yield Until(cluster_nodes.when_acknowledged)
 
 
 async def _add_access(document: dict[str, Any], access: Access) -> None:

@@ -15,7 +15,7 @@ from leveret.broker.script import run_in_task
 from leveret.broker.vhost.queue_declare import (
     CLIENT_LOCAL,
     DeclareThere,
-    declare_there,
+    declare_remote,
     located,
     locator_of,
 )
@@ -59,7 +59,7 @@ async def place_queues(node: Node, cluster_nodes: ClusterNodes, plan: Plan) -> N
             arguments = pack(row.arguments)
             asked = DeclareThere(row.name, row.durable, row.auto_delete, arguments, row.user)
             try:
-                await run_in_task(node.runtime, declare_there(vhost, home, asked))
+                await run_in_task(node.runtime, declare_remote(vhost, home, asked))
             except (InternalError, SoftError) as error:
                 log.warning(
                     "queue made here, its node could not queue=%s vhost=%s node=%s reason=%s",

@@ -274,6 +274,8 @@ PARTS = {
             "publishing",
             "same_names",
             "same_rows",
+            "waits",
+            "late_news",
             "consuming",
             "node_down",
             "locators",

@@ -618,13 +618,13 @@ NOT_OF_A_CLIENT = {
     "broker/connection/reader.py _connection_started": "a supervisor of channels does not start",
     "broker/connection/reader.py terminate": "the broker stops, as the line of the closed connection says",
     "broker/node/bootstrap.py _bind": "at the start of the broker",
-    "broker/queue/calls.py await_gone_there": "another node cannot delete a row; its own line says why",
+    "broker/queue/calls.py await_remote_deletion": "another node cannot delete a row; its own line says why",
     "broker/registry/cluster_nodes.py missing": "a node of a cluster is down; tests/broker/cluster/test_node_down.py has its line",
     "broker/vhost/auth_backends.py _asked": "a back end refuses; tests/broker/vhost/test_auth_backends.py has its lines",
     "broker/vhost/auth_backends.py _log_in": "likewise",
     "broker/vhost/auth_backends.py check_vhost": "likewise",
     "broker/vhost/auth_backends.py update_secret": "likewise",
-    "broker/vhost/queue_declare.py declare_there": "another node cannot declare a queue; its own line says why",
+    "broker/vhost/queue_declare.py declare_remote": "another node cannot declare a queue; its own line says why",
     "broker/vhost/vhost.py start_queue": "a queue does not start; its own line says why",
 }
 ERRORS = {

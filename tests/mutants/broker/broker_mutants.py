@@ -326,8 +326,8 @@ DEFINITIONS = {
     ),
     "a queue takes a name whose bindings are not dropped": Mutant(
         "broker/vhost/queue_declare.py",
-        "    yield from vhost.deletions.name_free(QUEUE, name)\n    yield from _look",
-        "    yield from _look",
+        "    yield from vhost.deletions.name_free(QUEUE, name)\n    yield from _forget",
+        "    yield from _forget",
     ),
     "an exchange takes a name whose bindings are not dropped": Mutant(
         "broker/vhost/exchange_declare.py",

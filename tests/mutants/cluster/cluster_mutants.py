@@ -13,7 +13,7 @@ _CHANGES = "etcd/other_changes.py"
 MUTANTS = {
     "a declaration is answered before other nodes know where the queue is": Mutant(
         "vhost/vhost.py",
-        "            yield Until(self.cluster_nodes.when_told)",
+        "            yield Until(self.cluster_nodes.when_acknowledged)",
         "            yield from ()",
     ),
     "what is deleted stays owed": Mutant(
@@ -29,10 +29,23 @@ MUTANTS = {
         "        if exchange is not None and node.metadata.pending.is_being_put(row):",
         "        if False:",
     ),
-    "who is overtaken does not look again": Mutant(
+    "who is overtaken does not begin anew": Mutant(
         "vhost/metadata_writer.py",
-        "    for _ in range(LOOKS_MAX - 1):",
-        "    for _ in range(0):",
+        "            with suppress(OvertakenError):\n",
+        "            if True:\n",
+    ),
+    "who waits for a put is answered with the next revision": Mutant(
+        "vhost/metadata_writer.py",
+        "            while self.pending.is_being_put(row):\n",
+        "            while False:\n",
+    ),
+    "another node is answered before all nodes know a queue": Mutant(
+        "vhost/queue_declare.py",
+        "        yield from vhost.wait_for(vhost.queue_row(current))\n",
+        "",
+    ),
+    "an exchange that was declared again is deleted with the earlier one": Mutant(
+        _CHANGES, "    if isinstance(target, Exchange):\n", "    if False:\n"
     ),
     "a node that has lost its cluster keeps its connections": Mutant(
         "etcd/cluster_rows.py",

@@ -1,0 +1,166 @@
+"""Waits end with the revision that they are for, at the moment at which it is applied; no client waits for a timer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from leveret.amqp import methods as m
+from leveret.broker.vhost.delegate import Delegate
+from leveret.broker.vhost.metadata_writer import MetadataWriter, OvertakenError
+from leveret.broker.vhost.queue_declare import DeclareThere
+from leveret.metadata.tables import Row
+from rigs.broker_rig import Client
+from rigs.cluster.etcd_cluster import EtcdCluster
+
+STEP_S = 0.0001
+ANSWERED_S = 5.0
+LATE_S = 0.6  # for which a node hears of no write; others do not take it for dead so soon
+
+EXCHANGE = m.ExchangeDeclare("e", "direct")
+LOCATOR = {"x-queue-master-locator": ("S", b"min-masters")}
+
+
+@pytest.fixture
+def cluster() -> EtcdCluster:
+    return EtcdCluster("abc")
+
+
+def send(client: Client, method: m.Method) -> None:
+    client.protocol.data_received(m.method_frame(1, m.encode(method)))
+
+
+def answered_at_s(cluster: EtcdCluster, *clients: Client) -> list[float]:
+    """Return when each of the clients is answered."""
+    found: dict[Client, float] = {}
+    while len(found) < len(clients):
+        for client in clients:
+            if client.wire.out:
+                found.setdefault(client, cluster.clock.monotonic_s())
+        cluster.clock.jump(STEP_S)
+    return [found[client] for client in clients]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "methods",
+    [
+        [EXCHANGE, EXCHANGE],
+        [EXCHANGE, m.ExchangeDelete("e"), EXCHANGE],
+        [m.QueueBind("q", "amq.direct", "k"), m.QueueUnbind("q", "amq.direct", "k")],
+    ],
+    ids=["declare and declare", "delete and declare", "bind and unbind"],
+)
+def test_clients_of_a_node_that_wait_for_one_row_are_answered_at_one_moment(
+    methods: Sequence[m.Method], seed: int
+) -> None:
+    cluster = EtcdCluster("abc", seed)
+    clients = [cluster["a"].session() for _ in methods]
+    clients[0].ask(1, m.QueueDeclare("q"))
+    cluster.clock.jump(1.0 + Random(seed).random())
+    for client, method in zip(clients, methods, strict=True):
+        send(client, method)
+
+    first, *others = answered_at_s(cluster, *clients)
+
+    assert max(others) - first < 0.012, "a transaction of etcd, and its news"
+
+
+def test_who_was_overtaken_begins_anew_in_the_turn_in_which_it_hears_of_that(
+    cluster: EtcdCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overtaken: list[float] = []
+    begun: list[float] = []
+    commit, retried = MetadataWriter.commit, MetadataWriter.retried
+
+    def noted_commit(self: MetadataWriter, puts: Sequence[Row], deletes: Sequence[Row]) -> Any:
+        try:
+            yield from commit(self, puts, deletes)
+        except OvertakenError:
+            overtaken.append(cluster.clock.monotonic_s())
+            raise
+
+    def noted_retried(attempt: Callable[[], Any]) -> Any:
+        def noted() -> Any:
+            begun.append(cluster.clock.monotonic_s())
+            return attempt()
+
+        return retried(noted)
+
+    monkeypatch.setattr(MetadataWriter, "commit", noted_commit)
+    monkeypatch.setattr(MetadataWriter, "retried", staticmethod(noted_retried))
+    clients = [cluster[name].session() for name in "abc"]
+    for client in clients:
+        send(client, EXCHANGE)
+    cluster.clock.jump(ANSWERED_S)
+
+    assert [client.take() for client in clients] == [[m.ExchangeDeclareOk()]] * 3
+    assert len(overtaken) == 2
+    assert begun[3:] == overtaken
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_queue_that_another_node_declares_is_known_when_that_node_answers(
+    cluster: EtcdCluster, is_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[DeclareThere] = []
+    handle_call = Delegate.handle_call
+
+    def noted(self: Delegate, request: Any, frm: Any) -> Any:
+        if isinstance(request, DeclareThere):
+            asked.append(request)
+        return handle_call(self, request, frm)
+
+    monkeypatch.setattr(Delegate, "handle_call", noted)
+    other, client = cluster["a"].session(), cluster["b"].session()
+    client.ask(1, m.QueueDeclare("one"))
+    cluster["c"].session().ask(1, m.QueueDeclare("two"))
+    cluster.settle()
+    cluster.stores["b"].client.faults.is_silent = True
+    method = m.QueueDeclare("q", arguments=LOCATOR)
+    if is_there:
+        send(other, method)
+        cluster.clock.jump(0.03)
+    send(client, method)
+    cluster.clock.jump(LATE_S)
+    cluster.stores["b"].client.faults.is_silent = False
+    cluster.until(lambda: bool(client.wire.out), ANSWERED_S, STEP_S)
+
+    assert client.take() == [m.QueueDeclareOk("q", 0, 0)]
+    assert [each.name for each in asked] == ["q"]
+
+
+def test_a_queue_that_the_broker_names_is_declared_once_on_another_node(
+    cluster: EtcdCluster,
+) -> None:
+    for name in "bc":
+        cluster[name].session().ask(1, m.QueueDeclare(f"of {name}"))
+    client = cluster["b"].session()
+
+    told = client.ask(1, m.QueueDeclare("", arguments=LOCATOR))
+
+    assert set(cluster["a"].queues) == {"of b", "of c", told.queue}
+    assert not cluster["a"].queues[told.queue].is_remote
+
+
+@pytest.mark.parametrize("method", [EXCHANGE, m.QueueDeclare("q", durable=True)])
+def test_what_a_client_declares_that_leaves_meanwhile_is_told_to_others_when_all_nodes_have_it(
+    cluster: EtcdCluster, method: m.Method
+) -> None:
+    maker, other = cluster["a"].session(), cluster["a"].session()
+    cluster.stores["c"].client.faults.is_silent = True
+    send(maker, method)
+    cluster.clock.jump(0)
+    maker.wire.state = "aborted"
+    maker.protocol.connection_lost(None)
+    cluster.clock.jump(0)
+    send(other, method)
+    cluster.clock.jump(LATE_S)
+    assert not other.wire.out
+    cluster.stores["c"].client.faults.is_silent = False
+    cluster.until(lambda: bool(other.wire.out), ANSWERED_S, STEP_S)
+    topology = cluster["c"].node.vhosts["/"].topology
+    assert "e" in topology.exchanges or "q" in topology.queues
