@@ -13,7 +13,7 @@ from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.metadata_writer import OvertakenError
+from leveret.broker.vhost.metadata_writer import OvertakenError, retried
 from leveret.broker.vhost.policies import EXCHANGES
 from leveret.broker.vhost.rows import exchange_row
 from leveret.broker.vhost.states import UP
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def declare_exchange(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
     """Declare an exchange, or check that it is there as declared."""
-    return vhost.retried(lambda: _declare(vhost, user, method))
+    return retried(lambda: _declare(vhost, user, method))
 
 
 def _declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:

@@ -51,6 +51,13 @@ class OvertakenError(InternalError):
     """Another node of the cluster has changed a row since this one looked at it: nothing was written."""
 
 
+def retried(attempt: Callable[[], Steps]) -> Steps:
+    """Run the script that ``attempt`` makes, again whenever another node was faster: its row is known here then."""
+    while True:
+        with suppress(OvertakenError):
+            return (yield from attempt())
+
+
 class Write(Struct, eq=False):
     """To the metadata server: put and delete rows; answered None, or the StoreError."""
 
@@ -157,13 +164,6 @@ class MetadataWriter:
             self.store.write(puts, deletes, written)
         except StoreError as error:  # it is closed
             written(error)
-
-    @staticmethod
-    def retried(attempt: Callable[[], Steps]) -> Steps:
-        """Run the script that ``attempt`` makes, again whenever another node was faster: its row is known here then."""
-        while True:
-            with suppress(OvertakenError):
-                return (yield from attempt())
 
     def until_applied(self) -> Steps:
         """Wait until all nodes of the cluster have applied the revision that this one has applied.

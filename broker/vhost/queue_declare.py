@@ -35,7 +35,7 @@ from leveret.broker.registry.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.registry.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.metadata_writer import OvertakenError
+from leveret.broker.vhost.metadata_writer import OvertakenError, retried
 from leveret.broker.vhost.auth_backends import granted
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
@@ -81,7 +81,7 @@ register(
 def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
     """Declare a queue, or check that it is there as declared; return its entry, and whether it is new."""
     name = exchange_rules.new_queue_name(method.queue)
-    return vhost.retried(lambda: _declare(vhost, client, name, method))
+    return retried(lambda: _declare(vhost, client, name, method))
 
 
 def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> Steps:
@@ -96,7 +96,7 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
     yield from _forget_lost(vhost, name)
     current = vhost.topology.queues.get(name)
     if current is not None:
-        yield from _there_already(vhost, client, method, current)
+        yield from _await_existing(vhost, client, method, current)
         if current.state == "deleted":  # its declaration was taken back
             raise OvertakenError()
         return current, False
@@ -138,7 +138,7 @@ def declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
     The other nodes know the delegate of a vhost before its store is open, so the queue waits for the vhost's start.
     """
     yield Until(lambda resume: vhost.state.when_started(partial(resume, None)))
-    return (yield from vhost.retried(lambda: _declare_for_remote(vhost, asked)))
+    return (yield from retried(lambda: _declare_for_remote(vhost, asked)))
 
 
 def _declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
@@ -163,7 +163,7 @@ def _declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
     yield from vhost.add_queue(entry, asked.user)
 
 
-def _there_already(
+def _await_existing(
     vhost: VHost, client: Client, method: QueueDeclare, current: QueueEntry
 ) -> Steps:
     """Check that a queue is there as declared, when it runs, and wait until all nodes know it.

@@ -32,7 +32,7 @@ from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.features import VhostFeatures
 from leveret.broker.vhost.local_queues import LocalQueues
-from leveret.broker.vhost.metadata_writer import OvertakenError
+from leveret.broker.vhost.metadata_writer import OvertakenError, retried
 from leveret.broker.vhost.policies import (
     Kind,
     Policies,
@@ -203,7 +203,7 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Bind a queue or an exchange to an exchange; a queue that is being declared is waited for."""
-        return self.retried(lambda: self._bind(client, source, kind, destination, key, arguments))
+        return retried(lambda: self._bind(client, source, kind, destination, key, arguments))
 
     def _bind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
@@ -235,7 +235,7 @@ class VHost:
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
         """Take a binding away; a missing one, or missing ends, are fine."""
-        return self.retried(lambda: self._unbind(client, source, kind, destination, key, arguments))
+        return retried(lambda: self._unbind(client, source, kind, destination, key, arguments))
 
     def _unbind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
@@ -511,10 +511,6 @@ class VHost:
             raise InternalError()
         if puts or deletes:
             yield from self._metadata.commit(puts, deletes)
-
-    def retried(self, attempt: Callable[[], Steps]) -> Steps:
-        """Run a script that decides and writes; again, while other nodes of the cluster are faster."""
-        return self._metadata.retried(attempt)
 
     def is_written(self, is_durable: bool) -> bool:
         """Whether an object has a row: in a cluster all have one, for the other nodes."""

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
+from leveret.broker.vhost import exchange_declare
 from leveret.broker.vhost.delegate import Delegate
-from leveret.broker.vhost.metadata_writer import MetadataWriter, OvertakenError
+from leveret.broker.vhost.metadata_writer import MetadataWriter, OvertakenError, retried
 from leveret.broker.vhost.queue_declare import DeclareThere
 from leveret.metadata.tables import Row
 from rigs.broker_rig import Client
@@ -36,11 +37,14 @@ def send(client: Client, method: m.Method) -> None:
 def answered_at_s(cluster: EtcdCluster, *clients: Client) -> list[float]:
     """Return when each of the clients is answered."""
     found: dict[Client, float] = {}
-    while len(found) < len(clients):
+
+    def are_answered() -> bool:
         for client in clients:
             if client.wire.out:
                 found.setdefault(client, cluster.clock.monotonic_s())
-        cluster.clock.jump(STEP_S)
+        return len(found) == len(clients)
+
+    cluster.until(are_answered, ANSWERED_S, STEP_S)
     return [found[client] for client in clients]
 
 
@@ -74,7 +78,7 @@ def test_who_was_overtaken_begins_anew_in_the_turn_in_which_it_hears_of_that(
 ) -> None:
     overtaken: list[float] = []
     begun: list[float] = []
-    commit, retried = MetadataWriter.commit, MetadataWriter.retried
+    commit = MetadataWriter.commit
 
     def noted_commit(self: MetadataWriter, puts: Sequence[Row], deletes: Sequence[Row]) -> Any:
         try:
@@ -91,7 +95,7 @@ def test_who_was_overtaken_begins_anew_in_the_turn_in_which_it_hears_of_that(
         return retried(noted)
 
     monkeypatch.setattr(MetadataWriter, "commit", noted_commit)
-    monkeypatch.setattr(MetadataWriter, "retried", staticmethod(noted_retried))
+    monkeypatch.setattr(exchange_declare, "retried", noted_retried)
     clients = [cluster[name].session() for name in "abc"]
     for client in clients:
         send(client, EXCHANGE)

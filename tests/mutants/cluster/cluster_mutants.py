@@ -31,13 +31,13 @@ MUTANTS = {
     ),
     "who is overtaken does not begin anew": Mutant(
         "vhost/metadata_writer.py",
-        "            with suppress(OvertakenError):\n",
-        "            if True:\n",
+        "        with suppress(OvertakenError):\n",
+        "        if True:\n",
     ),
-    "who waits for a put is answered with the next revision": Mutant(
-        "vhost/metadata_writer.py",
-        "            while self.pending.is_being_put(row):\n",
-        "            while False:\n",
+    "who waits for a put does not hear of its end": Mutant(
+        "vhost/pending_writes.py",
+        "            del self._puts[name]\n            self._ended(put)\n",
+        "            del self._puts[name]\n",
     ),
     "another node is answered before all nodes know a queue": Mutant(
         "vhost/queue_declare.py",
