@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -39,7 +39,7 @@ class _Put(Struct, eq=False):
     count: int = 0
     row: Row | None = None
     cancelled: Row | None = None
-    waiting: list[Callable[[None], object]] = field(default_factory=list)
+    waiting: list[Callable[[Any], None]] = field(default_factory=list)
 
 
 class PendingWrites:
@@ -144,15 +144,11 @@ class PendingWrites:
         put = self._puts.get(_id(row))
         return put is not None and put.row is not None
 
-    def when_put(self, row: Row, resume: Callable[[None], object]) -> None:
+    def when_put(self, row: Row, resume: Callable[[Any], None]) -> None:
         """Call back when this row, which is being put, is written, refused or deleted again."""
         self._puts[_id(row)].waiting.append(resume)
 
     def _ended(self, put: _Put) -> None:
         waiting, put.waiting = put.waiting, []
         for resume in waiting:
-            self._later(partial(_resume, resume))
-
-
-def _resume(resume: Callable[[None], object]) -> None:
-    resume(None)
+            self._later(partial(resume, None))

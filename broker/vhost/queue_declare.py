@@ -35,8 +35,8 @@ from leveret.broker.registry.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.registry.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.metadata_writer import OvertakenError, retried
 from leveret.broker.vhost.auth_backends import granted
+from leveret.broker.vhost.metadata_writer import OvertakenError, retried
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import QueueRow

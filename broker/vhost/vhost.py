@@ -9,7 +9,7 @@ RabbitMQ's order, so the first error is the one RabbitMQ gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.actors.runtime.ref import Ref
