@@ -17,6 +17,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from leveret.broker.queue.storage import factory as backings
 from leveret.broker.queue.storage.factory import queue_nos_of
 from leveret.core.addresses import Address
 from leveret.core.system.files import Files, OsCalls
-from leveret.msg_store import store as msg_store
+from leveret.msg_store import drivers
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.ballast import Ballast
@@ -36,7 +37,6 @@ from leveret.msg_store.gc.choose import ChoiceLimits
 from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.recovery import recovery
 from leveret.msg_store.recovery.recovery import StoreFiles
-from leveret.msg_store.store import MsgStore
 from leveret.queue_backing.actor import SetRamDurationTarget
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
@@ -103,7 +103,7 @@ def make_all_rare_things_frequent() -> None:
     """Change the constants of this process."""
     files = partial(StoreFiles, rdq_file_bytes=FILE_BYTES, journal_file_bytes=FILE_BYTES)
     recovery.StoreFiles = files  # type: ignore[assignment,misc]
-    msg_store.MsgStore = partial(MsgStore, limits=STORE_LIMITS)  # type: ignore[assignment,misc]
+    drivers.StoreLimits = partial(replace, STORE_LIMITS)  # type: ignore[assignment,misc]
     publish.FAN_OUT_QUEUES = publish.WIDE_QUEUES = FAN_OUT_QUEUES  # type: ignore[misc]
     dead_letters.LETTERS_IN_FLIGHT = LETTERS_IN_FLIGHT  # type: ignore[misc]
     maintenance.PERIOD_S = 0.05  # type: ignore[misc]
