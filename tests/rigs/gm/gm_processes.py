@@ -44,7 +44,7 @@ class NodeProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", gm_process.__file__, json.dumps(settings)],
                 cwd=folder,
-                env=clean_environment(),
+                env=clean_environment(PYTHONPATH=str(Path(gm_process.__file__).parents[2])),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
