@@ -27,7 +27,7 @@ Scanner
 * ``swallow(bytes_max=...)``: drop the bodies of the contents that are not yet complete, all or so many that they have
   ``bytes_max`` bytes. The rest of each is read and dropped as well, then it comes as OVERSIZE, whatever its size.
 
-A run is an exact tuple; its first element says which:
+A run is an exact tuple. Its first element (``RUN_KIND``) says which, its second (``RUN_CHANNEL``) mostly the channel:
 
 * ``(PUBLISH, channel, method, mode, messages)``: consecutive messages of one channel with the same
   raw basic.publish and the same mode. ``method`` is the raw method payload, ``class:u16 method:u16
@@ -100,13 +100,15 @@ from leveret.amqp.spec import (
     OVERSIZE,
     PERSISTENT,
     PUBLISH,
+    RUN_CHANNEL,
+    RUN_KIND,
 )  # fmt: skip
 from leveret.core.compiled import choose_kernel
 
 __all__ = [
     "ACK", "ERROR", "EXAMINE", "HEARTBEAT", "KERNEL_NAME", "METHOD", "OVERSIZE", "PERSISTENT", "PUBLISH",
-    "Run", "Scanner", "body_bytes", "confirm_frames", "content", "deliveries", "head_bytes", "pack_run",
-    "read_fields", "send", "unpack_run", "write_fields",
+    "RUN_CHANNEL", "RUN_KIND", "Run", "Scanner", "body_bytes", "confirm_frames", "content", "deliveries", "head_bytes",
+    "pack_run", "read_fields", "send", "unpack_run", "write_fields",
 ]  # fmt: skip
 
 Run: TypeAlias = tuple[Any, ...]

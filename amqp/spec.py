@@ -21,6 +21,8 @@ FRAME_END: Final = 0xCE
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 # Kinds and modes of runs; leveret/amqp/kernel.py describes them.
+RUN_KIND: Final = 0  # the places of what all runs have
+RUN_CHANNEL: Final = 1
 PUBLISH: Final = 0
 ACK: Final = 1
 METHOD: Final = 2

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.amqp.errors import ProtocolError
-from leveret.amqp.kernel import EXAMINE, PUBLISH, Run
+from leveret.amqp.kernel import EXAMINE, PUBLISH, RUN_KIND, Run
 from leveret.broker.channel.session import REFUSED
 from leveret.core.message import BODY, exchange_and_key
 
@@ -57,7 +57,7 @@ class Interceptors:
         Their properties are examined, whatever the kernel has found in the original ones. A batch that is refused is
         a run of the kind ``REFUSED``, with the error.
         """
-        return [self._published(client, run) if run[0] == PUBLISH else run for run in runs]
+        return [self._published(client, run) if run[RUN_KIND] == PUBLISH else run for run in runs]
 
     def _published(self, client: Client, run: Run) -> Run:
         kind, channel, method, mode, messages = run

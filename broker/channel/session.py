@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp import spec
 from leveret.amqp.body_frames import UNCOPIED_BYTES, Part, body_parts, part_max_of
-from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run, content
+from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, RUN_KIND, Run, content
 from leveret.core.limits import LARGE_BODY_BYTES
 
 if TYPE_CHECKING:
@@ -79,7 +79,11 @@ _METHOD_OF_RUN: Final = {
 
 def method_of(run: Run) -> int:
     """Return the ids of the method a run of any kind of the kernel's stands for."""
-    ids: int = run[2] if run[0] == METHOD else _METHOD_OF_RUN[run[0]]
+    kind: int = run[RUN_KIND]
+    if kind != METHOD:
+        return _METHOD_OF_RUN[kind]
+    ids: int
+    _, _, ids, _ = run
     return ids
 
 

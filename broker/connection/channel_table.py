@@ -18,7 +18,7 @@ from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import NORMAL, CallFailed
 from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
-from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, Run
+from leveret.amqp.kernel import ACK, ERROR, HEARTBEAT, METHOD, RUN_CHANNEL, RUN_KIND, Run
 from leveret.amqp.methods import decode
 from leveret.broker.channel.session import END_OF_RUNS, method_of
 from leveret.broker.connection.reading.resume_queue import ResumeQueue
@@ -47,9 +47,9 @@ CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of
 _CHANNELS_PER_LOOK: Final = 8  # at the clock: costly methods, one per channel, are long work too
 
 
-def is_close(run: Run) -> bool:
-    """Whether a run is the client's connection.close."""
-    return bool(run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE)
+def is_of_connection(run: Run, ids: int) -> bool:
+    """Whether a run is this method on channel 0."""
+    return run[RUN_KIND] == METHOD and run[RUN_CHANNEL] == 0 and method_of(run) == ids
 
 
 def _refusal(ids: int) -> HardError:
@@ -61,7 +61,7 @@ def _refusal(ids: int) -> HardError:
 def _from_open(stash: list[Run]) -> list[Run]:
     """Drop the runs that came between the request to close a channel and the answer to it."""
     for position, run in enumerate(stash):
-        if run[0] == METHOD and run[2] == spec.CHANNEL_OPEN:
+        if run[RUN_KIND] == METHOD and method_of(run) == spec.CHANNEL_OPEN:
             return stash[position:]
     return []
 
@@ -142,9 +142,9 @@ class ChannelTable:
     def hand_over_one(self, runs: list[Run]) -> bool:
         """Give a running channel a read's only run, if it is messages or acks; return whether."""
         run = runs[0]
-        if run[0] > ACK:
+        if run[RUN_KIND] > ACK:
             return False
-        slot = self._slots.get(run[1])
+        slot = self._slots.get(run[RUN_CHANNEL])
         if slot is None or slot.stash is not None or slot.ref is None:
             return False
         self._turns.send_now(slot.ref, runs)
@@ -159,14 +159,14 @@ class ChannelTable:
         until_s = None
         batch: list[Run] = []
         for position, run in enumerate(runs):
-            kind = run[0]
+            kind = run[RUN_KIND]
             if kind == HEARTBEAT:
                 continue
-            if kind == ERROR or run[1] == 0:
+            if kind == ERROR or run[RUN_CHANNEL] == 0:
                 self.hand_over(number, batch)
                 number, batch = 0, []
                 self._reader.own_run(run)
-            elif run[1] == number:
+            elif run[RUN_CHANNEL] == number:
                 batch.append(run)
             else:
                 self.hand_over(number, batch)
@@ -179,7 +179,7 @@ class ChannelTable:
                         until_s = now_s + DRAIN_S
                     elif now_s >= until_s:
                         return runs[position:]
-                number, batch = run[1], [run]
+                number, batch = run[RUN_CHANNEL], [run]
         self.hand_over(number, batch)
         return []
 
@@ -200,11 +200,11 @@ class ChannelTable:
             return
         assert slot.ref is not None
         for position, run in enumerate(batch):
-            if run[0] != METHOD or run[2] not in _SPECIAL:
+            if run[RUN_KIND] != METHOD or (ids := method_of(run)) not in _SPECIAL:
                 continue
-            if run[2] == spec.CHANNEL_OPEN or run[2] in _ONLY_SENT:
+            if ids == spec.CHANNEL_OPEN or ids in _ONLY_SENT:
                 self._turns.send_now(slot.ref, batch[:position])
-                self._reader.fail(_refusal(run[2]))
+                self._reader.fail(_refusal(ids))
                 return
             slot.stash = batch[position + 1 :]
             batch = batch[: position + 1]
@@ -220,8 +220,9 @@ class ChannelTable:
         if ids != spec.CHANNEL_OPEN:
             reader.fail(ChannelError("expected 'channel.open'", ids))
             return
+        _, _, _, arguments = run
         try:
-            decode(ids, run[3])
+            decode(ids, arguments)
             self._check_limits()
         except HardError as error:
             reader.fail(error)

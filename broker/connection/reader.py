@@ -31,7 +31,7 @@ from leveret.amqp.errors import (
 )
 from leveret.amqp.fields import Method
 from leveret.amqp.heartbeat import Heartbeat
-from leveret.amqp.kernel import ERROR, HEARTBEAT, METHOD, Run
+from leveret.amqp.kernel import ERROR, HEARTBEAT, METHOD, RUN_CHANNEL, RUN_KIND, Run
 from leveret.amqp.methods import (
     ConnectionClose,
     ConnectionCloseOk,
@@ -46,7 +46,7 @@ from leveret.broker.channel.routes import Routes
 from leveret.broker.channel.session import Block, Session, method_of
 from leveret.broker.connection import address
 from leveret.broker.connection.alarms import AlarmsOver
-from leveret.broker.connection.channel_table import ChannelTable, is_close
+from leveret.broker.connection.channel_table import ChannelTable, is_of_connection
 from leveret.broker.connection.connection_log import TO_MAKE_ROOM, ConnectionLog, header_problem
 from leveret.broker.connection.connections import (
     CONNECTIONS,
@@ -283,23 +283,26 @@ class Reader(GenServer):
 
     def _handshake_run(self, run: Run) -> None:
         assert self.handshake is not None
-        if run[0] == HEARTBEAT:
+        kind = run[RUN_KIND]
+        if kind == HEARTBEAT:
             return
         try:
-            if run[0] == ERROR:
-                raise RefusedError(run[1].log_text)
-            if run[0] != METHOD or run[1] != 0:
-                raise RefusedError(f"a frame of channel {run[1]} during the handshake")
-            answer = self.handshake.method(run[2], run[3])
+            if kind == ERROR:
+                _, problem = run
+                raise RefusedError(problem.log_text)
+            if kind != METHOD or run[RUN_CHANNEL] != 0:
+                raise RefusedError(f"a frame of channel {run[RUN_CHANNEL]} during the handshake")
+            _, _, ids, arguments = run
+            answer = self.handshake.method(ids, arguments)
         except Question as question:
             self._unanswered = run
             self.read_control.block(Block.QUESTION)
             question.when_answered(partial(self.runtime.run_as, self.ref, self._answered))
         except RefusedError as refusal:
-            self._refuse(refusal, run[2] if run[0] == METHOD else 0)
+            self._refuse(refusal, method_of(run) if kind == METHOD else 0)
         except ProtocolError as error:
             method = error.method or 0
-            self._log_refusal(error.log_text, run[2], error.code)
+            self._log_refusal(error.log_text, ids, error.code)
             self._say_close(error, method)
         else:
             self._handshake_goes_on(answer)
@@ -390,24 +393,27 @@ class Reader(GenServer):
     def own_run(self, run: Run) -> None:
         """Handle channel 0 and errors of the kernel."""
         if self.state.now is not _RUNNING or self.channels.is_closing:
-            if is_close(run):
+            if is_of_connection(run, spec.CONNECTION_CLOSE):
                 self._close_again()
             return
-        if run[0] == ERROR:
+        kind = run[RUN_KIND]
+        if kind == ERROR:
             self.input.renew_scanner()
-            self.fail(run[1])
+            _, problem = run
+            self.fail(problem)
             return
         method = method_of(run)
+        arguments = run[-1]  # of a METHOD
         try:
             if method == spec.CONNECTION_CLOSE:
-                decode(method, run[3])
+                decode(method, arguments)
                 self.read_control.block(Block.ENDING)
                 self.channels.close()
             elif method == spec.CONNECTION_UPDATE_SECRET:
-                update_secret(self, decode(method, run[3]))
+                update_secret(self, decode(method, arguments))
             else:
-                if method in spec.METHOD_NAMES and run[0] == METHOD:
-                    decode(method, run[3])
+                if method in spec.METHOD_NAMES and kind == METHOD:
+                    decode(method, arguments)
                 raise ChannelError("unexpected method in connection state running", method)
         except HardError as error:
             error.method = error.method or method
@@ -574,11 +580,11 @@ class Reader(GenServer):
     def _read_close_ok(self, data: bytes) -> None:
         """Take close-ok, and close once more, which RabbitMQ answers each time; ignore the rest."""
         for run in self.input.scanner.scan(data):
-            if run[0] == ERROR:
+            if run[RUN_KIND] == ERROR:
                 self.input.renew_scanner()
-            elif is_close(run):
+            elif is_of_connection(run, spec.CONNECTION_CLOSE):
                 self._close_again()
-            elif run[0] == METHOD and run[1] == 0 and run[2] == spec.CONNECTION_CLOSE_OK:
+            elif is_of_connection(run, spec.CONNECTION_CLOSE_OK):
                 self._close_socket()
                 return
         if self.connections.alarms.raised and self.input.scanner.pending:
