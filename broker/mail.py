@@ -73,7 +73,7 @@ class Publish:
         publishers: ``(channel, count, size_bytes, first_seqno)`` per publishing channel, in order of
             the messages; ``size_bytes`` are those of headers and bodies, ``first_seqno`` is its
             confirm number of the first one, 0 = no confirm.
-        expirations: per-message TTL in ms or None for each message; None when no message has one.
+        expiration_ms: the TTL of every message; None = none.
         first_msg_no: the number of the first one's content in the message store, where the others
             follow it; 0 = they are not in the store.
         head_bytes: the headers' part of the publishers' ``size_bytes``; 0 where no header has a table
@@ -86,7 +86,7 @@ class Publish:
 
     __slots__ = (
         "by_queue",
-        "expirations",
+        "expiration_ms",
         "first_msg_no",
         "head_bytes",
         "messages",
@@ -101,17 +101,17 @@ class Publish:
         messages: list[Message],
         persistent: bool,
         publishers: list[tuple[Ref, int, int, int]],
-        expirations: list[int | None] | None = None,
+        expiration_ms: int | None = None,
         first_msg_no: int = 0,
         head_bytes: int = 0,
+        numbered: Sequence[Numbered | None] | None = None,
         own: bool = False,
         by_queue: bool = False,
-        numbered: Sequence[Numbered | None] | None = None,
     ) -> None:
         self.messages = messages
         self.persistent = persistent
         self.publishers = publishers
-        self.expirations = expirations
+        self.expiration_ms = expiration_ms
         self.first_msg_no = first_msg_no
         self.head_bytes = head_bytes
         self.own = own
@@ -122,12 +122,12 @@ class Publish:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
 
         Returns:
-            Whether ``later`` is now part of this mail. It may have no expirations and no producers; for the rest see
+            Whether ``later`` is now part of this mail. It may have no expiration and no producers; for the rest see
             ``extend``.
         """
         return (
             type(later) is Publish
-            and later.expirations is None
+            and later.expiration_ms is None
             and later.numbered is None
             and self.extend(
                 later.messages,
@@ -148,12 +148,12 @@ class Publish:
         head_bytes: int,
         by_queue: bool = False,
     ) -> bool:
-        """Take in messages without expirations and producers, for which no mail need be made.
+        """Take in messages without expiration and producers, for which no mail need be made.
 
         This mail must be the last that waits in its mailbox.
 
         Returns:
-            Whether the messages are now part of this mail. It may have no expirations and no producers itself; both
+            Whether the messages are now part of this mail. It may have no expiration and no producers itself; both
             must be from the same kind of publisher, and agree in persistence; the numbers in the store must follow,
             or there are none. A mail of ``MERGED_MESSAGES`` grows no more.
         """
@@ -161,7 +161,7 @@ class Publish:
         if (
             persistent is not self.persistent
             or by_queue is not self.by_queue
-            or self.expirations is not None
+            or self.expiration_ms is not None
             or self.numbered is not None
             or len(known) >= MERGED_MESSAGES
             or first_msg_no != (self.first_msg_no and self.first_msg_no + len(known))
@@ -212,12 +212,12 @@ class PublishParts:
             messages,
             publish.persistent,
             publishers,
-            publish.expirations[start : self.at] if publish.expirations is not None else None,
+            publish.expiration_ms,
             publish.first_msg_no and publish.first_msg_no + start,
             sum([each[2] for each in publishers]) - _bodies_bytes(messages),
+            publish.numbered[start : self.at] if publish.numbered is not None else None,
             True,
             publish.by_queue,
-            publish.numbered[start : self.at] if publish.numbered is not None else None,
         )
 
 

@@ -27,7 +27,7 @@ from leveret.amqp.errors import (
     SoftError,
 )
 from leveret.amqp.fields import Method
-from leveret.amqp.kernel import METHOD, Run
+from leveret.amqp.kernel import METHOD, RUN_KIND, Run
 from leveret.amqp.methods import (
     BasicCancel,
     ChannelClose,
@@ -190,12 +190,12 @@ class Channel(GenServer):
         if answer is not None:
             self.send_method(answer)
         self.tell_postponed()
-        self.traffic.go_on()
+        self.traffic.resume()
 
     def _script_failed(self, problem: Exception) -> None:
         self.traffic.is_busy = False
         self.traffic.failed(problem, self._scripted)
-        self.traffic.go_on()
+        self.traffic.resume()
 
     def tell_postponed(self) -> None:
         """Tell the client what had to wait while the channel was busy: that consumers are gone, or it is fenced."""
@@ -219,7 +219,7 @@ class Channel(GenServer):
         """Raise ChannelError if runs are held; those behind a close may be."""
         if self.traffic.held:
             run = self.traffic.held[0]
-            if run[0] != END_OF_RUNS and (ids := method_of(run)) != CHANNEL_CLOSE:
+            if run[RUN_KIND] != END_OF_RUNS and (ids := method_of(run)) != CHANNEL_CLOSE:
                 raise ChannelError("unexpected command while processing 'tx.commit'", ids)
 
     # -- output --------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Channel(GenServer):
 
     def on_resume(self, mail: Resume) -> None:
         """The connection takes more, or that of a reply consumer: what waited for it goes on."""
-        self.publisher.reply_consumer_goes_on(mail.channel)
+        self.publisher.reply_consumer_resumes(mail.channel)
         if mail.channel is self.ref:
             self._wait_no_longer()
             self.deliveries.gate_opens()
@@ -413,12 +413,12 @@ class Channel(GenServer):
 
         channel.close is answered, close-ok ends the channel, all else is discarded.
         """
-        if run[0] == END_OF_RUNS:
+        if run[RUN_KIND] == END_OF_RUNS:
             self.post(self.session.reader, AllHandled(self.number))
-        elif run[0] == METHOD and self.traffic.state is State.CLOSING:
-            ids = run[2]
+        elif run[RUN_KIND] == METHOD and self.traffic.state is State.CLOSING:
+            _, _, ids, arguments = run
             if ids == CHANNEL_CLOSE:
-                decode(ids, run[3])
+                decode(ids, arguments)
                 self.send_method(ChannelCloseOk())
                 self.post(self.session.reader, ChannelStays(self.number))
             elif ids == CHANNEL_CLOSE_OK:

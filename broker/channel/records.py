@@ -1,6 +1,6 @@
 """Records of the parts of a channel: subscriptions, routes, and what publishes wait for.
 
-They are plain classes because mypyc compiles the parts, and does not take msgspec's.
+They are plain classes because mypyc compiles the parts (docs/decisions/0041).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.amqp.producer_headers import Sent
     from leveret.broker.registry.registry import QueueEntry
     from leveret.routing.exchange import Exchange
     from leveret.routing.router import Routed
@@ -159,34 +158,6 @@ class Route:
         self.routing_key = routing_key
         self.mandatory = mandatory
         self.size_bytes = size_bytes
-
-
-class Examination:
-    """A message whose own route is not complete yet: its header as it is stored, and its properties.
-
-    Attributes:
-        origin: with the keys of BCC; None: the message's own.
-    """
-
-    __slots__ = ("expiration_ms", "head", "origin", "persistent", "reply_keys", "routed", "sent")
-
-    def __init__(
-        self,
-        head: bytes,
-        origin: bytes | None,
-        persistent: bool,
-        expiration_ms: int | None,
-        routed: Routed[QueueEntry],
-        reply_keys: Sequence[bytes],
-        sent: Sent | None,
-    ) -> None:
-        self.head = head
-        self.origin = origin
-        self.persistent = persistent
-        self.expiration_ms = expiration_ms
-        self.routed = routed
-        self.reply_keys = reply_keys
-        self.sent = sent
 
 
 class OwedRun:

@@ -115,7 +115,7 @@ class Routes:
             self._keep(method, found)
         return found
 
-    def go_on(self, method: bytes, route_: Route, budget: int) -> None:
+    def advance(self, method: bytes, route_: Route, budget: int) -> None:
         """Go on with a route that has a walk."""
         walk = route_.walk
         assert walk is not None
@@ -132,7 +132,7 @@ class Routes:
                 self._forget(method)
             self._keep(method, route_)
 
-    def again(
+    def by_properties(
         self, route_: Route, keys: list[bytes], seen: Examined, budget: int
     ) -> Routed[QueueEntry]:
         """Route one message, for CC/BCC, headers or other properties."""

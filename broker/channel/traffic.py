@@ -15,15 +15,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.actors.runtime.ref import MailHandler
-from leveret.amqp.errors import HardError, SoftError
-from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, Run
+from leveret.amqp.errors import HardError, PreconditionFailed, SoftError
+from leveret.amqp.kernel import ACK, METHOD, OVERSIZE, PUBLISH, RUN_KIND, Run
 from leveret.amqp.methods import decode
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE
 from leveret.broker.channel import methods
 from leveret.broker.channel.consuming.deliveries import Deliveries
 from leveret.broker.channel.publishing.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.routes import WORK_S
-from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block
+from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block, method_of
 from leveret.broker.channel.states import State
 from leveret.broker.mail import Confirm, CreditGrant, Deliver
 from leveret.broker.vhost.auth_backends import Question
@@ -41,11 +41,11 @@ _TOPOLOGY: Final = frozenset({40, 50})  # exchange and queue
 _HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
-class _GoOn:
-    """To the channel itself: go on with the runs that a turn's budget cut short."""
+class _Continue:
+    """To the channel itself: handle the runs that a turn's budget cut short."""
 
 
-_GO_ON: Final = _GoOn()
+_CONTINUE: Final = _Continue()
 
 
 class Channel(methods.Channel, Protocol):
@@ -85,7 +85,7 @@ class Traffic(MailHandler):
         "_blocks_reading",
         "_channel",
         "_is_bulk_turn",
-        "_is_going_on",
+        "_is_resuming",
         "_publisher",
         "_session",
         "current",
@@ -103,7 +103,7 @@ class Traffic(MailHandler):
         self._asking: Run | None = None  # until a back end has answered
         self._blocks_reading = False
         self._is_bulk_turn = False
-        self._is_going_on = False
+        self._is_resuming = False
         self.current = 0
         self.deliveries = deliveries
         self.transaction: Transaction | None = None
@@ -115,7 +115,19 @@ class Traffic(MailHandler):
         """Handle a mail of the channel's actor."""
         kind = type(message)
         if kind is list:
-            self._read(message)
+            session, publisher = self._session, self._publisher
+            chain = session.interceptors
+            runs: list[Run] = message if chain is None else chain.published(session, message)
+            if self.is_busy:  # a method waits: they are held
+                self.held.extend(runs)
+                self._block_reading()
+                self._channel.refuse_during_commit()
+                return None
+            publisher.work_left = _FIRST_TURN_WORK
+            publisher.is_long_work = False
+            self._handle(runs)
+            if publisher.confirms is not None:
+                publisher.send_confirms()
         elif kind is Deliver:
             delivery: Deliver = message
             self.deliveries.deliver(delivery)
@@ -129,7 +141,7 @@ class Traffic(MailHandler):
                 self._publisher.send_confirms()
         elif kind is CreditGrant:
             self._granted(message)
-        elif kind is _GoOn:
+        elif kind is _Continue:
             self._next_turn()
         else:
             return self._channel.handle_mail(message, sender)
@@ -137,51 +149,38 @@ class Traffic(MailHandler):
 
     def _granted(self, mail: CreditGrant) -> None:
         publisher = self._publisher
-        publisher.granted(mail.queue, mail.messages, mail.size_bytes)
+        publisher.credit.granted(mail.queue, mail.messages, mail.size_bytes)
         if mail.is_last and publisher.forget_idle(mail.queue):
             self._channel.unwatch(mail.queue)
 
     # -- runs, in order ------------------------------------------------------------------------
 
-    def _read(self, runs: list[Run]) -> None:
-        """Handle the runs of one read, in order; hold them while a method waits."""
-        publisher, interceptors = self._publisher, self._session.interceptors
-        if interceptors is not None:
-            runs = interceptors.published(self._session, runs)
-        if self.is_busy:
-            self.held.extend(runs)
-            self._block_reading()
-            self._channel.refuse_during_commit()
-            return
-        publisher.work_left = _FIRST_TURN_WORK
-        publisher.is_long_work = False
-        self._handle(runs)
-        if publisher.confirms is not None:
-            publisher.send_confirms()
-
     def _handle(self, runs: list[Run]) -> None:
         """Handle runs, in order; hold the rest when a method waits or the turn has done enough."""
         publisher = self._publisher
         for position, run in enumerate(runs):
-            kind: int = run[0]
+            kind: int = run[RUN_KIND]
             rest = None
             try:
                 if kind == PUBLISH and self.state is _RUNNING:
                     self.current = BASIC_PUBLISH
-                    rest = publisher.publish(run[2], run[3], run[4])
+                    rest = publisher.publish(run)
                     if rest is None and publisher.work_left > 0:
                         continue
-                elif kind == METHOD and run[2] >> 16 in _TOPOLOGY and not self._is_bulk_turn:
+                elif (
+                    kind == METHOD and method_of(run) >> 16 in _TOPOLOGY and not self._is_bulk_turn
+                ):
                     self.held.extendleft(reversed(runs[position:]))
                     self._yield()
                     return
                 else:
                     publisher.work_left -= METHOD_WORK
                     if kind == ACK and self.state is _RUNNING:
+                        _, _, tags = run
                         if self.transaction is None:
-                            self.deliveries.acked(run[2])
+                            self.deliveries.acked(tags)
                         else:
-                            self.transaction.acked(run[2])
+                            self.transaction.acked(tags)
                     else:
                         self._run(run)
             except (SoftError, HardError, Question) as problem:
@@ -194,27 +193,33 @@ class Traffic(MailHandler):
                 or publisher.fan_out is not None
                 or (publisher.work_left <= 0 and (position + 1 < len(runs) or self.held))
             ):
-                cut = [] if rest is None else [(*run[:4], rest)]
-                self._go_on_later([*cut, *runs[position + 1 :]])
+                cut = [] if rest is None else [rest]
+                self._continue_later([*cut, *runs[position + 1 :]])
                 return
 
     def _run(self, run: Run) -> None:
-        kind: int = run[0]
+        kind: int = run[RUN_KIND]
         if self.state is not _RUNNING or kind == END_OF_RUNS:
             self._channel.run_at_end(run)
         elif kind == METHOD:
             self._method(run)
         elif kind == OVERSIZE:
             self.current = BASIC_PUBLISH
-            self._publisher.oversize(run[2], run[3])
+            _, _, _, size_bytes = run
+            limit = self._session.settings.message_bytes_max
+            raise PreconditionFailed(
+                f"message size {size_bytes} is larger than configured max size {limit}"
+            )
         elif kind == REFUSED:
             self.current = BASIC_PUBLISH
-            raise run[2]
+            _, _, error = run
+            raise error
 
     def _method(self, run: Run) -> None:
         channel, publisher = self._channel, self._publisher
-        ids: int = run[2]
-        arguments: bytes = run[3]
+        ids: int
+        arguments: bytes
+        _, _, ids, arguments = run
         self.current = ids
         publisher.work_left -= len(arguments)  # decoded, encoded and compared several times
         method = decode(ids, arguments)
@@ -263,43 +268,43 @@ class Traffic(MailHandler):
         self._block_reading()
         self._channel.refuse_during_commit()
 
-    def _go_on_later(self, runs: list[Run]) -> None:
+    def _continue_later(self, runs: list[Run]) -> None:
         """Leave runs, or a fan-out, to a later turn, so that others get theirs; nothing more is read before."""
         self._hold(runs)
         self._yield()
 
     def _yield(self) -> None:
         self.is_busy = True
-        self._channel.runtime.again(self._channel.ref, _GO_ON)
+        self._channel.runtime.again(self._channel.ref, _CONTINUE)
 
     def _next_turn(self) -> None:
         self.is_busy = False
         self._channel.tell_postponed()
         self._publisher.work_left = PUBLISH_TURN_WORK
         self._is_bulk_turn = True
-        self.go_on()
+        self.resume()
         self._is_bulk_turn = False
 
-    def go_on(self) -> None:
-        """Go on with a fan-out, then handle held runs, until a method waits again or the turn has done enough.
+    def resume(self) -> None:
+        """Continue a fan-out, then handle held runs, until a method waits again or the turn has done enough.
 
         A method that does not wait ends inside of it, and the runs behind it stay in order.
         """
         held, publisher = self.held, self._publisher
-        if self._is_going_on:
+        if self._is_resuming:
             return
         if not self.is_busy and (held or publisher.fan_out is not None):
             if publisher.work_left <= 0:
-                self._go_on_later([])
+                self._continue_later([])
             else:
-                self._is_going_on = True
+                self._is_resuming = True
                 publisher.is_long_work = True
-                publisher.go_on()
+                publisher.continue_fan_out()
                 if publisher.fan_out is not None or (held and publisher.work_left <= 0):
-                    self._go_on_later([])
+                    self._continue_later([])
                 while held and not self.is_busy:
                     self._handle([held.popleft() for _ in range(min(len(held), _HELD_STEP))])
-                self._is_going_on = False
+                self._is_resuming = False
                 publisher.send_confirms()
         self._unblock_reading()
 

@@ -22,28 +22,31 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp.errors import PreconditionFailed
+from leveret.amqp.kernel import body_bytes, head_bytes
 from leveret.amqp.methods import TxCommitOk
 from leveret.amqp.spec import BASIC_ACK, TX_COMMIT
 from leveret.broker.channel.consuming.unacked import SETTLED_MAX, Settled, unknown_tag
 from leveret.broker.channel.session import ChannelActor
-from leveret.broker.channel.uncommitted import BATCH_BYTES, MESSAGE_BYTES, Batch
 from leveret.broker.mail import Ack, Reject, Requeue
 from leveret.broker.script import Steps, Until
 from leveret.core.limits import PUBLISH_TURN_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from leveret.amqp.fields import Method
     from leveret.amqp.methods import BasicAck, BasicNack
-    from leveret.amqp.producer_headers import Sent
     from leveret.broker.channel.confirms import Answer
     from leveret.broker.channel.consuming.deliveries import Deliveries
+    from leveret.broker.channel.publishing.batch import Batch
     from leveret.broker.channel.publishing.publish import Publisher
-    from leveret.broker.channel.records import Route
-    from leveret.broker.registry.registry import QueueEntry
     from leveret.core.clock import Clock
-    from leveret.core.message import Message
+
+_MESSAGE_BYTES: Final = 200  # of a message, besides head and body
+_BATCH_BYTES: Final = 1_000
+_JOINED_MESSAGES: Final = 1_000
+_JOINED_COPIES: Final = 10_000  # messages times queues
+_JOINED_BYTES: Final = 256 * 1024
 
 _FREED_MESSAGES: Final = 20_000  # per turn, when a transaction is dropped
 _FREED_BYTES: Final = 32 * 1024 * 1024
@@ -114,35 +117,14 @@ class Transaction:
 
     # -- publishes -----------------------------------------------------------------------------
 
-    def publish(
-        self,
-        route: Route | None,
-        queues: Sequence[QueueEntry],
-        messages: list[Message],
-        persistent: bool,
-        expiration_ms: int | None,
-        head_bytes: int,
-        reply_key: bytes | None = None,
-        sent: Sequence[Sent | None] | None = None,
-    ) -> None:
-        """Keep a batch, whose list is the transaction's from now on; PreconditionFailed: it is too much."""
-        count = len(messages)
-        size_bytes = BATCH_BYTES + count * MESSAGE_BYTES
-        size_bytes += sum([len(head) + len(body) for _, head, body in messages])
-        batch = Batch(
-            route,
-            queues,
-            messages,
-            persistent,
-            expiration_ms,
-            head_bytes,
-            reply_key,
-            size_bytes,
-            sent,
-        )
-        self._open.keep(self, size_bytes)
-        self.message_count += count
-        if not self._batches or not self._batches[-1].takes(batch):
+    def publish(self, batch: Batch) -> None:
+        """Keep a batch, which is the transaction's from now on; PreconditionFailed: it is too much."""
+        messages = batch.messages
+        batch.kept_bytes = _BATCH_BYTES + len(messages) * _MESSAGE_BYTES
+        batch.kept_bytes += head_bytes(messages) + body_bytes(messages)
+        self._open.keep(self, batch.kept_bytes)
+        self.message_count += len(messages)
+        if not self._batches or not _joined(self._batches[-1], batch):
             self._batches.append(batch)
 
     # -- settlements ---------------------------------------------------------------------------
@@ -268,12 +250,12 @@ class Transaction:
                 yield Until(self._channel.next_turn)
                 publisher.work_left = PUBLISH_TURN_WORK
                 publisher.is_long_work = True
-                publisher.go_on()
+                publisher.continue_fan_out()
             else:
-                publisher.send_batch(batches.popleft())
+                publisher.commit(batches.popleft())
         while publisher.fan_out is not None:
             yield Until(self._channel.next_turn)
-            publisher.go_on()
+            publisher.continue_fan_out()
         self._forget_messages()
 
     def _settle_everything(self) -> Steps:
@@ -317,12 +299,27 @@ class Transaction:
         return settled
 
 
+def _joined(kept: Batch, later: Batch) -> bool:
+    """Add a batch to the one kept last; return whether it goes the same way and both are not too much."""
+    count = len(kept.messages) + len(later.messages)
+    if (
+        not kept.goes_with(later)
+        or count > _JOINED_MESSAGES
+        or count * len(kept.queues) > _JOINED_COPIES
+        or kept.kept_bytes + later.kept_bytes > _JOINED_BYTES
+    ):
+        return False
+    kept.extend(later)
+    kept.kept_bytes += later.kept_bytes - _BATCH_BYTES
+    return True
+
+
 def _free(clock: Clock, batches: deque[Batch]) -> None:
     """Free messages, a slice a turn: a million take longer than others should wait."""
     messages, size_bytes = _FREED_MESSAGES, _FREED_BYTES
     while batches and messages > 0 and size_bytes > 0:
         batch = batches.popleft()
         messages -= len(batch.messages)
-        size_bytes -= batch.size_bytes
+        size_bytes -= batch.kept_bytes
     if batches:
         clock.call_later(0.0, partial(_free, clock, batches))

@@ -200,7 +200,10 @@ class ChannelTable:
             return
         assert slot.ref is not None
         for position, run in enumerate(batch):
-            if run[RUN_KIND] != METHOD or (ids := method_of(run)) not in _SPECIAL:
+            if run[RUN_KIND] != METHOD:
+                continue
+            _, _, ids, _ = run
+            if ids not in _SPECIAL:
                 continue
             if ids == spec.CHANNEL_OPEN or ids in _ONLY_SENT:
                 self._turns.send_now(slot.ref, batch[:position])

@@ -175,7 +175,7 @@ class Queue(MailHandler):
         messages, count = publish.messages, len(publish.messages)
         persistent = publish.persistent and self._entry.durable
         size_bytes = sum([each[2] for each in publish.publishers])
-        expiries = self.expiry.deadlines(publish.expirations, self._runtime.clock, count)
+        expiries = self.expiry.deadlines(publish.expiration_ms, self._runtime.clock, count)
         taken, base, safe = 0, -1, True
         if nothing_waits and consumers is not None and consumers.active:
             limit = count

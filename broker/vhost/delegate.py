@@ -132,23 +132,26 @@ class Delegate(GenServer):
     def _send(self, run: NodePublish, entries: Sequence[QueueEntry], persistent: bool) -> None:
         messages, store = run.messages, self._store.msg_store
         count, first_msg_no = len(messages), 0
-        if persistent and store is not None:
+        if persistent:
             body_bytes = run.size_bytes - run.head_bytes
             first_msg_no = write_for(store, entries, messages, run.is_awaited, body_bytes)
-            if store.backpressure.is_on and self._backpressure is None:
+            if store is not None and store.backpressure.is_on and self._backpressure is None:
                 self._backpressure = store.backpressure
                 self._backpressure.wait(self._store_follows)
         publisher = (run.channel, count, run.size_bytes, run.first_seqno)
-        expiration_ms = run.expiration_ms
-        expirations: list[int | None] | None = (
-            None if expiration_ms is None else [expiration_ms] * count
-        )
         for entry in entries:
             assert entry.ref is not None
             msg_no = first_msg_no if entry.queue_no else 0
-            publish = Publish(messages, persistent, [publisher], expirations, msg_no)
-            publish.head_bytes, publish.by_queue = run.head_bytes, run.by_queue
-            publish.numbered = run.numbered
+            publish = Publish(
+                messages,
+                persistent,
+                [publisher],
+                run.expiration_ms,
+                msg_no,
+                run.head_bytes,
+                run.numbered,
+                by_queue=run.by_queue,
+            )
             self.runtime.send(entry.ref, publish)
         self._work_left -= len(entries) * (_MAIL_WORK + count)
         if self._work_left <= 0:
@@ -162,9 +165,9 @@ class Delegate(GenServer):
         self._holds_from.add(channel)
 
     def _store_follows(self) -> None:
-        self.runtime.run_as(self.ref, self._go_on)
+        self.runtime.run_as(self.ref, self._send_held)
 
-    def _go_on(self) -> None:
+    def _send_held(self) -> None:
         """Handle what was held, until the store is behind again."""
         self._backpressure = None
         held = self._held

@@ -499,13 +499,13 @@ def test_methods_count_by_the_time_they_take(rig: Rig, monkeypatch: pytest.Monke
     client, count = rig.session(), 60
     for number in range(count):
         client.ask(1, m.ExchangeDeclare(f"x{number}", "fanout"))
-    turns, go_on_later = [0], traffic.Traffic._go_on_later
+    turns, continue_later = [0], traffic.Traffic._continue_later
 
     def counted(self: traffic.Traffic, runs: list[Run]) -> None:
         turns[0] += 1
-        go_on_later(self, runs)
+        continue_later(self, runs)
 
-    monkeypatch.setattr(traffic.Traffic, "_go_on_later", counted)
+    monkeypatch.setattr(traffic.Traffic, "_continue_later", counted)
     rig.runtime.clock = SlowTurns()
     client.send(1, *[m.ExchangeDelete(f"x{number}") for number in range(count)])
 

@@ -32,43 +32,25 @@ the place of the channel, whose later messages would overtake it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from leveret.amqp.producer_headers import Sent
-    from leveret.broker.channel.records import Route
+    from leveret.broker.channel.publishing.batch import Batch
     from leveret.broker.registry.registry import QueueEntry
-    from leveret.core.message import Message
 
 
-class FanOut(Struct, eq=False):
+@dataclass(slots=True, eq=False)
+class FanOut:
     """A batch on its way to very many queues.
 
     Attributes:
-        queues: of its route.
-        size_bytes: of the bodies.
-        head_bytes: of the headers, as in ``mail.Publish``.
-        expirations: as in ``mail.Publish``.
-        first_seqno: its first confirm number; 0 = no confirms.
-        sent_by: per message its producer, as in ``Publisher``; None when no message has one.
         sent: the first so many queues have had their slice.
         has_reached: some queue has been sent the batch.
         is_refused: some queue could not be started, and cannot promise anything.
     """
 
-    route: Route
-    queues: Sequence[QueueEntry]
-    messages: list[Message]
-    persistent: bool
-    size_bytes: int
-    head_bytes: int
-    expirations: list[int | None] | None
-    first_seqno: int
-    sent_by: Sequence[Sent | None] | None = None
+    batch: Batch
     sent: int = 0
     has_reached: bool = False
     is_refused: bool = False
@@ -76,8 +58,8 @@ class FanOut(Struct, eq=False):
     def next_slice(self, count_max: int) -> list[QueueEntry]:
         """Return the queues that are next, without those that have been deleted."""
         first, self.sent = self.sent, self.sent + count_max
-        return [each for each in self.queues[first : self.sent] if each.ended != "deleted"]
+        return [each for each in self.batch.queues[first : self.sent] if each.ended != "deleted"]
 
     @property
     def is_complete(self) -> bool:
-        return self.sent >= len(self.queues)
+        return self.sent >= len(self.batch.queues)

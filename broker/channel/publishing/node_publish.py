@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from leveret.broker.registry.cluster_nodes import running_by_home
 from leveret.broker.remote.mail_between_nodes import NodePublish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from leveret.actors.runtime.ref import Ref
+    from leveret.broker.channel.publishing.batch import Batch
+    from leveret.broker.channel.publishing.credit_flow import CreditFlow
     from leveret.broker.channel.session import ChannelActor
     from leveret.broker.mail import Numbered
-    from leveret.broker.registry.cluster_nodes import LinkBackpressure
     from leveret.broker.registry.registry import QueueEntry
 
 MAIL_BYTES: Final = 64 * 1024 * 1024  # of a run; a longer one goes message by message
@@ -27,40 +30,47 @@ class NodePublisher:
     """The part of a channel's publisher for queues of other nodes.
 
     Args:
-        spend: spends credit with a queue, for so many messages of so many bytes.
-        wait_for: has nothing more read until a link has caught up.
+        channel: the publisher's.
+        credit: its credit; nothing more is read until a link has caught up.
     """
 
-    __slots__ = ("_channel", "_spend", "_wait_for")
+    __slots__ = ("_channel", "_credit")
 
-    def __init__(
-        self,
-        channel: ChannelActor,
-        spend: Callable[[Ref, int, int], None],
-        wait_for: Callable[[LinkBackpressure], None],
-    ) -> None:
+    def __init__(self, channel: ChannelActor, credit: CreditFlow) -> None:
         self._channel = channel
-        self._spend = spend
-        self._wait_for = wait_for
+        self._credit = credit
 
-    def reach(
+    def send(
         self,
-        entries: Sequence[QueueEntry],
-        run: NodePublish,
+        batch: Batch,
+        queues: Sequence[QueueEntry],
         numbered: Mapping[QueueEntry, Sequence[Numbered | None]] | None,
+        is_awaited: bool,
     ) -> list[Ref]:
-        """Send a run to those of these queues that run on other nodes; return which.
+        """Send a batch to those of these queues that run on other nodes; return which.
 
         Args:
-            entries: of any nodes.
-            run: for any of these nodes; its ``queues`` are set here.
-            numbered: by queue, where the run has messages of producers.
+            batch: has its number and size.
+            queues: of the batch, of any nodes.
+            numbered: by queue, where the batch has messages of producers.
+            is_awaited: a confirm, or the end of a transaction, is waited for.
         """
+        run = NodePublish(
+            self._channel.ref,
+            [],
+            batch.messages,
+            batch.persistent,
+            batch.size_bytes + batch.head_bytes,
+            batch.first_seqno,
+            batch.expiration_ms,
+            batch.head_bytes,
+            is_awaited,
+        )
         count, reached = len(run.messages), []
-        for home, there in running_by_home(entries).items():
+        for home, there in running_by_home(queues).items():
             refs = [ref for entry in there if (ref := entry.ref) is not None]
             for ref in refs:
-                self._spend(ref, count, run.size_bytes)
+                self._credit.spend(ref, count, run.size_bytes)
             reached += refs
             delegate = home.delegates[there[0].vhost_name]
             if numbered is None:
@@ -71,7 +81,7 @@ class NodePublisher:
                     run.queues, run.numbered = [ref.num], numbered[entry]
                     self._send(delegate, run)
             if home.backpressure.is_on:
-                self._wait_for(home.backpressure)
+                self._credit.wait_for(home.backpressure)
         return reached
 
     def _send(self, delegate: Ref, run: NodePublish) -> None:
@@ -80,12 +90,14 @@ class NodePublisher:
         if run.size_bytes <= MAIL_BYTES:
             channel.runtime.send(delegate, run, channel.ref)
             return
-        messages, numbered, head_bytes = run.messages, run.numbered, run.head_bytes
-        for at, message in enumerate(messages):
-            one = NodePublish(run.channel, run.queues, [message], run.persistent, 0, 0)
-            one.head_bytes = head_bytes if not at else 0  # the headers are counted with the first
-            one.size_bytes = len(message[2]) + one.head_bytes
-            one.first_seqno = run.first_seqno and run.first_seqno + at
-            one.expiration_ms, one.is_awaited = run.expiration_ms, run.is_awaited
-            one.numbered = None if numbered is None else numbered[at : at + 1]
+        for at, message in enumerate(run.messages):
+            head_bytes = run.head_bytes if not at else 0  # the headers are counted with the first
+            one = replace(
+                run,
+                messages=[message],
+                size_bytes=len(message[2]) + head_bytes,
+                first_seqno=run.first_seqno and run.first_seqno + at,
+                head_bytes=head_bytes,
+                numbered=None if run.numbered is None else run.numbered[at : at + 1],
+            )
             channel.runtime.send(delegate, one, channel.ref)

@@ -40,6 +40,13 @@ class Predecessors:
             tuple[QueueEntry, bytes], tuple[int, int, int]
         ] = {}  # epoch, highest, last
 
+    def by_queue(
+        self, queues: Sequence[QueueEntry], sent: Sequence[Sent | None], has_confirms: bool
+    ) -> dict[QueueEntry, list[Numbered | None]]:
+        """Return messages for queues; also for those that refuse them, which must have them before later ones."""
+        there = [entry for entry in queues if entry.ref is not None or entry.is_refusing]
+        return {entry: self.numbered(entry, sent, has_confirms) for entry in there}
+
     def numbered(
         self, queue: QueueEntry, sent: Sequence[Sent | None], has_confirms: bool
     ) -> list[Numbered | None]:

@@ -62,7 +62,7 @@ class Dispatch:
         )
         if (
             self._expiry.ttl_ms is not None
-            or publish.expirations is not None
+            or publish.expiration_ms is not None
             or size_bytes > DELIVERY_BATCH_BYTES
             or not consumer.room() >= count <= DELIVERY_BATCH_MESSAGES
         ):

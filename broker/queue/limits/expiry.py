@@ -31,17 +31,6 @@ StartTimer: TypeAlias = "Callable[[float], Timer]"
 """Starts a timer of the queue's actor that fires after so many seconds."""
 
 
-def deadlines(
-    now_ms: int, ttl_ms: int | None, expirations: list[int | None] | None, count: int
-) -> list[int]:
-    """Return the expiry of each message of a batch in ms since 1970, 0 = never."""
-    if expirations is None:
-        return [0 if ttl_ms is None else now_ms + ttl_ms] * count
-    if ttl_ms is None:
-        return [0 if own is None else now_ms + own for own in expirations]
-    return [now_ms + (ttl_ms if own is None else min(own, ttl_ms)) for own in expirations]
-
-
 def expired_at(now_ms: int) -> Predicate:
     """Return the predicate of entries that have expired."""
     return lambda entry: 0 < entry[EXPIRY_MS] <= now_ms
@@ -75,16 +64,16 @@ class MessageExpiry:
             self.may_expire = self.is_unordered = True
         self.ttl_ms = ttl_ms
 
-    def deadlines(
-        self, expirations: list[int | None] | None, clock: Clock, count: int
-    ) -> list[int] | None:
-        """Return the expiry of each message of a batch in ms since 1970, 0 = never; None = none expires."""
-        if self.ttl_ms is None and expirations is None:
+    def deadlines(self, expiration_ms: int | None, clock: Clock, count: int) -> list[int] | None:
+        """Return the expiry of each of so many messages in ms since 1970; None = none expires."""
+        lifetime_ms = self.ttl_ms
+        if expiration_ms is not None:
+            self.is_unordered = True
+            lifetime_ms = expiration_ms if lifetime_ms is None else min(expiration_ms, lifetime_ms)
+        if lifetime_ms is None:
             return None
         self.may_expire = True
-        if expirations is not None:
-            self.is_unordered = True
-        return deadlines(int(clock.wall_s() * 1000), self.ttl_ms, expirations, count)
+        return [int(clock.wall_s() * 1000) + lifetime_ms] * count
 
     def drop_expired(
         self,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def write_for(
-    store: MsgStore,
+    store: MsgStore | None,
     queues: Sequence[QueueEntry],
     messages: list[Message],
     is_awaited: bool,
@@ -23,16 +23,18 @@ def write_for(
 ) -> int:
     """Give messages to the store for those durable queues that run; return the first's number.
 
-    0 is returned when there is none, and when the store has failed: then the vhost's queues are about
+    0 is returned when there is none, without a store, and when the store has failed: then the vhost's queues are about
     to go down, and the messages are refused with all others that they have not confirmed.
 
     Args:
-        store: the vhost's.
+        store: the vhost's; None: it has none.
         queues: that the messages are sent to next, in the same turn.
         messages: one run.
         is_awaited: a confirm is waited for; otherwise the flush may be put off.
         size_bytes: of the bodies.
     """
+    if store is None:
+        return 0
     route_nos = [each.route_no for each in queues if each.route_no and each.is_running]
     if not route_nos:
         return 0

@@ -262,10 +262,10 @@ def test_behind_a_headers_exchange_every_message_is_routed_by_itself(
 
     assert found.needs_headers
     budget = 1_000
-    again = routes.again(found, [b"k"], head(x=("I", 1)), budget)
+    again = routes.by_properties(found, [b"k"], head(x=("I", 1)), budget)
     assert [entry.name for entry in again.queues] == ["q"]
-    assert routes.again(found, [b"k"], head(x=("I", 2)), budget).queues == []
-    assert routes.again(found, [b"k"], head(), budget).queues == []
+    assert routes.by_properties(found, [b"k"], head(x=("I", 2)), budget).queues == []
+    assert routes.by_properties(found, [b"k"], head(), budget).queues == []
 
 
 @pytest.mark.parametrize(

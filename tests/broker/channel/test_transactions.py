@@ -13,7 +13,7 @@ from leveret.actors.runtime import scheduler
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
-from leveret.broker.channel import channel, traffic, transaction, uncommitted
+from leveret.broker.channel import channel, traffic, transaction
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.uncommitted import OpenTransactions
 from leveret.broker.mail import PEER_ENDED, Publish, Requeue
@@ -74,7 +74,7 @@ def test_a_commit_waits_for_queues_that_take_nothing_in(rig: Rig, client: Client
     rig.settle()
 
     waiting = sum(len(mail.messages) for mail, _ in queue.cell.inbox)
-    assert CREDIT_MESSAGES[0] <= waiting < CREDIT_MESSAGES[0] + uncommitted._BATCH_MESSAGES
+    assert CREDIT_MESSAGES[0] <= waiting < CREDIT_MESSAGES[0] + transaction._JOINED_MESSAGES
     assert client.take() == []
     rig.runtime.resume(queue)
     rig.settle()
@@ -87,7 +87,7 @@ def test_a_commit_is_cut_into_turns(
 ) -> None:
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 150)
     monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 150)
-    monkeypatch.setattr(uncommitted, "_BATCH_MESSAGES", 10)
+    monkeypatch.setattr(transaction, "_JOINED_MESSAGES", 10)
     for number in range(3):
         client.ask(2, m.QueueDeclare(f"q{number}"))
         client.ask(2, m.QueueBind(f"q{number}", "amq.fanout", ""))
@@ -263,7 +263,7 @@ def test_a_commit_that_has_begun_is_carried_out(
 ) -> None:
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 10)
     monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 10)
-    monkeypatch.setattr(uncommitted, "_BATCH_MESSAGES", 1)
+    monkeypatch.setattr(transaction, "_JOINED_MESSAGES", 1)
     monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
     other = rig.session(channels=2)
     other.ask(1, m.QueueDeclare("r"))
@@ -361,7 +361,7 @@ def test_a_command_behind_a_long_commit(rig: Rig, client: Client, monkeypatch: A
     """It is found when the commit begins to wait for the queues."""
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 10)
     monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 10)
-    monkeypatch.setattr(uncommitted, "_BATCH_MESSAGES", 1)
+    monkeypatch.setattr(transaction, "_JOINED_MESSAGES", 1)
     client.publish(1, "q", *[b"1"] * 10)
     rig.runtime.suspend(rig.queues["q"].ref)
 
@@ -454,7 +454,7 @@ def test_who_keeps_little_goes_on_while_another_keeps_much() -> None:
 
 def test_dropped_messages_are_freed_in_slices(rig: Rig, client: Client, monkeypatch: Any) -> None:
     monkeypatch.setattr(transaction, "_FREED_MESSAGES", 100)
-    monkeypatch.setattr(uncommitted, "_BATCH_MESSAGES", 100)
+    monkeypatch.setattr(transaction, "_JOINED_MESSAGES", 100)
     freed = Counter[float]()
     free = transaction._free
 

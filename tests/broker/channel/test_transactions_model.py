@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.channel import transaction, uncommitted
+from leveret.broker.channel import transaction
 from rigs.broker_rig import Client, Rig
 
 STEPS = 60
@@ -161,7 +161,7 @@ def test_random_transactions(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """``size``: of batches and of settlements in a turn."""
-    monkeypatch.setattr(uncommitted, "_BATCH_MESSAGES", size)
+    monkeypatch.setattr(transaction, "_JOINED_MESSAGES", size)
     monkeypatch.setattr(transaction, "SETTLED_MAX", size)
     for module in ("deliveries", "unacked"):
         monkeypatch.setattr(f"leveret.broker.channel.consuming.{module}.SETTLED_MAX", size)

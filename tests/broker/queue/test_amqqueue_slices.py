@@ -235,7 +235,7 @@ def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> Non
     handled.clear()
     for number, seqs in enumerate(deliveries):
         if kind == "publish":
-            channel.publish(*[b"x"] * len(seqs), expirations=[number + 10_000] * len(seqs))
+            channel.publish(*[b"x"] * len(seqs), expiration_ms=number + 10_000)
         elif kind == "straight":  # those that agree in persistence would be merged
             channel.publish(*[b"x"] * len(seqs), persistent=bool(number % 2))
         else:

@@ -5,26 +5,29 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker import mail, queue_requests
-from leveret.broker.queue.limits.expiry import alive_at, deadlines, expired_at
+from leveret.broker.queue.limits.expiry import MessageExpiry, alive_at, expired_at
 from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.core.limits import DELIVERY_BATCH_MESSAGES, TURN_MESSAGES
+from leveret.testing.virtual_clock import VirtualClock
 from rigs.queues.queue_rig import Rig, longs
 
 
 @pytest.mark.parametrize(
-    ("ttl_ms", "expirations", "expected"),
-    [
-        (None, None, [0, 0]),
-        (5, None, [1005, 1005]),
-        (None, [7, None], [1007, 0]),
-        (5, [7, 3], [1005, 1003]),
-        (5, [None, 0], [1005, 1000]),
-    ],
+    ("ttl_ms", "expiration_ms", "lifetime_ms"),
+    [(None, None, None), (5, None, 5), (None, 7, 7), (5, 7, 5), (5, 3, 3), (5, 0, 0)],
 )
 def test_a_message_expires_at_the_lesser_of_both(
-    ttl_ms: int | None, expirations: list[int | None] | None, expected: list[int]
+    ttl_ms: int | None, expiration_ms: int | None, lifetime_ms: int | None
 ) -> None:
-    assert deadlines(1000, ttl_ms, expirations, 2) == expected
+    expiry, clock = MessageExpiry(recovered=False), VirtualClock()
+    expiry.ttl_ms = ttl_ms
+    now_ms = int(clock.wall_s() * 1000)
+
+    found = expiry.deadlines(expiration_ms, clock, 2)
+
+    assert found == (None if lifetime_ms is None else [now_ms + lifetime_ms] * 2)
+    assert expiry.may_expire is (lifetime_ms is not None)
+    assert expiry.is_unordered is (expiration_ms is not None)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,9 @@ def test_a_run_with_ttl_0_is_delivered_whole_whatever_the_turns_budget() -> None
 def test_a_short_ttl_behind_a_long_one_counts_until_it_is_the_head() -> None:
     rig = Rig()
     channel = rig.channel()
-    channel.publish(b"long", b"short", b"none", expirations=[60_000, 100, None])
+    channel.publish(b"long", expiration_ms=60_000)
+    channel.publish(b"short", expiration_ms=100)
+    channel.publish(b"none")
 
     rig.clock.jump(1.0)
     assert rig.stat() == (3, 0)
@@ -91,7 +96,9 @@ def test_a_short_ttl_behind_a_long_one_counts_until_it_is_the_head() -> None:
 def test_get_does_not_count_messages_that_have_expired() -> None:
     rig = Rig()
     channel = rig.channel()
-    channel.publish(b"long", b"short", b"none", expirations=[60_000, 100, None])
+    channel.publish(b"long", expiration_ms=60_000)
+    channel.publish(b"short", expiration_ms=100)
+    channel.publish(b"none")
     rig.clock.jump(1.0)
 
     assert channel.ask(queue_requests.Get(channel.ref, no_ack=True))[4] == 1
@@ -100,7 +107,9 @@ def test_get_does_not_count_messages_that_have_expired() -> None:
 def test_an_expired_message_between_live_ones_is_not_delivered() -> None:
     rig = Rig()
     channel = rig.channel()
-    channel.publish(b"0", b"gone", b"1", b"gone", expirations=[None, 100, 60_000, 100])
+    channel.publish(b"0")
+    for body, expiration_ms in ((b"gone", 100), (b"1", 60_000), (b"gone", 100)):
+        channel.publish(body, expiration_ms=expiration_ms)
     rig.clock.jump(1.0)
 
     channel.consume(b"c", no_ack=True)
@@ -140,10 +149,10 @@ def test_a_requeued_message_is_dropped_by_the_timer_as_any_other() -> None:
 def test_the_timer_follows_a_new_head_that_expires_sooner() -> None:
     rig = Rig()
     channel = rig.channel()
-    channel.publish(b"long", expirations=[60_000])
+    channel.publish(b"long", expiration_ms=60_000)
     rig.settle()
     channel.ask(queue_requests.Get(channel.ref, no_ack=True))
-    channel.publish(b"short", expirations=[100])
+    channel.publish(b"short", expiration_ms=100)
 
     rig.clock.jump(0.2)
 

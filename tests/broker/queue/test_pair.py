@@ -434,7 +434,7 @@ def test_a_straight_batch_cut_by_the_budget_confirms_each_message_once() -> None
 def test_an_expired_message_is_confirmed() -> None:
     rig, _ = late_rig()
     channel = rig.channel()
-    channel.publish(b"0", persistent=True, seqno=1, expirations=[100])
+    channel.publish(b"0", persistent=True, seqno=1, expiration_ms=100)
     assert channel.take(mail.Confirm) == []
 
     rig.clock.jump(0.2)

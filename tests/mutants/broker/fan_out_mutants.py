@@ -14,14 +14,14 @@ _CONFIRMS = "channel/confirms.py"
 MUTANTS = {
     "a batch that is never cut": Mutant(
         _PUBLISH,
-        "if len(queues) > WIDE_QUEUES and _takes_turns(len(queues), count):\n            batch =",
-        "if False:\n            batch =",
+        "if len(queues) > WIDE_QUEUES and _takes_turns(len(queues), count):",
+        "if False:",
     ),
     "a slice that is sent again": Mutant(
         _FAN_OUT, "self.sent, self.sent + count_max", "self.sent, self.sent + count_max - 1"
     ),
     "a slice that is left out": Mutant(
-        _FAN_OUT, "return self.sent >= len(self.queues)", "return self.sent + 1 >= len(self.queues)"
+        _FAN_OUT, "return self.sent >= len", "return self.sent + 1 >= len"
     ),
     "a deleted queue is waited for": Mutant(_FAN_OUT, ' if each.ended != "deleted"', ""),
     "confirmed by the queues of the first slices": Mutant(
@@ -29,15 +29,17 @@ MUTANTS = {
     ),
     "confirmed before the last slice": Mutant(
         _PUBLISH,
-        "            self.fan_out = None\n            self._sent_all",
-        "            self.fan_out = None\n        if True:\n            self._sent_all",
+        "            self.fan_out = None\n            if batch",
+        "            self.fan_out = None\n        if True:\n            if batch",
     ),
     "never confirmed": Mutant(
         _PUBLISH, "self.confirms.gone(self._ref, ok=not fan_out.is_refused)", "pass"
     ),
     "a refusal is forgotten": Mutant(_PUBLISH, "ok=not fan_out.is_refused", "ok=True"),
     "what goes nowhere is not returned": Mutant(
-        _PUBLISH, "self._session.write_returns(self._number, fan_out.messages)", "pass"
+        _PUBLISH,
+        "                self._session.write_returns(self._number, batch.messages)",
+        "                pass",
     ),
     "all that was sent is returned": Mutant(
         _PUBLISH, "fan_out.has_reached |= bool(reached)", "pass"

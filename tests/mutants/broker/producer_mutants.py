@@ -15,8 +15,8 @@ MUTANTS = {
     "the last sequence is taken in again": Mutant(_FILTER, "if seq <= last:", "if seq < last:"),
     "a mail that waits takes in numbered messages": Mutant(
         "broker/channel/publishing/publish.py",
-        "merges = expirations is None and sent is None",
-        "merges = expirations is None",
+        "merges = expiration_ms is None and batch.producers is None",
+        "merges = expiration_ms is None",
     ),
     "a lower epoch is taken in": Mutant(_FILTER, "if epoch < known[0]:", "if False:"),
     "a higher epoch goes on with the sequence": Mutant(

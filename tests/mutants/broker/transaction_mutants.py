@@ -5,8 +5,9 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 _TRANSACTION, _UNCOMMITTED = "channel/transaction.py", "channel/uncommitted.py"
-_PUBLISH, _CHANNEL, _REPLIES = (
+_PUBLISH, _BATCH, _CHANNEL, _REPLIES = (
     "channel/publishing/publish.py",
+    "channel/publishing/batch.py",
     "channel/channel.py",
     "channel/publishing/replies.py",
 )
@@ -56,7 +57,7 @@ MUTANTS = {
         _CHANNEL, "self.transaction.postponed.append(mail)", "pass"
     ),
     "nobody minds commands amid a commit": Mutant(
-        _CHANNEL, "if run[0] != END_OF_RUNS and", "if run[0] == END_OF_RUNS and"
+        _CHANNEL, "if run[RUN_KIND] != END_OF_RUNS and", "if run[RUN_KIND] == END_OF_RUNS and"
     ),
     "what is kept is counted for ever": Mutant(
         _UNCOMMITTED, "self.size_bytes -= transaction.size_bytes", "pass"
@@ -68,7 +69,7 @@ MUTANTS = {
         _UNCOMMITTED, " and transaction.size_bytes * self.count > limit_bytes", ""
     ),
     "other targets are taken in": Mutant(
-        _UNCOMMITTED, "other.queues is not self.queues", "False"
+        _BATCH, "later.queues is self.queues", "True"
     ),
     "the queue of another time is lost": Mutant(
         _PUBLISH, 'known.get(each.name) if each.state == "deleted" else each', "each"

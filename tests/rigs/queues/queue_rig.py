@@ -63,7 +63,7 @@ class Channel:
         *bodies: bytes,
         persistent: bool = False,
         seqno: int = 0,
-        expirations: list[int | None] | None = None,
+        expiration_ms: int | None = None,
         head: bytes = b"head",
     ) -> None:
         messages = [(b"origin", head, body) for body in bodies]
@@ -75,7 +75,7 @@ class Channel:
                 messages,
                 persistent,
                 [(self.ref, len(bodies), size_bytes, seqno)],
-                expirations,
+                expiration_ms,
                 first,
                 head_bytes=head_bytes,
             )

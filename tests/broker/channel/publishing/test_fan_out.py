@@ -40,7 +40,7 @@ class Slices:
         patch.setattr(publish, "FAN_OUT_QUEUES", SLICE)
         patch.setattr(publish, "WIDE_QUEUES", SLICE)
         patch.setattr(publish, "Publish", self._publish)
-        for name in ("publish", "go_on"):
+        for name in ("publish", "continue_fan_out"):
             patch.setattr(Publisher, name, self._counted(getattr(Publisher, name)))
 
     def _publish(self, *fields: Any) -> Publish:

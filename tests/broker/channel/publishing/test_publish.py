@@ -167,7 +167,7 @@ def test_channels_and_queues_forget_each_other_when_nothing_was_published_for_a_
     assert accounts(rig, *names) == [0] * 20
     for number in (1, 2):
         channel = publisher_of(rig, client, number)
-        assert not channel.publisher._credits
+        assert not channel.publisher.credit.accounts
         assert not channel._watched
         assert channel.ref.cell.monitors is None
         assert not has_confirms or not channel.publisher.confirms._owed
@@ -182,8 +182,8 @@ def test_an_account_in_use_stays_and_one_beside_it_is_closed(rig: Rig, client: C
         rig.jump(IDLE_S - 1)
 
     assert accounts(rig, "q") == [1]
-    assert publisher_of(rig, client, 1).publisher._credits
-    assert not publisher_of(rig, client, 2).publisher._credits
+    assert publisher_of(rig, client, 1).publisher.credit.accounts
+    assert not publisher_of(rig, client, 2).publisher.credit.accounts
 
 
 def test_a_queue_with_many_accounts_closes_them_soon(rig: Rig) -> None:

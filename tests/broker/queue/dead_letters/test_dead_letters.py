@@ -449,7 +449,7 @@ def test_a_cycle_is_logged_once(rig: LetterRig, caplog: pytest.LogCaptureFixture
     rig.home.topology.bind(DLX, QUEUE, "q", b"", {})
     channel = rig.channel()
     for _ in range(3):
-        channel.publish(b"x", expirations=[0], head=message(expiration="0")[1])
+        channel.publish(b"x", expiration_ms=0, head=message(expiration="0")[1])
         rig.settle()
 
     lines = [each.getMessage() for each in caplog.records]

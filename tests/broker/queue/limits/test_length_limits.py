@@ -36,9 +36,7 @@ def test_parts_of_a_run_keep_their_publishers_and_numbers() -> None:
     rig = Rig()
     one, other = rig.channel().ref, rig.channel().ref
     messages = [(b"", b"head", b"%d" % n) for n in range(5)]
-    run = mail.Publish(
-        messages, True, [(one, 2, 10, 7), (other, 3, 15, 0)], [1, 2, 3, 4, 5], 100, 20
-    )
+    run = mail.Publish(messages, True, [(one, 2, 10, 7), (other, 3, 15, 0)], 60_000, 100, 20)
 
     parts = mail.PublishParts(run)
     first, rest = parts.take(3), parts.take(2)
@@ -48,7 +46,7 @@ def test_parts_of_a_run_keep_their_publishers_and_numbers() -> None:
     assert rest.publishers == [(other, 2, 14, 0)]
     assert (first.head_bytes, rest.head_bytes) == (8, 12)
     assert (first.first_msg_no, rest.first_msg_no) == (100, 103)
-    assert (first.expirations, rest.expirations) == ([1, 2, 3], [4, 5])
+    assert first.expiration_ms == rest.expiration_ms == 60_000
     parts = mail.PublishParts(run)
     assert parts.take(1).publishers == [(one, 1, 1, 7)]
     assert parts.take(4).publishers == [(one, 1, 9, 8), (other, 3, 15, 0)]
