@@ -96,7 +96,7 @@ PARTS = {
         step_mutants.MUTANTS,
         suite(
             "msg_store",
-            "format/append_steps",
+            "format/append_log",
             "format/room_ahead",
             "format/caller",
             "wal/flush_steps",
@@ -125,7 +125,7 @@ PARTS = {
     "snapshots": Faults(
         "msg_store",
         snapshot_mutants.MUTANTS,
-        suite("msg_store", "checkpoint/snapshot_steps", "offline/snapshot")
+        suite("msg_store", "checkpoint/snapshot", "offline/snapshot")
         + suite("management", "snapshots/checking"),
         Mutant("checkpoint/snapshot.py", "ROOM_BYTES", "ROOM_BYTES"),
     ),
@@ -152,19 +152,20 @@ PARTS = {
     "guaranteed multicast": Faults(
         "gm",
         gm_mutants.MUTANTS,
-        suite("gm", "view", "records", "member", "linked", "actor", "schedules"),
+        suite("gm", "ring/view", "records", "ring/member", "node_links", "actor", "schedules"),
         Mutant("ring/member.py", "_OF_JOINS: Final", "_OF_JOINS: Final"),
     ),
     "records in etcd": Faults(
         "",
         etcd_mutants.MUTANTS,
-        suite("gm", "records", "member", "stores", "actor") + suite("etcd", "gateway", "client"),
+        suite("gm", "records", "ring/member", "stores", "actor")
+        + suite("etcd", "gateway", "client"),
         Mutant("etcd/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
     ),
     "metadata in etcd": Faults(
         "metadata/etcd",
         metadata_mutants.MUTANTS,
-        suite("metadata", "etcd_codec", "etcd_replica", "etcd_session", "etcd_model"),
+        suite("metadata/etcd", "codec", "replica", "session", "model"),
         Mutant("session.py", "GARBAGE_MAX: Final", "GARBAGE_MAX: Final"),
     ),
     "links": Faults(
@@ -197,7 +198,7 @@ PARTS = {
         transaction_mutants.MUTANTS,
         suite(
             "broker",
-            "channel/transactions",
+            "channel/transaction",
             "channel/publishing/replies",
             "channel/transactions_model",
         ),
@@ -280,8 +281,8 @@ PARTS = {
             "node_down",
             "locators",
             "replies",
-            "mail_between_nodes",
-        ),
+        )
+        + suite("broker/remote", "mail_between_nodes"),
         Mutant("registry/cluster_nodes.py", "LAGGING_BYTES: Final", "LAGGING_BYTES: Final"),
     ),
     "plug-ins": Faults(
