@@ -1,7 +1,7 @@
 """How many connections and channels are open, as the limits of users and vhosts count them.
 
 In a cluster they are limits of the whole cluster. Each node tells the others its counts of what has a limit
-(``etcd/queue_directory.py``), once per drain of the run queue, and adds theirs to its own. ``open-ok`` and
+(``cluster/queue_directory.py``), once per drain of the run queue, and adds theirs to its own. ``open-ok`` and
 ``close-ok`` of such a connection, and ``open-ok`` of a channel, wait until that is known. Two connections that are
 opened on two nodes at the same moment may both be taken, as in RabbitMQ.
 """

@@ -2,7 +2,7 @@
 
 A queue has one *home*, the node that its actors run on. Every node has an entry for it, so routes and bindings hold
 entries whatever the node. The entry of a queue on another node is a ``RemoteEntry``: its ``ref`` is the address of the
-amqqueue over the link, which the home's directory has sent (``etcd/queue_directory.py``).
+amqqueue over the link, which the home's directory has sent (``cluster/queue_directory.py``).
 
 When the link with a node breaks, the queues there are *down* at once, in one step for all: their state is read from
 ``ClusterNode.is_up``. Only entries that channels wait for or consume from are visited. A durable queue that is down

@@ -1,7 +1,7 @@
 """``leveret ctl``: rabbitmqctl's verbs, with its arguments, texts, columns and exit codes.
 
 Every verb is a row of ``commands.COMMANDS``; what is more than one question to the broker is in ``actions.py``,
-``checks.py``, ``etcd.py``, ``life.py`` and ``reports.py``, but for the report for support: it runs other verbs.
+``checks.py``, ``cluster.py``, ``life.py`` and ``reports.py``, but for the report for support: it runs other verbs.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_DIRECTORY, _CLUSTER_NODES = "etcd/queue_directory.py", "registry/cluster_nodes.py"
+_DIRECTORY, _CLUSTER_NODES = "cluster/queue_directory.py", "registry/cluster_nodes.py"
 _GATE, _DELIVERIES = "remote/remote_gate.py", "channel/consuming/remote_deliveries.py"
 _MAIL, _AMQQUEUE = "remote/mail_between_nodes.py", "queue/amqqueue.py"
 
-_CHANGES = "etcd/other_changes.py"
+_CHANGES = "cluster/other_changes.py"
 
 MUTANTS = {
     "a declaration is answered before other nodes know where the queue is": Mutant(
@@ -48,7 +48,7 @@ MUTANTS = {
         _CHANGES, "    if isinstance(target, Exchange):\n", "    if False:\n"
     ),
     "a node that has lost its cluster keeps its connections": Mutant(
-        "etcd/cluster_rows.py",
+        "cluster/cluster_rows.py",
         "            closed = connections.close_where(lambda _: True, LOST_CLUSTER)",
         "            closed = 0",
     ),
@@ -120,7 +120,7 @@ MUTANTS = {
         "vhost/vhost.py", "return is_durable or self.cluster_nodes is not None", "return is_durable"
     ),
     "a queue that another node has taken stays": Mutant(
-        "etcd/other_changes.py",
+        "cluster/other_changes.py",
         "            there = None\n        if there is None:",
         "        if there is None:",
     ),
