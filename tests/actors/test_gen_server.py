@@ -1,3 +1,8 @@
+"""GenServers: calls, casts, and their ends.
+
+Tests: actors/runtime/calls.py
+"""
+
 from __future__ import annotations
 
 import asyncio

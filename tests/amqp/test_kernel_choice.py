@@ -1,4 +1,7 @@
-"""Which kernel runs."""
+"""Which kernel runs.
+
+Tests: core/compiled.py
+"""
 
 from __future__ import annotations
 

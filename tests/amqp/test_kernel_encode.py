@@ -1,4 +1,7 @@
-"""What the encoders write, checked by pamqp and by the scanner."""
+"""What the encoders write, checked by pamqp and by the scanner.
+
+Tests: amqp/confirm_frames.py
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Codes and texts were recorded from RabbitMQ 3.10.8 (Erlang/OTP 25), except where a comment says that
 it fails without an answer of its own.
+
+Tests: amqp/content.py
 """
 
 from __future__ import annotations

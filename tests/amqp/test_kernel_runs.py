@@ -1,4 +1,7 @@
-"""Runs of messages as bytes, for their way to another node: both kernels make the same, and refuse what is no run."""
+"""Runs of messages as bytes, for their way to another node: both kernels make the same, and refuse what is no run.
+
+Tests: amqp/runs.py
+"""
 
 from __future__ import annotations
 

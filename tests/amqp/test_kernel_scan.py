@@ -1,4 +1,7 @@
-"""What a scanner makes of well-formed streams; every test holds for each implementation."""
+"""What a scanner makes of well-formed streams; every test holds for each implementation.
+
+Tests: amqp/_kernel_py.py, amqp/frame_scanner.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Methods: pamqp agrees on every one, wrong bytes are refused."""
+"""Methods: pamqp agrees on every one, wrong bytes are refused.
+
+Tests: amqp/errors.py, amqp/fields.py, amqp/spec.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Basic properties: all fourteen, both ways; the quick look; malformed properties are refused."""
+"""Basic properties: all fourteen, both ways; the quick look; malformed properties are refused.
+
+Tests: amqp/frame_errors.py
+"""
 
 from __future__ import annotations
 

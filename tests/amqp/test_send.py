@@ -1,4 +1,7 @@
-"""Sends to many sockets at a time, in both kernels."""
+"""Sends to many sockets at a time, in both kernels.
+
+Tests: amqp/sending.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Field tables: every letter, both ways; pamqp agrees; malformed tables are refused."""
+"""Field tables: every letter, both ways; pamqp agrees; malformed tables are refused.
+
+Tests: amqp/table_fields.py
+"""
 
 from __future__ import annotations
 

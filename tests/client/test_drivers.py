@@ -1,4 +1,7 @@
-"""Both drivers against a broker, and against peers that do what a broker does not."""
+"""Both drivers against a broker, and against peers that do what a broker does not.
+
+Tests: client/asynchronous.py, client/blocking.py, client/errors.py
+"""
 
 from __future__ import annotations
 

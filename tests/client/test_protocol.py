@@ -1,4 +1,7 @@
-"""The protocol alone: the broker's bytes in, events and answers out."""
+"""The protocol alone: the broker's bytes in, events and answers out.
+
+Tests: client/errors.py
+"""
 
 from __future__ import annotations
 

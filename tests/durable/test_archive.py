@@ -1,4 +1,7 @@
-"""Archived queues of real processes: what another program can read, over kills, restarts and snapshots."""
+"""Archived queues of real processes: what another program can read, over kills, restarts and snapshots.
+
+Tests: broker/queue/storage/retention.py
+"""
 
 from __future__ import annotations
 

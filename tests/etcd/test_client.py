@@ -1,4 +1,7 @@
-"""The client on a real etcd: reads, compare-and-swap, scans, logins, TLS, faults of servers and of the network."""
+"""The client on a real etcd: reads, compare-and-swap, scans, logins, TLS, faults of servers and of the network.
+
+Tests: etcd/background.py
+"""
 
 from __future__ import annotations
 

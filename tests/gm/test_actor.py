@@ -1,4 +1,7 @@
-"""Members as actors on the real runtime: groups for tasks, kills, supervisors, bounds."""
+"""Members as actors on the real runtime: groups for tasks, kills, supervisors, bounds.
+
+Tests: gm/callbacks.py
+"""
 
 from __future__ import annotations
 

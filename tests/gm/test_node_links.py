@@ -1,4 +1,7 @@
-"""Rings over links between nodes, on a simulated network: cuts, crashes, and what members make of them."""
+"""Rings over links between nodes, on a simulated network: cuts, crashes, and what members make of them.
+
+Tests: gm/links.py, gm/node.py, gm/store_server.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The program of docs/gm.md and the example run."""
+"""The program of docs/gm.md and the example run.
+
+Tests: gm/group.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The record of a group: its transactions, its form as bytes, and how a transaction gets through to a store."""
+"""The record of a group: its transactions, its form as bytes, and how a transaction gets through to a store.
+
+Tests: gm/records/codec.py, gm/records/group.py, gm/records/memory_store.py,
+    gm/records/transactions.py, gm/records/transactor.py
+"""
 
 from __future__ import annotations
 

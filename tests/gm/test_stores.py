@@ -1,4 +1,7 @@
-"""What a store of records promises, in memory and in etcd alike; and what only one in etcd can meet."""
+"""What a store of records promises, in memory and in etcd alike; and what only one in etcd can meet.
+
+Tests: gm/records/etcd_store.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The operator's side against a real broker in this process."""
+"""The operator's side against a real broker in this process.
+
+Tests: core/slices.py, management/audit_log.py, management/definitions/node_definitions.py,
+    management/errors.py, management/rows.py, management/verbs/users.py, management/verbs/vhosts.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Statistics of queues and stores, asked of a running broker."""
+"""Statistics of queues and stores, asked of a running broker.
+
+Tests: queue_backing/variable/info.py
+"""
 
 from __future__ import annotations
 

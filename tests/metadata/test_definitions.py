@@ -1,4 +1,7 @@
-"""Definitions: a real node's export is read, and an export of ours is read back the same."""
+"""Definitions: a real node's export is read, and an export of ours is read back the same.
+
+Tests: metadata/definitions_reader.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tools read and copy offline metadata without a trace."""
+"""Tools read and copy offline metadata without a trace.
+
+Tests: metadata/environment.py, metadata/tables.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The metadata store: rows survive, groups are one commit, damage is said clearly."""
+"""The metadata store: rows survive, groups are one commit, damage is said clearly.
+
+Tests: metadata/memory.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sequences of producers in the store: they are there with their rows, or neither is, whatever happens."""
+"""Sequences of producers in the store: they are there with their rows, or neither is, whatever happens.
+
+Tests: msg_store/wal/producers.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The whole store on a real loop, real threads, a real disk and LMDB."""
+"""The whole store on a real loop, real threads, a real disk and LMDB.
+
+Tests: msg_store/archive_writer.py, msg_store/client.py
+"""
 
 from __future__ import annotations
 

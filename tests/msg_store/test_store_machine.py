@@ -1,4 +1,7 @@
-"""Any interleaving of queues, flush, errors and crashes, chosen by Hypothesis (``store_machine``)."""
+"""Any interleaving of queues, flush, errors and crashes, chosen by Hypothesis (``store_machine``).
+
+Tests: msg_store/recovery/rebuild.py
+"""
 
 from __future__ import annotations
 

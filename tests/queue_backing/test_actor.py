@@ -1,4 +1,7 @@
-"""The backing actor: housekeeping is done in turns of its own."""
+"""The backing actor: housekeeping is done in turns of its own.
+
+Tests: queue_backing/housekeeping.py, queue_backing/proxy.py, queue_backing/store_mail.py
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """All backing queues do the same: random runs beside a variable queue in RAM, which has its own model.
 
 So the RAM target, the mode and the constants change no answer, and the work on disk stays within its bounds.
+
+Tests: core/mypyc.py, queue_backing/api.py
 """
 
 from __future__ import annotations

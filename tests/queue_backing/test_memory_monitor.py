@@ -1,4 +1,7 @@
-"""Formulas by table: rates, RAM duration, permitted betas, the desired duration, who must hear of it."""
+"""Formulas by table: rates, RAM duration, permitted betas, the desired duration, who must hear of it.
+
+Tests: queue_backing/variable/ram_target.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Topic exchanges: the matrix recorded from RabbitMQ 3.10.8, and the trie against a plain matcher."""
+"""Topic exchanges: the matrix recorded from RabbitMQ 3.10.8, and the trie against a plain matcher.
+
+Tests: routing/topic_trie.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Exchanges, bindings, and the bindings that a deletion removes."""
+"""Exchanges, bindings, and the bindings that a deletion removes.
+
+Tests: routing/direct.py, routing/exchange.py, routing/fanout.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The control socket: requests, refusals, and what happens around it."""
+"""The control socket: requests, refusals, and what happens around it.
+
+Tests: management/verb_table.py, server/control_client.py
+"""
 
 from __future__ import annotations
 

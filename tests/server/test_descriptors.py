@@ -1,4 +1,7 @@
-"""A broker whose process may have few descriptors: clients get what is left, the store keeps its own."""
+"""A broker whose process may have few descriptors: clients get what is left, the store keeps its own.
+
+Tests: core/system/descriptors.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The broker inside a service's event loop and supervision tree; it leaves nothing behind."""
+"""The broker inside a service's event loop and supervision tree; it leaves nothing behind.
+
+Tests: server/broker.py
+"""
 
 from __future__ import annotations
 

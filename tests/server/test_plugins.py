@@ -1,4 +1,7 @@
-"""Plug-ins are found by their entry points, loaded once, and refused by name."""
+"""Plug-ins are found by their entry points, loaded once, and refused by name.
+
+Tests: routing/exchange_type.py, routing/unusable.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``format("leveret")`` in a session of Spark, against the same snapshots read without it."""
+"""``format("leveret")`` in a session of Spark, against the same snapshots read without it.
+
+Tests: spark/spark_session.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Restarts that wait: per child, longer from time to time."""
+"""Restarts that wait: per child, longer from time to time.
+
+Tests: supervisors/reports.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rules that no trace shows, on the core alone; by their number in ``rules/table.py``."""
+"""Rules that no trace shows, on the core alone; by their number in ``rules/table.py``.
+
+Tests: supervisors/dynamic.py, supervisors/effects.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The same supervisor, the same specs, on four system bases of Thespian."""
+"""The same supervisor, the same specs, on four system bases of Thespian.
+
+Tests: actors/thespian/start.py
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 The core is played with scripted children, and supervisors and children are real actors: on virtual
 time, and on Thespian's simple base. ``LEVERET_OTP_TRACES`` names another file to play instead of the 397 of
 ``data/otp_traces.json``.
+
+Tests: supervisors/groups.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Trees that run in an event loop, and as programs."""
+"""Trees that run in an event loop, and as programs.
+
+Tests: actors/processes/functions.py, actors/service.py
+"""
 
 from __future__ import annotations
 

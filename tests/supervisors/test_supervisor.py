@@ -1,4 +1,7 @@
-"""How supervisors start, answer unknown mail, and report."""
+"""How supervisors start, answer unknown mail, and report.
+
+Tests: supervisors/suspension.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The running tree, walked and printed."""
+"""The running tree, walked and printed.
+
+Tests: supervisors/metrics.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What the fixture ``chaos`` does to a broker, as its clients see it."""
+"""What the fixture ``chaos`` does to a broker, as its clients see it.
+
+Tests: testing/faults.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Time goes by itself, stands still, passes and is skipped."""
+"""Time goes by itself, stands still, passes and is skipped.
+
+Tests: testing/virtual_clock.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The programs of the pages about testing are tests that pass."""
+"""The programs of the pages about testing are tests that pass.
+
+Tests: testing/virtual_time.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The plugin as a project uses it: a pytest of its own, in a folder of its own, with real clients."""
+"""The plugin as a project uses it: a pytest of its own, in a folder of its own, with real clients.
+
+Tests: testing/broker.py, testing/expectations.py, testing/publish_hook.py,
+    testing/queue_inspector.py, testing/seen_messages.py, testing/vhost.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The codec of links: what is sent arrives, with long bytes beside the message."""
+"""The codec of links: what is sent arrives, with long bytes beside the message.
+
+Tests: actors/links/sendable.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The protocol without I/O: frames, runs, chunks, credit, signals, and bytes that are none."""
+"""The protocol without I/O: frames, runs, chunks, credit, signals, and bytes that are none.
+
+Tests: actors/links/frames.py, actors/links/limits.py, actors/links/streams.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Nodes over real sockets: TCP, Unix, TLS, strangers."""
+"""Nodes over real sockets: TCP, Unix, TLS, strangers.
+
+Tests: actors/links/endpoint.py, actors/links/security.py
+"""
 
 from __future__ import annotations
 

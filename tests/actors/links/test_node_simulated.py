@@ -1,4 +1,8 @@
-"""Mail, monitors, links, exits and calls between nodes, on a simulated network."""
+"""Mail, monitors, links, exits and calls between nodes, on a simulated network.
+
+Tests: actors/links/peer.py, actors/links/server.py, actors/links/signals.py,
+    actors/runtime/remote.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Random schedules: whatever happens to nodes and connections, mail comes without a gap, or ends with one down."""
+"""Random schedules: whatever happens to nodes and connections, mail comes without a gap, or ends with one down.
+
+Tests: testing/links.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Actors in processes of their own."""
+"""Actors in processes of their own.
+
+Tests: actors/processes/die_with_parent.py, actors/processes/hosted.py, actors/processes/target.py,
+    core/small_set.py
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""Coroutines that actors run, their results and their ends.
+
+Tests: actors/runtime/tasks.py
+"""
+
 from __future__ import annotations
 
 import asyncio

@@ -1,3 +1,8 @@
+"""How actors end, and who hears of it.
+
+Tests: actors/actor.py, actors/runtime/ref.py
+"""
+
 from __future__ import annotations
 
 from collections.abc import Callable

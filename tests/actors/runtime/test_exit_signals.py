@@ -1,3 +1,8 @@
+"""Exit signals between linked actors.
+
+Tests: actors/runtime/signals.py
+"""
+
 from __future__ import annotations
 
 import itertools

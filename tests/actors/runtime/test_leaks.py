@@ -1,4 +1,7 @@
-"""Everything an actor held goes with it, by reference counting alone: the collector is off."""
+"""Everything an actor held goes with it, by reference counting alone: the collector is off.
+
+Tests: actors/runtime/runtime.py
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""The order of mail in a mailbox.
+
+Tests: actors/runtime/inbox.py
+"""
+
 from __future__ import annotations
 
 import sys

@@ -1,4 +1,7 @@
-"""The end of an actor with thousands of links and monitors: a bounded number of signals per turn, none lost."""
+"""The end of an actor with thousands of links and monitors: a bounded number of signals per turn, none lost.
+
+Tests: actors/runtime/links.py, actors/runtime/scheduler.py
+"""
 
 from __future__ import annotations
 

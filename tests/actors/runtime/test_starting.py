@@ -1,3 +1,8 @@
+"""How actors start, and starts that fail.
+
+Tests: actors/actor.py, actors/runtime/actor_table.py
+"""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,7 @@
-"""AsyncioBase, beyond Thespian's own suite."""
+"""AsyncioBase, beyond Thespian's own suite.
+
+Tests: actors/thespian/base.py
+"""
 
 from __future__ import annotations
 

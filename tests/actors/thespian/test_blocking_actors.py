@@ -1,4 +1,7 @@
-"""Plain Thespian actors on AsyncioBase run in threads: they may block, and nothing else changes."""
+"""Plain Thespian actors on AsyncioBase run in threads: they may block, and nothing else changes.
+
+Tests: actors/thespian/hosted_actor.py
+"""
 
 from __future__ import annotations
 

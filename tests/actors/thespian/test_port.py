@@ -1,4 +1,7 @@
-"""SupervisedActor, alone on Thespian's simplest base."""
+"""SupervisedActor, alone on Thespian's simplest base.
+
+Tests: actors/thespian/port_runtime.py, actors/thespian/wakeup_clock.py
+"""
 
 from __future__ import annotations
 

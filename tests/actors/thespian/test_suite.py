@@ -1,4 +1,7 @@
-"""Thespian's own test suite passes on ``AsyncioBase``."""
+"""Thespian's own test suite passes on ``AsyncioBase``.
+
+Tests: actors/thespian/external.py, actors/thespian/handling.py
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,9 @@
+"""Actors of the runtime under the API of Thespian.
+
+Tests: actors/runtime/actor_ref.py, actors/runtime/thespian_host.py,
+    actors/thespian/thespian_actor.py
+"""
+
 from __future__ import annotations
 
 from datetime import timedelta

@@ -1,6 +1,9 @@
 """Requests of actors to AsyncioBase count in the order their messages were given out, not their threads'.
 
 Each test holds a handler in its thread just before it asks, and lets a later one ask first.
+
+Tests: actors/runtime/loop_bridge.py, actors/runtime/loop_thread.py,
+    actors/thespian/actor_threads.py
 """
 
 from __future__ import annotations

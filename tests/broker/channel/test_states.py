@@ -1,4 +1,7 @@
-"""The table of a channel's states."""
+"""The table of a channel's states.
+
+Tests: broker/channel/methods.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Transactions on a whole broker without sockets: turns, waits, limits, and the ends of channels amid them."""
+"""Transactions on a whole broker without sockets: turns, waits, limits, and the ends of channels amid them.
+
+Tests: broker/channel/channel.py, broker/channel/methods.py, broker/channel/records.py,
+    broker/channel/traffic.py, broker/channel/uncommitted.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Consuming from queues of other nodes: delivery, settlement, prefetch, slow readers, get, purge, delete, errors."""
+"""Consuming from queues of other nodes: delivery, settlement, prefetch, slow readers, get, purge, delete, errors.
+
+Tests: broker/channel/consuming/remote_deliveries.py, broker/queue/consumers/remote_channels.py,
+    broker/remote/remote_gate.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Limits of users and vhosts are those of the whole cluster."""
+"""Limits of users and vhosts are those of the whole cluster.
+
+Tests: broker/connection/open_counts.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The node that a new queue lives on."""
+"""The node that a new queue lives on.
+
+Tests: broker/vhost/delegate.py, broker/vhost/local_queues.py
+"""
 
 from __future__ import annotations
 

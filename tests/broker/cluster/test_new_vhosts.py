@@ -1,4 +1,7 @@
-"""A vhost that one node has made: a client of another node may come before it has been started there."""
+"""A vhost that one node has made: a client of another node may come before it has been started there.
+
+Tests: broker/cluster/other_settings.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A node that is lost, and comes back: what clients of the other nodes see."""
+"""A node that is lost, and comes back: what clients of the other nodes see.
+
+Tests: broker/registry/cluster_nodes.py
+"""
 
 from __future__ import annotations
 

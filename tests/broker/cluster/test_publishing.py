@@ -1,4 +1,7 @@
-"""Publishing to queues of other nodes: confirms, returns, order, fan-out and flow control."""
+"""Publishing to queues of other nodes: confirms, returns, order, fan-out and flow control.
+
+Tests: broker/channel/publishing/node_publish.py, broker/queue/calls.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A cluster of two brokers over real sockets, with messages on disk."""
+"""A cluster of two brokers over real sockets, with messages on disk.
+
+Tests: broker/cluster/queue_directory.py, broker/queue/storage/store_writes.py, broker/tree.py
+"""
 
 from __future__ import annotations
 

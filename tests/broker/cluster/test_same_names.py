@@ -1,4 +1,7 @@
-"""Nodes that change the same rows at the same moment, and rows of settings, over a simulated etcd."""
+"""Nodes that change the same rows at the same moment, and rows of settings, over a simulated etcd.
+
+Tests: broker/cluster/cluster_rows.py
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Clients of three nodes declare, bind and delete a few names at random, while etcd or a node is cut off at times.
 
 In the end all nodes must have what etcd has.
+
+Tests: broker/cluster/other_changes.py, broker/vhost/rows.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which new sockets are taken: descriptors as a budget, sockets before login, accepting without descriptors."""
+"""Which new sockets are taken: descriptors as a budget, sockets before login, accepting without descriptors.
+
+Tests: broker/connection/connection_log.py
+"""
 
 from __future__ import annotations
 

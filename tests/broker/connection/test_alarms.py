@@ -1,4 +1,7 @@
-"""Blocked connections step by step: which runs are held, which pass, and how connections end."""
+"""Blocked connections step by step: which runs are held, which pass, and how connections end.
+
+Tests: broker/connection/reading/throttle.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The log lines of connections that are accepted, open and closed, and of floods of them."""
+"""The log lines of connections that are accepted, open and closed, and of floods of them.
+
+Tests: broker/connection/reader.py
+"""
 
 from __future__ import annotations
 

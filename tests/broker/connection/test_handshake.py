@@ -1,4 +1,7 @@
-"""From the protocol header to connection.open: steps accepted, refused aloud, refused in silence."""
+"""From the protocol header to connection.open: steps accepted, refused aloud, refused in silence.
+
+Tests: broker/connection/connections.py, core/settings.py
+"""
 
 from __future__ import annotations
 

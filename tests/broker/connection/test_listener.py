@@ -1,4 +1,7 @@
-"""The door: who is let in, and what happens to sockets whose reader cannot close them."""
+"""The door: who is let in, and what happens to sockets whose reader cannot close them.
+
+Tests: broker/connection/accepting.py, broker/connection/sockets.py
+"""
 
 from __future__ import annotations
 

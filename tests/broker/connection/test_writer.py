@@ -1,4 +1,7 @@
-"""The way out of a connection: one write per drain, and its end."""
+"""The way out of a connection: one write per drain, and its end.
+
+Tests: broker/connection/pending_writes.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writing rows from outside the actors."""
+"""Writing rows from outside the actors.
+
+Tests: broker/node/node.py
+"""
 
 from __future__ import annotations
 

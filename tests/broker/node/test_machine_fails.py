@@ -1,6 +1,9 @@
 """Calls of the system fail in a node that runs: descriptors, threads and memory are used up, the disk has errors.
 
 The actors of the node's infrastructure live through it, and do their work afterwards.
+
+Tests: broker/node/background.py, broker/node/maintenance.py, broker/node/store_server.py,
+    broker/node/vhost_restarter.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Memory and disk watches on virtual time: when they look, and the alarms they raise."""
+"""Memory and disk watches on virtual time: when they look, and the alarms they raise.
+
+Tests: broker/node/disk_watch.py, broker/node/memory_watch.py, broker/node/resources.py
+"""
 
 from __future__ import annotations
 

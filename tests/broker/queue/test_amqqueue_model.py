@@ -3,6 +3,8 @@
 After every step: the deliveries are the head of the ready messages, in order, with the redelivered
 flag on exactly what had been handed out before; nothing is lost or twice; and no consumer that
 could take a message is left waiting while there is one.
+
+Tests: broker/queue/turn_budget.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""AmqQueue and time: message TTL, expiration, x-expires, on a virtual clock."""
+"""AmqQueue and time: message TTL, expiration, x-expires, on a virtual clock.
+
+Tests: broker/queue/limits/expiry.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Arguments of queues and consumers, against answers recorded from RabbitMQ 3.10.8."""
+"""Arguments of queues and consumers, against answers recorded from RabbitMQ 3.10.8.
+
+Tests: broker/queue/equivalence.py, broker/registry/queue_types.py
+"""
 
 from __future__ import annotations
 

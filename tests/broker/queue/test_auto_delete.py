@@ -1,4 +1,7 @@
-"""An auto-delete queue goes with its last consumer also when its pair dies at the same time."""
+"""An auto-delete queue goes with its last consumer also when its pair dies at the same time.
+
+Tests: broker/queue/returning.py
+"""
 
 from __future__ import annotations
 

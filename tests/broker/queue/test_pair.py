@@ -1,4 +1,7 @@
-"""The pair under its supervisor: crashes, restarts, leftovers, and a late backing queue."""
+"""The pair under its supervisor: crashes, restarts, leftovers, and a late backing queue.
+
+Tests: broker/queue/supervisor.py, broker/registry/registry.py
+"""
 
 from __future__ import annotations
 

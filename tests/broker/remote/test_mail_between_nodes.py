@@ -1,4 +1,7 @@
-"""Mails that go from node to node arrive as they were sent, and a run is not taken apart."""
+"""Mails that go from node to node arrive as they were sent, and a run is not taken apart.
+
+Tests: actors/runtime/remote.py, broker/mail.py, broker/remote/remote_gate.py
+"""
 
 from __future__ import annotations
 

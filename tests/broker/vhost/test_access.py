@@ -1,4 +1,7 @@
-"""Logins, permissions and topic permissions, with RabbitMQ's texts."""
+"""Logins, permissions and topic permissions, with RabbitMQ's texts.
+
+Tests: broker/vhost/patterns.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Users of outside back ends: logins, permissions, what is kept, and what failures mean."""
+"""Users of outside back ends: logins, permissions, what is kept, and what failures mean.
+
+Tests: broker/connection/secret_update.py, broker/vhost/read_your_writes.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Exchanges of the type ``x-delayed-message`` and their delay queues, which no client can use."""
+"""Exchanges of the type ``x-delayed-message`` and their delay queues, which no client can use.
+
+Tests: broker/vhost/exchange_declare.py
+"""
 
 from __future__ import annotations
 

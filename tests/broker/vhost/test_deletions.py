@@ -1,4 +1,7 @@
-"""Deletions of queues and exchanges with many bindings go in steps, and no client sees a half of one."""
+"""Deletions of queues and exchanges with many bindings go in steps, and no client sees a half of one.
+
+Tests: broker/vhost/exchange_rules.py, broker/vhost/vhost.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Disks that refuse for a while, and clients that end while their change waits to be written."""
+"""Disks that refuse for a while, and clients that end while their change waits to be written.
+
+Tests: broker/vhost/metadata_server.py, broker/vhost/metadata_writer.py,
+    broker/vhost/pending_writes.py, broker/vhost/vhost.py
+"""
 
 from __future__ import annotations
 

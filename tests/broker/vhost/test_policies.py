@@ -1,4 +1,7 @@
-"""Which policies apply, and their values merged with each other and with arguments."""
+"""Which policies apply, and their values merged with each other and with arguments.
+
+Tests: broker/registry/queue_settings.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What policies may say: answers of RabbitMQ 3.10.8, recorded with rabbit_policy:parse_set."""
+"""What policies may say: answers of RabbitMQ 3.10.8, recorded with rabbit_policy:parse_set.
+
+Tests: routing/json_terms.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table of a vhost's states, against the facts that it stands for."""
+"""The table of a vhost's states, against the facts that it stands for.
+
+Tests: broker/node/outages.py
+"""
 
 from __future__ import annotations
 

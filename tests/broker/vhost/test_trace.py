@@ -1,4 +1,7 @@
-"""The firehose: what is copied, what a copy says, and that nothing waits for it."""
+"""The firehose: what is copied, what a copy says, and that nothing waits for it.
+
+Tests: broker/node/own_messages.py, broker/node/own_publisher.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Starts of vhosts: each of them is started, and clients are let in when all queues run."""
+"""Starts of vhosts: each of them is started, and clients are let in when all queues run.
+
+Tests: broker/vhost/features.py
+"""
 
 from __future__ import annotations
 

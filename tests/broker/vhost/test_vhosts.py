@@ -1,4 +1,7 @@
-"""Vhosts: rows written for a declaration, clients that wait for them, and rows deleted together."""
+"""Vhosts: rows written for a declaration, clients that wait for them, and rows deleted together.
+
+Tests: broker/vhost/queue_declare.py, broker/vhost/store_state.py
+"""
 
 from __future__ import annotations
 

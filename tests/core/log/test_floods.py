@@ -1,4 +1,7 @@
-"""Equal lines in a flood are counted, and values from outside are printable, under any handlers."""
+"""Equal lines in a flood are counted, and values from outside are printable, under any handlers.
+
+Tests: core/printable.py
+"""
 
 from __future__ import annotations
 

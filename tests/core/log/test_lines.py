@@ -1,4 +1,7 @@
-"""The log is written by a thread: nobody waits for a pipe that is not read, and lost lines are counted."""
+"""The log is written by a thread: nobody waits for a pipe that is not read, and lost lines are counted.
+
+Tests: core/threads.py
+"""
 
 from __future__ import annotations
 

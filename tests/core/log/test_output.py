@@ -1,4 +1,7 @@
-"""The log of ``leveret serve``."""
+"""The log of ``leveret serve``.
+
+Tests: core/log/loggers.py
+"""
 
 from __future__ import annotations
 

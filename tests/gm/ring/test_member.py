@@ -1,6 +1,9 @@
 """What a member does, on a simulated network: joins, deaths, fences, drains and bounds, one at a time.
 
 The first tests have the behaviours of RabbitMQ's unit_gm_SUITE.
+
+Tests: gm/ring/frames.py, gm/ring/limits.py, gm/ring/newcomer.py, gm/ring/news.py,
+    gm/ring/outbox.py, gm/ring/streams.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The ring as a member sees it."""
+"""The ring as a member sees it.
+
+Tests: gm/ring/streams.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Definitions files: taken in as a whole or not at all, by a running broker or at its start."""
+"""Definitions files: taken in as a whole or not at all, by a running broker or at its start.
+
+Tests: management/definitions/file.py, management/definitions/plan.py, management/json_text.py
+"""
 
 from __future__ import annotations
 

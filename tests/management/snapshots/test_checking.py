@@ -1,4 +1,7 @@
-"""What the check of a snapshot finds in its stores: each damage is named, and nothing else."""
+"""What the check of a snapshot finds in its stores: each damage is named, and nothing else.
+
+Tests: management/snapshots/manifest.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""``leveret snapshot`` against a broker in this process, and against the data directory of a stopped one."""
+"""``leveret snapshot`` against a broker in this process, and against the data directory of a stopped one.
+
+Tests: broker/node/snapshots.py, management/snapshots/directory.py, management/verbs/snapshots.py,
+    server/cli/snapshot_arguments.py, server/cli/snapshot_command.py
+"""
 
 from __future__ import annotations
 

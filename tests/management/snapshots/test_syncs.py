@@ -1,4 +1,7 @@
-"""Before a snapshot, its copy or a restored directory gets its name, all of it is on the disk."""
+"""Before a snapshot, its copy or a restored directory gets its name, all of it is on the disk.
+
+Tests: management/snapshots/copying.py, management/snapshots/making.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Channels, consumers and single queues, as an operator sees and changes them."""
+"""Channels, consumers and single queues, as an operator sees and changes them.
+
+Tests: broker/channel/stats.py, management/verbs/connections.py
+"""
 
 from __future__ import annotations
 

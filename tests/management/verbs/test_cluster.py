@@ -1,4 +1,9 @@
-"""Commands and lists of a cluster, asked on one of its nodes; brokers over real sockets, metadata in memory."""
+"""Commands and lists of a cluster, asked on one of its nodes; brokers over real sockets, metadata in memory.
+
+Tests: management/definitions/placing.py, management/operator_server.py, management/other_nodes.py,
+    management/verbs/cluster_verbs.py, management/verbs/health.py, management/verbs/membership.py,
+    management/verbs/queues.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Limits, parameters and topic permissions of a running broker, and what open connections notice of them."""
+"""Limits, parameters and topic permissions of a running broker, and what open connections notice of them.
+
+Tests: broker/vhost/settings_rows.py, management/lookups.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One node and its cluster: joining, serving, being taken for dead, writes under faults; in virtual time."""
+"""One node and its cluster: joining, serving, being taken for dead, writes under faults; in virtual time.
+
+Tests: metadata/etcd/nodes.py, metadata/etcd/row_writes.py, metadata/etcd/transactor.py,
+    metadata/etcd/writes.py
+"""
 
 from __future__ import annotations
 

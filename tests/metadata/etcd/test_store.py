@@ -1,4 +1,7 @@
-"""Metadata in a real etcd: several nodes in one process, each with connections of its own."""
+"""Metadata in a real etcd: several nodes in one process, each with connections of its own.
+
+Tests: metadata/etcd/session_settings.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which segments are kept, as tables; the files beside segments and the store."""
+"""Which segments are kept, as tables; the files beside segments and the store.
+
+Tests: msg_store/archive/archive_file.py, msg_store/archive/segment_shares.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Archived queues in a store: early acks, the collector, restarts, a lost index, a short disk."""
+"""Archived queues in a store: early acks, the collector, restarts, a lost index, a short disk.
+
+Tests: msg_store/gc/survey.py
+"""
 
 from __future__ import annotations
 

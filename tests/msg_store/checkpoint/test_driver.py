@@ -1,4 +1,7 @@
-"""A whole store with its LMDB and its four threads, on a real loop and a real disk."""
+"""A whole store with its LMDB and its four threads, on a real loop and a real disk.
+
+Tests: msg_store/drivers.py
+"""
 
 from __future__ import annotations
 

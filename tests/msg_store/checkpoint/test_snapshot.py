@@ -1,4 +1,7 @@
-"""A snapshot of a running store, step by step: its contents, its pins, and its end."""
+"""A snapshot of a running store, step by step: its contents, its pins, and its end.
+
+Tests: msg_store/format/pins.py
+"""
 
 from __future__ import annotations
 

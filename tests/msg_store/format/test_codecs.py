@@ -1,4 +1,7 @@
-"""Headers, records and frames are decoded to the encoded values; damaged bytes are not decoded."""
+"""Headers, records and frames are decoded to the encoded values; damaged bytes are not decoded.
+
+Tests: msg_store/format/journal_records.py
+"""
 
 from __future__ import annotations
 

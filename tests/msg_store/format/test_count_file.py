@@ -1,4 +1,7 @@
-"""The file of delivery counts: what is written is read, wherever the file ends and whatever is damaged."""
+"""The file of delivery counts: what is written is read, wherever the file ends and whatever is damaged.
+
+Tests: msg_store/format/file_header.py, msg_store/format/folder.py
+"""
 
 from __future__ import annotations
 

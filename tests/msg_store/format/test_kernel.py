@@ -1,4 +1,7 @@
-"""The store's kernel: both implementations do what the contract says, and nothing on damaged bytes."""
+"""The store's kernel: both implementations do what the contract says, and nothing on damaged bytes.
+
+Tests: msg_store/format/_kernel_py.py, msg_store/format/record_encoding.py
+"""
 
 from __future__ import annotations
 

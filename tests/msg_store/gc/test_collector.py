@@ -1,4 +1,7 @@
-"""The collector over a whole store: the segments it removes, merges and leaves alone, and when."""
+"""The collector over a whole store: the segments it removes, merges and leaves alone, and when.
+
+Tests: msg_store/gc/scan.py
+"""
 
 from __future__ import annotations
 

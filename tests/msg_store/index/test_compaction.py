@@ -1,4 +1,7 @@
-"""The index's file becomes small again at a start, and an index can be read without a trace."""
+"""The index's file becomes small again at a start, and an index can be read without a trace.
+
+Tests: msg_store/index/files.py
+"""
 
 from __future__ import annotations
 

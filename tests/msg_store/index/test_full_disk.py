@@ -1,4 +1,7 @@
-"""LMDB writes its lock file through a memory map: on a full disk that would end the process (SIGBUS)."""
+"""LMDB writes its lock file through a memory map: on a full disk that would end the process (SIGBUS).
+
+Tests: msg_store/format/errors.py
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 What Hypothesis chooses: rows of one queue or several, late rows, acks, ranges of rows that are read with
 memtables beginning, being committed and dropped between question and answer, and a start from the
 index and a replayed memtable, with everything applied once or twice.
+
+Tests: msg_store/recovery/rebuild.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The index: one contract for LMDB and for the one in memory, and LMDB's own troubles."""
+"""The index: one contract for LMDB and for the one in memory, and LMDB's own troubles.
+
+Tests: msg_store/index/lmdb_errors.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Memtables: look-ups in memtables and index, rows that vanish, owed changes, rotation."""
+"""Memtables: look-ups in memtables and index, rows that vanish, owed changes, rotation.
+
+Tests: msg_store/memtable/file_states.py, msg_store/memtable/memtable.py,
+    msg_store/memtable/read_view.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Looking at a store: sound ones are, every damage is found and named, and nothing is changed."""
+"""Looking at a store: sound ones are, every damage is found and named, and nothing is changed.
+
+Tests: msg_store/offline/audit_locations.py, msg_store/offline/defects.py,
+    msg_store/offline/segment_check.py
+"""
 
 from __future__ import annotations
 

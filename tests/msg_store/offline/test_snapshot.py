@@ -1,4 +1,7 @@
-"""Snapshots of stores that nobody has open: stopped, killed, torn, damaged."""
+"""Snapshots of stores that nobody has open: stopped, killed, torn, damaged.
+
+Tests: msg_store/offline/inspection.py
+"""
 
 from __future__ import annotations
 

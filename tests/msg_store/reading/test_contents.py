@@ -1,4 +1,7 @@
-"""Contents read back: each comes once, unchanged, in few reads; damaged contents are reported as lost."""
+"""Contents read back: each comes once, unchanged, in few reads; damaged contents are reported as lost.
+
+Tests: msg_store/reading/read_cache.py, msg_store/reading/segments.py
+"""
 
 from __future__ import annotations
 

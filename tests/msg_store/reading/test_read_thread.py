@@ -1,4 +1,7 @@
-"""Work of the reader thread that meets a shortage is done again; any other error is the store's."""
+"""Work of the reader thread that meets a shortage is done again; any other error is the store's.
+
+Tests: msg_store/reading/rows.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The columns of a segment's records are those that a reader finds one by one."""
+"""The columns of a segment's records are those that a reader finds one by one.
+
+Tests: msg_store/format/record.py, msg_store/reading/verify.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Reading a journal file: which bytes are frames, which a torn end, which damage."""
+"""Reading a journal file: which bytes are frames, which a torn end, which damage.
+
+Tests: msg_store/format/journal_frames.py, msg_store/wal/journal.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Recovery from journal and segments: crashes at every point, cuts at every byte, flipped bits."""
+"""Recovery from journal and segments: crashes at every point, cuts at every byte, flipped bits.
+
+Tests: msg_store/recovery/journal_scan.py, msg_store/recovery/replay.py,
+    msg_store/recovery/report.py, msg_store/recovery/row_check.py
+"""
 
 from __future__ import annotations
 

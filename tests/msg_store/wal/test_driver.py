@@ -1,4 +1,7 @@
-"""The two writer threads, on a real loop and a real disk."""
+"""The two writer threads, on a real loop and a real disk.
+
+Tests: msg_store/threads/writers.py
+"""
 
 from __future__ import annotations
 

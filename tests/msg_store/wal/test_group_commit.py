@@ -1,4 +1,7 @@
-"""Group commit on a scheduler: which work is written, which is cancelled, and when queues hear of it."""
+"""Group commit on a scheduler: which work is written, which is cancelled, and when queues hear of it.
+
+Tests: msg_store/wal/flush.py, msg_store/wal/pending.py, msg_store/wal/segment_writer.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""VariableQueue and PriorityQueue: what model, reference and contract do not say."""
+"""VariableQueue and PriorityQueue: what model, reference and contract do not say.
+
+Tests: core/entry.py, queue_backing/variable/delta.py, queue_backing/variable/paged.py
+"""
 
 from __future__ import annotations
 

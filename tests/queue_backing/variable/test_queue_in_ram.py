@@ -1,4 +1,7 @@
-"""A variable queue that cannot page: what its model does not say."""
+"""A variable queue that cannot page: what its model does not say.
+
+Tests: queue_backing/variable/columns.py, queue_backing/variable/release.py
+"""
 
 from __future__ import annotations
 

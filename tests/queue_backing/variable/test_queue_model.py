@@ -1,4 +1,7 @@
-"""VariableQueue against a model that keeps every message in two dicts, whatever the disk does."""
+"""VariableQueue against a model that keeps every message in two dicts, whatever the disk does.
+
+Tests: queue_backing/variable/invariants.py
+"""
 
 from __future__ import annotations
 

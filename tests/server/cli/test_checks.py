@@ -1,4 +1,7 @@
-"""Health checks, pages and local verbs of ``leveret ctl`` against a broker that only answers."""
+"""Health checks, pages and local verbs of ``leveret ctl`` against a broker that only answers.
+
+Tests: server/cli/commands.py, server/cli/reports.py, server/output/node_pages.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TLS of the links between the nodes of ``leveret serve --cluster``, with a real etcd and certificates of openssl."""
+"""TLS of the links between the nodes of ``leveret serve --cluster``, with a real etcd and certificates of openssl.
+
+Tests: server/link_certificates.py
+"""
 
 from __future__ import annotations
 

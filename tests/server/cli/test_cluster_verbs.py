@@ -1,4 +1,7 @@
-"""The verbs of ``leveret ctl`` about a cluster, against a broker that only answers."""
+"""The verbs of ``leveret ctl`` about a cluster, against a broker that only answers.
+
+Tests: server/cli/cluster.py
+"""
 
 from __future__ import annotations
 

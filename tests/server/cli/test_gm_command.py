@@ -1,4 +1,7 @@
-"""``leveret gm`` on a real etcd."""
+"""``leveret gm`` on a real etcd.
+
+Tests: server/cli/etcd_arguments.py, server/cli/gm_arguments.py
+"""
 
 from __future__ import annotations
 

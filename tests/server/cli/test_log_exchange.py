@@ -1,4 +1,7 @@
-"""``log.exchange``: lines of the log as messages of ``amq.rabbitmq.log``."""
+"""``log.exchange``: lines of the log as messages of ``amq.rabbitmq.log``.
+
+Tests: broker/node/log_exchange.py, broker/node/own_publisher.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line against a broker that only records the requests."""
+"""The command line against a broker that only records the requests.
+
+Tests: server/cli/actions.py, server/cli/commands.py, server/cli/ctl.py
+"""
 
 from __future__ import annotations
 

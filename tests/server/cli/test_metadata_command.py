@@ -1,4 +1,7 @@
-"""``leveret metadata`` on a real etcd: a data directory into etcd, and back."""
+"""``leveret metadata`` on a real etcd: a data directory into etcd, and back.
+
+Tests: metadata/etcd/transfer.py, server/cli/metadata_arguments.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``leveret serve --cluster``: processes that are one broker, with a real etcd."""
+"""``leveret serve --cluster``: processes that are one broker, with a real etcd.
+
+Tests: server/cluster.py
+"""
 
 from __future__ import annotations
 

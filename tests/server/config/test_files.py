@@ -1,4 +1,7 @@
-"""The two file formats: what each key does, and what each mistake says."""
+"""The two file formats: what each key does, and what each mistake says.
+
+Tests: core/addresses.py, server/config/config.py, server/config/keys.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Migrations from a broker (``--rabbitmq``: from a RabbitMQ) into a Leveret of the test's own."""
+"""Migrations from a broker (``--rabbitmq``: from a RabbitMQ) into a Leveret of the test's own.
+
+Tests: server/migrate/command.py, server/migrate/definitions.py, server/migrate/transfer.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""No name of a client reaches the terminal raw, whatever the command and the format."""
+"""No name of a client reaches the terminal raw, whatever the command and the format.
+
+Tests: server/output/formats.py
+"""
 
 from __future__ import annotations
 

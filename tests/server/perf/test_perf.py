@@ -1,4 +1,9 @@
-"""``leveret perf``: its options, its figures, and that no wrong of a broker passes."""
+"""``leveret perf``: its options, its figures, and that no wrong of a broker passes.
+
+Tests: server/perf/agents.py, server/perf/args.py, server/perf/command.py, server/perf/cpu.py,
+    server/perf/latency.py, server/perf/report.py, server/perf/run.py, server/perf/scenario.py,
+    server/perf/verify.py
+"""
 
 from __future__ import annotations
 

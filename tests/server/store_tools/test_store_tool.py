@@ -1,4 +1,9 @@
-"""``leveret store`` on stores and data directories that no broker uses."""
+"""``leveret store`` on stores and data directories that no broker uses.
+
+Tests: server/output/progress.py, server/store_tools/command.py, server/store_tools/dirs.py,
+    server/store_tools/figures.py, server/store_tools/findings.py, server/store_tools/text.py,
+    server/store_tools/work.py
+"""
 
 from __future__ import annotations
 

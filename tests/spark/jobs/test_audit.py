@@ -1,4 +1,7 @@
-"""An audit names every planted defect of real stores, and no other; a plan repairs them."""
+"""An audit names every planted defect of real stores, and no other; a plan repairs them.
+
+Tests: server/store_tools/audit_command.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The jobs as commands of a process: reports, exit codes, and what a command refuses."""
+"""The jobs as commands of a process: reports, exit codes, and what a command refuses.
+
+Tests: server/cli/jobs.py, spark/jobs/arguments.py, spark/jobs/command.py,
+    spark/jobs/engine_choice.py
+"""
 
 from __future__ import annotations
 

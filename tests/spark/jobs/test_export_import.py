@@ -1,4 +1,9 @@
-"""Messages to Parquet, and rows of Parquet to messages."""
+"""Messages to Parquet, and rows of Parquet to messages.
+
+Tests: msg_store/offline/packed.py, spark/jobs/parquet/export.py,
+    spark/jobs/parquet/export_plan.py, spark/jobs/parquet/import_plan.py,
+    spark/jobs/parquet/ingest.py, spark/jobs/parquet/rows.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A rebuild brings every message back that a segment has, and says which had been acked."""
+"""A rebuild brings every message back that a segment has, and says which had been acked.
+
+Tests: msg_store/offline/rebuilding.py, server/store_tools/rebuild_command.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The jobs in Spark do what the local engine does."""
+"""The jobs in Spark do what the local engine does.
+
+Tests: spark/jobs/engine.py, spark/jobs/parquet/export_spark.py,
+    spark/jobs/parquet/ingest_spark.py, spark/jobs/replay/replay_spark.py, spark/jobs/running.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Partitions published to a real Leveret, and to a scripted broker that does what a real one rarely does."""
+"""Partitions published to a real Leveret, and to a scripted broker that does what a real one rarely does.
+
+Tests: spark/publish/identity.py, spark/publish/rejects.py
+"""
 
 from __future__ import annotations
 

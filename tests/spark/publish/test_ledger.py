@@ -1,3 +1,8 @@
+"""The ledger: what it keeps of attempts and their rows.
+
+Tests: spark/publish/identity.py
+"""
+
 from __future__ import annotations
 
 import json

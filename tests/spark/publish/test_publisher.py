@@ -1,4 +1,7 @@
-"""The publisher alone: events in, flights settled."""
+"""The publisher alone: events in, flights settled.
+
+Tests: spark/publish/report.py
+"""
 
 from __future__ import annotations
 

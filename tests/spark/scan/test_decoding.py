@@ -1,4 +1,8 @@
-"""Decoding of many content headers at once, against ``leveret.amqp``'s decoder of one."""
+"""Decoding of many content headers at once, against ``leveret.amqp``'s decoder of one.
+
+Tests: spark/scan/gather.py, spark/scan/headers.py, spark/scan/properties.py,
+    spark/scan/record_meta.py
+"""
 
 from __future__ import annotations
 

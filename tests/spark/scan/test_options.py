@@ -1,4 +1,7 @@
-"""Options of reading: what is accepted, and what is refused with which text."""
+"""Options of reading: what is accepted, and what is refused with which text.
+
+Tests: spark/scan/locators.py, spark/scan/pruning.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Messages in the order of their queues, from segments that have them in another order."""
+"""Messages in the order of their queues, from segments that have them in another order.
+
+Tests: spark/scan/plan.py
+"""
 
 from __future__ import annotations
 

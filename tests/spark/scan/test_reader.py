@@ -1,4 +1,8 @@
-"""Snapshots read without Spark, against what the broker and the plain decoders say."""
+"""Snapshots read without Spark, against what the broker and the plain decoders say.
+
+Tests: spark/scan/batches.py, spark/scan/locating.py, spark/scan/manifest.py,
+    spark/scan/records.py, spark/scan/schema.py, spark/scan/segment.py, spark/scan/tasks.py
+"""
 
 from __future__ import annotations
 

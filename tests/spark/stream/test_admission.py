@@ -1,4 +1,7 @@
-"""Limits, cuts and partitions, as tables; offsets as Spark keeps them."""
+"""Limits, cuts and partitions, as tables; offsets as Spark keeps them.
+
+Tests: spark/stream/offsets.py
+"""
 
 from __future__ import annotations
 

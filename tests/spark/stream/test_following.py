@@ -1,4 +1,9 @@
-"""Streams over a store that writes, crashes and frees segments: offsets, admission, losses."""
+"""Streams over a store that writes, crashes and frees segments: offsets, admission, losses.
+
+Tests: spark/scan/archive.py, spark/scan/routed_rows.py, spark/stream/archived_store.py,
+    spark/stream/batch.py, spark/stream/losses.py, spark/stream/tasks.py, spark/stream/unread.py,
+    spark/stream/walking.py
+"""
 
 from __future__ import annotations
 

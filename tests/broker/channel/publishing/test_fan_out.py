@@ -1,4 +1,7 @@
-"""Fan-out to more queues than one turn sends to: slices, whatever happens between them; order and confirms stay."""
+"""Fan-out to more queues than one turn sends to: slices, whatever happens between them; order and confirms stay.
+
+Tests: broker/channel/session.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Predecessors: what a channel says it has sent a queue before; and runs of numbered messages on a whole broker."""
+"""Predecessors: what a channel says it has sent a queue before; and runs of numbered messages on a whole broker.
+
+Tests: amqp/producer_headers.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Direct reply-to on a whole broker without sockets: who waits for whom, and what is kept."""
+"""Direct reply-to on a whole broker without sockets: who waits for whom, and what is kept.
+
+Tests: broker/channel/reply_consumers.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Certificates of clients: which are trusted, what the log says of others, and the users of SASL EXTERNAL."""
+"""Certificates of clients: which are trusted, what the log says of others, and the users of SASL EXTERNAL.
+
+Tests: broker/connection/open_counts.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Certificates in files: what is refused at the start, and what happens when the files change."""
+"""Certificates in files: what is refused at the start, and what happens when the files change.
+
+Tests: broker/connection/layers/certificate.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The PROXY protocol: headers of both versions, what a connection shows of them, and bytes that are none."""
+"""The PROXY protocol: headers of both versions, what a connection shows of them, and bytes that are none.
+
+Tests: broker/connection/layers/proxy_header.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TLS listeners on real sockets: what a connection does without TLS it does with it."""
+"""TLS listeners on real sockets: what a connection does without TLS it does with it.
+
+Tests: broker/connection/layers/handshakes.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Contents that no channel has got, while memory is short: who is read, who is closed, and what is forgotten."""
+"""Contents that no channel has got, while memory is short: who is read, who is closed, and what is forgotten.
+
+Tests: broker/connection/input.py
+"""
 
 from __future__ import annotations
 

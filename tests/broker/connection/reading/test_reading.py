@@ -1,4 +1,7 @@
-"""How much a connection reads at a time: more where much comes, most where bodies are large."""
+"""How much a connection reads at a time: more where much comes, most where bodies are large.
+
+Tests: broker/connection/reading/read_sizes.py
+"""
 
 from __future__ import annotations
 

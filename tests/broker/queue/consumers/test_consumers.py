@@ -1,4 +1,7 @@
-"""Consumers: dealing batches gives what dealing message by message gives."""
+"""Consumers: dealing batches gives what dealing message by message gives.
+
+Tests: broker/limiter.py, broker/queue/consumers/allotments.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Queues with ``x-single-active-consumer``: who is active, who takes over, and that nobody else gets anything."""
+"""Queues with ``x-single-active-consumer``: who is active, who takes over, and that nobody else gets anything.
+
+Tests: broker/queue/consumers/waiting_consumers.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Dead letters of one queue: given up when all targets have answered, in bounds, in turns."""
+"""Dead letters of one queue: given up when all targets have answered, in bounds, in turns.
+
+Tests: broker/queue/dead_letters/in_flight.py, broker/queue/dead_letters/rules.py
+"""
 
 from __future__ import annotations
 

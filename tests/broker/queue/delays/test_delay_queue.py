@@ -1,4 +1,7 @@
-"""Delay queues: messages wait until they are due, over crashes, and are given up when all targets have them."""
+"""Delay queues: messages wait until they are due, over crashes, and are given up when all targets have them.
+
+Tests: broker/queue/delays/delay_rules.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Length limits: what fits, and how a queue is shortened in turns."""
+"""Length limits: what fits, and how a queue is shortened in turns.
+
+Tests: broker/queue/limits/overflow.py, broker/queue/storage/factory.py
+"""
 
 from __future__ import annotations
 

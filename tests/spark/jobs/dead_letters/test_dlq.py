@@ -1,4 +1,7 @@
-"""Dead letters by group, and the commands that replay them."""
+"""Dead letters by group, and the commands that replay them.
+
+Tests: spark/jobs/dead_letters/groups.py, spark/jobs/dead_letters/in_both.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Replays by the local engine, into a Leveret."""
+"""Replays by the local engine, into a Leveret.
+
+Tests: spark/jobs/destinations.py, spark/jobs/publishing.py, spark/jobs/replay/plan.py,
+    spark/jobs/replay/routes.py
+"""
 
 from __future__ import annotations
 

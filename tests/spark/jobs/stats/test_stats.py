@@ -1,4 +1,7 @@
-"""Statistics of stored messages, and their page."""
+"""Statistics of stored messages, and their page.
+
+Tests: spark/jobs/stats/arrivals.py, spark/jobs/stats/message_counts.py, spark/jobs/stats/page.py
+"""
 
 from __future__ import annotations
 
