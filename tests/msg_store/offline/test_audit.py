@@ -1,7 +1,7 @@
 """Looking at a store: sound ones are, every damage is found and named, and nothing is changed.
 
-Tests: msg_store/offline/audit_locations.py, msg_store/offline/defects.py,
-    msg_store/offline/segment_check.py
+Tests: msg_store/offline/defects.py, msg_store/offline/locations.py,
+    msg_store/offline/segment_check.py, msg_store/offline/store_at.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stores are repaired in place; what can be read stays.
 
-Tests: msg_store/offline/changes.py, msg_store/offline/fingerprint.py,
-    msg_store/offline/repair_plan.py, msg_store/recovery/format_repair.py
+Tests: msg_store/offline/changes.py, msg_store/offline/repair_plan.py,
+    msg_store/recovery/format_repair.py
 """
 
 from __future__ import annotations

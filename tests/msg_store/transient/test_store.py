@@ -1,8 +1,8 @@
 """Paged-out transients can be read until they are acked, and leave nothing on the disk.
 
-Tests: msg_store/transient/index.py, msg_store/transient/paged_queue.py,
+Tests: msg_store/transient/paged_queue.py,
     msg_store/transient/paging_core.py, msg_store/transient/reader.py,
-    msg_store/transient/segments.py, msg_store/transient/writer.py
+    msg_store/transient/segment.py, msg_store/transient/writer.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``leveret store`` on stores and data directories that no broker uses.
 
 Tests: server/output/progress.py, server/store_tools/command.py, server/store_tools/dirs.py,
-    server/store_tools/figures.py, server/store_tools/findings.py, server/store_tools/text.py,
+    server/store_tools/findings.py, server/store_tools/stats.py, server/store_tools/text.py,
     server/store_tools/work.py
 """
 

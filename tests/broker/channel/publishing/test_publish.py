@@ -1,4 +1,8 @@
-"""Publishing: credit towards queues, returns, confirms; on a whole broker without sockets."""
+"""Publishing: credit towards queues, returns, confirms; on a whole broker without sockets.
+
+Tests: broker/channel/publishing/batch.py, broker/channel/publishing/credit_flow.py,
+    broker/channel/publishing/message_route.py
+"""
 
 from __future__ import annotations
 
