@@ -120,7 +120,9 @@ async def stopping(tmp_path: Path, rng: random.Random) -> AsyncIterator[Stopping
         stopping.reading.cancel()
         with suppress(asyncio.CancelledError):
             await stopping.reading
-    await eventually(lambda: not [each for each in threading.enumerate() if "leveret" in each.name])
+    await eventually(
+        lambda: not [each for each in threading.enumerate() if each.name.startswith("leveret-")]
+    )
 
 
 @pytest.mark.parametrize("thread", ["reader", "merge", "removal", "transients"])

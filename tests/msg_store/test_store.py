@@ -34,7 +34,7 @@ async def running(tmp_path: Path) -> AsyncIterator[LiveStore]:
     yield running
     await running.kill()
     await eventually(lambda: "leveret-end" not in {each.name for each in threading.enumerate()})
-    assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
+    assert [each.name for each in threading.enumerate() if each.name.startswith("leveret-")] == []
 
 
 def bodies(count: int) -> list[bytes]:

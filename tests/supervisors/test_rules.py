@@ -34,6 +34,9 @@ def cases_on(cases: Iterable[Case], bases: Iterable[str]) -> list[Any]:
     ]
 
 
+pytestmark = LEAVES_SOCKETS  # of a test before, perhaps of another file
+
+
 @pytest.mark.parametrize(("case", "base"), cases_on(CASES, IN_PROCESS))
 def test_the_case_goes_as_its_rules_say(case: Case, base: str) -> None:
     trace = BASES[base](case.scenario)
@@ -42,7 +45,6 @@ def test_the_case_goes_as_its_rules_say(case: Case, base: str) -> None:
     assert are_equal(case.scenario, trace, expected), (trace, expected)
 
 
-@LEAVES_SOCKETS
 @pytest.mark.parametrize(
     ("case", "base"), cases_on([case for case in CASES if str(case) in FIRST], ["TCP"])
 )
@@ -52,7 +54,6 @@ def test_the_first_case_of_each_rule_goes_so_where_children_are_processes(
     test_the_case_goes_as_its_rules_say(case, base)
 
 
-@LEAVES_SOCKETS
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "base"), cases_on(CASES, PROCESSES))
 def test_all_cases_go_so_where_children_are_processes(case: Case, base: str) -> None:

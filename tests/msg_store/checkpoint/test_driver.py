@@ -83,7 +83,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Running]:
     running = Running(tmp_path / "store")
     yield running
     running.close()
-    assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
+    assert [each.name for each in threading.enumerate() if each.name.startswith("leveret-")] == []
 
 
 def rows(store: Running) -> list[tuple[int, int]]:

@@ -39,7 +39,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
             return store
 
         yield running
-    assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
+    assert [each.name for each in threading.enumerate() if each.name.startswith("leveret-")] == []
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Running]:
     yield running
     running.close()
     assert running.calls.open_files == []
-    assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
+    assert [each.name for each in threading.enumerate() if each.name.startswith("leveret-")] == []
 
 
 async def test_work_of_one_turn_is_one_flush_and_one_report(store: Running) -> None:

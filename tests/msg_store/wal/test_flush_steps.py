@@ -61,7 +61,7 @@ async def by_step(tmp_path: Path) -> AsyncIterator[StepByStep]:
     await running.published(1)
     yield running
     running.store.close()
-    assert [each.name for each in threading.enumerate() if "leveret" in each.name] == []
+    assert [each.name for each in threading.enumerate() if each.name.startswith("leveret-")] == []
 
 
 def kinds(steps: list[Step]) -> list[str]:
