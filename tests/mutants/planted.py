@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -10,40 +11,49 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from mutants.pieces import files_of, find, put, tree_of
+
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("actors", "broker", "etcd", "gm", "metadata", "msg_store", "queue_backing", "routing")
 
 
 class Mutant(NamedTuple):
-    """``old`` in a file becomes ``new``."""
+    """In a scope of the product the piece ``old`` becomes ``new``, or goes (``pieces``)."""
 
-    file: str
+    scope: str
     old: str
     new: str
+
+    def places(self) -> list[str]:
+        """Return the file of each place that the fault could have."""
+        files = files_of(self.scope, tuple(ROOT / name for name in COPIED))
+        return [
+            str(file.relative_to(ROOT)) for file in files for _ in find(tree_of(file), file, *self)
+        ]
+
+    def planted(self, file: Path) -> str:
+        """Return the text of the file with the fault in it."""
+        tree = ast.parse(file.read_text())
+        (place,) = find(tree, file, *self)
+        return ast.unparse(put(tree, place, self.new))
 
 
 class Faults(NamedTuple):
     """Faults of one part.
 
     Attributes:
-        folder: where the mutants' files are, below the root.
         mutants: by the name of their fault.
         suite: the tests that must find each of them, below ``tests``.
-        harmless: a mutant that changes nothing, with which the suite passes.
     """
 
-    folder: str
     mutants: dict[str, Mutant]
     suite: Sequence[str]
-    harmless: Mutant
 
-    def count(self, mutant: Mutant) -> int:
-        """Return how often the mutant's place is there."""
-        return (ROOT / self.folder / mutant.file).read_text().count(mutant.old)
-
-    def run(self, mutant: Mutant, folder: Path, seed: int) -> subprocess.CompletedProcess[str]:
-        """Run the suite, the first failure of which ends it, on a tree with the fault in it."""
-        self._plant(mutant, folder)
+    def run(
+        self, mutant: Mutant | None, folder: Path, seed: int
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the suite, the first failure of which ends it, on a tree with the fault in it, if any."""
+        _plant(mutant, folder)
         options = ["-x", "-q", "--hypothesis-profile=first", "-p", "no:cacheprovider", "-c"]
         options += [str(ROOT / "pyproject.toml"), f"--seed={seed}"]
         tests = [str(ROOT / "tests" / name) for name in self.suite]
@@ -57,15 +67,17 @@ class Faults(NamedTuple):
             check=False,
         )
 
-    def _plant(self, mutant: Mutant, folder: Path) -> None:
-        """Make ``folder/leveret``, which is the package with the fault in it."""
-        package = folder / "leveret"
-        package.mkdir(parents=True)
-        for path in (ROOT / "leveret").iterdir():
-            if path.name not in COPIED:
-                (package / path.name).symlink_to(path.resolve())
-        for name in COPIED:
-            ignore = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / name, package / name, ignore=ignore)
-        file = package / self.folder / mutant.file
-        file.write_text(file.read_text().replace(mutant.old, mutant.new))
+
+def _plant(mutant: Mutant | None, folder: Path) -> None:
+    """Make ``folder/leveret``, which is the package with the fault in it."""
+    package = folder / "leveret"
+    package.mkdir(parents=True)
+    for path in (ROOT / "leveret").iterdir():
+        if path.name not in COPIED:
+            (package / path.name).symlink_to(path.resolve())
+    for name in COPIED:
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, package / name, ignore=ignore)
+    if mutant is not None:
+        (place,) = mutant.places()
+        (package / place).write_text(mutant.planted(ROOT / place))

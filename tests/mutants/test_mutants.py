@@ -46,7 +46,6 @@ def suite(folder: str, *names: str) -> list[str]:
 
 PARTS = {
     "variable queue": Faults(
-        "queue_backing",
         variable_mutants.MUTANTS,
         suite(
             "queue_backing",
@@ -58,10 +57,8 @@ PARTS = {
             "variable/queue_in_ram",
             "variable/queue_model",
         ),
-        Mutant("variable/delta.py", "BLANK", "BLANK"),
     ),
     "queue over a store": Faults(
-        "",
         stored_mutants.MUTANTS,
         suite("msg_store", "reading/read_thread", "reading/contents", "index/lmdb_index")
         + suite(
@@ -74,10 +71,8 @@ PARTS = {
             "index/stored_queue_model",
             "backing_contract",
         ),
-        Mutant("queue_backing/index/row_window.py", "ROWS", "ROWS"),
     ),
     "store": Faults(
-        "msg_store",
         store_mutants.MUTANTS,
         suite(
             "msg_store",
@@ -89,10 +84,8 @@ PARTS = {
             "recovery/recovery",
             "shortages",
         ),
-        Mutant("memtable/memtables.py", "BEHIND", "BEHIND"),
     ),
     "steps": Faults(
-        "msg_store",
         step_mutants.MUTANTS,
         suite(
             "msg_store",
@@ -102,41 +95,29 @@ PARTS = {
             "wal/flush_steps",
             "wal/driver",
         ),
-        Mutant("format/append_log.py", "AT_THE_END", "AT_THE_END"),
     ),
     "end of a store": Faults(
-        "msg_store",
         end_mutants.MUTANTS,
         suite("msg_store", "stop"),
-        Mutant("store.py", "END_RETRY_S", "END_RETRY_S"),
     ),
     "collector": Faults(
-        "msg_store",
         collector_mutants.MUTANTS,
         suite("msg_store", "gc/choose", "gc/copy", "gc/collector", "gc/faults", "gc/crash"),
-        Mutant("gc/collector.py", "MERGES_MAX", "MERGES_MAX"),
     ),
     "archive": Faults(
-        "msg_store",
         archive_mutants.MUTANTS,
         suite("msg_store", "archive/archive", "archive/archived_store", "archive/archive_machine"),
-        Mutant("archive/archive.py", "_NOTHING_KEPT", "_NOTHING_KEPT"),
     ),
     "snapshots": Faults(
-        "msg_store",
         snapshot_mutants.MUTANTS,
         suite("msg_store", "checkpoint/snapshot", "offline/snapshot")
         + suite("management", "snapshots/checking"),
-        Mutant("checkpoint/snapshot.py", "ROOM_BYTES", "ROOM_BYTES"),
     ),
     "transient store": Faults(
-        "msg_store",
         transient_mutants.MUTANTS,
         suite("msg_store", "transient/store", "transient/faults", "transient/machine"),
-        Mutant("transient/store.py", "FOLDER", "FOLDER"),
     ),
     "tools": Faults(
-        "msg_store",
         tool_mutants.MUTANTS,
         suite(
             "msg_store",
@@ -147,29 +128,21 @@ PARTS = {
             "offline/offline_store",
             "index/compaction",
         ),
-        Mutant("offline/audit.py", "_TOLD_EVERY", "_TOLD_EVERY"),
     ),
     "guaranteed multicast": Faults(
-        "gm",
         gm_mutants.MUTANTS,
         suite("gm", "ring/view", "records", "ring/member", "node_links", "actor", "schedules"),
-        Mutant("ring/member.py", "_OF_JOINS: Final", "_OF_JOINS: Final"),
     ),
     "records in etcd": Faults(
-        "",
         etcd_mutants.MUTANTS,
         suite("gm", "records", "ring/member", "stores", "actor")
         + suite("etcd", "gateway", "client"),
-        Mutant("etcd/client.py", "PAGE_ROWS: Final", "PAGE_ROWS: Final"),
     ),
     "metadata in etcd": Faults(
-        "metadata/etcd",
         metadata_mutants.MUTANTS,
         suite("metadata/etcd", "codec", "replica", "session", "model"),
-        Mutant("session.py", "GARBAGE_MAX: Final", "GARBAGE_MAX: Final"),
     ),
     "links": Faults(
-        "actors",
         link_mutants.MUTANTS,
         suite(
             "actors",
@@ -179,22 +152,16 @@ PARTS = {
             "links/schedules",
             "links/node",
         ),
-        Mutant("links/peer.py", "_BUDGET_BYTES: Final", "_BUDGET_BYTES: Final"),
     ),
     "links of processes": Faults(
-        "actors",
         link_mutants.PROCESS_MUTANTS,
         suite("actors", "processes/link", "processes/host"),
-        Mutant("processes/link.py", "LIMITS: Final", "LIMITS: Final"),
     ),
     "fan-out": Faults(
-        "broker",
         fan_out_mutants.MUTANTS,
         suite("broker", "channel/confirms", "channel/publishing/fan_out"),
-        Mutant("channel/publishing/fan_out.py", "Invariants:", "Invariants:"),
     ),
     "transactions and direct replies": Faults(
-        "broker",
         transaction_mutants.MUTANTS,
         suite(
             "broker",
@@ -202,10 +169,8 @@ PARTS = {
             "channel/publishing/replies",
             "channel/transactions_model",
         ),
-        Mutant("channel/transaction.py", "SETTLED_MAX", "SETTLED_MAX"),
     ),
     "queues": Faults(
-        "",
         broker_mutants.QUEUES,
         suite("actors", "credit")
         + suite(
@@ -218,10 +183,8 @@ PARTS = {
             "queue/pair",
             "channel/publishing/publish",
         ),
-        Mutant("broker/queue/consumers/consumers.py", "_gone: set", "_gone: set"),
     ),
     "dead letters": Faults(
-        "",
         broker_mutants.LETTERS,
         suite(
             "broker",
@@ -230,26 +193,20 @@ PARTS = {
             "queue/limits/length_limits",
             "queue/limits/length_limits_model",
         ),
-        Mutant("broker/queue/dead_letters/dead_letters.py", "**Bounds.**", "**Bounds.**"),
     ),
     "delays": Faults(
-        "",
         broker_mutants.DELAYS,
         suite(
             "broker", "queue/delays/schedule", "queue/delays/delay_queue", "vhost/delayed_exchanges"
         )
         + suite("routing", "delayed"),
-        Mutant("routing/delayed.py", "DELAYED_TYPE: Final", "DELAYED_TYPE: Final"),
     ),
     "delivery counts": Faults(
-        "",
         broker_mutants.DELIVERY_COUNTS,
         suite("broker", "queue/limits/delivery_counts", "queue/limits/delivery_limit")
         + suite("msg_store", "delivery_counts", "format/count_file"),
-        Mutant("msg_store/delivery_counts.py", "WRITE_S: Final", "WRITE_S: Final"),
     ),
     "producers": Faults(
-        "",
         producer_mutants.MUTANTS,
         suite(
             "broker",
@@ -258,17 +215,13 @@ PARTS = {
             "channel/publishing/producers",
         )
         + suite("msg_store", "producers", "store_machine"),
-        Mutant("broker/queue/publishers/producers.py", "ENTRY_BYTES: Final", "ENTRY_BYTES: Final"),
     ),
     "definitions": Faults(
-        "",
         broker_mutants.DEFINITIONS,
         suite("broker", "vhost/deletions", "vhost/vhost_starts", "node/bootstrap")
         + suite("metadata", "store"),
-        Mutant("broker/vhost/deletions.py", "_under_way: deque", "_under_way: deque"),
     ),
     "cluster": Faults(
-        "broker",
         cluster_mutants.MUTANTS,
         suite(
             "broker/cluster",
@@ -283,19 +236,14 @@ PARTS = {
             "replies",
         )
         + suite("broker/remote", "mail_between_nodes"),
-        Mutant("registry/cluster_nodes.py", "LAGGING_BYTES: Final", "LAGGING_BYTES: Final"),
     ),
     "plug-ins": Faults(
-        "broker",
         plugin_mutants.MUTANTS,
         suite("broker", "vhost/trace", "channel/interceptors", "vhost/auth_backends"),
-        Mutant("vhost/auth_backends.py", "ANSWERS_MAX", "ANSWERS_MAX"),
     ),
     "routing": Faults(
-        "routing",
         routing_mutants.MUTANTS,
         suite("routing", "router", "topology", "headers", "topic", "hashing", "random_choice"),
-        Mutant("work.py", "EXCHANGE_WORK", "EXCHANGE_WORK"),
     ),
 }
 
@@ -311,7 +259,8 @@ each_mutant = pytest.mark.parametrize(
 
 @each_mutant
 def test_the_fault_has_its_place(faults: Faults, mutant: Mutant) -> None:
-    assert faults.count(mutant) == 1
+    """One that has none, or several, names a scope or a piece that has changed."""
+    assert len(mutant.places()) == 1
 
 
 @pytest.mark.parametrize("faults", PARTS.values(), ids=PARTS)
@@ -344,6 +293,6 @@ def test_the_suite_of_guaranteed_multicast_kills(name: str, tmp_path: Path, seed
 @pytest.mark.slow
 @pytest.mark.parametrize("faults", PARTS.values(), ids=PARTS)
 def test_without_a_fault_the_planted_tree_passes(faults: Faults, tmp_path: Path, seed: int) -> None:
-    run = faults.run(faults.harmless, tmp_path, seed)
+    run = faults.run(None, tmp_path, seed)
 
     assert run.returncode == 0, run.stdout[-2_000:] + run.stderr[-500:]

@@ -4,105 +4,90 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-_FILTER, _NUMBERED = "broker/queue/publishers/producers.py", "broker/queue/publishers/numbered.py"
-_CHANNEL, _PENDING = "broker/channel/publishing/producers.py", "msg_store/wal/producers.py"
-_COMMIT, _FLUSH = "msg_store/wal/group_commit.py", "msg_store/wal/flush.py"
-_REPLAY, _RECOVERY = "msg_store/recovery/replay.py", "msg_store/recovery/recovery.py"
-_CHECK, _REBUILD = "msg_store/recovery/row_check.py", "msg_store/recovery/rebuild.py"
-_TABLES, _INDEX = "msg_store/memtable/memtables.py", "msg_store/index/lmdb_index.py"
-
 MUTANTS = {
-    "the last sequence is taken in again": Mutant(_FILTER, "if seq <= last:", "if seq < last:"),
+    "the last sequence is taken in again": Mutant(
+        "ProducerFilter._verdict", "seq <= last", "seq < last"
+    ),
     "a mail that waits takes in numbered messages": Mutant(
-        "broker/channel/publishing/publish.py",
-        "merges = expiration_ms is None and batch.producers is None",
-        "merges = expiration_ms is None",
+        "Publisher._post",
+        "expiration_ms is None and batch.producers is None",
+        "expiration_ms is None",
     ),
-    "a lower epoch is taken in": Mutant(_FILTER, "if epoch < known[0]:", "if False:"),
+    "a lower epoch is taken in": Mutant("ProducerFilter._verdict", "epoch < known[0]", "False"),
     "a higher epoch goes on with the sequence": Mutant(
-        _FILTER, "if epoch == known[0]:", "if epoch >= known[0]:"
+        "ProducerFilter._verdict", "epoch == known[0]", "epoch >= known[0]"
     ),
-    "nobody asks for the predecessor": Mutant(_FILTER, "if predecessor > last:", "if False:"),
+    "nobody asks for the predecessor": Mutant(
+        "ProducerFilter._verdict", "predecessor > last", "False"
+    ),
     "a run is judged by what was there before it": Mutant(
-        _FILTER, "ahead[producer] = epoch, seq", "pass"
+        "ProducerFilter._verdict", "ahead[producer] = ...", "pass"
     ),
-    "transient sequences are written": Mutant(
-        _FILTER, "            if is_persistent:\n", "            if True:\n"
-    ),
-    "the least recently used stays": Mutant(
-        _FILTER,
-        "            entries.pop(producer, None)\n            entries",
-        "            entries",
-    ),
+    "transient sequences are written": Mutant("ProducerFilter.taken_in", "is_persistent", "True"),
+    "the least recently used stays": Mutant("ProducerFilter.taken_in", "entries.pop(...)", ""),
     "an entry never expires": Mutant(
-        _FILTER, "entry[2] + self._expiry_ms < self._wall_ms()", "False"
+        "ProducerFilter._known", "entry[2] + self._expiry_ms < self._wall_ms()", "False"
     ),
-    "entries have no bound": Mutant(_FILTER, "too_many = len(entries) - self._max", "too_many = 0"),
+    "entries have no bound": Mutant("ProducerFilter._expired", "len(entries) - self._max", "0"),
     "a duplicate waits for nothing": Mutant(
-        _FILTER, "self._unsafe.add(base + at)", "self._newest_row = -1"
+        "ProducerFilter.taken_in", "self._unsafe.add(...)", "self._newest_row = -1"
     ),
     "a duplicate waits for later rows too": Mutant(
-        _FILTER,
-        "if each[0] < lowest]\n        self._waiting",
-        "if lowest == inf]\n        self._waiting",
+        "ProducerFilter.became_safe", "each[0] < lowest", "lowest == inf"
     ),
-    "messages without a row are waited for": Mutant(_FILTER, "if at >= rows_from:", "if True:"),
+    "messages without a row are waited for": Mutant(
+        "ProducerFilter.taken_in", "at >= rows_from", "True"
+    ),
     "a duplicate is confirmed before it is safe": Mutant(
-        _NUMBERED, "if not known.is_safe:", "if False:"
+        "NumberedPublishes._note_duplicates", "not known.is_safe", "False"
     ),
-    "a zombie hears nothing": Mutant(_NUMBERED, "if verdict == FENCED:", "if False:"),
+    "a zombie hears nothing": Mutant("NumberedPublishes.publish", "verdict == FENCED", "False"),
     "a duplicate keeps its hold of the store": Mutant(
-        _NUMBERED,
-        "self._backing.discard(part.messages, is_persistent, part.first_msg_no)",
-        "pass",
+        "NumberedPublishes.publish", "self._backing.discard(...)", "pass"
     ),
     "a message that is sent again has a predecessor": Mutant(
-        _CHANNEL, "elif seq > before[2]:", "else:"
+        "Predecessors.numbered", "if seq > before[2]: ...", "predecessor = before[2]"
     ),
     "a message that follows one that is sent again has none": Mutant(
-        _CHANNEL, "predecessor = before[2]", "pass"
+        "Predecessors.numbered", "predecessor = before[2]", "pass"
     ),
     "a duplicate hides what was sent after its original": Mutant(
-        _CHANNEL, "highest = max(before[1], seq)", "highest = seq"
+        "Predecessors.numbered", "max(...)", "seq"
     ),
-    "a new epoch has a predecessor": Mutant(_CHANNEL, "before[0] == epoch", "True"),
-    "a sequence overtakes its row": Mutant(_PENDING, "if sequence[0] >= limit:", "if False:"),
-    "a failed flush loses its sequences": Mutant(_COMMIT, "self._sequences.put_back([", "list(["),
+    "a new epoch has a predecessor": Mutant("Predecessors.numbered", "before[0] == epoch", "True"),
+    "a sequence overtakes its row": Mutant(
+        "PendingSequences.take", "sequence[0] >= limit", "False"
+    ),
+    "a failed flush loses its sequences": Mutant(
+        "GroupCommit._put_back", "self._sequences.put_back", "list"
+    ),
     "levels are taken one by one": Mutant(
-        _COMMIT, "whole = self._sequences.whole() if self._sequences else ()", "whole = ()"
+        "GroupCommit.start", "self._sequences.whole() if self._sequences else ()", "()"
     ),
-    "sequences are not written": Mutant(
-        _FLUSH, "for queue_no, sequences in batch.sequences:", "for queue_no, sequences in ():"
+    "sequences are not written": Mutant("flush.journal_records", "batch.sequences", "()"),
+    "sequences do not get to the memtable": Mutant("GroupCommit._durable", "batch.sequences", "()"),
+    "sequences of a deleted queue are kept": Mutant(
+        "Memtables.rotate", "del frozen.producers[key]", "pass"
     ),
-    "sequences do not get to the memtable": Mutant(
-        _COMMIT, "for queue_no, queue in batch.sequences:", "for queue_no, queue in ():"
-    ),
-    "sequences of a deleted queue are kept": Mutant(_TABLES, "del frozen.producers[key]", "pass"),
-    "replay forgets the sequences": Mutant(
-        _REPLAY, "                    self._produced(record, lsn)", "                    pass"
-    ),
+    "replay forgets the sequences": Mutant("Replay.add", "self._produced(...)", "pass"),
     "a lost message keeps its sequence": Mutant(
-        _CHECK, "self._replay.roll_back(dropped) if dropped else ()", "()"
+        "RowCheck._judge", "self._replay.roll_back(dropped) if dropped else ()", "()"
     ),
     "later rows of a lost message's producer stay": Mutant(
-        _REPLAY,
-        "if seq in rows and (queue_no, seq) not in dropped",
-        "if seq in rows and False",
+        "Replay.roll_back", "(queue_no, seq) not in dropped", "False"
     ),
     "the next start does not know what was taken back": Mutant(
-        _RECOVERY,
-        "for (queue_no, producer), row in self._rolled_back.items():",
-        "for (queue_no, producer), row in ():",
+        "Recovery._sequences_taken_back", "self._rolled_back.items()", "()"
     ),
     "a rebuild knows no producers": Mutant(
-        _REBUILD, "            self._note_producer(meta", "            _ = (meta"
+        "Rebuild._messages",
+        "self._note_producer(...)",
+        "_ = (meta.head, meta.queue_nos, record.ts_ms)",
     ),
     "the index keeps forgotten producers": Mutant(
-        _INDEX, "transaction.delete(key, db=self._producers)", "pass"
+        "LmdbIndex._put_small", "transaction.delete(key, db=self._producers)", "pass"
     ),
     "the index keeps producers of deleted queues": Mutant(
-        _INDEX,
-        "                    cursor.delete()\n        if batch.checkpoint",
-        "                    break\n        if batch.checkpoint",
+        "LmdbIndex._put_small", "cursor.delete()", "break"
     ),
 }

@@ -4,235 +4,206 @@ from __future__ import annotations
 
 from mutants.planted import Mutant
 
-
-def member(old: str, new: str) -> Mutant:
-    return Mutant("ring/member.py", old, new)
-
-
-def record(old: str, new: str) -> Mutant:
-    return Mutant("records/transactions.py", old, new)
-
-
 MUTANTS = {
-    "the heir does not acknowledge for the dead": member(
-        "if publisher == self.me or publisher in view.aliases:", "if publisher == self.me:"
+    "the heir does not acknowledge for the dead": Mutant(
+        "Member._merge", "publisher == self.me or publisher in view.aliases", "publisher == self.me"
     ),
-    "everybody acknowledges before the lap is over": member(
-        "if publisher == self.me or publisher in view.aliases:", "if True:"
+    "everybody acknowledges before the lap is over": Mutant(
+        "Member._merge", "publisher == self.me or publisher in view.aliases", "True"
     ),
-    "a publisher does not see its own lap": member(
-        "if publisher == self.me or publisher in view.aliases:", "if publisher in view.aliases:"
+    "a publisher does not see its own lap": Mutant(
+        "Member._merge",
+        "publisher == self.me or publisher in view.aliases",
+        "publisher in view.aliases",
     ),
-    "news is delivered and not passed on": member(
-        "            if stream.ack(round_to) or new:", "            if stream.ack(round_to):"
+    "news is delivered and not passed on": Mutant(
+        "Member._merge", "stream.ack(round_to) or new", "stream.ack(round_to)"
     ),
-    "old news is passed on for ever": member(
-        "            if stream.ack(round_to) or new:",
-        "            stream.ack(round_to)\n            if True:",
+    "old news is passed on for ever": Mutant(
+        "Member._merge", "if stream.ack(round_to) or new: ...", "stream.ack(round_to)\nif True: ..."
     ),
-    "acknowledgements are not passed on": member(
-        "            if stream.ack(round_to) or new:",
-        "            stream.ack(round_to)\n            if new:",
+    "acknowledgements are not passed on": Mutant(
+        "Member._merge", "if stream.ack(round_to) or new: ...", "stream.ack(round_to)\nif new: ..."
     ),
-    "news is passed on and not delivered": member(
-        "                self._effects.append(Deliver(publisher, new))\n", "                pass\n"
+    "news is passed on and not delivered": Mutant(
+        "Member._merge", "self._effects.append(...)", "pass"
     ),
-    "what is known is delivered again": member(
-        "self._effects.append(Deliver(publisher, new))",
-        "self._effects.append(Deliver(publisher, bodies))",
+    "what is known is delivered again": Mutant(
+        "Member._merge", "Deliver(...)", "Deliver(publisher, bodies)"
     ),
-    "an older record takes a view back": member(
-        "group.stamp <= old.stamp", "group.stamp == old.stamp"
+    "an older record takes a view back": Mutant(
+        "Member._switch", "group.stamp <= old.stamp", "group.stamp == old.stamp"
     ),
-    "a frame of a newer view does not wait": member(
-        "        elif frame.stamp > view.stamp:", "        elif False:"
+    "a frame of a newer view does not wait": Mutant(
+        "Member._handle", "frame.stamp > view.stamp", "False"
     ),
-    "a stale record is taken for a newer one": member(
-        "group.stamp < self._needs:", "group.stamp > self._needs:"
+    "a stale record is taken for a newer one": Mutant(
+        "Member._refreshed", "group.stamp < self._needs", "group.stamp > self._needs"
     ),
-    "frames overtake those that wait": member(
-        "        if self._needs is not None or (self.view",
-        "        if (self.view",
+    "frames overtake those that wait": Mutant(
+        "Member.receive",
+        "self._needs is not None or (self.view is None and (not isinstance(...)))",
+        "self.view is None and (not isinstance(...))",
     ),
-    "the frame that had to wait is forgotten": member(
-        "            self._waiting.appendleft((sender, frame, None))\n", ""
+    "the frame that had to wait is forgotten": Mutant(
+        "Member._handle", "self._waiting.appendleft(...)", ""
     ),
-    "frames for a newcomer are dropped": member(
-        "            self._waiting.append((sender, frame, None))\n", "            pass\n"
+    "frames for a newcomer are dropped": Mutant(
+        "Member.receive", "self._waiting.append(...)", "pass"
     ),
-    "an older epoch is not fenced": member("frame.stamp.epoch < view.stamp.epoch or ", ""),
-    "the dead and strangers are not fenced": member(" or sender not in view.alive:", ":"),
-    "who is fenced is not told": member(
-        "            self._send(sender, Check(view.stamp))  # fenced: let it find out\n",
-        "            return\n",
+    "an older epoch is not fenced": Mutant(
+        "Member._handle_neighbour",
+        "frame.stamp.epoch < view.stamp.epoch or sender not in view.alive",
+        "sender not in view.alive",
     ),
-    "anybody may send activities": member(
-        "        elif sender != view.left:", "        elif False:"
+    "the dead and strangers are not fenced": Mutant(
+        "Member._handle_neighbour",
+        "frame.stamp.epoch < view.stamp.epoch or sender not in view.alive",
+        "frame.stamp.epoch < view.stamp.epoch",
     ),
-    "the catch-up is not waited for": member(
-        " is Activity and self._is_synced:", " is Activity and self.phase is Phase.READY:"
+    "who is fenced is not told": Mutant("Member._handle_neighbour", "self._send(...)", "return"),
+    "anybody may send activities": Mutant(
+        "Member._handle_neighbour", "sender != view.left", "False"
     ),
-    "no catch-up for a new right neighbour": member(
-        "        if self.phase is Phase.READY:\n            self._push()\n        else:\n",
-        "        if self.phase is not Phase.READY:\n",
+    "the catch-up is not waited for": Mutant(
+        "Member._handle_neighbour", "self._is_synced", "self.phase is Phase.READY"
     ),
-    "no catch-up when it is asked for": member(
-        "            if frame.waiting is not None or self._pushed < frame.stamp:\n                self._push()\n",
-        "            return\n",
+    "no catch-up for a new right neighbour": Mutant(
+        "Member._turn_right",
+        "if self.phase is Phase.READY: ...\nelse: self._send(...)",
+        "if self.phase is not Phase.READY: self._send(view.right, Check(view.stamp))",
     ),
-    "a newcomer does not pass its state on": member(
-        "        if self.view.right != self.me:\n            self._push()\n", ""
+    "no catch-up when it is asked for": Mutant(
+        "Member._handle_ask",
+        "if frame.waiting is not None or self._pushed < frame.stamp: ...",
+        "return",
     ),
-    "a new left neighbour is not asked": member(
-        "            self._send(view.left, Ask(view.stamp, waiting))\n", "            pass\n"
+    "a newcomer does not pass its state on": Mutant(
+        "Member._become_ready", "if self.view.right != self.me: ...", ""
     ),
-    "a new left neighbour counts as known": member(
-        "            self._is_synced = False\n            self._parts = None\n            if old",
-        "            self._parts = None\n            if old",
+    "a new left neighbour is not asked": Mutant(
+        "Member._switch", "self._send(view.left, Ask(...))", "pass"
     ),
-    "a ring without a state waits for ever": member(
-        "                self._become_ready()  # nobody in the ring has a state\n",
-        "                return\n",
+    "a new left neighbour counts as known": Mutant("Member._switch", "self._is_synced = False", ""),
+    "a ring without a state waits for ever": Mutant(
+        "Member._handle_ask", "self._become_ready()", "return"
     ),
-    "a question ends at the first who has no state": member(
-        "                self._send(view.left, Ask(view.stamp, frame.waiting))\n",
-        "                return\n",
+    "a question ends at the first who has no state": Mutant(
+        "Member._handle_ask", "self._send(view.left, Ask(...))", "return"
     ),
-    "a state that was taken over is delivered": member(
-        "                stream.start(first, bodies, acked)\n",
-        "                stream.start(first, bodies, acked)\n"
-        "                self._effects.append(Deliver(publisher, bodies))\n",
+    "a state that was taken over is delivered": Mutant(
+        "Member._adopt",
+        "stream.start(...)",
+        "stream.start(...)\nself._effects.append(Deliver(publisher, bodies))",
     ),
-    "a newcomer has joined before it has a state": member(
-        "            self.phase = Phase.WAITING\n            self._switch(group)",
-        "            self.phase = Phase.READY\n            self._switch(group)",
+    "a newcomer has joined before it has a state": Mutant(
+        "Member._join", "Phase.WAITING", "Phase.READY"
     ),
-    "the dead are erased before their mark is back": member(
-        "self._marks[name] <= acked", "self._marks[name] <= acked + 1"
+    "the dead are erased before their mark is back": Mutant(
+        "Member._own_acked", "self._marks[name] <= acked", "self._marks[name] <= acked + 1"
     ),
-    "the dead are erased at once": member(
-        "        fresh = self.view.aliases - self._marks.keys() - self._erasing\n",
-        "        self._erase(self.view.aliases)\n        fresh = frozenset[MemberId]()\n",
+    "the dead are erased at once": Mutant(
+        "Member._mark_inherited",
+        "fresh = ...",
+        "self._erase(self.view.aliases)\nfresh = frozenset[MemberId]()",
     ),
-    "the dead are never erased": member(
-        "            self._transact(Erase(fresh, self.me), self._switch)\n", "            pass\n"
+    "the dead are never erased": Mutant("Member._erase", "self._transact(...)", "pass"),
+    "the mark overtakes the dead in a catch-up": Mutant(
+        "Member._push", "name in view.alive", "name not in view.alive"
     ),
-    "the mark overtakes the dead in a catch-up": member(
-        "(name in view.alive, name)", "(name not in view.alive, name)"
+    "deaths are not reported": Mutant(
+        "Member._switch", "MembersChanged(...)", "MembersChanged(births, frozenset())"
     ),
-    "deaths are not reported": member(
-        "MembersChanged(births, deaths)", "MembersChanged(births, frozenset())"
+    "births are not reported": Mutant(
+        "Member._switch", "MembersChanged(...)", "MembersChanged(frozenset(), deaths)"
     ),
-    "births are not reported": member(
-        "MembersChanged(births, deaths)", "MembersChanged(frozenset(), deaths)"
+    "the state of the dead is kept": Mutant("Member._know", "del self._streams[name]", ""),
+    "the end of a neighbour is ignored": Mutant(
+        "Member._handle_down", "self._transact(MarkDead(peer, by=self.me), self._switch)", "return"
     ),
-    "the state of the dead is kept": member("            del self._streams[name]\n", ""),
-    "the end of a neighbour is ignored": member(
-        "            self._transact(MarkDead(peer, by=self.me), self._switch)\n",
-        "            return\n",
+    "a right neighbour does not hear of the view": Mutant(
+        "Member._turn_right", "if view.right != self.me: ...", ""
     ),
-    "a right neighbour does not hear of the view": member(
-        "            if view.right != self.me:\n                self._send(view.right, Check(view.stamp))\n            return",
-        "            return",
+    "neighbours are not monitored": Mutant(
+        "Member._watch_neighbours", "peer != self.me and peer not in self._monitored", "False"
     ),
-    "neighbours are not monitored": member(
-        "            if peer != self.me and peer not in self._monitored:", "            if False:"
+    "confirms come with the broadcast": Mutant(
+        "Member.confirmed_broadcast",
+        "self._outbox.await_confirm(...)",
+        "self._effects.append(Confirmed([tag]))",
     ),
-    "confirms come with the broadcast": member(
-        "            self._outbox.await_confirm(own.last, tag)\n",
-        "            self._effects.append(Confirmed([tag]))\n",
+    "confirms are for the message before": Mutant(
+        "Member.confirmed_broadcast", "own.last", "own.last - 1"
     ),
-    "confirms are for the message before": member(
-        "await_confirm(own.last, tag)", "await_confirm(own.last - 1, tag)"
+    "who is alone at last confirms nothing": Mutant("Member._be_alone", "self._own_acked()", ""),
+    "who leaves does not wait": Mutant(
+        "Member.leave", "self._flush()\nself._stop_if_drained()", "self._stop(reason)"
     ),
-    "who is alone at last confirms nothing": member(
-        "            self._become_ready()\n        self._own_acked()\n",
-        "            self._become_ready()\n",
+    "who leaves admits newcomers": Mutant(
+        "Member._admit",
+        "self.phase is not Phase.READY or self.is_leaving",
+        "self.phase is not Phase.READY",
     ),
-    "who leaves does not wait": member(
-        "            self._flush()\n            self._stop_if_drained()\n        else:",
-        "            self._stop(reason)\n        else:",
-    ),
-    "who leaves admits newcomers": member(
-        "if self.phase is not Phase.READY or self.is_leaving:\n            self._send(newcomer",
-        "if self.phase is not Phase.READY:\n            self._send(newcomer",
-    ),
-    "who has no state admits newcomers": member(
-        "if self.phase is not Phase.READY or self.is_leaving:\n            self._send(newcomer",
-        "if self.is_leaving:\n            self._send(newcomer",
+    "who has no state admits newcomers": Mutant(
+        "Member._admit", "self.phase is not Phase.READY or self.is_leaving", "self.is_leaving"
     ),
     "blocked publishers stay so": Mutant(
-        "ring/outbox.py",
-        "        if self.is_blocked:\n            if under_way_bytes",
-        "        if self.is_blocked:\n            if under_way_bytes or under_way_bytes",
+        "Outbox.flow",
+        "under_way_bytes > self._pending_bytes // 2",
+        "under_way_bytes or under_way_bytes > self._pending_bytes // 2",
     ),
-    "who leaves keeps news of others": member("            self._flush()  # news of others\n", ""),
-    "news of others wait for more": member("is_urgent=bool(new)", "is_urgent=False"),
-    "news are not sent by the timer": member(
-        "            self._is_flush_due = True\n", "            return\n"
+    "who leaves keeps news of others": Mutant("Member._stop_if_drained", "self._flush()", ""),
+    "news of others wait for more": Mutant("Member._merge", "bool(new)", "False"),
+    "news are not sent by the timer": Mutant("Member._note", "self._is_flush_due = True", "return"),
+    "a new right neighbour is sent old news": Mutant(
+        "Member._push",
+        "for stream in streams: ...\nself._news.clear()",
+        "for stream in streams: pass",
     ),
-    "a new right neighbour is sent old news": member(
-        "            stream.take_unsent()\n        self._news.clear()\n", "            pass\n"
-    ),
-    "a second catch-up is without what has been round since the first": member(
-        "        if self._pushed != NO_STAMP:\n", "        if False:\n"
+    "a second catch-up is without what has been round since the first": Mutant(
+        "Member._push", "self._pushed != NO_STAMP", "False"
     ),
     "the mark overtakes the dead in a frame": Mutant(
-        "ring/news.py", "stream.publisher in view.alive)", "stream.publisher not in view.alive)"
+        "News.take", "stream.publisher in view.alive", "stream.publisher not in view.alive"
     ),
     "a publisher is sent its own messages": Mutant(
-        "ring/news.py", "        if stream.publisher == receiver:", "        if False:"
+        "News._entries", "stream.publisher == receiver", "False"
     ),
     "a publisher does not hear of its lap": Mutant(
-        "ring/news.py", "            if bodies:\n", "            if False:\n"
+        "News._entries", "if bodies: ...", "if False: ..."
     ),
     "a part of the news is acknowledged before it has come": Mutant(
-        "ring/news.py", "min(stream.acked, first + end - 1)", "stream.acked"
+        "News._entries", "min(...)", "stream.acked"
     ),
-    "a gap is not seen": Mutant("ring/streams.py", "        if known < 0:", "        if False:"),
+    "a gap is not seen": Mutant("Stream.add", "known < 0", "False"),
     "the wrong dead are inherited": Mutant(
-        "ring/view.py",
-        "reversed(group.entries[place + 1 :] + group.entries[:place])",
-        "group.entries[place + 1 :] + group.entries[:place]",
+        "_dead_before", "reversed(...)", "group.entries[place + 1:] + group.entries[:place]"
     ),
-    "left is right": Mutant(
-        "ring/view.py",
-        "self.left = alive[place - 1]",
-        "self.left = alive[(place + 1) % len(alive)]",
-    ),
+    "left is right": Mutant("View.__init__", "place - 1", "(place + 1) % len(alive)"),
     "a buried newcomer comes back": Mutant(
-        "ring/newcomer.py",
-        "        return group.version >= since.version + _VERSIONS_OF_A_LIFE",
-        "        return False",
+        "Newcomer._may_have_died", "group.version >= since.version + _VERSIONS_OF_A_LIFE", "False"
     ),
-    "a newcomer buries whom it cannot reach": member(
-        "            if reason == NOCONNECTION:\n                self._newcomer",
-        "            if reason is None:\n                self._newcomer",
+    "a newcomer buries whom it cannot reach": Mutant(
+        "Member._handle_down", "reason == NOCONNECTION", "reason is None"
     ),
     "a member whose node was started again is only out of reach": Mutant(
-        "node_links.py", "        if node.is_past(member.node):", "        if False:"
+        "node_links", "node.is_past(...)", "False"
     ),
     "a stray message ends a member": Mutant(
-        "actor.py", "        elif kind is Unreadable:", "        elif kind is not Unreadable:"
+        "GmActor.handle_cast", "kind is Unreadable", "kind is not Unreadable"
     ),
     "a frame that cannot be read is dropped": Mutant(
-        "actor.py", "        elif kind is Unreadable:", "        elif False:"
+        "GmActor.handle_cast", "kind is Unreadable", "False"
     ),
-    "a newcomer is put in the wrong place": record(
-        "entries.index(Entry(self.left, True)) + 1", "entries.index(Entry(self.left, True))"
+    "a newcomer is put in the wrong place": Mutant(
+        "Add.apply", "entries.index(...) + 1", "entries.index(...)"
     ),
-    "the dead leave the record at once": record(
-        "dead = Entry(self.member, False)", "dead = Entry(self.member, True)"
+    "the dead leave the record at once": Mutant(
+        "MarkDead.apply", "Entry(...)", "Entry(self.member, True)"
     ),
-    "the dead declare others dead": record(
-        "        if self.by is not None:\n            group = _listing(group, self.by)\n", ""
-    ),
-    "a version is not counted": Mutant(
-        "records/group.py", "self.version + 1, entries", "self.version, entries"
-    ),
+    "the dead declare others dead": Mutant("MarkDead.apply", "if self.by is not None: ...", ""),
+    "a version is not counted": Mutant("Group.replaced", "self.version + 1", "self.version"),
     "a conflict is taken for success": Mutant(
-        "records/transactor.py",
-        "            self._answered(transaction, then, answer)\n",
-        "            then(transaction.apply(None))\n",
+        "Transactor._written", "self._answered(...)", "then(transaction.apply(None))"
     ),
 }

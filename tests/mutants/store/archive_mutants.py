@@ -5,77 +5,51 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 MUTANTS = {
-    "nothing is kept": Mutant(
-        "archive/archive.py", "return kept - self._given_up", "return _NOTHING_KEPT"
-    ),
-    "what was given up is kept": Mutant(
-        "archive/archive.py", "return kept - self._given_up", "return kept"
-    ),
+    "nothing is kept": Mutant("Archive.kept", "kept - self._given_up", "_NOTHING_KEPT"),
+    "what was given up is kept": Mutant("Archive.kept", "kept - self._given_up", "kept"),
     "an early ack cancels the message": Mutant(
-        "wal/group_commit.py",
-        "if queue_no in self.archive.row_nos:\n            pending",
-        "if False:\n            pending",
+        "GroupCommit.ack", "queue_no in self.archive.row_nos", "False"
     ),
-    "early acks are lost": Mutant(
-        "wal/flush.py", "                if pending.settled:\n", "                if False:\n"
-    ),
+    "early acks are lost": Mutant("FlushBatch.take", "pending.settled", "False"),
     "an early ack may be written before its row": Mutant(
-        "wal/pending.py",
-        "            if ack[0] in rows:\n                settled",
-        "            if False:\n                settled",
+        "PendingQueue.settle", "ack[0] in rows", "False"
     ),
     "acks of a flush that found no room overtake their rows": Mutant(
-        "wal/pending.py",
-        "            self.settle(acks + meanwhile)\n",
-        "            self.acks = acks + meanwhile\n",
+        "PendingQueue.put_back", "self.settle(...)", "self.acks = acks + meanwhile"
     ),
     "a start removes settled segments": Mutant(
-        "recovery/recovery.py", "if memtables.frozen or archive:", "if memtables.frozen:"
+        "Recovery._remove_segments", "memtables.frozen or archive", "memtables.frozen"
     ),
-    "a kept segment is merged": Mutant(
-        "gc/collector.py",
-        "self._busy.union(self._pins, self._leave_alone_now(), kept)",
-        "self._busy.union(self._pins, self._leave_alone_now())",
-    ),
+    "a kept segment is merged": Mutant("Collector._next_merge", "kept", ""),
     "a rebuild brings settled segments back": Mutant(
-        "recovery/rebuild.py", "if shares is not None and shares.is_settled:", "if False:"
+        "Rebuild.run", "shares is not None and shares.is_settled", "False"
     ),
     "numbers of segments begin anew when all is lost": Mutant(
-        "recovery/recovery.py",
-        "self._scan.durable.file_no, archive.segment_seen)",
-        "self._scan.durable.file_no)",
+        "Recovery._opened", "archive.segment_seen", ""
     ),
     "what a crash has cut off is read": Mutant(
-        "recovery/recovery.py", "if self._ends or self._torn:", "if False:"
+        "Recovery._run", "self._ends or self._torn", "False"
     ),
     "what is complete does not end with a removed segment": Mutant(
-        "archive/archive.py",
-        "queue.complete_from = max(queue.complete_from, file_no + 1)",
-        "queue.complete_from += 0",
+        "Archive._note_freed", "queue.complete_from = ...", "queue.complete_from += 0"
     ),
     "a segment goes before readers have been told": Mutant(
-        "archive/archive.py",
-        "return self.version == self.published or self.is_unwritable",
-        "return True",
+        "Archive.free", "self.version == self.published or self.is_unwritable", "True"
     ),
-    "frees are not counted": Mutant("archive/archive.py", "self.frees += 1", "self.frees += 0"),
-    "what a crash has torn is not told": Mutant(
-        "recovery/recovery.py", "self._torn = checked.torn()", "self._torn = {}"
-    ),
+    "frees are not counted": Mutant("Archive._note_freed", "self.frees += 1", "self.frees += 0"),
+    "what a crash has torn is not told": Mutant("Recovery._replayed", "checked.torn()", "{}"),
     "where a queue ends in a segment is not known": Mutant(
-        "archive/archive.py",
-        "shares.add(queue_no_of(route_no), records, size_bytes, now_ms, end)",
+        "Archive.written",
+        "shares.add(...)",
         "shares.add(queue_no_of(route_no), records, size_bytes, now_ms, 0)",
     ),
     "a bound of bytes counts nothing": Mutant(
-        "archive/archive.py", "younger_bytes += size_bytes", "younger_bytes += 0"
+        "Archive._kept_of", "younger_bytes += size_bytes", "younger_bytes += 0"
     ),
     "copies count as positions of the stream": Mutant(
-        "archive/archive.py",
-        "if shares is not None and not shares.is_copy:",
-        "if shares is not None:",
+        "Archive.free", "shares is not None and (not shares.is_copy)", "shares is not None"
     ),
     "the survey counts only the first record of a block": Mutant(
-        "gc/survey.py", "            at += total_len\n", "            break\n"
+        "_Counting.block", "at += total_len", "break"
     ),
 }

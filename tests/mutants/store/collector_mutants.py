@@ -6,87 +6,65 @@ from mutants.planted import Mutant
 
 MUTANTS = {
     "no descriptor left is the fault of a segment": Mutant(
-        "gc/collector.py", "                if is_shortage(error):\n                    raise\n", ""
+        "Collector._judged", "if is_shortage(error): ...", ""
     ),
     "an index that cannot be read now ends the collector": Mutant(
-        "gc/collector.py",
-        "            if not is_shortage(error):\n                raise  #",
-        "            if True:\n                raise  #",
+        "Collector._merged", "not is_shortage(error)", "True"
     ),
-    "no MOVE records": Mutant(
-        "wal/flush.py", "for relocations in batch.relocations:", "for relocations in ():"
-    ),
+    "no MOVE records": Mutant("flush.journal_records", "batch.relocations", "()"),
     "moves count before they are durable": Mutant(
-        "wal/group_commit.py",
-        "self._relocations.append(Relocations(list(relocations), then))",
+        "GroupCommit.move",
+        "self._relocations.append(...)",
         "self.memtables.moved(relocations, then)",
     ),
     "a segment is unlinked before the index knows that it is empty": Mutant(
-        "gc/collector.py",
-        "return self._memtables.files[file_no].emptied_in <= self._memtables.committed",
-        "return self._memtables.files[file_no].emptied_in <= self._memtables.active.number",
+        "Collector._is_settled", "self._memtables.committed", "self._memtables.active.number"
     ),
     "the sources are unlinked as soon as they are copied": Mutant(
-        "gc/collector.py",
+        "Collector._merged",
         "yield from self._move(made)",
         "yield Job(unlink(self._folder, [each.file_no for each in sources], []))",
     ),
     "what died meanwhile is moved all the same": Mutant(
-        "memtable/memtables.py",
-        "if location is None or not is_used:\n                return location",
-        "if location is None:\n                location = (source_no, 0, length, 0, 1)",
+        "Memtables._mover",
+        "if location is None or not is_used: ...",
+        "if location is None: location = (source_no, 0, length, 0, 1)",
     ),
-    "a copy of which nothing is needed stays": Mutant(
-        "gc/collector.py", "files.free(made.file_no, 0, self._memtables.active.number)", "pass"
-    ),
+    "a copy of which nothing is needed stays": Mutant("Collector._move", "files.free(...)", "pass"),
     "a copy may go while it is being moved to": Mutant(
-        "gc/collector.py", "self._busy.add(made.file_no)", "pass"
+        "Collector._merged", "self._busy.add(...)", "pass"
     ),
-    "pins do not keep a segment": Mutant(
-        "gc/collector.py",
-        "dead(files, self._busy.union(self._pins, kept))",
-        "dead(files, self._busy.union(kept))",
-    ),
-    "no grace": Mutant("gc/collector.py", "yield Wait.GRACE", "pass"),
-    "the copy is not synced": Mutant("gc/copy.py", "        target.fsync()\n", ""),
-    "the copy's name is not synced": Mutant(
-        "gc/copy.py", "    folder.files.fsync_dir(folder.rdq)\n", ""
-    ),
-    "the copy is not checked": Mutant(
-        "gc/copy.py", "_check(folder, wanted, target, file, piece)\n", "pass\n"
-    ),
-    "a copy does not say that it is one": Mutant("gc/copy.py", "flags=MOVED", "flags=0"),
-    "a draft is left": Mutant(
-        "gc/collector.py", "yield Job(discard(self._folder, made.file_no))", "yield Wait.TURN"
-    ),
+    "pins do not keep a segment": Mutant("Collector._next_removal", "self._pins", ""),
+    "no grace": Mutant("Collector._merge", "yield Wait.GRACE", "pass"),
+    "the copy is not synced": Mutant("copy", "target.fsync()", ""),
+    "the copy's name is not synced": Mutant("copy", "folder.files.fsync_dir(...)", ""),
+    "the copy is not checked": Mutant("_copy_sources", "_check(...)", "pass"),
+    "a copy does not say that it is one": Mutant("copy", "MOVED", "0"),
+    "a draft is left": Mutant("Collector._give_up", "Job(...)", "Wait.TURN"),
     "a full disk is tried again at once": Mutant(
-        "gc/collector.py",
-        "        if is_shortage(error):\n            yield from",
-        "        if False:\n            yield from",
+        "Collector._give_up", "is_shortage(error)", "False"
     ),
     "a segment that cannot be emptied is tried for ever": Mutant(
-        "gc/collector.py",
-        "return {no for no, until in self._left_alone.items() if until > now}",
-        "return set()",
+        "Collector._leave_alone_now",
+        "{no for no, until in self._left_alone.items() if until > now}",
+        "set()",
     ),
     "only places in the index count": Mutant(
-        "gc/collector.py",
-        "needed[at] = NEEDED if source.is_at(at, place) else NOT_NEEDED",
-        "needed[at] = NOT_NEEDED",
+        "Collector._judge", "NEEDED if source.is_at(...) else NOT_NEEDED", "NOT_NEEDED"
     ),
     "only places in RAM count": Mutant(
-        "gc/scan.py",
-        "needed[at] = NEEDED if is_here else NOT_NEEDED",
-        "needed[at] = NOT_NEEDED",
+        "ask_index", "NEEDED if is_here else NOT_NEEDED", "NOT_NEEDED"
     ),
     "kinds of checksums are mixed": Mutant(
-        "gc/collector.py", "if not sources or source.crc_kind == sources[0].crc_kind:", "if True:"
+        "Collector._judged", "not sources or source.crc_kind == sources[0].crc_kind", "True"
     ),
-    "small segments stay": Mutant("gc/choose.py", "or _small_ones(eligible, limits)", ""),
+    "small segments stay": Mutant(
+        "choose", "_most_wasteful(...) or _small_ones(...)", "_most_wasteful(...)"
+    ),
     "a start syncs only the last segment": Mutant(
-        "recovery/recovery.py", "if header is not None and not header.flags & MOVED:", "if True:"
+        "Recovery._maybe_open", "header is not None and (not header.flags & MOVED)", "True"
     ),
     "after a gap the collector removes what recovery left": Mutant(
-        "recovery/recovery.py", "memtables.files[file_no].emptied_in = NEVER  # nor", "pass  # nor"
+        "Recovery._remove_segments", "memtables.files[file_no].emptied_in = NEVER", "pass"
     ),
 }

@@ -5,106 +5,80 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 MUTANTS = {
-    "the segment in use is written on": Mutant(
-        "checkpoint/checkpoint.py", "            core.rdq.roll()\n", "            pass\n"
-    ),
+    "the segment in use is written on": Mutant("Checkpointer.turn", "core.rdq.roll()", "pass"),
     "a flush that is taken back goes on in it": Mutant(
-        "wal/segment_writer.py", "self._is_rolling |= place == self._rolled_at", "pass"
+        "SegmentWriter.rewind", "self._is_rolling |= ...", "pass"
     ),
     "a snapshot does not wait for pending writes": Mutant(
-        "checkpoint/snapshot.py",
-        "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
-        "self.wants_cut = True",
+        "Snapshot.is_ready", "self.wants_cut |= ...", "self.wants_cut = True"
     ),
     "a memtable that ends for another reason is the cut": Mutant(
-        "checkpoint/checkpoint.py",
-        "self.snapshot is not None and self.snapshot.wants_cut:",
-        "self.snapshot is not None and not self.snapshot.memtable_no:",
+        "Checkpointer.turn", "self.snapshot.wants_cut", "not self.snapshot.memtable_no"
     ),
     "it waits until nothing is pending": Mutant(
-        "checkpoint/snapshot.py",
-        "self.wants_cut |= not core.pending_ops or self._flushes_left <= 0",
-        "self.wants_cut |= not core.pending_ops",
+        "Snapshot.is_ready",
+        "not core.pending_ops or self._flushes_left <= 0",
+        "not core.pending_ops",
     ),
     "the index is copied before the memtable is in it": Mutant(
-        "checkpoint/checkpoint.py",
+        "Checkpointer.write_job",
         "0 < snapshot.memtable_no == core.memtables.committed",
         "snapshot.memtable_no",
     ),
-    "nothing is pinned": Mutant(
-        "checkpoint/snapshot.py", "        self.pins.pin(self._pinned)\n", ""
-    ),
-    "pins stay": Mutant("checkpoint/snapshot.py", "        self.pins.unpin(self._pinned)\n", ""),
-    "no segment is linked": Mutant("checkpoint/snapshot.py", "if row.valid_bytes}", "if False}"),
+    "nothing is pinned": Mutant("Snapshot.begin", "self.pins.pin(...)", ""),
+    "pins stay": Mutant("Snapshot.then", "self.pins.unpin(...)", ""),
+    "no segment is linked": Mutant("Snapshot.run", "row.valid_bytes", "False"),
     "it hangs when the disk is full": Mutant(
-        "checkpoint/checkpoint.py",
-        "self._give_snapshot_up(shortage if isinstance(shortage, OSError) else disk_full())",
-        "pass",
+        "Checkpointer.turn", "self._give_snapshot_up(...)", "pass"
     ),
     "the end of the store is not told": Mutant(
-        "checkpoint/driver.py",
-        'self._checkpointer.end_snapshot(StoreError("the store was closed"))',
-        "pass",
+        "CheckpointDriver.closed", "self._checkpointer.end_snapshot(...)", "pass"
     ),
     "a snapshot that failed fails the store": Mutant(
-        "checkpoint/checkpoint.py",
-        "if isinstance(job, Snapshot):",
-        "if isinstance(job, Snapshot) and error is None:",
+        "Checkpointer.write_done", "isinstance(...)", "isinstance(...) and error is None"
     ),
     "the room that the store needs is taken": Mutant(
-        "checkpoint/snapshot.py",
-        "    if free < needed:",
-        "    if False:",
+        "snapshot.check_room", "free < needed", "False"
     ),
-    "a torn record stays": Mutant("offline/snapshot.py", "if end == size_bytes:", "if True:"),
+    "a torn record stays": Mutant("_take_segments", "end == size_bytes", "True"),
     "what only the journal has is left there": Mutant(
-        "offline/snapshot.py", "has_redone = store.has_redone(file_no)", "has_redone = False"
+        "_take_segments", "store.has_redone(file_no)", "False"
     ),
     "a torn record behind what was redone stays": Mutant(
-        "offline/snapshot.py", "read(source))[:end]", "read(source))"
+        "_take_segments", "memoryview(...)[:end]", "memoryview(...)"
     ),
     "what follows bad bytes is left out": Mutant(
-        "offline/snapshot.py",
-        "            end = offset + record.total_len\n",
-        "            if offset != end:\n                break\n            end = offset + record.total_len\n",
+        "_good_end",
+        "end = offset + record.total_len",
+        "if offset != end: break\nend = offset + record.total_len",
     ),
-    "journals are left out": Mutant(
-        "offline/snapshot.py", "torn_bytes += _take_journal(old, new, file_no)", "pass"
-    ),
-    "a torn frame stays": Mutant("offline/snapshot.py", "        end = file.tail.offset\n", ""),
+    "journals are left out": Mutant("snapshot.take", "torn_bytes += ...", "pass"),
+    "a torn frame stays": Mutant("_take_journal", "end = file.tail.offset", ""),
     "segments that only the journal knows are left out": Mutant(
-        "offline/snapshot.py",
-        "if not has_crashed and not is_archived and (row is None or not row.valid_bytes):",
-        "if row is None or not row.valid_bytes:",
+        "_take_segments",
+        "not has_crashed and (not is_archived) and (row is None or not row.valid_bytes)",
+        "row is None or not row.valid_bytes",
     ),
-    "a store in use is taken": Mutant(
-        "format/folder.py", "            file.lock()\n", "            pass\n"
-    ),
+    "a store in use is taken": Mutant("StoreFolder._locked", "file.lock()", "pass"),
     "an index is rebuilt for a snapshot": Mutant(
-        "recovery/recovery.py", "if not self._may_rebuild:", "if False:"
+        "Recovery._check_may_rebuild", "not self._may_rebuild", "False"
     ),
     "rows that cannot be read are counted": Mutant(
-        "recovery/recovery.py", "        checked.check_journal()\n", ""
+        "Recovery._replayed", "checked.check_journal()", ""
     ),
     "an index that is older than the journal is believed": Mutant(
-        "recovery/recovery.py", "if starts_at > (point or _NEW).lsn:", "if False:"
+        "Recovery._why_rebuild", "starts_at > (point or _NEW).lsn", "False"
     ),
     "a location that is not known is not reported": Mutant(
-        "offline/audit.py",
-        'self._faults[msg_no] = "the index has no location for it"',
-        "pass",
+        "Audit._count_rows", "self._faults[msg_no] = 'the index has no location for it'", "pass"
     ),
-    "checksums are not compared": Mutant("offline/audit.py", "self._note(fault)", "pass"),
-    "sums are not compared": Mutant("offline/audit.py", "        self._compare_sums()\n", ""),
+    "checksums are not compared": Mutant("Audit._read_messages", "self._note(fault)", "pass"),
+    "sums are not compared": Mutant("Audit.run", "self._compare_sums()", ""),
     "messages without rows are not reported": Mutant(
-        "offline/audit.py", "if said != rows:", "if rows and said != rows:"
+        "Audit._compare_sums", "said != rows", "rows and said != rows"
     ),
     "terms of queues are not compared": Mutant(
-        "offline/audit.py", "if not is_same or known.next_seq < terms.next_seq:", "if False:"
+        "Audit._compare_sums", "not is_same or known.next_seq < terms.next_seq", "False"
     ),
-    "messages found elsewhere are not named": Mutant(
-        "offline/audit.py",
-        "rows = self.misplaced if is_found else self.lost",
-        "rows = [] if is_found else self.lost",
-    ),
+    "messages found elsewhere are not named": Mutant("Audit._name_rows", "self.misplaced", "[]"),
 }

@@ -5,131 +5,101 @@ from __future__ import annotations
 from mutants.planted import Mutant
 
 MUTANTS = {
-    "any message will do": Mutant(
-        "msg_store/reading/segments.py",
-        "segment.read(offset, length, msg_no)",
-        "segment.read(offset, length)",
-    ),
+    "any message will do": Mutant("SegmentReader._read_one", "msg_no", ""),
     "records far apart are not read": Mutant(
-        "msg_store/reading/segments.py", "for first, end in found:", "for first, end in found[:1]:"
+        "SegmentReader.read", "for first, end in found: ...", "for first, end in found[:1]: ..."
     ),
     "descriptors are kept for ever": Mutant(
-        "msg_store/reading/segments.py", "len(self._open) >= self._descriptors_max", "False"
+        "SegmentReader.segment", "len(...) >= self._descriptors_max", "False"
     ),
-    "no descriptor left is damage": Mutant(
-        "msg_store/reading/segments.py", "elif number in PASSING:", "elif False:"
-    ),
+    "no descriptor left is damage": Mutant("SegmentReader._read_run", "number in PASSING", "False"),
     "one bad sector holds up its neighbours": Mutant(
-        "msg_store/reading/segments.py", "if number == errno.EIO and len(left) > 1:", "if False:"
+        "SegmentReader._read_run", "number == errno.EIO and len(left) > 1", "False"
     ),
     "rows are not read again after a shortage": Mutant(
-        "msg_store/reading/rows.py",
-        "self._loop.call_later(RETRY_S, self.submit, work, then)",
-        "pass",
+        "ReadThread._done", "self._loop.call_later(...)", "pass"
     ),
-    "an index without its map is read": Mutant(
-        "msg_store/index/lmdb_index.py", "self._has_map = is_shortage(error)", "pass"
-    ),
-    "what moved is lost": Mutant("msg_store/reading/contents.py", "if tries < TRIES_MAX:", "if False:"),
+    "an index without its map is read": Mutant("LmdbIndex._grow", "self._has_map = ...", "pass"),
+    "what moved is lost": Mutant("ContentReader._failed", "tries < TRIES_MAX", "False"),
     "a lost message is requested again": Mutant(
-        "msg_store/reading/contents.py", "self._lost[msg_no] = why", "pass"
+        "ContentReader._lose", "self._lost[msg_no] = why", "pass"
     ),
     "a message that is pending again counts as lost": Mutant(
-        "msg_store/reading/contents.py",
-        "if self._residents.resident(msg_no) is not None:",
-        "if False:",
+        "ContentReader._failed", "self._residents.resident(msg_no) is not None", "False"
     ),
     "only the first waiting queue is resumed": Mutant(
-        "msg_store/reading/contents.py", "self._wait_too(new, waiter)\n", "pass\n"
+        "ContentReader.prefetch", "self._wait_too(...)", "pass"
     ),
     "the cache has no bound": Mutant(
-        "msg_store/reading/read_cache.py", "while self.size_bytes > self.room_bytes and left > 0:", "while False:"
+        "ReadCache.put", "self.size_bytes > self.room_bytes and left > 0", "False"
     ),
     "messages taken from the cache still count": Mutant(
-        "msg_store/reading/read_cache.py", "self.size_bytes -= size_bytes + len(taken) * _OVERHEAD_BYTES", "pass"
+        "ReadCache.take", "self.size_bytes -= ...", "pass"
     ),
     "rows that are not durable are left out": Mutant(
-        "msg_store/reading/rows.py", "if upto == SEQ_END and new:", "if False:"
+        "RowReader._merged", "upto == SEQ_END and new", "False"
     ),
     "acks that are not durable are left out": Mutant(
-        "msg_store/reading/rows.py", "        if acked:\n", "        if False:\n"
+        "RowReader._merged", "if acked: ...", "if False: ..."
     ),
     "what the flush holds is not in RAM": Mutant(
-        "msg_store/wal/group_commit.py", "item = self._in_flight.get(msg_no)", "pass"
+        "GroupCommit.resident", "item = self._in_flight.get(msg_no)", "pass"
     ),
     "purged rows are shown until they are gone": Mutant(
-        "msg_store/client.py", "if self._dying else rows", "if False else rows"
+        "QueueClient.rows",
+        "rows_outside(...) if self._dying else rows",
+        "rows_outside(...) if False else rows",
     ),
     "a purge takes the unacked messages within it": Mutant(
-        "msg_store/format/seq_range.py", "return at == len(kept) or kept[at] != seq", "return True"
+        "SeqRange.__contains__", "at == len(kept) or kept[at] != seq", "True"
     ),
-    "of purges that overlap only the last counts": Mutant(
-        "msg_store/format/seq_range.py", "    for each in ranges:\n", "    for each in ranges[-1:]:\n"
-    ),
+    "of purges that overlap only the last counts": Mutant("rows_outside", "ranges", "ranges[-1:]"),
     "a queue that begins again uses seqs twice": Mutant(
-        "msg_store/client.py", "self.next_seq += RESTART_GAP", "pass"
+        "QueueClient.attach", "self.next_seq += RESTART_GAP", "pass"
     ),
     "a queue hears of what the one before did": Mutant(
-        "msg_store/client.py", "if min(runs)[0] >= first:", "if True:"
+        "QueueClient._own", "min(runs)[0] >= first", "True"
     ),
     "acks are not counted": Mutant(
-        "msg_store/client.py",
-        "self.messages -= len(acked)\n        self.size_bytes -= size_bytes",
-        "pass",
+        "QueueClient.ack", "self.messages -= ...\nself.size_bytes -= size_bytes", "pass"
     ),
     "terms are written before the rows they count": Mutant(
-        "msg_store/client.py",
-        "self.terms = CleanTerms(next_seq, next_deliver)\n",
-        "self._store.core.close_queue(self.queue_no, next_seq, next_deliver)\n",
+        "QueueClient.terminate",
+        "self.terms = ...",
+        "self._store.core.close_queue(self.queue_no, next_seq, next_deliver)",
     ),
-    "a purge is forgotten by a stop": Mutant(
-        "msg_store/wal/group_commit.py",
-        "return self._flush is None and not self.pending_ops and not self.range_acks",
-        "return self._flush is None and not self.pending_ops",
-    ),
+    "a purge is forgotten by a stop": Mutant("GroupCommit.is_idle", "not self.range_acks", ""),
     "after a crash seqs go on where the index was": Mutant(
-        "msg_store/store.py",
-        "next_seq = max(recovered.next_no, found.next_seq if found is not None else 0)",
-        "next_seq = found.next_seq if found is not None else 0",
+        "MsgStore._new_client", "max(...)", "found.next_seq if found is not None else 0"
     ),
     "a deleted queue keeps its rows": Mutant(
-        "msg_store/store.py", "self.core.delete_queue(queue_no)", "pass"
+        "MsgStore.delete_queue", "self.core.delete_queue(queue_no)", "pass"
     ),
     "bodies without a row are kept": Mutant(
-        "msg_store/client.py", "holds.release(msg_nos)", "pass"
+        "QueueClient.discard", "holds.release(msg_nos)", "pass"
     ),
-    "acked rows stay in the window": Mutant(
-        "queue_backing/index/stored.py",
-        "self._rows.forget(map(seq_of, entries))",
-        "pass",
-    ),
+    "acked rows stay in the window": Mutant("StoredIndex.ack", "self._rows.forget(...)", "pass"),
     "new rows do not cut the window": Mutant(
-        "queue_backing/index/stored.py", "self._rows.cut(first_seq)", "pass"
+        "StoredIndex.publish", "self._rows.cut(first_seq)", "pass"
     ),
     "new transients do not cut the window": Mutant(
-        "queue_backing/index/stored.py",
-        "self._transient_rows.cut(min(map(seq_of, entries)))",
-        "pass",
+        "StoredIndex.add", "self._transient_rows.cut(...)", "pass"
     ),
     "delivered contents stay in RAM": Mutant(
-        "queue_backing/index/stored.py", "self._cache.drop(keys[:given])", "pass"
+        "StoredIndex.fetch_contents", "self._cache.drop(...)", "pass"
     ),
     "transients are acked as persistent ones": Mutant(
-        "queue_backing/index/stored.py", "        if self._has_paged:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack", "        if False:\n            transient = [entry for entry in entries if not entry[PERSISTENT]]\n            if transient:\n                self._ack",
+        "StoredIndex.ack", "self._has_paged", "False"
     ),
     "a late answer is taken for another": Mutant(
-        "queue_backing/index/row_window.py", "if ticket != self._ticket:", "if False:"
+        "RowWindow._came", "ticket != self._ticket", "False"
     ),
     "a window that was cut knows more than it should": Mutant(
-        "queue_backing/index/row_window.py", "self._high = max(seq, self._low)", "pass"
+        "RowWindow.cut", "self._high = ...", "pass"
     ),
-    "loaded rows stay in RAM": Mutant(
-        "queue_backing/index/row_window.py", "if len(self._entries) < ROWS:", "if True:"
-    ),
-    "a damaged content is handed out": Mutant(
-        "queue_backing/variable/queue.py", "if LOST in messages:", "if False:"
-    ),
+    "loaded rows stay in RAM": Mutant("RowWindow._trim", "len(...) < ROWS", "True"),
+    "a damaged content is handed out": Mutant("Batch._resolve", "LOST in messages", "False"),
     "a damaged content is put back as it is": Mutant(
-        "queue_backing/variable/queue.py", "if LOST in found:", "if False:"
+        "VariableQueue._requeue_to_q4", "LOST in found", "False"
     ),
-}  # fmt: skip
+}
