@@ -18,6 +18,8 @@ import pytest
 from rigs.installing import ROOT, VERSIONS, Installed, copy_of_the_checkout, python
 
 pytestmark = pytest.mark.slow
+# One worker takes the tests of what one clone has compiled, other workers the rest (``--dist loadgroup``).
+OF_ONE_CLONE = pytest.mark.xdist_group("clone")
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
 LINE = re.compile(r"pip install ([^`\n#(;:]+)")
@@ -87,6 +89,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory, clone: Path) -> Callable[[s
     return wheel
 
 
+@OF_ONE_CLONE
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_clone_is_compiled(tmp_path: Path, clone: Path, version: str) -> None:
     assert "." in LINES
@@ -118,6 +121,7 @@ def test_a_source_distribution_is_compiled(tmp_path: Path, sdist: Path) -> None:
         assert (broker.path, broker.kernel, broker.event_loop) == ("compiled", "c", "uvloop")
 
 
+@OF_ONE_CLONE
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_wheel_needs_no_compiler(
     tmp_path: Path, wheels: Callable[[str], Path], version: str
@@ -132,6 +136,7 @@ def test_a_wheel_needs_no_compiler(
         assert (broker.path, broker.kernel, broker.event_loop) == ("compiled", "c", "uvloop")
 
 
+@OF_ONE_CLONE
 def test_another_build_of_the_same_python_takes_the_wheel(
     tmp_path: Path, wheels: Callable[[str], Path]
 ) -> None:
@@ -191,6 +196,7 @@ def test_less_is_compiled_on_demand_and_nobody_complains(
         assert " warning " not in broker.log.read_text()
 
 
+@OF_ONE_CLONE
 @pytest.mark.parametrize("words", sorted(set(LINES) - OF_A_CLONE))
 def test_each_line_of_the_pages_installs(
     tmp_path: Path, wheels: Callable[[str], Path], words: str
@@ -211,6 +217,7 @@ def test_each_line_of_the_pages_installs(
         assert broker.path == "compiled"
 
 
+@OF_ONE_CLONE
 def test_wheel_and_sdist_hold_what_the_folders_hold(
     tmp_path: Path, sdist: Path, wheels: Callable[[str], Path]
 ) -> None:
