@@ -31,7 +31,7 @@ QUANTILES: Final = ("p50", "p99", "p999")
 
 
 class Scenario(NamedTuple):
-    """A row of a table: what it says, and options of ``leveret perf``."""
+    """A row of a table: its first cell, and the options of ``leveret perf`` that measure it."""
 
     about: str
     options: str

@@ -1,4 +1,4 @@
-"""The scheduler: which actor runs when, what it does in its turn, and what follows its end.
+"""The scheduler chooses the actor that runs next, gives it a turn, and carries out the end of actors.
 
 **Drains.** Two run queues share an event loop. A *drain* takes actors from the run queue, one *turn* each, until
 the queue is empty or a budget of ``DRAIN_MAILS`` mails or ``DRAIN_S`` is used up; then it does the same with the

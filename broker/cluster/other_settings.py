@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from leveret.actors.gen_server import GenServer
-from leveret.broker.connection.connections import user_of, vhost_of
+from leveret.broker.connection.connections import user_of
 from leveret.broker.mail import PolicyChanged
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
@@ -141,17 +141,11 @@ def _set_limits(node: Node, row: ParameterRow, limits: dict[str, Any]) -> None:
 
 
 def _delete_vhost(node: Node, name: str) -> None:
-    vhost = node.vhosts.pop(name, None)
+    vhost = node.vhosts.get(name)
     if vhost is None:
         return
     vhost.is_closing = True
-    node.stop_firehose(vhost)
-    node.outages.forget(name)
-    node.access.remove(node.access.rows_of_vhost(name))
-    node.settings_rows.remove([VhostRow(name), *node.settings_rows.rows_of_vhost(name)])
-    node.connections.close_where(lambda each: vhost_of(each) is vhost, f"vhost '{name}' is deleted")
-    if vhost.store.give_up is not None:
-        vhost.store.give_up()
+    node.forget_vhost(vhost)
     _tell_keeper(node, VhostGone(vhost))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.connection.admission import Admission
-from leveret.broker.connection.connections import Connections
+from leveret.broker.connection.connections import Connections, vhost_of
 from leveret.broker.connection.sockets import Sockets
 from leveret.broker.node.openings import Openings
 from leveret.broker.node.outages import Outages
@@ -27,6 +27,7 @@ from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.core.system import descriptors
 from leveret.core.system.files import Files
 from leveret.core.system.machine import Machine
+from leveret.metadata.tables import VhostRow
 from leveret.msg_store.format.ballast import Ballast, reserve
 
 if TYPE_CHECKING:
@@ -176,6 +177,20 @@ class Node:
         if path.firehose is not None:
             self.own_messages.remove(path.firehose)
             path.firehose = None
+
+    def forget_vhost(self, vhost: VHost) -> None:
+        """Take a vhost, whose rows are deleted, out of memory, and close its connections; its actors still run."""
+        name = vhost.name
+        del self.vhosts[name]
+        self.stop_firehose(vhost)
+        self.outages.forget(name)
+        self.access.remove(self.access.rows_of_vhost(name))
+        self.settings_rows.remove([VhostRow(name), *self.settings_rows.rows_of_vhost(name)])
+        self.connections.close_where(
+            lambda each: vhost_of(each) is vhost, f"vhost '{name}' is deleted"
+        )
+        if vhost.store.give_up is not None:
+            vhost.store.give_up()
 
     def is_own(self, row: QueueRow) -> bool:
         """Whether the queue of a row lives on this node."""

@@ -3,8 +3,8 @@
 A plain object of the node, which follows the states of its vhosts (``broker/vhost/states.py``). An outage begins when
 a vhost is started and ends when its queues have been. ``status``, ``leveret serve`` and embedding services read them.
 
-One line in the log says that a vhost is down, one per minute that it still is and how often it was tried, and
-one that it serves again. A start that takes less than ``SLOW_S`` has none of them.
+The log has a line when a vhost is down, one per minute while it is started again and again, and one when it serves
+again. A start that takes less than ``SLOW_S`` has none of them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Outages:
         self.on_over: list[Callable[[], None]] = []
 
     def changed(self, vhost: VHost) -> None:
-        """Take in where a vhost stands now; one that is being deleted has no new outage."""
+        """Begin or end the outage of a vhost by its new state; a vhost that is being deleted begins none."""
         now = vhost.state.now
         if now is State.RUNNING:
             self._over(vhost.name)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from leveret.actors.runtime.signals import CallExit
-from leveret.broker.connection.connections import vhost_of
 from leveret.broker.node import bootstrap
 from leveret.broker.node.bootstrap import StartFailedError
 from leveret.broker.node.node import VHOSTS
@@ -119,16 +118,7 @@ class VhostAdmin:
         except BaseException:
             vhost.is_closing = False
             raise
-        del node.vhosts[name]
-        node.stop_firehose(vhost)
-        node.outages.forget(name)
-        node.access.remove(settings)
-        node.settings_rows.remove([VhostRow(name), *settings])
-        node.connections.close_where(
-            lambda each: vhost_of(each) is vhost, f"vhost '{name}' is deleted"
-        )
-        if vhost.store.give_up is not None:
-            vhost.store.give_up()
+        node.forget_vhost(vhost)
         await self._stop(vhost)
         await remove_store(node, vhost)
 

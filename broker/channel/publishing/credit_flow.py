@@ -1,9 +1,9 @@
 """Credit flow: how far a channel's publishes may be ahead of the queues, the message store and the links.
 
 Credit is counted per channel and queue: a channel may be ahead of a queue by ``CREDIT_MESSAGES`` and ``CREDIT_BYTES``;
-beyond that the connection stops reading until the queue grants more, or is gone. A message store that the disk does not
-follow stops it as well, until it has caught up, and so does a link that does not take what is sent to queues of another
-node. A commit waits for the same.
+beyond that the connection stops reading until the queue grants more, or is gone. The connection also stops reading
+while a message store has more to write than its disk takes, and while the link with another node has more to send than
+that node takes. A commit waits for the same.
 """
 
 from __future__ import annotations

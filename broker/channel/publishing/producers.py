@@ -43,7 +43,10 @@ class Predecessors:
     def by_queue(
         self, queues: Sequence[QueueEntry], sent: Sequence[Sent | None], has_confirms: bool
     ) -> dict[QueueEntry, list[Numbered | None]]:
-        """Return messages for queues; also for those that refuse them, which must have them before later ones."""
+        """Number the messages for each queue.
+
+        A queue that refuses messages is among them: it must hear of their numbers before later ones come.
+        """
         there = [entry for entry in queues if entry.ref is not None or entry.is_refusing]
         return {entry: self.numbered(entry, sent, has_confirms) for entry in there}
 

@@ -319,7 +319,7 @@ class Publisher:
         return reached
 
     def _post_apart(self, batch: Batch, queues: Sequence[QueueEntry]) -> list[Ref]:
-        """Send a batch to the queues of other nodes, to those that keep all on the disk, and to the others."""
+        """Send a batch by kind of queue: those of other nodes, those that keep all messages on disk, and the others."""
         reached: list[Ref] = []
         if self._session.features.remote_queues:
             here = [entry for entry in queues if not entry.is_remote]
@@ -468,7 +468,7 @@ class Publisher:
     # -- transactions --------------------------------------------------------------------------
 
     def commit(self, batch: Batch) -> None:
-        """Send a batch that the transaction has kept; a queue declared anew gets what was for the one before."""
+        """Send a batch of a committed transaction; a queue declared in place of a deleted one gets its messages."""
         queues = batch.queues
         if any(entry.state == "deleted" for entry in queues):
             known = self._session.vhost.topology.queues
