@@ -59,7 +59,7 @@ from leveret.broker.node.store_server import STOP_S, StoreServer
 from leveret.broker.node.vhost_restarter import VhostRestarter
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.vhost.delegate import Delegate
-from leveret.broker.vhost.metadata_server import MetadataServer
+from leveret.broker.vhost.metadata.metadata_server import MetadataServer
 from leveret.broker.vhost.states import ENDED, Event, State
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
-from leveret.broker.vhost.auth_backends import AuthBackend, OutsideUser
+from leveret.broker.vhost.auth.auth_backends import AuthBackend, OutsideUser
 from leveret.core.errors import LeveretError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 The group ``leveret.exchange_types`` names exchange types (``routing/exchange_type.py``). All that are installed are
 loaded once, when the first broker of the process starts. ``leveret.interceptors`` names interceptors of messages
 (``broker/channel/interceptors.py``), and ``leveret.auth_backends`` back ends that know users and permissions
-(``broker/vhost/auth_backends.py``); a broker makes those that its settings name.
+(``broker/vhost/auth/auth_backends.py``); a broker makes those that its settings name.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.channel.interceptors import Interceptors
-from leveret.broker.vhost.access import Access
-from leveret.broker.vhost.auth_backends import AuthBackend, OutsideAccess
+from leveret.broker.vhost.auth.access import Access
+from leveret.broker.vhost.auth.auth_backends import AuthBackend, OutsideAccess
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.routing.exchange import register_type

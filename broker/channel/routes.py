@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.amqp.properties import Examined
     from leveret.broker.channel.records import Decider
     from leveret.broker.registry.registry import QueueEntry
-    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.auth.access import User
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel.routes import Routes
     from leveret.broker.channel.uncommitted import OpenTransactions
     from leveret.broker.registry.registry import QueueEntry
-    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.auth.access import User
     from leveret.broker.vhost.vhost import Client, VHost
     from leveret.core.message import Message
     from leveret.core.settings import BrokerSettings

@@ -26,7 +26,7 @@ from leveret.broker.channel.routes import WORK_S
 from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block, method_of
 from leveret.broker.channel.states import State
 from leveret.broker.mail import Confirm, CreditGrant, Deliver
-from leveret.broker.vhost.auth_backends import Question
+from leveret.broker.vhost.auth.auth_backends import Question
 from leveret.core.limits import PUBLISH_TURN_WORK
 
 if TYPE_CHECKING:

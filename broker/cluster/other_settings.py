@@ -19,9 +19,9 @@ from leveret.broker.mail import PolicyChanged
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
 from leveret.broker.script import Script, Steps, Until
-from leveret.broker.vhost import policy_validation
 from leveret.broker.vhost.patterns import PatternError
-from leveret.broker.vhost.policies import EXCHANGES, apply_to_exchange, apply_to_queue
+from leveret.broker.vhost.policies import policy_validation
+from leveret.broker.vhost.policies.policies import EXCHANGES, apply_to_exchange, apply_to_queue
 from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS
 from leveret.metadata.definitions import VHOST_LIMITS

@@ -21,7 +21,7 @@ from leveret.broker.connection.pending_writes import PendingWrites
 from leveret.broker.connection.reading.content_release import ContentRelease
 from leveret.broker.connection.reading.read_control import ReadingTurns
 from leveret.broker.script import Steps, Until
-from leveret.broker.vhost.auth_backends import Question
+from leveret.broker.vhost.auth.auth_backends import Question
 from leveret.broker.vhost.states import State
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.session import Intercepting, Session
     from leveret.broker.connection.alarms import Alarms
-    from leveret.broker.vhost.access import Access, User
+    from leveret.broker.vhost.auth.access import Access, User
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
 

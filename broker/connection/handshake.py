@@ -24,7 +24,7 @@ from leveret.amqp.methods import (
 )
 from leveret.amqp.tables import Table, typed
 from leveret.broker.connection.layers.certificate import certificate_of, login_name
-from leveret.broker.vhost.access import LoginRefused
+from leveret.broker.vhost.auth.access import LoginRefused
 from leveret.core.limits import FRAME_MIN_BYTES
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from leveret.amqp.fields import Method
     from leveret.broker.connection.connections import Connections
-    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.auth.access import User
     from leveret.broker.vhost.vhost import VHost
     from leveret.core.settings import BrokerSettings
 

@@ -71,7 +71,7 @@ from leveret.broker.connection.states import ConnectionState, Event, State
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import PeerEnded, RunsLeft
 from leveret.broker.script import Ask, Script, Steps
-from leveret.broker.vhost.auth_backends import Question
+from leveret.broker.vhost.auth.auth_backends import Question
 from leveret.broker.vhost.read_your_writes import connection_ended
 from leveret.core.limits import (
     CLOSING_WAIT_S,

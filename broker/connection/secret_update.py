@@ -13,7 +13,7 @@ from leveret.amqp.errors import HardError
 from leveret.amqp.methods import ConnectionUpdateSecret, ConnectionUpdateSecretOk
 from leveret.amqp.spec import CONNECTION_UPDATE_SECRET
 from leveret.broker.connection.states import ConnectionState, State
-from leveret.broker.vhost.auth_backends import Question
+from leveret.broker.vhost.auth.auth_backends import Question
 
 if TYPE_CHECKING:
     from collections.abc import Callable

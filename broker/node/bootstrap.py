@@ -17,8 +17,8 @@ from leveret.broker.node.outages import STAYS_DOWN
 from leveret.broker.queue.storage.factory import new_queue_no
 from leveret.broker.registry.queue_settings import settings_of
 from leveret.broker.script import Ask, Script, Steps, Until
-from leveret.broker.vhost import policy_validation
-from leveret.broker.vhost.policies import apply_to_exchange
+from leveret.broker.vhost.policies import policy_validation
+from leveret.broker.vhost.policies.policies import apply_to_exchange
 from leveret.broker.vhost.states import Event, State
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger

@@ -19,8 +19,8 @@ from leveret.broker.node.outages import Outages
 from leveret.broker.node.own_messages import OwnMessages
 from leveret.broker.node.resources import Resources
 from leveret.broker.registry.cluster_nodes import ClusterNodes
-from leveret.broker.vhost.access import Access
-from leveret.broker.vhost.metadata_writer import MetadataWriter
+from leveret.broker.vhost.auth.access import Access
+from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter
 from leveret.broker.vhost.settings_rows import SettingsRows
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.gil_yielding import NEVER, GilYielding

@@ -17,7 +17,7 @@ from leveret.broker.script import Steps, Until
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.vhost.metadata_writer import MetadataWriter
+    from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter
     from leveret.metadata.tables import Row
     from leveret.routing.topology import Removal, Removed, Topology
 

@@ -13,8 +13,8 @@ from leveret.broker.queue.equivalence import exchange_named
 from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.metadata_writer import OvertakenError, retried
-from leveret.broker.vhost.policies import EXCHANGES
+from leveret.broker.vhost.metadata.metadata_writer import OvertakenError, retried
+from leveret.broker.vhost.policies.policies import EXCHANGES
 from leveret.broker.vhost.rows import exchange_row
 from leveret.broker.vhost.states import UP
 from leveret.metadata.tables import ExchangeRow
@@ -24,7 +24,7 @@ from leveret.routing.exchange import ALTERNATE_EXCHANGE, Exchange
 
 if TYPE_CHECKING:
     from leveret.amqp.methods import ExchangeDeclare
-    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.auth.access import User
     from leveret.broker.vhost.vhost import VHost
     from leveret.metadata.tables import Row
 

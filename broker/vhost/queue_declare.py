@@ -35,8 +35,8 @@ from leveret.broker.registry.queue_types import CLASSIC, QUEUE_TYPE, type_of
 from leveret.broker.registry.registry import GONE, QueueEntry
 from leveret.broker.script import Ask, Steps, Until
 from leveret.broker.vhost import exchange_rules
-from leveret.broker.vhost.auth_backends import granted
-from leveret.broker.vhost.metadata_writer import OvertakenError, retried
+from leveret.broker.vhost.auth.auth_backends import granted
+from leveret.broker.vhost.metadata.metadata_writer import OvertakenError, retried
 from leveret.core.log.floods import SOURCE
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import QueueRow
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from leveret.amqp.methods import QueueDeclare
     from leveret.amqp.tables import Table
     from leveret.broker.registry.cluster_nodes import ClusterNode
-    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.auth.access import User
     from leveret.broker.vhost.vhost import Client, VHost
 
 log = logger(__name__)

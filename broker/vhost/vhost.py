@@ -32,8 +32,8 @@ from leveret.broker.vhost import exchange_rules
 from leveret.broker.vhost.deletions import Deletions
 from leveret.broker.vhost.features import VhostFeatures
 from leveret.broker.vhost.local_queues import LocalQueues
-from leveret.broker.vhost.metadata_writer import OvertakenError, retried
-from leveret.broker.vhost.policies import (
+from leveret.broker.vhost.metadata.metadata_writer import OvertakenError, retried
+from leveret.broker.vhost.policies.policies import (
     Kind,
     Policies,
     apply_to_exchange,
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from leveret.amqp.tables import Table
     from leveret.broker.registry.cluster_nodes import ClusterNodes
     from leveret.broker.registry.registry import ReplyAddresses
-    from leveret.broker.vhost.access import Access, User
-    from leveret.broker.vhost.metadata_writer import MetadataWriter
+    from leveret.broker.vhost.auth.access import Access, User
+    from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter
     from leveret.broker.vhost.trace import Firehose
     from leveret.queue_backing.memory_monitor import MemoryMonitor
 

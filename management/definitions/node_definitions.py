@@ -26,7 +26,7 @@ from leveret.broker.node import bootstrap
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.registry.registry import QueueEntry
 from leveret.broker.script import Steps, Until, run_in_task
-from leveret.broker.vhost.policies import apply_to_all
+from leveret.broker.vhost.policies.policies import apply_to_all
 from leveret.broker.vhost.states import ENDED, UP
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
@@ -53,7 +53,7 @@ from leveret.routing.bindings import EXCHANGE, QUEUE
 if TYPE_CHECKING:
     from leveret.broker.node.node import Node
     from leveret.broker.registry.cluster_nodes import ClusterNodes
-    from leveret.broker.vhost.access import Access
+    from leveret.broker.vhost.auth.access import Access
     from leveret.broker.vhost.vhost import VHost
     from leveret.routing.exchange import Exchange
 

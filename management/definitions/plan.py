@@ -19,9 +19,9 @@ from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.storage.factory import new_queue_no
 from leveret.broker.registry.queue_settings import settings_of
 from leveret.broker.registry.queue_types import DEFAULT_TYPES, QUEUE_TYPE
-from leveret.broker.vhost import policy_validation
-from leveret.broker.vhost.access import check_patterns
+from leveret.broker.vhost.auth.access import check_patterns
 from leveret.broker.vhost.exchange_rules import RESERVED
+from leveret.broker.vhost.policies import policy_validation
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.errors import ConfigError
 from leveret.core.limits import SHORTSTR_BYTES_MAX

@@ -1,8 +1,8 @@
 """The operator's commands on policies.
 
 A policy is checked, written to the metadata store, and then applied to its vhost: new queues and exchanges have
-it from their declaration, existing queues are told in slices. ``broker/vhost/policies.py`` decides which policy
-applies; ``amqqueue.py`` carries it out.
+it from their declaration, existing queues are told in slices. ``broker/vhost/policies/policies.py`` decides which
+policy applies; ``amqqueue.py`` carries it out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from leveret.broker.queue.arguments import without_effect
 from leveret.broker.queue.storage.retention import RETENTION_KEYS, why_without_effect
-from leveret.broker.vhost import policy_validation
-from leveret.broker.vhost.policies import apply_to_all
+from leveret.broker.vhost.policies import policy_validation
+from leveret.broker.vhost.policies.policies import apply_to_all
 from leveret.core.log.loggers import logger
 from leveret.management.audit_log import audit
 from leveret.management.errors import EX_UNAVAILABLE, RefusedError

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from leveret.broker.connection.connections import user_of
-from leveret.broker.vhost.access import LoginRefused, check_patterns
-from leveret.broker.vhost.auth_backends import finished
+from leveret.broker.vhost.auth.access import LoginRefused, check_patterns
+from leveret.broker.vhost.auth.auth_backends import finished
 from leveret.broker.vhost.patterns import PatternError
 from leveret.core.slices import sliced
 from leveret.management.audit_log import audit

@@ -12,7 +12,7 @@ from leveret.broker.node.bootstrap import StartFailedError
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.node.store_server import remove_store
 from leveret.broker.registry.queue_types import DEFAULT_TYPES
-from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Write
+from leveret.broker.vhost.metadata.metadata_writer import METADATA_SERVER, Write
 from leveret.broker.vhost.states import ENDED, State
 from leveret.broker.vhost.vhost import VHost
 from leveret.core.slices import sliced

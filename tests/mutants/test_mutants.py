@@ -239,7 +239,7 @@ PARTS = {
     ),
     "plug-ins": Faults(
         plugin_mutants.MUTANTS,
-        suite("broker", "vhost/trace", "channel/interceptors", "vhost/auth_backends"),
+        suite("broker", "vhost/trace", "channel/interceptors", "vhost/auth/auth_backends"),
     ),
     "routing": Faults(
         routing_mutants.MUTANTS,

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from leveret.broker.vhost.auth_backends import OutsideUser
+from leveret.broker.vhost.auth.auth_backends import OutsideUser
 from leveret.server.auth_http import CONNECTIONS_MAX, AnswerError, HttpBackend, Urls
 
 

@@ -17,7 +17,7 @@ from leveret.core.limits import TTL_MS_MAX
 
 if TYPE_CHECKING:
     from leveret.amqp.tables import Table
-    from leveret.broker.vhost.access import User
+    from leveret.broker.vhost.auth.access import User
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 

@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from leveret.broker.vhost.auth_backends import AuthBackend
+from leveret.broker.vhost.auth.auth_backends import AuthBackend
 
 
 class PasswordFile(AuthBackend):

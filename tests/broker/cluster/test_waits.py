@@ -11,7 +11,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.broker.vhost import exchange_declare
 from leveret.broker.vhost.delegate import Delegate
-from leveret.broker.vhost.metadata_writer import MetadataWriter, OvertakenError, retried
+from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter, OvertakenError, retried
 from leveret.broker.vhost.queue_declare import DeclareThere
 from leveret.metadata.tables import Row
 from rigs.broker_rig import Client

@@ -1,7 +1,7 @@
 """Disks that refuse for a while, and clients that end while their change waits to be written.
 
-Tests: broker/vhost/metadata_server.py, broker/vhost/metadata_writer.py,
-    broker/vhost/pending_writes.py, broker/vhost/vhost.py
+Tests: broker/vhost/metadata/metadata_server.py, broker/vhost/metadata/metadata_writer.py,
+    broker/vhost/metadata/pending_writes.py, broker/vhost/vhost.py
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.vhost.metadata_writer import METADATA_SERVER
+from leveret.broker.vhost.metadata.metadata_writer import METADATA_SERVER
 from rigs.broker_rig import Client, FullDisk, Rig, durable, stored
 
 

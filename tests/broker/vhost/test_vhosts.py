@@ -14,7 +14,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.node.node import VHOSTS
 from leveret.broker.queue.supervisor import RESTARTS_MAX
-from leveret.broker.vhost.metadata_writer import METADATA_SERVER
+from leveret.broker.vhost.metadata.metadata_writer import METADATA_SERVER
 from leveret.broker.vhost.states import Event, State
 from leveret.supervisors.requests import StartChild
 from rigs.broker_rig import Client, FullDisk, Rig, durable, stored

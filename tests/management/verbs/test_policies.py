@@ -10,7 +10,7 @@ from typing import Any
 import aio_pika
 import pytest
 
-from leveret.broker.vhost.policies import TRIED_AT_ONCE
+from leveret.broker.vhost.policies.policies import TRIED_AT_ONCE
 from leveret.broker.vhost.settings_rows import SettingsRows
 from leveret.core.addresses import Address
 from leveret.core.slices import SLICE_ITEMS

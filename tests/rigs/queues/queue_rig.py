@@ -13,7 +13,7 @@ from leveret.broker.limiter import ChannelLimiter, DeliveryGate
 from leveret.broker.queue.storage.factory import in_memory
 from leveret.broker.queue.supervisor import QueueSup
 from leveret.broker.registry.registry import QueueEntry
-from leveret.broker.vhost.policies import Policies, apply_to_queue
+from leveret.broker.vhost.policies.policies import Policies, apply_to_queue
 from leveret.metadata.tables import PolicyRow
 from leveret.queue_backing.actor import MakeQueue
 from leveret.testing.virtual_clock import VirtualClock

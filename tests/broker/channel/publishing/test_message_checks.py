@@ -12,7 +12,7 @@ from leveret.broker.channel.publishing.message_checks import (
     parse_expiration,
     without_bcc,
 )
-from leveret.broker.vhost.access import User
+from leveret.broker.vhost.auth.access import User
 from leveret.metadata.tables import UserRow
 
 

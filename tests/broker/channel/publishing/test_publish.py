@@ -14,7 +14,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
 from leveret.broker.mail import CreditGrant
 from leveret.broker.queue.publishers.publishers import CROWD, CROWDED_S, IDLE_S
-from leveret.broker.vhost.metadata_writer import METADATA_SERVER
+from leveret.broker.vhost.metadata.metadata_writer import METADATA_SERVER
 from leveret.core.limits import CREDIT_BYTES, CREDIT_MESSAGES
 from rigs.broker_rig import Client, Rig
 

@@ -14,7 +14,7 @@ import pytest
 
 from leveret.broker.registry.queue_settings import NO_POLICIES, NO_SETTINGS, QueueSettings
 from leveret.broker.registry.registry import QueueEntry
-from leveret.broker.vhost.policies import Policies, apply_to_exchange, apply_to_queue
+from leveret.broker.vhost.policies.policies import Policies, apply_to_exchange, apply_to_queue
 from leveret.core.limits import TTL_MS_MAX
 from leveret.metadata.tables import PolicyRow
 from leveret.routing.exchange import Exchange

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.vhost.policy_validation import PolicyError, check, check_definition
+from leveret.broker.vhost.policies.policy_validation import PolicyError, check, check_definition
 from leveret.metadata.tables import PolicyRow
 
 RECORDED = json.loads(
-    (Path(__file__).parents[1] / "data" / "policy_answers.json").read_text(encoding="utf-8")
+    (Path(__file__).parents[2] / "data" / "policy_answers.json").read_text(encoding="utf-8")
 )
 
 

@@ -29,7 +29,7 @@ from msgspec import Struct
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import InternalError
 from leveret.broker.script import Ask, Steps, Until
-from leveret.broker.vhost.pending_writes import PendingWrites
+from leveret.broker.vhost.metadata.pending_writes import PendingWrites
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.slices import SLICE_ITEMS

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from leveret.amqp.errors import AccessRefused, NotAllowed
-from leveret.broker.vhost import access as access_module
 from leveret.broker.vhost import patterns
-from leveret.broker.vhost.access import Access, LoginRefused, User
+from leveret.broker.vhost.auth import access as access_module
+from leveret.broker.vhost.auth.access import Access, LoginRefused, User
 from leveret.broker.vhost.patterns import PatternError, compile_pattern
 from leveret.metadata.passwords import SHA512, hash_password
 from leveret.metadata.tables import Contents, PermissionRow, TopicPermissionRow, UserRow

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leveret.amqp import methods as m
-from leveret.broker.vhost.auth_backends import (
+from leveret.broker.vhost.auth.auth_backends import (
     QUESTIONS_MAX,
     AuthBackend,
     Link,

@@ -13,7 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
-from leveret.broker.vhost.metadata_writer import METADATA_SERVER, Delete, MetadataWriter, Write
+from leveret.broker.vhost.metadata.metadata_writer import (
+    METADATA_SERVER,
+    Delete,
+    MetadataWriter,
+    Write,
+)
 from leveret.core.log.loggers import logger
 from leveret.metadata.interface import ConflictError
 

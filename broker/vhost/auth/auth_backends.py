@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from leveret.amqp.errors import NotAllowed
 from leveret.broker.script import Steps, Until
-from leveret.broker.vhost.access import Access, LoginRefused, User, refused_topic
+from leveret.broker.vhost.auth.access import Access, LoginRefused, User, refused_topic
 from leveret.core.log.loggers import logger
 from leveret.metadata.tables import UserRow
 
