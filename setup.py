@@ -91,7 +91,7 @@ PATH = [
     "broker/queue/consumers/dispatch.py",
     "broker/queue/limits/expiry.py",
     "broker/queue/mailbox.py",
-    "broker/queue/publishers/numbered.py",
+    "broker/queue/publishers/deduplication.py",
     "broker/queue/publishers/publishers.py",
     "broker/queue/queue.py",
     "broker/queue/storage/store_writes.py",

@@ -60,7 +60,7 @@ MERGED_MESSAGES: Final = 2_000  # of a mail that others are merged into
 
 NO_PREDECESSOR: Final = -1
 
-Numbered: TypeAlias = tuple[bytes, int, int, int]
+ProducerSeq: TypeAlias = tuple[bytes, int, int, int]
 """Producer id, epoch, sequence, and the predecessor: what the channel last sent the queue for this producer."""
 
 
@@ -81,7 +81,7 @@ class Publish:
         own: a merge has copied ``messages``.
         by_queue: the publishers are queues that dead-letter. They have no credit, and wait for the disk
             whatever happens: that it takes nothing for now is no answer for them.
-        numbered: per message its producer and sequence, None where it has none; None when no message has.
+        producer_seqs: per message its producer and sequence, None where it has none; None when no message has.
     """
 
     __slots__ = (
@@ -90,9 +90,9 @@ class Publish:
         "first_msg_no",
         "head_bytes",
         "messages",
-        "numbered",
         "own",
         "persistent",
+        "producer_seqs",
         "publishers",
     )
 
@@ -104,7 +104,7 @@ class Publish:
         expiration_ms: int | None = None,
         first_msg_no: int = 0,
         head_bytes: int = 0,
-        numbered: Sequence[Numbered | None] | None = None,
+        producer_seqs: Sequence[ProducerSeq | None] | None = None,
         own: bool = False,
         by_queue: bool = False,
     ) -> None:
@@ -116,7 +116,7 @@ class Publish:
         self.head_bytes = head_bytes
         self.own = own
         self.by_queue = by_queue
-        self.numbered = numbered
+        self.producer_seqs = producer_seqs
 
     def absorb(self, later: object) -> bool:
         """Take a later run in; the mailbox calls it for its last mail (tail merge).
@@ -128,7 +128,7 @@ class Publish:
         return (
             type(later) is Publish
             and later.expiration_ms is None
-            and later.numbered is None
+            and later.producer_seqs is None
             and self.extend(
                 later.messages,
                 later.persistent,
@@ -162,7 +162,7 @@ class Publish:
             persistent is not self.persistent
             or by_queue is not self.by_queue
             or self.expiration_ms is not None
-            or self.numbered is not None
+            or self.producer_seqs is not None
             or len(known) >= MERGED_MESSAGES
             or first_msg_no != (self.first_msg_no and self.first_msg_no + len(known))
         ):
@@ -215,7 +215,7 @@ class PublishParts:
             publish.expiration_ms,
             publish.first_msg_no and publish.first_msg_no + start,
             sum([each[2] for each in publishers]) - _bodies_bytes(messages),
-            publish.numbered[start : self.at] if publish.numbered is not None else None,
+            publish.producer_seqs[start : self.at] if publish.producer_seqs is not None else None,
             True,
             publish.by_queue,
         )

@@ -66,8 +66,8 @@ LARGE_BODY_BYTES: Final = 1024 * 1024  # a larger body is written piece by piece
 CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 # Dead letters of one queue that their targets have not answered for; more wait in the queue.
-LETTERS_IN_FLIGHT: Final = 4_096
-LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one letter may have more
+DEAD_LETTERS_IN_FLIGHT: Final = 4_096
+DEAD_LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one letter may have more
 
 # Producers that number their messages, of one queue; the guarantee against duplicates lasts as long as the entry.
 PRODUCERS_MAX: Final = 10_000  # about 4 MB

@@ -122,10 +122,10 @@ class SegmentedDict(MutableMapping[int, V]):
         return item
 
 
-Numbered: TypeAlias = "dict[int, V] | SegmentedDict[V]"
+ByNumber: TypeAlias = "dict[int, V] | SegmentedDict[V]"
 
 
-def grown(items: Numbered[V]) -> Numbered[V]:
+def grown(items: ByNumber[V]) -> ByNumber[V]:
     """Return items in the container for so many: one to keep in the place of the one given.
 
     A ``SegmentedDict`` stays one until it is empty.
@@ -135,7 +135,7 @@ def grown(items: Numbered[V]) -> Numbered[V]:
     return items or {}
 
 
-def those_in(items: Numbered[V], numbers: Sequence[int]) -> set[int]:
+def those_in(items: ByNumber[V], numbers: Sequence[int]) -> set[int]:
     """Return those of the numbers that have items; neighbours are quick, as they are in one segment."""
     if isinstance(items, dict):
         return items.keys() & numbers

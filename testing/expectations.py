@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.testing.publish_hook import PublishTap
+from leveret.testing.publish_hook import PublishHook
 from leveret.testing.seen_messages import SeenMessage, seen
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Expectation:
         self._found: list[SeenMessage] = []
         # The reason why a message does not match, by its position in the seen messages.
         self._failures: dict[int, str] = {}
-        self._tap = PublishTap(is_meant, self._sees)
+        self._hook = PublishHook(is_meant, self._sees)
 
     def _sees(self, messages: list[Message]) -> None:
         """Collect published messages; in the broker's thread, which is not blocked."""
@@ -117,7 +117,7 @@ class Expectation:
         return "\n".join(lines)
 
     def __enter__(self) -> list[SeenMessage]:
-        self._tap.__enter__()
+        self._hook.__enter__()
         return self._found
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -125,7 +125,7 @@ class Expectation:
             if kind is None:
                 self._wait()
         finally:
-            self._tap.__exit__()
+            self._hook.__exit__()
         if kind is None:
             self._check()
 
@@ -137,6 +137,6 @@ class Expectation:
             if kind is None:
                 await asyncio.to_thread(self._wait)
         finally:
-            self._tap.__exit__()
+            self._hook.__exit__()
         if kind is None:
             self._check()

@@ -1,13 +1,13 @@
-"""A tap on published messages: it sees messages when the broker has routed them.
+"""A hook for published messages: it sees messages when the broker has routed them.
 
-While a tap is open, each run of messages that is published in the process costs a little more.
+While a hook is set, each run of messages that is published in the process costs a little more.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from leveret.broker.channel.publishing.publish import taps
+from leveret.broker.channel.publishing.publish import publish_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
 
 
-class PublishTap:
+class PublishHook:
     """Sees the messages published to one vhost of one broker, while it is entered.
 
     ``sees`` is called in the broker's thread with messages in the order of publishing. A run that the
@@ -29,11 +29,11 @@ class PublishTap:
         self._sees = sees
 
     def __enter__(self) -> Self:
-        taps.append(self._published)
+        publish_hooks.append(self._published)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        taps.remove(self._published)
+        publish_hooks.remove(self._published)
 
     def _published(self, vhost: Any, messages: list[Message]) -> None:
         if self._is_meant(vhost):

@@ -68,7 +68,7 @@ class ActorHandler(MailHandler):
 NO_HANDLER: Final = ActorHandler(None)  # of a dead actor
 
 
-class Errand(Protocol):
+class DeferredJob(Protocol):
     """Work in the bulk queue that belongs to no actor's turn, such as a timer's mail."""
 
     def run(self) -> Cell | None:
@@ -85,7 +85,7 @@ class Dispatcher(ABC):
         """Put a mail into a live actor's mailbox as it is."""
 
     @abstractmethod
-    def add_errand(self, errand: Errand) -> None:
+    def defer(self, job: DeferredJob) -> None:
         """Run an errand when all have had a turn that wait in the bulk queue now."""
 
 

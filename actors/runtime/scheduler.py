@@ -11,7 +11,7 @@ mail in great numbers: of the actors that a turn wakes, or a drain of the bulk q
 ``WOKEN_MAX``. So the other actors wait for one turn of long work, not for a round of all of it, and
 long work gets at least as much of each drain as they do. The place in a queue belongs to the actor, not to the
 mail: mail that it gets meanwhile waits with it. Timers of housekeeping have places of their own in the bulk queue
-(``Errand``), so that other mail of their actors does not wait for them.
+(``DeferredJob``), so that other mail of their actors does not wait for them.
 
 A scheduler without a loop is driven by hand: nothing runs until ``run_until_idle``.
 
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.actor_table import ActorTable
     from leveret.actors.runtime.inbox import Mail
-    from leveret.actors.runtime.ref import Errand, Ref
+    from leveret.actors.runtime.ref import DeferredJob, Ref
     from leveret.actors.runtime.tasks import Tasks
     from leveret.core.batching import BusyWaits
     from leveret.core.clock import Clock
@@ -102,7 +102,7 @@ EVENTS_MAX: Final = 128  # socket events in a row; then the mails that they brou
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 3  # handles that bring no mail
 
-_Place = TypeVar("_Place", bound="Cell | Errand")
+_Place = TypeVar("_Place", bound="Cell | DeferredJob")
 _Rounds: TypeAlias = "deque[tuple[int, Callable[[], None]]]"  # due at this turn, callback
 TURN_MAILS: Final = 200
 END_MAILS: Final = 5  # an end counts as so many, so that a drain looks at the clock behind each
@@ -143,7 +143,7 @@ class Scheduler:
         self.drains = 0
         self.clock = clock
         self._turn = turn
-        self._bulk: Final[deque[Cell | Errand]] = deque()
+        self._bulk: Final[deque[Cell | DeferredJob]] = deque()
         self._after: list[Callable[[], None]] = []
         self._is_draining = False
         self._turns = 0  # given from the run queue while rounds were under way
@@ -173,9 +173,9 @@ class Scheduler:
         if not self.is_awake:
             self.wake()
 
-    def add_errand(self, errand: Errand) -> None:
-        """Run an errand when all have had a turn that wait in the bulk queue now."""
-        self._bulk.append(errand)
+    def defer(self, job: DeferredJob) -> None:
+        """Run a job when all have had a turn that wait in the bulk queue now."""
+        self._bulk.append(job)
         if not self.is_awake:
             self.wake()
 
@@ -247,9 +247,9 @@ class Scheduler:
             elif self._busy_wait is not None:
                 self._busy_wait.begin()
 
-    def _bulk_turn(self, place: Cell | Errand) -> int:
+    def _bulk_turn(self, place: Cell | DeferredJob) -> int:
         if place.__class__ is not Cell:
-            cell = cast("Errand", place).run()
+            cell = cast("DeferredJob", place).run()
             if cell is None:
                 return 1
             place = cell
@@ -512,9 +512,9 @@ class Turns(Dispatcher):
         if not cell.state:
             self.scheduler.add(cell)
 
-    def add_errand(self, errand: Errand) -> None:
-        """Run an errand when all have had a turn that wait in the bulk queue now."""
-        self.scheduler.add_errand(errand)
+    def defer(self, job: DeferredJob) -> None:
+        """Run a job when all have had a turn that wait in the bulk queue now."""
+        self.scheduler.defer(job)
 
     def _dead_letter(self, message: object, sender: Ref | None) -> None:
         self.dead_letters += 1

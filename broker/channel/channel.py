@@ -59,8 +59,8 @@ from leveret.broker.mail import (
 from leveret.broker.queue_requests import Leave
 from leveret.broker.registry.registry import QueueFailed, QueueUp
 from leveret.broker.remote.mail_between_nodes import (
-    PlacesUnused,
-    PlacesWanted,
+    PrefetchUnused,
+    PrefetchWanted,
     RepliesHeld,
 )
 from leveret.broker.script import Ask, Script, Steps
@@ -276,11 +276,11 @@ class Channel(GenServer):
         self.deliveries.deliver(mail)
         self.deliveries.from_nodes().delivered(mail)
 
-    def on_places_wanted(self, mail: PlacesWanted) -> None:
-        self.deliveries.from_nodes().places_wanted(mail.queue)
+    def on_prefetch_wanted(self, mail: PrefetchWanted) -> None:
+        self.deliveries.from_nodes().prefetch_wanted(mail.queue)
 
-    def on_places_unused(self, mail: PlacesUnused) -> None:
-        self.deliveries.from_nodes().places_unused(mail.queue, mail.count)
+    def on_prefetch_unused(self, mail: PrefetchUnused) -> None:
+        self.deliveries.from_nodes().prefetch_unused(mail.queue, mail.count)
 
     def on_reply(self, mail: Reply) -> None:
         self.deliveries.reply(mail)
@@ -500,8 +500,8 @@ class Channel(GenServer):
 _MAILS: Final[dict[type, Callable[[Channel, Any], None]]] = {
     _NextTurn: Channel.on_next_turn,
     DeliverFromNode: Channel.on_deliver_from_node,
-    PlacesWanted: Channel.on_places_wanted,
-    PlacesUnused: Channel.on_places_unused,
+    PrefetchWanted: Channel.on_prefetch_wanted,
+    PrefetchUnused: Channel.on_prefetch_unused,
     Reply: Channel.on_reply,
     ProducerFenced: Channel.on_producer_fenced,
     ConsumersGone: Channel.on_consumers_gone,

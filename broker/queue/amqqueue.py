@@ -39,7 +39,12 @@ from leveret.broker.queue.returning import ReturningChannels
 from leveret.broker.queue.stats import stats_of
 from leveret.broker.queue.storage.retention import apply_retention
 from leveret.broker.registry.registry import QueueFailed, QueueUp
-from leveret.broker.remote.mail_between_nodes import DeliveryRoom, Places, PlacesUnused, is_remote
+from leveret.broker.remote.mail_between_nodes import (
+    DeliveryRoom,
+    PrefetchGranted,
+    PrefetchUnused,
+    is_remote,
+)
 from leveret.queue_backing.api import FetchReady
 from leveret.queue_backing.proxy import BackingProxy
 
@@ -102,8 +107,8 @@ class AmqQueue(GenServer):
 
     def _give_up(self, seqs: list[int]) -> None:
         """Dead-letter or drop unacked messages that came back too often."""
-        if (letters := self.queue.dead_letters()) is not None:
-            letters.take_unacked(seqs, DELIVERY_LIMIT)
+        if (dead_letters := self.queue.open_dead_letters()) is not None:
+            dead_letters.take_unacked(seqs, DELIVERY_LIMIT)
         else:
             self.queue.backing.ack(seqs)
 
@@ -150,7 +155,7 @@ class AmqQueue(GenServer):
         else:
             self._channel_down(down.ref)
             self._returns_no_more(down.ref)
-            self._handle_letter_mail(down)
+            self._handle_dead_letter_mail(down)
 
     def _touch(self) -> None:
         if self._unused_timer is not None:
@@ -171,18 +176,18 @@ class AmqQueue(GenServer):
     def _fetch_ready(self, _: FetchReady) -> None:
         """Go on with messages that have been read."""
         queue = self.queue
-        if queue.letters is not None:
-            queue.letters.go_on()
+        if queue.dead_letters is not None:
+            queue.dead_letters.go_on()
         if queue.waiting_calls:
             self.answer_waiting()
         queue.go_on()
 
-    def _handle_letter_mail(self, message: object) -> None:
+    def _handle_dead_letter_mail(self, message: object) -> None:
         """Hand on mail about dead letters; go on with messages that had to wait until others have arrived."""
         queue = self.queue
-        if queue.letters is None or queue.is_deleted:
+        if queue.dead_letters is None or queue.is_deleted:
             return
-        queue.letters.handle(message)
+        queue.dead_letters.handle(message)
         if queue.waiting_calls:
             self.answer_waiting()
         queue.go_on()
@@ -193,12 +198,12 @@ class AmqQueue(GenServer):
 
     # Consumers and channels.
 
-    def _given(self, given: DeliveryRoom | Places) -> None:
+    def _given(self, given: DeliveryRoom | PrefetchGranted) -> None:
         """A channel of another node takes more; places of its prefetch that are not used now go back."""
         remote_channels.give(self.queue.consumers, given)
         self.queue.resume(given.channel)
-        if unused := remote_channels.unused_places(self.queue.consumers, given):
-            self.post(given.channel, PlacesUnused(self.ref, unused))
+        if unused := remote_channels.unused_prefetch(self.queue.consumers, given):
+            self.post(given.channel, PrefetchUnused(self.ref, unused))
 
     def _consumer_count(self) -> int:
         consumers = self.queue.consumers
@@ -338,7 +343,7 @@ class AmqQueue(GenServer):
 
     def _info(self, info: queue_requests.Info) -> dict[str, Any]:
         """Answer figures by RabbitMQ's names; those asked for, or all."""
-        queue, producers = self.queue, self.queue.numbered.count()
+        queue, producers = self.queue, self.queue.deduplication.count()
         return stats_of(self._entry, queue.consumers, queue.backing, producers, info.items)
 
     # The end.
@@ -374,7 +379,7 @@ class AmqQueue(GenServer):
 
     CASTS: ClassVar[dict[type, Callable[..., object]]] = {
         DeliveryRoom: _given,
-        Places: _given,
+        PrefetchGranted: _given,
         FetchReady: _fetch_ready,
         mailbox.Finish: _finish,
         mailbox.CheckReturned: _check_returned,
@@ -383,10 +388,10 @@ class AmqQueue(GenServer):
         mailbox.DropExpired: _head_expired,
         mailbox.MaybeExpire: _maybe_expire,
         mailbox.CloseAccounts: _close_accounts,
-        mail.Confirm: _handle_letter_mail,
-        mail.QueueDeleted: _handle_letter_mail,
-        mailbox.SendLetters: _handle_letter_mail,
-        mailbox.RetryLetters: _handle_letter_mail,
+        mail.Confirm: _handle_dead_letter_mail,
+        mail.QueueDeleted: _handle_dead_letter_mail,
+        mailbox.SendDeadLetters: _handle_dead_letter_mail,
+        mailbox.RetryDeadLetters: _handle_dead_letter_mail,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
         queue_requests.Consume: _consume,
@@ -397,8 +402,8 @@ class AmqQueue(GenServer):
         queue_requests.Purge: _purge,
         queue_requests.Delete: _delete_if,
         queue_requests.Info: _info,
-        queue_requests.ListProducers: lambda self, _: self.queue.numbered.listed(),
-        queue_requests.ForgetProducer: lambda self, asked: self.queue.numbered.forget(
+        queue_requests.ListProducers: lambda self, _: self.queue.deduplication.listed(),
+        queue_requests.ForgetProducer: lambda self, asked: self.queue.deduplication.forget(
             asked.producer
         ),
     }

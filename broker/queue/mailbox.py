@@ -40,11 +40,11 @@ class CloseAccounts:
     """Timer: have the publishers been idle for a while?"""
 
 
-class SendLetters:
+class SendDeadLetters:
     """To itself: go on dead-lettering where the budget of the last turn ended, or the disk has caught up."""
 
 
-class RetryLetters:
+class RetryDeadLetters:
     """Timer: do the targets of dead letters that had crashed run again?"""
 
 

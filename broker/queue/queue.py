@@ -34,12 +34,12 @@ from leveret.broker.queue.consumers.consumers import Consumers
 from leveret.broker.queue.consumers.dispatch import Dispatch
 from leveret.broker.queue.dead_letters.dead_letters import (
     DeadLetters,
-    LetterSource,
+    DeadLetterSource,
     has_dead_letter_exchange,
 )
 from leveret.broker.queue.dead_letters.rules import DeathRules
 from leveret.broker.queue.limits.expiry import MessageExpiry, expired_at
-from leveret.broker.queue.publishers.numbered import NumberedPublishes
+from leveret.broker.queue.publishers.deduplication import Deduplication
 from leveret.broker.queue.publishers.publishers import Publishers
 from leveret.broker.queue.requeueing import Requeueing
 from leveret.broker.queue.turn_budget import TurnBudget
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _PART_COST: Final = 20  # of a part of a run that is taken in by itself, in messages
 
 
-class QueueActor(LetterSource, Protocol):
+class QueueActor(DeadLetterSource, Protocol):
     """The queue's actor."""
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
@@ -80,18 +80,38 @@ class Queue(MailHandler):
         ready: how many messages are ready.
         consumers: None until the first has come.
         publishers: None while nobody publishes.
-        numbered: publishes with producers' numbers.
+        deduplication: of publishes with producers' numbers.
         expiry: of its messages.
         overflow: None: there is no length limit.
-        letters: None until a message has been dead-lettered.
+        dead_letters: None until a message has been dead-lettered.
         requeueing: messages on their way back; None: there are none.
         waiting_calls: until all messages are back, expired ones are dropped, and contents are read.
         is_deleted: it still confirms publishes.
     """
 
-    __slots__ = ("_actor", "_budget", "_continues", "_dispatch", "_entry", "_head_bytes", "_is_backlogged", "_ref",
-        "_runtime", "_turns", "backing", "consumers", "expiry", "is_deleted", "letters", "numbered", "overflow",
-        "publishers", "ready", "requeueing", "waiting_calls")  # fmt: skip
+    __slots__ = (
+        "_actor",
+        "_budget",
+        "_continues",
+        "_dispatch",
+        "_entry",
+        "_head_bytes",
+        "_is_backlogged",
+        "_ref",
+        "_runtime",
+        "_turns",
+        "backing",
+        "consumers",
+        "dead_letters",
+        "deduplication",
+        "expiry",
+        "is_deleted",
+        "overflow",
+        "publishers",
+        "ready",
+        "requeueing",
+        "waiting_calls",
+    )  # fmt: skip
 
     def __init__(self, actor: QueueActor, entry: QueueEntry, backing: BackingProxy) -> None:
         # First what each message needs: compiled, fields lie in memory in this order.
@@ -111,9 +131,9 @@ class Queue(MailHandler):
         self._ref = actor.ref
         self._runtime = actor.runtime
         self._turns = actor.runtime.turns
-        self.numbered = NumberedPublishes(self._runtime, self._ref, entry, backing, self._budget)
+        self.deduplication = Deduplication(self._runtime, self._ref, entry, backing, self._budget)
         self.expiry = MessageExpiry(recovered=self.ready > 0)
-        self.letters: DeadLetters | None = None
+        self.dead_letters: DeadLetters | None = None
         self.waiting_calls: list[tuple[Any, From]] | None = None
         self._head_bytes = 0  # the largest mean header of a run, since the backlog began
 
@@ -133,7 +153,7 @@ class Queue(MailHandler):
         elif kind is Requeue:
             self._requeue(message)
         elif kind is Reject:
-            self._settle(message, self.dead_letters())
+            self._settle(message, self.open_dead_letters())
         elif kind is Refused:
             self._refused(message)
         else:
@@ -143,10 +163,10 @@ class Queue(MailHandler):
     # Publishing.
 
     def take_in(self, publish: Publish, is_admitted: bool = False) -> tuple[int, int] | None:
-        """Take a run in; see ``NumberedQueue``. One of producers comes back without their numbers, in parts."""
+        """Take a run in; see ``DeduplicatedQueue``. One of producers comes back without their numbers, in parts."""
         consumers, overflow = self.consumers, self.overflow
-        if publish.numbered is not None and not self.is_deleted:
-            self.numbered.publish(self, publish, overflow is not None and overflow.takes_parts)
+        if publish.producer_seqs is not None and not self.is_deleted:
+            self.deduplication.publish(self, publish, overflow is not None and overflow.takes_parts)
             return None
         if (self.is_deleted or (overflow is not None and overflow.takes_parts)) and not is_admitted:
             return self._take_in_or_refuse(publish)
@@ -221,7 +241,7 @@ class Queue(MailHandler):
         self._budget.charge(len(publish.messages))
         assert self.overflow is not None
         place = None
-        for part in self.overflow.admitted(publish, publishers, self.dead_letters()):
+        for part in self.overflow.admitted(publish, publishers, self.open_dead_letters()):
             place = self.take_in(part, is_admitted=True)
             self._budget.charge(_PART_COST)
         return place
@@ -229,17 +249,17 @@ class Queue(MailHandler):
     def _became_safe(self, confirmed: Confirmed) -> None:
         if self.publishers is not None:
             self.publishers.confirm(confirmed.runs)
-        self.numbered.became_safe(confirmed.runs)
+        self.deduplication.became_safe(confirmed.runs)
 
     def _refused(self, refused: Refused) -> None:
         if self.publishers is not None:
             self.publishers.confirm(refused.runs, ok=False)
-        self.numbered.refused(refused.runs)
+        self.deduplication.refused(refused.runs)
 
     def open_publishers(self) -> Publishers:
         if self.publishers is None:
-            look_in = partial(self._actor.start_bulk_timer, message=mailbox.CLOSE_ACCOUNTS)
-            self.publishers = Publishers(self._turns, self._ref, look_in)
+            start_timer = partial(self._actor.start_bulk_timer, message=mailbox.CLOSE_ACCOUNTS)
+            self.publishers = Publishers(self._turns, self._ref, start_timer)
         return self.publishers
 
     # Delivering.
@@ -324,59 +344,61 @@ class Queue(MailHandler):
         if self.ready and self.requeueing is None:
             if consumers is not None and consumers.active and not before_delivery:
                 return
-            is_above = overflow.drop(self.ready, self.dead_letters())
+            is_above = overflow.drop(self.ready, self.open_dead_letters())
             before, self.ready = self.ready, self.backing.len()
             self._budget.charge(before - self.ready)
             if is_above and before > self.ready:
                 self.go_on_later()
         if self.publishers is not None:
-            overflow.control_credit(self.publishers, self.letters, is_above)
+            overflow.control_credit(self.publishers, self.dead_letters, is_above)
 
     # Messages that die.
 
-    def dead_letters(self) -> DeadLetters | None:
+    def open_dead_letters(self) -> DeadLetters | None:
         """Return where messages go that die now; None: they are dropped."""
         if not has_dead_letter_exchange(self._entry):
             return None
-        if self.letters is None:
+        if self.dead_letters is None:
             rules = DeathRules(self._entry)
-            self.letters = DeadLetters(self._actor, self._entry, self.backing, rules, self._budget)
-        return self.letters
+            self.dead_letters = DeadLetters(
+                self._actor, self._entry, self.backing, rules, self._budget
+            )
+        return self.dead_letters
 
     def drop_expired(self) -> bool:
         """Drop or dead-letter expired messages from the head; return whether those were all."""
-        now_ms, letters = int(self._runtime.clock.wall_s() * 1000), self.dead_letters()
+        now_ms, dead_letters = int(self._runtime.clock.wall_s() * 1000), self.open_dead_letters()
         start = partial(self._actor.start_bulk_timer, message=mailbox.DROP_EXPIRED)
-        dropped = self.expiry.drop_expired(self.backing, letters, now_ms, start, self._entry)
+        dropped = self.expiry.drop_expired(self.backing, dead_letters, now_ms, start, self._entry)
         self.ready -= dropped.count
-        if letters is not None or dropped.count:  # damaged messages are gone as well
+        if dead_letters is not None or dropped.count:  # damaged messages are gone as well
             self.ready = self.backing.len()
         self._budget.charge(dropped.count)
         if dropped.head is None or not expired_at(now_ms)(dropped.head):
-            return letters is None or not dropped.pending
-        if letters is None or letters.room():
+            return dead_letters is None or not dropped.pending
+        if dead_letters is None or dead_letters.room():
             self.go_on_later()
         return False
 
     # Settling.
 
-    def _settle(self, settled: Ack | Reject, letters: DeadLetters | None) -> None:
+    def _settle(self, settled: Ack | Reject, dead_letters: DeadLetters | None) -> None:
         """Forget messages that were acked or rejected; dead-letter them if that is their way."""
         if self.is_deleted:
             return
         seqs = settled.seqs
         if len(seqs) > TURN_MESSAGES:  # the rest in a later turn, before mail of lower priority
-            some = slice(-TURN_MESSAGES, None) if letters is None else slice(TURN_MESSAGES)
+            some = slice(-TURN_MESSAGES, None) if dead_letters is None else slice(TURN_MESSAGES)
             seqs = seqs[some]
             del settled.seqs[some]
             self._turns.again(self._ref, settled)
         unblocked = self.consumers is not None and self.consumers.settle(
             settled.channel, settled.consumer, seqs
         )
-        if letters is None:
+        if dead_letters is None:
             self.backing.ack(seqs)
         else:
-            letters.take_unacked(seqs)
+            dead_letters.take_unacked(seqs)
         self._budget.charge(len(seqs))
         if unblocked:
             self.go_on()
@@ -415,8 +437,8 @@ class Queue(MailHandler):
         """Delete the messages; mails in the actor's mailbox are still answered."""
         self.is_deleted = True
         self.expiry.cancel()
-        if self.letters is not None:
-            self.letters.end()
+        if self.dead_letters is not None:
+            self.dead_letters.end()
         self.consumers = self.publishers = self.requeueing = None
         self.ready = 0
         self.backing.delete_and_terminate()

@@ -15,9 +15,9 @@ FindReplyConsumer  channel -> delegate    a call: is there such a consumer?
 QueueGone          channel -> delegate    a call: wait until no node has the row of a deleted queue
 DeliverFromNode    amqqueue -> channel    what a ``Deliver`` becomes when it arrives
 DeliveryRoom       channel -> amqqueue    deliveries have been written: the window of ``RemoteGate`` is open again
-PlacesWanted       amqqueue -> channel    a queue has messages, and no place of the channel's shared prefetch
-Places             channel -> amqqueue    it gets some, or the limit is another
-PlacesUnused       amqqueue -> channel    it could not use them all
+PrefetchWanted     amqqueue -> channel    a queue has messages, and no place of the channel's shared prefetch
+PrefetchGranted    channel -> amqqueue    it gets some, or the limit is another
+PrefetchUnused     amqqueue -> channel    it could not use them all
 =================  =====================  ========================================================================
 
 A run of messages is never taken apart: it travels as its origins and one block of heads and bodies, which the codec's
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.mail import Numbered
+    from leveret.broker.mail import ProducerSeq
 
 _COPIED_BYTES_MAX: Final = 8 * 1024  # mean size of bodies that are copied, not sent as they lie
 _COUNTS: Final = struct.Struct(">II")
@@ -74,7 +74,7 @@ class NodePublish(Struct, eq=False):
         head_bytes: as in ``Publish``.
         is_awaited: a confirm, or the end of a transaction, is waited for.
         by_queue: as in ``Publish``.
-        numbered: as in ``Publish``; then there is one queue.
+        producer_seqs: as in ``Publish``; then there is one queue.
     """
 
     channel: Ref
@@ -87,7 +87,7 @@ class NodePublish(Struct, eq=False):
     head_bytes: int = 0
     is_awaited: bool = False
     by_queue: bool = False
-    numbered: Sequence[Numbered | None] | None = None
+    producer_seqs: Sequence[ProducerSeq | None] | None = None
 
 
 class NodeReplies(Struct, eq=False):
@@ -135,13 +135,13 @@ class DeliveryRoom(Struct, eq=False):
     size_bytes: int
 
 
-class PlacesWanted(Struct, eq=False):
+class PrefetchWanted(Struct, eq=False):
     """The queue has messages for the channel, and no place of the shared prefetch."""
 
     queue: Ref
 
 
-class Places(Struct, eq=False):
+class PrefetchGranted(Struct, eq=False):
     """So many messages may be delivered under the shared prefetch, which is ``limit`` now, 0 = none."""
 
     channel: Ref
@@ -149,8 +149,8 @@ class Places(Struct, eq=False):
     limit: int
 
 
-class PlacesUnused(Struct, eq=False):
-    """So many of the places have not been used."""
+class PrefetchUnused(Struct, eq=False):
+    """So many of the messages granted were not delivered."""
 
     queue: Ref
     count: int
@@ -202,7 +202,7 @@ def numbers_of(parts: list[int]) -> list[int]:
 
 
 def _node_publish_parts(publish: NodePublish) -> list[Any]:
-    numbered = publish.numbered
+    producer_seqs = publish.producer_seqs
     return [
         publish.channel,
         publish.queues,
@@ -213,7 +213,7 @@ def _node_publish_parts(publish: NodePublish) -> list[Any]:
         publish.head_bytes,
         publish.is_awaited,
         publish.by_queue,
-        None if numbered is None else [each and list(each) for each in numbered],
+        None if producer_seqs is None else [each and list(each) for each in producer_seqs],
         *run_parts(publish.messages),
     ]
 
@@ -222,7 +222,7 @@ def _node_publish(parts: list[Any]) -> NodePublish:
     channel, queues, *fields = parts[:9]
     publish = NodePublish(channel, queues, unpack_run(*parts[10:]), *fields)
     if parts[9] is not None:
-        publish.numbered = [each and tuple(each) for each in parts[9]]
+        publish.producer_seqs = [each and tuple(each) for each in parts[9]]
     return publish
 
 
@@ -320,10 +320,10 @@ def _register_fields(kind: type[Any], names: Sequence[str]) -> None:
 
 
 def _name_of(kind: type[Any]) -> str | None:
-    """Return the name between nodes of a class of this module, which they had when it was ``broker``'s."""
+    """Return the name between nodes of a class of this module: the first that it had, in ``broker``."""
     if kind.__module__ != __name__:
         return None
-    return f"leveret.broker.mail_between_nodes:{kind.__name__}"
+    return f"leveret.broker.mail_between_nodes:{_FIRST_NAMES.get(kind, kind.__name__)}"
 
 
 def _register_error(kind: type[SoftError]) -> None:
@@ -334,6 +334,11 @@ def _register_error(kind: type[SoftError]) -> None:
     )
 
 
+_FIRST_NAMES: Final[dict[type[Any], str]] = {
+    PrefetchGranted: "Places",
+    PrefetchUnused: "PlacesUnused",
+    PrefetchWanted: "PlacesWanted",
+}
 _PLAIN_MAILS: Final[dict[type[Any], Sequence[str]]] = {
     mail.ConsumersGone: ("queue", "consumers"),
     mail.CreditGrant: ("queue", "messages", "size_bytes", "is_last"),
@@ -353,9 +358,9 @@ _AS_FIELDS: Final[tuple[type[Struct], ...]] = (
     queue_requests.Stat,
     DeliveryRoom,
     FindReplyConsumer,
-    Places,
-    PlacesUnused,
-    PlacesWanted,
+    PrefetchGranted,
+    PrefetchUnused,
+    PrefetchWanted,
     QueueGone,
     RepliesHeld,
     RepliesStalled,

@@ -61,21 +61,21 @@ class RemoteLimiter(ChannelLimiter):
 
     Attributes:
         limit: the channel's limit; 0 = none.
-        places: that may be used now.
+        granted: places that may be used now.
         ask: asks the channel for places.
     """
 
-    __slots__ = ("_is_asking", "ask", "places")
+    __slots__ = ("_is_asking", "ask", "granted")
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self.limit = limit
-        self.places = 0
+        self.granted = 0
         self.ask: Callable[[], object] | None = None
         self._is_asking = False
 
     def room(self) -> int:
-        return max(0, self.places - self.in_flight) if self.limit else 1 << 30
+        return max(0, self.granted - self.in_flight) if self.limit else 1 << 30
 
     def wait(self, queue: Ref) -> None:
         if not self._is_asking and self.ask is not None:
@@ -89,11 +89,11 @@ class RemoteLimiter(ChannelLimiter):
     def give(self, count: int) -> None:
         """Take places from the channel."""
         self._is_asking = False
-        self.places = self.room() + count if self.limit else 0
+        self.granted = self.room() + count if self.limit else 0
         self.in_flight = 0
 
     def take_unused(self) -> int:
         """Return how many places were not used; they are the channel's again."""
         unused = self.room() if self.limit else 0
-        self.places = self.in_flight = 0
+        self.granted = self.in_flight = 0
         return unused

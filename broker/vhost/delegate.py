@@ -149,7 +149,7 @@ class Delegate(GenServer):
                 run.expiration_ms,
                 msg_no,
                 run.head_bytes,
-                run.numbered,
+                run.producer_seqs,
                 by_queue=run.by_queue,
             )
             self.runtime.send(entry.ref, publish)

@@ -13,7 +13,7 @@ from leveret.msg_store.format.kernel import bytes_of
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
-    from leveret.core.segmented_dict import Numbered
+    from leveret.core.segmented_dict import ByNumber
 
 NOBODY: Final[dict[int, Entry]] = {}  # shared by queues that have none; always empty
 SORT_MAX: Final = 20_000  # unacked messages that are sorted in one turn
@@ -33,7 +33,7 @@ class PendingAcks:
     __slots__ = ("in_ram", "is_sorted", "last_seq", "on_disk", "size_bytes")
 
     def __init__(self) -> None:
-        self.in_ram: Numbered[Entry] = NOBODY
+        self.in_ram: ByNumber[Entry] = NOBODY
         self.on_disk = NOBODY
         self.size_bytes = 0
         self.is_sorted = True

@@ -17,7 +17,7 @@ from leveret.core.message import BODY
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
-    from leveret.core.segmented_dict import Numbered
+    from leveret.core.segmented_dict import ByNumber
     from leveret.queue_backing.index.api import QueueIndex
 
 FREED_PER_TURN: Final = 10_000  # entries freed in one go, some milliseconds
@@ -29,7 +29,7 @@ NOTHING_ON_DISK: Final = "nothing"  # ack nothing: nothing is on disk, or the qu
 CONTENTS: Final = "contents"  # ack contents without a row; the rows were acked as ranges
 _PARTS_OF_A_MESSAGE: Final = 3  # an entry has more
 
-Container: TypeAlias = "deque[Entry] | Numbered[Entry] | list[Entry]"
+Container: TypeAlias = "deque[Entry] | ByNumber[Entry] | list[Entry]"
 
 
 class Release:

@@ -211,7 +211,7 @@ PARTS = {
         suite(
             "broker",
             "queue/publishers/producers",
-            "queue/publishers/numbered",
+            "queue/publishers/deduplication",
             "channel/publishing/producers",
         )
         + suite("msg_store", "producers", "store_machine"),

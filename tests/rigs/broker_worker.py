@@ -47,7 +47,7 @@ from rigs.waiting import eventually
 
 FILE_BYTES = 200_000
 FAN_OUT_QUEUES = 3
-LETTERS_IN_FLIGHT = 50
+DEAD_LETTERS_IN_FLIGHT = 50
 QUEUE_LIMITS = Limits(segment=32, io_batch=1, step=200, read_max=32, slack=0, read_ahead=32)
 STORE_LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=400, journal_bytes=40_000),
@@ -105,7 +105,7 @@ def make_all_rare_things_frequent() -> None:
     recovery.StoreFiles = files  # type: ignore[assignment,misc]
     drivers.StoreLimits = partial(replace, STORE_LIMITS)  # type: ignore[assignment,misc]
     publish.FAN_OUT_QUEUES = publish.WIDE_QUEUES = FAN_OUT_QUEUES  # type: ignore[misc]
-    dead_letters.LETTERS_IN_FLIGHT = LETTERS_IN_FLIGHT  # type: ignore[misc]
+    dead_letters.DEAD_LETTERS_IN_FLIGHT = DEAD_LETTERS_IN_FLIGHT  # type: ignore[misc]
     maintenance.PERIOD_S = 0.05  # type: ignore[misc]
     maintenance.ORPHANS_PERIODS = 1  # type: ignore[misc]
     orphans.due = partial(orphans.due, kept_ms=0)

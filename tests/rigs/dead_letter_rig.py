@@ -56,7 +56,7 @@ class Target:
         self.rig.settle()
         self.box.clear()
 
-    def letters(self) -> list[mail.Publish]:
+    def dead_letters(self) -> list[mail.Publish]:
         """Take the letters that have come."""
         self.rig.settle()
         taken, self.box[:] = self.box.copy(), []
@@ -64,11 +64,13 @@ class Target:
         return taken
 
     def bodies(self) -> list[bytes]:
-        return [message[2] for letter in self.letters() for message in letter.messages]
+        return [
+            message[2] for dead_letter in self.dead_letters() for message in dead_letter.messages
+        ]
 
-    def answer(self, letters: list[mail.Publish], ok: bool = True) -> None:
+    def answer(self, dead_letters: list[mail.Publish], ok: bool = True) -> None:
         """Confirm letters, as ranges that may span several of them."""
-        ranges = [(seqno, count) for each in letters for _, count, _, seqno in each.publishers]
+        ranges = [(seqno, count) for each in dead_letters for _, count, _, seqno in each.publishers]
         self.confirm(*ranges, ok=ok)
 
     def confirm(self, *ranges: tuple[int, int], ok: bool = True) -> None:

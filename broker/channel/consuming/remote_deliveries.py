@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.broker.remote.mail_between_nodes import DeliveryRoom, Places
+from leveret.broker.remote.mail_between_nodes import DeliveryRoom, PrefetchGranted
 from leveret.broker.remote.remote_gate import RETURN_BYTES
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class RemoteDeliveries:
         resume: has queues that wait in the limiter told when there is room.
     """
 
-    __slots__ = ("_channel", "_gate", "_is_waiting", "_limiter", "_places", "_resume", "_written")
+    __slots__ = ("_channel", "_gate", "_granted", "_is_waiting", "_limiter", "_resume", "_written")
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class RemoteDeliveries:
         self._limiter = limiter
         self._resume = resume
         self._written: dict[Ref, int] = {}  # bytes that a queue does not have back yet
-        self._places: dict[Ref, int] = {}  # that a queue has not used yet
+        self._granted: dict[Ref, int] = {}  # that a queue has not used yet
         self._is_waiting = False  # for the gate
 
     def delivered(self, delivery: DeliverFromNode) -> None:
         """Note that a delivery has been written."""
         queue, size_bytes = delivery.queue, delivery.waiting_bytes
         if self._limiter.limit and delivery.seqs is not None:
-            self._use_places(queue, len(delivery.seqs))
+            self._use_granted(queue, len(delivery.seqs))
         written = self._written[queue] = self._written.get(queue, 0) + size_bytes
         if written < RETURN_BYTES:
             return
@@ -63,12 +63,12 @@ class RemoteDeliveries:
             self._is_waiting = True
             self._gate.wait(self._channel.ref)
 
-    def _use_places(self, queue: Ref, count: int) -> None:
+    def _use_granted(self, queue: Ref, count: int) -> None:
         """Count deliveries of consumers; some may have been under way when the limit began, without a place."""
-        places = self._places.get(queue, 0)
-        used = min(places, count)
+        granted = self._granted.get(queue, 0)
+        used = min(granted, count)
         if used:
-            self._places[queue] = places - used
+            self._granted[queue] = granted - used
         self._limiter.in_flight += count - used
 
     def gate_opens(self) -> None:
@@ -82,47 +82,47 @@ class RemoteDeliveries:
         room = DeliveryRoom(self._channel.ref, self._written.pop(queue))
         self._channel.runtime.send(queue, room)
 
-    def places_wanted(self, queue: Ref) -> None:
+    def prefetch_wanted(self, queue: Ref) -> None:
         """A queue has messages; give it the places that are free, or let it wait."""
         limiter = self._limiter
         if not limiter.limit:
-            self._send_places(queue, 0)
+            self._grant(queue, 0)
             return
         room = limiter.room()
         if not room:
             limiter.wait(queue)
             return
         limiter.in_flight += room
-        if queue not in self._places:
+        if queue not in self._granted:
             self._channel.watch(queue)
-        self._places[queue] = self._places.get(queue, 0) + room
-        self._send_places(queue, room)
+        self._granted[queue] = self._granted.get(queue, 0) + room
+        self._grant(queue, room)
 
-    def places_unused(self, queue: Ref, count: int) -> None:
+    def prefetch_unused(self, queue: Ref, count: int) -> None:
         """A queue gives places back."""
-        places = self._places.get(queue, 0)
-        unused = min(count, places)
+        granted = self._granted.get(queue, 0)
+        unused = min(count, granted)
         if unused:
-            self._places[queue] = places - unused
+            self._granted[queue] = granted - unused
             self._free(unused)
 
     def limit_changed(self, queues: Iterable[Ref]) -> None:
         """Tell the queues of other nodes that deliver to the channel of another shared prefetch."""
         for queue in queues:
-            self._send_places(queue, 0)
+            self._grant(queue, 0)
 
     def queue_gone(self, queue: Ref) -> None:
         """Forget a queue; the places that it has not used are free."""
         self._written.pop(queue, None)
-        places = self._places.pop(queue, 0)
-        if places:
-            self._free(places)
+        granted = self._granted.pop(queue, 0)
+        if granted:
+            self._free(granted)
 
-    def _free(self, places: int) -> None:
+    def _free(self, granted: int) -> None:
         limiter = self._limiter
-        limiter.in_flight = max(0, limiter.in_flight - places)
+        limiter.in_flight = max(0, limiter.in_flight - granted)
         self._resume()
 
-    def _send_places(self, queue: Ref, count: int) -> None:
-        places = Places(self._channel.ref, count, self._limiter.limit)
-        self._channel.runtime.send(queue, places)
+    def _grant(self, queue: Ref, count: int) -> None:
+        granted = PrefetchGranted(self._channel.ref, count, self._limiter.limit)
+        self._channel.runtime.send(queue, granted)

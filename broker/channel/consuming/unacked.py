@@ -20,7 +20,7 @@ from leveret.core.segmented_dict import SEGMENT_KEYS, grown
 
 if TYPE_CHECKING:
     from leveret.core.clock import Clock
-    from leveret.core.segmented_dict import Numbered
+    from leveret.core.segmented_dict import ByNumber
 
 SETTLED_MAX: Final = 2_000  # in a turn, with multiple
 _FREED: Final = 50_000  # per turn
@@ -37,7 +37,7 @@ class Unacked:
 
     def __init__(self) -> None:
         self.next_tag = 1
-        self._records: Numbered[tuple[Source, int]] = {}
+        self._records: ByNumber[tuple[Source, int]] = {}
         self._lowest = 1  # no record has a smaller tag
 
     def __len__(self) -> int:
@@ -145,7 +145,7 @@ def unknown_tag(tag: int, method: int | None = None) -> PreconditionFailed:
     return PreconditionFailed(f"unknown delivery tag {tag}", method)
 
 
-def _free(clock: Clock, records: Numbered[tuple[Source, int]]) -> None:
+def _free(clock: Clock, records: ByNumber[tuple[Source, int]]) -> None:
     for _ in range(min(len(records), _FREED)):
         records.popitem()
     if records:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.broker.channel.publishing.batch import Batch
     from leveret.broker.channel.publishing.credit_flow import CreditFlow
     from leveret.broker.channel.session import ChannelActor
-    from leveret.broker.mail import Numbered
+    from leveret.broker.mail import ProducerSeq
     from leveret.broker.registry.registry import QueueEntry
 
 MAIL_BYTES: Final = 64 * 1024 * 1024  # of a run; a longer one goes message by message
@@ -44,7 +44,7 @@ class NodePublisher:
         self,
         batch: Batch,
         queues: Sequence[QueueEntry],
-        numbered: Mapping[QueueEntry, Sequence[Numbered | None]] | None,
+        producer_seqs: Mapping[QueueEntry, Sequence[ProducerSeq | None]] | None,
         is_awaited: bool,
     ) -> list[Ref]:
         """Send a batch to those of these queues that run on other nodes; return which.
@@ -52,7 +52,7 @@ class NodePublisher:
         Args:
             batch: has its number and size.
             queues: of the batch, of any nodes.
-            numbered: by queue, where the batch has messages of producers.
+            producer_seqs: by queue, where the batch has messages of producers.
             is_awaited: a confirm, or the end of a transaction, is waited for.
         """
         run = NodePublish(
@@ -73,12 +73,12 @@ class NodePublisher:
                 self._credit.spend(ref, count, run.size_bytes)
             reached += refs
             delegate = home.delegates[there[0].vhost_name]
-            if numbered is None:
+            if producer_seqs is None:
                 run.queues = [ref.num for ref in refs]
                 self._send(delegate, run)
             else:
                 for entry, ref in zip(there, refs, strict=True):
-                    run.queues, run.numbered = [ref.num], numbered[entry]
+                    run.queues, run.producer_seqs = [ref.num], producer_seqs[entry]
                     self._send(delegate, run)
             if home.backpressure.is_on:
                 self._credit.wait_for(home.backpressure)
@@ -98,6 +98,6 @@ class NodePublisher:
                 size_bytes=len(message[2]) + head_bytes,
                 first_seqno=run.first_seqno and run.first_seqno + at,
                 head_bytes=head_bytes,
-                numbered=None if run.numbered is None else run.numbered[at : at + 1],
+                producer_seqs=None if run.producer_seqs is None else run.producer_seqs[at : at + 1],
             )
             channel.runtime.send(delegate, one, channel.ref)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.amqp.producer_headers import Sent
-    from leveret.broker.mail import Numbered
+    from leveret.broker.mail import ProducerSeq
     from leveret.broker.registry.registry import QueueEntry
 
 KNOWN_MAX: Final = 1_024  # pairs of queue and producer, about 300 KB; above that all are forgotten
@@ -42,22 +42,22 @@ class Predecessors:
 
     def by_queue(
         self, queues: Sequence[QueueEntry], sent: Sequence[Sent | None], has_confirms: bool
-    ) -> dict[QueueEntry, list[Numbered | None]]:
+    ) -> dict[QueueEntry, list[ProducerSeq | None]]:
         """Number the messages for each queue.
 
         A queue that refuses messages is among them: it must hear of their numbers before later ones come.
         """
         there = [entry for entry in queues if entry.ref is not None or entry.is_refusing]
-        return {entry: self.numbered(entry, sent, has_confirms) for entry in there}
+        return {entry: self.producer_seqs(entry, sent, has_confirms) for entry in there}
 
-    def numbered(
+    def producer_seqs(
         self, queue: QueueEntry, sent: Sequence[Sent | None], has_confirms: bool
-    ) -> list[Numbered | None]:
+    ) -> list[ProducerSeq | None]:
         """Return messages for one queue with their predecessors; they count as sent."""
         if not has_confirms:
             return [each and (*each, NO_PREDECESSOR) for each in sent]
         last = self._last
-        found: list[Numbered | None] = []
+        found: list[ProducerSeq | None] = []
         for each in sent:
             if each is None:
                 found.append(None)

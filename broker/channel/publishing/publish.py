@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leveret.broker.channel.session import ChannelActor
-    from leveret.broker.mail import Numbered
+    from leveret.broker.mail import ProducerSeq
     from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.vhost import VHost
 
@@ -57,7 +57,7 @@ _BULK_MAILS: Final = 32  # so many targets and more get their mail as bulk
 
 # Are told of messages that were routed in a vhost, in the broker's thread. Tests open them, from other threads
 # (``testing/publish_hook.py``), so the list is copied and changed in single steps.
-taps: Final[list[Callable[[VHost, list[Message]], None]]] = []
+publish_hooks: Final[list[Callable[[VHost, list[Message]], None]]] = []
 
 
 def _takes_turns(width: int, count: int) -> bool:
@@ -219,7 +219,7 @@ class Publisher:
 
     def send(self, batch: Batch) -> None:
         """Send a batch to its queues and reply consumers, or have the transaction keep it."""
-        if (self._session.features.firehose is not None or taps) and (
+        if (self._session.features.firehose is not None or publish_hooks) and (
             self.transaction is None or self.collector is not None
         ):
             self._show(batch)
@@ -246,14 +246,14 @@ class Publisher:
             self.replies.send(reply_key, messages)
 
     def _show(self, batch: Batch) -> None:
-        """Show published messages to the firehose and to taps."""
+        """Show published messages to the firehose and to the hooks."""
         session, messages = self._session, batch.messages
         firehose = session.features.firehose
         if firehose is not None:
             exchange = batch.route.exchange.name
             firehose.published(session, self._number, exchange, batch.queues, messages)
-        for tap in taps.copy():
-            tap(session.vhost, messages)
+        for hook in publish_hooks.copy():
+            hook(session.vhost, messages)
 
     def _post(
         self, batch: Batch, queues: Sequence[QueueEntry], persistent: bool, are_alike: bool = False
@@ -283,7 +283,7 @@ class Publisher:
                 credit.wait_for(store.backpressure)
         merges = expiration_ms is None and batch.producers is None
         is_bulk = self.is_long_work or len(queues) >= _BULK_MAILS
-        numbered = None if batch.producers is None else self._numbered(batch, queues)
+        producer_seqs = None if batch.producers is None else self._producer_seqs(batch, queues)
         reached: list[Ref] = []
         for entry in queues:
             ref = entry.ref
@@ -310,7 +310,7 @@ class Publisher:
                 expiration_ms,
                 msg_no,
                 head_bytes,
-                None if numbered is None else numbered[entry],
+                None if producer_seqs is None else producer_seqs[entry],
             )
             if is_bulk:
                 turns.send_bulk(ref, mail)
@@ -338,15 +338,15 @@ class Publisher:
     def _post_to_nodes(self, batch: Batch, queues: Sequence[QueueEntry]) -> list[Ref]:
         if self._nodes is None:
             self._nodes = NodePublisher(self._channel, self.credit)
-        numbered = None if batch.producers is None else self._numbered(batch, queues)
+        producer_seqs = None if batch.producers is None else self._producer_seqs(batch, queues)
         accounts = len(self.credit.accounts)
-        reached = self._nodes.send(batch, queues, numbered, self.confirms is not None)
+        reached = self._nodes.send(batch, queues, producer_seqs, self.confirms is not None)
         self.work_left -= _ACCOUNT_WORK * (len(self.credit.accounts) - accounts)
         return reached
 
-    def _numbered(
+    def _producer_seqs(
         self, batch: Batch, queues: Sequence[QueueEntry]
-    ) -> dict[QueueEntry, list[Numbered | None]]:
+    ) -> dict[QueueEntry, list[ProducerSeq | None]]:
         if self._predecessors is None:
             self._predecessors = Predecessors()
         asks = self.confirms is not None  # a transaction has confirms as well

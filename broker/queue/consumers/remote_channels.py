@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from leveret.broker.remote.mail_between_nodes import Places, PlacesWanted
+from leveret.broker.remote.mail_between_nodes import PrefetchGranted, PrefetchWanted
 from leveret.broker.remote.remote_gate import RemoteGate, RemoteLimiter
 
 if TYPE_CHECKING:
@@ -26,16 +26,16 @@ def attach(
     entry.watch(consume.channel)
     limiter = consume.limiter
     if isinstance(limiter, RemoteLimiter) and limiter.ask is None:
-        limiter.ask = partial(post, consume.channel, PlacesWanted(queue))
+        limiter.ask = partial(post, consume.channel, PrefetchWanted(queue))
 
 
-def give(consumers: Consumers | None, given: DeliveryRoom | Places) -> None:
+def give(consumers: Consumers | None, given: DeliveryRoom | PrefetchGranted) -> None:
     """Take what a channel gives: room in the window, or places of its prefetch."""
     consumer = _consumer_of(consumers, given.channel)
     if consumer is None:
         return
     limiter = consumer.limiter
-    if not isinstance(given, Places):
+    if not isinstance(given, PrefetchGranted):
         if isinstance(consumer.gate, RemoteGate):
             consumer.gate.give_back(given.size_bytes)
     elif isinstance(limiter, RemoteLimiter):
@@ -43,9 +43,9 @@ def give(consumers: Consumers | None, given: DeliveryRoom | Places) -> None:
         limiter.give(given.count)
 
 
-def unused_places(consumers: Consumers | None, given: DeliveryRoom | Places) -> int:
+def unused_prefetch(consumers: Consumers | None, given: DeliveryRoom | PrefetchGranted) -> int:
     """Take out the places that a channel has given and that were not used; return how many."""
-    if not isinstance(given, Places):
+    if not isinstance(given, PrefetchGranted):
         return 0
     consumer = _consumer_of(consumers, given.channel)
     limiter = consumer.limiter if consumer is not None else None

@@ -12,11 +12,11 @@ answers: no queue, a cycle, a target that is deleted, a target that refuses the 
 a disk that takes nothing for now (the target keeps the letter, and answers later), and a target that crashes (it is
 sent the letter again). RabbitMQ's classic queues publish without confirms.
 
-**Bounds.** ``LETTERS_IN_FLIGHT`` and ``LETTER_BYTES_IN_FLIGHT`` limit what a source has under way. Rejected messages
-beyond them wait as unacked ones; expired ones and those above a limit wait at the head of the queue, where they are not
-delivered. Only letters of messages that the queue has refused (reject-publish-dlx) wait here; the queue withholds
-credit from its publishers as long as there is no ``room``. A target takes letters without credit: two queues that
-dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
+**Bounds.** ``DEAD_LETTERS_IN_FLIGHT`` and ``DEAD_LETTER_BYTES_IN_FLIGHT`` limit what a source has under way. Rejected
+messages beyond them wait as unacked ones; expired ones and those above a limit wait at the head of the queue, where
+they are not delivered. Only letters of messages that the queue has refused (reject-publish-dlx) wait here; the queue
+withholds credit from its publishers as long as there is no ``room``. A target takes letters without credit: two queues
+that dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
 
 **Turns.** A turn begins ``LETTERS_AT_ONCE`` and does ``PUBLISH_TURN_WORK``: it builds headers, routes, sends; routes
 that are long, and letters for very many queues, are continued in the next. Neighbours with the same header and origin
@@ -40,16 +40,16 @@ from leveret.broker.queue.dead_letters.death_headers import (
     died_since_rejection,
     queues_of,
 )
-from leveret.broker.queue.dead_letters.in_flight import LetterBatch, LettersInFlight
-from leveret.broker.queue.mailbox import RetryLetters, SendLetters
+from leveret.broker.queue.dead_letters.in_flight import DeadLetterBatch, DeadLettersInFlight
+from leveret.broker.queue.mailbox import RetryDeadLetters, SendDeadLetters
 from leveret.broker.queue.storage.store_writes import write_for
 from leveret.broker.registry.cluster_nodes import running_by_home
 from leveret.broker.remote.mail_between_nodes import NodePublish
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import (
+    DEAD_LETTER_BYTES_IN_FLIGHT,
+    DEAD_LETTERS_IN_FLIGHT,
     FAN_OUT_QUEUES,
-    LETTER_BYTES_IN_FLIGHT,
-    LETTERS_IN_FLIGHT,
     PUBLISH_TURN_WORK,
     TURN_MESSAGES,
 )
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.signals import MonitorRef
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.tables import Table
-    from leveret.broker.queue.dead_letters.rules import LetterHeads, LetterRules
+    from leveret.broker.queue.dead_letters.rules import DeadLetterHeads, DeadLetterRules
     from leveret.broker.queue.turn_budget import TurnBudget
     from leveret.broker.registry.registry import QueueEntry
     from leveret.core.entry import Entry
@@ -84,19 +84,19 @@ RETRIES_AT_ONCE: Final = 1_000
 _CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
 
 # Work, in units of about 0.1 us, as in ``channel/publishing/publish.py``.
-_LETTER_WORK: Final = 10
-_LOOK_UP_WORK: Final = 10
+_DEAD_LETTER_WORK: Final = 10
+_LOOKUP_WORK: Final = 10
 _HEAD_WORK: Final = 300  # and the bytes of the header
 _LIKE_WORK: Final = 50  # of one with the headers of another
 _BATCH_WORK: Final = 100
 _MAIL_WORK: Final = 10
 _DEMONITOR_WORK: Final = 50
 
-_SEND_LETTERS: Final = SendLetters()
-_RETRY_LETTERS: Final = RetryLetters()
+_SEND_DEAD_LETTERS: Final = SendDeadLetters()
+_RETRY_DEAD_LETTERS: Final = RetryDeadLetters()
 
 
-class LetterSource(Protocol):
+class DeadLetterSource(Protocol):
     """The actor of the queue that dead-letters."""
 
     @property
@@ -133,7 +133,7 @@ class _Dead(Struct, eq=False):
     at: int = 0
 
 
-class _Letter(Struct, eq=False):
+class _RoutedDeadLetter(Struct, eq=False):
     """What neighbours with the same header and origin share, unless each message has its own route."""
 
     origin: bytes
@@ -144,9 +144,7 @@ class _Letter(Struct, eq=False):
     is_shared: bool
 
 
-_Like: TypeAlias = (
-    "dict[int, tuple[Table, _Letter]]"  # by the id of new headers, which the value keeps alive
-)
+_Like: TypeAlias = "dict[int, tuple[Table, _RoutedDeadLetter]]"  # by the id of new headers, which the value keeps alive
 
 
 class DeadLetters:
@@ -166,10 +164,10 @@ class DeadLetters:
 
     def __init__(
         self,
-        source: LetterSource,
+        source: DeadLetterSource,
         entry: QueueEntry,
         backing: BackingProxy,
-        rules: LetterRules,
+        rules: DeadLetterRules,
         budget: TurnBudget,
     ) -> None:
         self._source = source
@@ -177,28 +175,28 @@ class DeadLetters:
         self._rules = rules
         self._entry = entry
         self._backing = backing
-        self._flight = LettersInFlight()
+        self._flight = DeadLettersInFlight()
         self._rejected: deque[_Rejected] = deque()
         self._dead: deque[_Dead] = deque()
         self._waiting_count = self._waiting_bytes = 0  # in ``_dead``
         self._routed: tuple[DeadLetter, Routed[QueueEntry]] | None = None  # of the next message
-        self._wide: LetterBatch | None = None  # has more targets than a turn can send to
-        self._retries: list[tuple[LetterBatch, QueueEntry]] = []
+        self._wide: DeadLetterBatch | None = None  # has more targets than a turn can send to
+        self._retries: list[tuple[DeadLetterBatch, QueueEntry]] = []
         self._monitors: dict[Ref, MonitorRef] = {}
         self._timer: Timer | None = None
         self._cycles: set[tuple[str, ...]] = set()
         self._is_scheduled = self._is_waiting_for_store = False
 
     @property
-    def looks_up(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether contents of unacked messages are still to be read."""
         return bool(self._rejected)
 
     def room(self) -> int:
         """Return how many more messages may be under way, a turn's worth at most."""
-        if self._flight.size_bytes + self._waiting_bytes >= LETTER_BYTES_IN_FLIGHT:
+        if self._flight.size_bytes + self._waiting_bytes >= DEAD_LETTER_BYTES_IN_FLIGHT:
             return 0
-        left = LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count
+        left = DEAD_LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count
         return max(0, min(left, LETTERS_AT_ONCE))
 
     # Messages that die.
@@ -232,12 +230,12 @@ class DeadLetters:
     def handle(self, message: object) -> None:
         """Take a mail of a target, or of the source to itself; other news of actors that end are ignored."""
         if isinstance(message, Confirm):
-            self._look_whether_done(self._flight.answered(message.queue, message.ranges))
+            self._give_up_if_done(self._flight.answered(message.queue, message.ranges))
         elif isinstance(message, QueueDeleted):
             self._target_down(message.queue, deleted=True)
         elif isinstance(message, Down):
             self._target_down(message.ref, deleted=False)
-        elif isinstance(message, RetryLetters):
+        elif isinstance(message, RetryDeadLetters):
             self._retry()
         else:
             self._is_scheduled = False
@@ -251,7 +249,7 @@ class DeadLetters:
         while left > 0 and not self._waits_for_store():
             if self._wide is not None:
                 left -= self._send_slice(self._wide)
-            elif self._flight.size_bytes >= LETTER_BYTES_IN_FLIGHT:
+            elif self._flight.size_bytes >= DEAD_LETTER_BYTES_IN_FLIGHT:
                 break
             elif self._dead:
                 left -= self._send_some(self._dead[0], left)
@@ -261,7 +259,7 @@ class DeadLetters:
                 break
         if left <= 0:
             self._is_scheduled = True
-            self._source.runtime.again(self._source.ref, _SEND_LETTERS)
+            self._source.runtime.again(self._source.ref, _SEND_DEAD_LETTERS)
         self._budget.charge((PUBLISH_TURN_WORK - left) * TURN_MESSAGES // PUBLISH_TURN_WORK)
 
     def _waits_for_store(self) -> bool:
@@ -283,7 +281,7 @@ class DeadLetters:
         source = self._source
         if not self._is_scheduled and source.ref.is_alive:
             self._is_scheduled = True
-            source.runtime.send(source.ref, _SEND_LETTERS)
+            source.runtime.send(source.ref, _SEND_DEAD_LETTERS)
 
     def _look_up_rejected(self) -> int:
         """Take in rejected messages with contents in RAM, the others are read; return the work."""
@@ -295,7 +293,9 @@ class DeadLetters:
         found: list[Entry] = self._backing.ackfold(_append, [], seqs)
         absent = next((at for at, entry in enumerate(found) if entry[MESSAGE] is None), len(found))
         reached = accumulate([entry[SIZE] for entry in found[:absent]])
-        count = min(absent, 1 + sum(size_bytes < LETTER_BYTES_IN_FLIGHT for size_bytes in reached))
+        count = min(
+            absent, 1 + sum(size_bytes < DEAD_LETTER_BYTES_IN_FLIGHT for size_bytes in reached)
+        )
         if count < len(found):
             seqs = seqs[: seqs.index(found[count][SEQ])]
             del found[count:]
@@ -307,7 +307,7 @@ class DeadLetters:
             self._rejected.popleft()
         if own:
             self._put(_Dead([entry[MESSAGE] for entry in found], own, rejected.reason))
-        return len(seqs) * _LOOK_UP_WORK
+        return len(seqs) * _LOOKUP_WORK
 
     def _forget_targets(self) -> int:
         """Monitor many targets no longer when nothing is under way; return the work."""
@@ -322,30 +322,30 @@ class DeadLetters:
 
     def _send_some(self, dead: _Dead, budget: int) -> int:
         """Send the next of these messages, neighbours with equal targets together; return the work."""
-        letters: dict[tuple[bytes, bytes], _Letter] = {}
+        dead_letters: dict[tuple[bytes, bytes], _RoutedDeadLetter] = {}
         like: _Like = {}
         heads = self._rules.heads(dead.reason, int(self._source.runtime.clock.wall_s()))
         messages, start, work = dead.messages, dead.at, 0
         run: list[Message] = []
-        shared: _Letter | None = None
+        shared: _RoutedDeadLetter | None = None
         while dead.at < len(messages) and work < budget:
             origin, head, body = messages[dead.at]
-            letter = letters.get((origin, head))
-            if letter is None:
-                letter, more = self._letter(origin, head, heads, like, budget - work)
+            dead_letter = dead_letters.get((origin, head))
+            if dead_letter is None:
+                dead_letter, more = self._dead_letter(origin, head, heads, like, budget - work)
                 work += more
-                if letter is None:
+                if dead_letter is None:
                     break
-                if letter.is_shared:
-                    letters[origin, head] = letter
-            if shared is not None and not _go_together(shared, letter):
+                if dead_letter.is_shared:
+                    dead_letters[origin, head] = dead_letter
+            if shared is not None and not _go_together(shared, dead_letter):
                 work += self._begin(run, dead, start, shared)
                 run, start = [], dead.at
                 if work >= budget:
                     break
-            shared = letter
-            run.append((letter.origin, letter.head, body))
-            work += _LETTER_WORK + min(len(letter.targets), FAN_OUT_QUEUES)
+            shared = dead_letter
+            run.append((dead_letter.origin, dead_letter.head, body))
+            work += _DEAD_LETTER_WORK + min(len(dead_letter.targets), FAN_OUT_QUEUES)
             dead.at += 1
         if shared is not None and run:
             work += self._begin(run, dead, start, shared)
@@ -353,9 +353,9 @@ class DeadLetters:
             self._dead.popleft()
         return work
 
-    def _letter(
-        self, origin: bytes, head: bytes, heads: LetterHeads, like: _Like, budget: int
-    ) -> tuple[_Letter | None, int]:
+    def _dead_letter(
+        self, origin: bytes, head: bytes, heads: DeadLetterHeads, like: _Like, budget: int
+    ) -> tuple[_RoutedDeadLetter | None, int]:
         """Return the letter of a message, None if its route takes another turn, and the work."""
         vhost = self._entry.vhost
         assert vhost is not None
@@ -365,14 +365,14 @@ class DeadLetters:
             routed.go_on(budget)
             work = routed.work - before
         else:
-            dead = heads.letter(origin, head)
+            dead = heads.dead_letter(origin, head)
             known = like.get(id(dead.headers))
             if known is not None:
                 _, other = known
-                letter = _Letter(
+                dead_letter = _RoutedDeadLetter(
                     other.origin, dead.head, dead.persistent, other.targets, other.reply_keys, True
                 )
-                return letter, _LIKE_WORK
+                return dead_letter, _LIKE_WORK
             work = _HEAD_WORK + len(dead.head)
             name = self._rules.exchange
             exchange = vhost.topology.exchanges.get(name) if name is not None else None
@@ -391,10 +391,12 @@ class DeadLetters:
         new_origin = self._rules.origin(origin, dead.keys[0])
         reply_keys = sorted({key for key in dead.keys if self._is_reply(key)})
         is_shared = not routed.per_message
-        letter = _Letter(new_origin, dead.head, dead.persistent, targets, reply_keys, is_shared)
+        dead_letter = _RoutedDeadLetter(
+            new_origin, dead.head, dead.persistent, targets, reply_keys, is_shared
+        )
         if is_shared and not routed.needs_headers:
-            like[id(dead.headers)] = dead.headers, letter
-        return letter, work + len(targets)
+            like[id(dead.headers)] = dead.headers, dead_letter
+        return dead_letter, work + len(targets)
 
     def _is_reply(self, key: bytes) -> bool:
         """Whether letters with this key go to a client that waits for a reply (direct reply-to)."""
@@ -426,7 +428,9 @@ class DeadLetters:
 
     # Sending.
 
-    def _begin(self, messages: list[Message], dead: _Dead, start: int, shared: _Letter) -> int:
+    def _begin(
+        self, messages: list[Message], dead: _Dead, start: int, shared: _RoutedDeadLetter
+    ) -> int:
         """Send a batch to its targets, or as many as a turn has time for; return the work."""
         seqs = dead.seqs[start : start + len(messages)]
         self._waiting_count -= len(messages)
@@ -436,22 +440,22 @@ class DeadLetters:
             assert vhost is not None
             assert vhost.reply_addresses is not None
             vhost.reply_addresses.deliver(key, messages)
-        batch = LetterBatch(messages, seqs, shared.persistent, shared.targets)
+        batch = DeadLetterBatch(messages, seqs, shared.persistent, shared.targets)
         self._flight.begin(batch)
         if len(shared.targets) > FAN_OUT_QUEUES:
             self._wide = batch
             return PUBLISH_TURN_WORK  # nothing else is sent before it
         return _BATCH_WORK + self._send_slice(batch)
 
-    def _send_slice(self, batch: LetterBatch) -> int:
+    def _send_slice(self, batch: DeadLetterBatch) -> int:
         targets = batch.next_slice(FAN_OUT_QUEUES)
         self._send(batch, targets)
         if batch.sent >= len(batch.targets):
             self._wide = None
-        self._look_whether_done([batch])
+        self._give_up_if_done([batch])
         return len(targets) * _MAIL_WORK
 
-    def _send(self, batch: LetterBatch, targets: Sequence[QueueEntry]) -> None:
+    def _send(self, batch: DeadLetterBatch, targets: Sequence[QueueEntry]) -> None:
         """Send a batch to those of some targets that run; others get it later, unless they are deleted."""
         running: list[QueueEntry] = []
         for target in targets:
@@ -475,7 +479,7 @@ class DeadLetters:
             ref = self._owes(batch, target)
             persistent = batch.persistent or target.persists_all
             own_no = msg_no if persistent and target.queue_no else 0
-            letters = Publish(
+            dead_letters = Publish(
                 batch.messages,
                 persistent,
                 [publisher],
@@ -484,9 +488,9 @@ class DeadLetters:
                 batch.head_bytes,
                 by_queue=True,
             )
-            source.runtime.send(ref, letters)
+            source.runtime.send(ref, dead_letters)
 
-    def _owes(self, batch: LetterBatch, target: QueueEntry) -> Ref:
+    def _owes(self, batch: DeadLetterBatch, target: QueueEntry) -> Ref:
         """Note that a target owes an answer; return its amqqueue."""
         ref = target.ref
         assert ref is not None
@@ -495,11 +499,11 @@ class DeadLetters:
         batch.owes(target, ref)
         return ref
 
-    def _send_elsewhere(self, batch: LetterBatch, running: Sequence[QueueEntry]) -> None:
+    def _send_elsewhere(self, batch: DeadLetterBatch, running: Sequence[QueueEntry]) -> None:
         """Send a batch to its targets on other nodes, to the delegate of each node once."""
         source = self._source
         for home, targets in running_by_home(running).items():
-            letters = NodePublish(
+            dead_letters = NodePublish(
                 source.ref,
                 [self._owes(batch, target).num for target in targets],
                 batch.messages,
@@ -510,7 +514,7 @@ class DeadLetters:
                 is_awaited=True,
                 by_queue=True,
             )
-            source.runtime.send(home.delegates[self._entry.vhost_name], letters, source.ref)
+            source.runtime.send(home.delegates[self._entry.vhost_name], dead_letters, source.ref)
 
     # Answers.
 
@@ -523,13 +527,13 @@ class DeadLetters:
         for batch, entry in gone:
             if not deleted:
                 self._retry_later(batch, entry)
-        self._look_whether_done([batch for batch, _ in gone])
+        self._give_up_if_done([batch for batch, _ in gone])
 
-    def _retry_later(self, batch: LetterBatch, target: QueueEntry) -> None:
+    def _retry_later(self, batch: DeadLetterBatch, target: QueueEntry) -> None:
         batch.retries += 1
         self._retries.append((batch, target))
         if self._timer is None:
-            self._timer = self._source.start_bulk_timer(RETRY_S, _RETRY_LETTERS)
+            self._timer = self._source.start_bulk_timer(RETRY_S, _RETRY_DEAD_LETTERS)
 
     def _retry(self) -> None:
         """Send batches again to targets that did not run, a turn's worth."""
@@ -537,13 +541,13 @@ class DeadLetters:
         retries = self._retries[:RETRIES_AT_ONCE]
         del self._retries[:RETRIES_AT_ONCE]
         if self._retries:
-            self._timer = self._source.start_bulk_timer(RETRY_S, _RETRY_LETTERS)
+            self._timer = self._source.start_bulk_timer(RETRY_S, _RETRY_DEAD_LETTERS)
         for batch, target in retries:
             batch.retries -= 1
             self._send(batch, [target])
-            self._look_whether_done([batch])
+            self._give_up_if_done([batch])
 
-    def _look_whether_done(self, batches: Sequence[LetterBatch]) -> None:
+    def _give_up_if_done(self, batches: Sequence[DeadLetterBatch]) -> None:
         """Ack the messages of the batches that have arrived everywhere."""
         done = [batch for batch in batches if batch.is_done]
         for batch in done:
@@ -566,7 +570,7 @@ class DeadLetters:
         self._dead.clear()
         self._retries.clear()
         self._routed = self._wide = None
-        self._flight = LettersInFlight()
+        self._flight = DeadLettersInFlight()
 
 
 def has_dead_letter_exchange(entry: QueueEntry) -> bool:
@@ -585,7 +589,7 @@ def _append(entry: Entry, entries: list[Entry]) -> list[Entry]:
     return entries
 
 
-def _go_together(one: _Letter, other: _Letter) -> bool:
+def _go_together(one: _RoutedDeadLetter, other: _RoutedDeadLetter) -> bool:
     if one is other:
         return True
     is_alike = one.persistent == other.persistent and one.reply_keys == other.reply_keys

@@ -88,17 +88,17 @@ class Deaths:
         self._routing_key = routing_key
         self._first: dict[tuple[bytes, str | None], _Table] = {}  # of messages without headers
 
-    def letter(self, origin: bytes, head: bytes) -> DeadLetter:
+    def dead_letter(self, origin: bytes, head: bytes) -> DeadLetter:
         """Return the dead letter of a message with this origin and content header.
 
         Where the header cannot be decoded, the letter has none of its properties.
         """
         try:
-            return self._letter(origin, head)
+            return self._dead_letter(origin, head)
         except SyntaxError_:
-            return self._letter(origin, head_without(head))
+            return self._dead_letter(origin, head_without(head))
 
-    def _letter(self, origin: bytes, head: bytes) -> DeadLetter:
+    def _dead_letter(self, origin: bytes, head: bytes) -> DeadLetter:
         seen = examine(head)
         headers = seen.headers
         if headers:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
 
 
-class LetterBatch:
+class DeadLetterBatch:
     """A run of dead letters with the same targets.
 
     Attributes:
@@ -71,7 +71,7 @@ class LetterBatch:
         return not self.owing and not self.retries and self.sent >= len(self.targets)
 
 
-class LettersInFlight:
+class DeadLettersInFlight:
     """The batches of one source that are not done.
 
     Attributes:
@@ -84,10 +84,10 @@ class LettersInFlight:
     def __init__(self) -> None:
         self._next_number = 1
         self._firsts: list[int] = []  # of the batches, ascending
-        self._batches: dict[int, LetterBatch] = {}  # by first number
+        self._batches: dict[int, DeadLetterBatch] = {}  # by first number
         self.count = self.size_bytes = 0
 
-    def begin(self, batch: LetterBatch) -> None:
+    def begin(self, batch: DeadLetterBatch) -> None:
         """Number a batch."""
         batch.first = self._next_number
         self._next_number += len(batch.messages)
@@ -96,9 +96,9 @@ class LettersInFlight:
         self.count += len(batch.messages)
         self.size_bytes += batch.size_bytes
 
-    def answered(self, ref: Ref, ranges: Iterable[tuple[int, int]]) -> list[LetterBatch]:
+    def answered(self, ref: Ref, ranges: Iterable[tuple[int, int]]) -> list[DeadLetterBatch]:
         """Take a target's answers; return the batches that may be done now."""
-        touched: list[LetterBatch] = []
+        touched: list[DeadLetterBatch] = []
         for first, count in ranges:
             end = first + count
             place = max(0, bisect_right(self._firsts, first) - 1)
@@ -115,12 +115,12 @@ class LettersInFlight:
                 place += 1
         return touched
 
-    def gone(self, ref: Ref) -> list[tuple[LetterBatch, QueueEntry]]:
+    def gone(self, ref: Ref) -> list[tuple[DeadLetterBatch, QueueEntry]]:
         """Forget an incarnation of a target; return the batches it owed answers for, with its entry."""
         owed = [batch for batch in self._batches.values() if ref in batch.owing]
         return [(batch, batch.owing.pop(ref)[0]) for batch in owed]
 
-    def end(self, batch: LetterBatch) -> None:
+    def end(self, batch: DeadLetterBatch) -> None:
         """Forget a batch that is done."""
         if self._batches.pop(batch.first, None) is None:
             return

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from leveret.core.message import Message
 
 
-class LetterHeads(Protocol):
+class DeadLetterHeads(Protocol):
     """Writes the letters of messages that are sent together."""
 
-    def letter(self, origin: bytes, head: bytes) -> DeadLetter:
+    def dead_letter(self, origin: bytes, head: bytes) -> DeadLetter:
         """Return the letter of a message with this origin and content header."""
 
 
-class LetterRules(Protocol):
+class DeadLetterRules(Protocol):
     """The rules of a queue's letters.
 
     Attributes:
@@ -33,7 +33,7 @@ class LetterRules(Protocol):
     def exchange(self) -> str | None:
         """The exchange to which letters are published now; None: to none."""
 
-    def heads(self, reason: bytes, time_s: int) -> LetterHeads:
+    def heads(self, reason: bytes, time_s: int) -> DeadLetterHeads:
         """Return what writes the letters of messages that became letters for this reason."""
 
     def origin(self, origin: bytes, key: bytes) -> bytes:

@@ -45,10 +45,10 @@ from leveret.broker.queue.mailbox import (
     Continue,
     DropExpired,
     Finish,
-    RetryLetters,
-    SendLetters,
+    RetryDeadLetters,
+    SendDeadLetters,
 )
-from leveret.broker.queue.publishers.numbered import NumberedPublishes
+from leveret.broker.queue.publishers.deduplication import Deduplication
 from leveret.broker.queue.publishers.publishers import Publishers
 from leveret.broker.queue.stats import stats_of
 from leveret.broker.queue.turn_budget import TurnBudget
@@ -78,9 +78,25 @@ _CLOSE_ACCOUNTS: Final = CloseAccounts()
 class DelayQueue(GenServer):
     """One delay queue; its ``init`` takes the registry entry, in which ``backing`` is up already."""
 
-    __slots__ = ("_backing", "_budget", "_continues", "_entry", "_is_deleted", "_letters", "_next_seq", "_notices",
-        "_numbered", "_publishers", "_purged", "_purged_below", "_recovering", "_schedule", "_timer", "_timer_at_ms",
-        "_waiting_calls")  # fmt: skip
+    __slots__ = (
+        "_backing",
+        "_budget",
+        "_continues",
+        "_dead_letters",
+        "_deduplication",
+        "_entry",
+        "_is_deleted",
+        "_next_seq",
+        "_notices",
+        "_publishers",
+        "_purged",
+        "_purged_below",
+        "_recovering",
+        "_schedule",
+        "_timer",
+        "_timer_at_ms",
+        "_waiting_calls",
+    )  # fmt: skip
 
     unsorted = frozenset({mail.Publish})
 
@@ -93,8 +109,8 @@ class DelayQueue(GenServer):
         self._schedule = Schedule()
         self._publishers: Publishers | None = None
         self._budget = budget = TurnBudget(self.runtime.turns, self.ref)
-        self._numbered = NumberedPublishes(self.runtime, self.ref, entry, self._backing, budget)
-        self._letters = DeadLetters(self, entry, self._backing, DelayRules(entry.name), budget)
+        self._deduplication = Deduplication(self.runtime, self.ref, entry, self._backing, budget)
+        self._dead_letters = DeadLetters(self, entry, self._backing, DelayRules(entry.name), budget)
         self._purged: list[int] = []  # keys of the schedule: messages that are still to be acked
         self._purged_below = self._next_seq = 0  # all messages below were published before a purge
         self._waiting_calls: list[tuple[Describe, From]] = []
@@ -147,20 +163,20 @@ class DelayQueue(GenServer):
 
     def open_publishers(self) -> Publishers:
         if self._publishers is None:
-            look_in = partial(self.start_bulk_timer, message=_CLOSE_ACCOUNTS)
-            self._publishers = Publishers(self.runtime.turns, self.ref, look_in)
+            start_timer = partial(self.start_bulk_timer, message=_CLOSE_ACCOUNTS)
+            self._publishers = Publishers(self.runtime.turns, self.ref, start_timer)
         return self._publishers
 
     def _publish(self, publish: mail.Publish) -> None:
         if self._is_deleted:
             self.open_publishers().confirm_all(publish)
-        elif publish.numbered is None:
+        elif publish.producer_seqs is None:
             self.take_in(publish)
         else:
-            self._numbered.publish(self, publish, takes_one=False)
+            self._deduplication.publish(self, publish, takes_one=False)
 
     def take_in(self, publish: mail.Publish) -> tuple[int, int]:
-        """Take a run in; see ``NumberedQueue``."""
+        """Take a run in; see ``DeduplicatedQueue``."""
         messages, count = publish.messages, len(publish.messages)
         self._budget.charge(count)
         now_ms = self._now_ms()
@@ -186,12 +202,12 @@ class DelayQueue(GenServer):
     def _became_safe(self, confirmed: Confirmed) -> None:
         if self._publishers is not None:
             self._publishers.confirm(confirmed.runs)
-        self._numbered.became_safe(confirmed.runs)
+        self._deduplication.became_safe(confirmed.runs)
 
     def _refused(self, refused: Refused) -> None:
         if self._publishers is not None:
             self._publishers.confirm(refused.runs, ok=False)
-        self._numbered.refused(refused.runs)
+        self._deduplication.refused(refused.runs)
 
     def _close_accounts(self, _: CloseAccounts) -> None:
         if self._publishers is not None and not self._publishers.close_idle():
@@ -227,13 +243,13 @@ class DelayQueue(GenServer):
             self._continue()
 
     def _publish_due(self, now_ms: int) -> None:
-        if self._letters.looks_up:
+        if self._dead_letters.is_reading:
             return  # it goes on when contents have been read
-        room = min(self._letters.room(), TURN_MESSAGES)
+        room = min(self._dead_letters.room(), TURN_MESSAGES)
         seqs = self._schedule.take_due(now_ms, room)
         if seqs:
             self._budget.charge(len(seqs))
-            self._letters.take_unacked(seqs, DUE)
+            self._dead_letters.take_unacked(seqs, DUE)
 
     def _time(self, now_ms: int) -> None:
         """Be back when the next message is due."""
@@ -241,7 +257,7 @@ class DelayQueue(GenServer):
         if at_ms is None:
             return
         if at_ms <= now_ms:
-            if not self._letters.looks_up and self._letters.room():
+            if not self._dead_letters.is_reading and self._dead_letters.room():
                 self._continue()
             return  # else answers to letters go on with it
         if self._timer is not None:
@@ -256,16 +272,16 @@ class DelayQueue(GenServer):
         self._timer = None
         self._go_on()
 
-    def _handle_letter_mail(self, message: object) -> None:
+    def _handle_dead_letter_mail(self, message: object) -> None:
         if not self._is_deleted:
-            self._letters.handle(message)
+            self._dead_letters.handle(message)
             self._go_on()
 
     def _fetch_ready(self, _: FetchReady) -> None:
         """Go on with messages that have been read."""
         if self._is_deleted:
             return
-        self._letters.go_on()
+        self._dead_letters.go_on()
         waiting, self._waiting_calls = self._waiting_calls, []
         for request, frm in waiting:
             answer = self.handle_call(request, frm)
@@ -284,7 +300,7 @@ class DelayQueue(GenServer):
         return len(self._schedule), 0
 
     def _info(self, info: queue_requests.Info) -> dict[str, Any]:
-        producers = self._numbered.count()
+        producers = self._deduplication.count()
         return stats_of(self._entry, None, self._backing, producers, info.items)
 
     def _list_waiting(self, _: ListWaiting) -> list[int]:
@@ -338,7 +354,7 @@ class DelayQueue(GenServer):
     def _delete(self) -> None:
         """Delete the queue; mails in its mailbox are still answered."""
         self._is_deleted = True
-        self._letters.end()
+        self._dead_letters.end()
         if self._timer is not None:
             self._timer.cancel()
         self._notices = DeletionNotices(self.ref, None, self._publishers, self.post, self.demonitor)
@@ -356,7 +372,7 @@ class DelayQueue(GenServer):
         else:
             self.stop()
 
-    def _look_whether_needed(self, _: object) -> None:
+    def _delete_if_unneeded(self, _: object) -> None:
         self._go_on()
 
     CASTS: ClassVar[dict[type, Callable[..., None]]] = {
@@ -366,22 +382,24 @@ class DelayQueue(GenServer):
         Confirmed: _became_safe,
         Refused: _refused,
         Finish: _finish,
-        mail.ExchangeDeleted: _look_whether_needed,
+        mail.ExchangeDeleted: _delete_if_unneeded,
         DropExpired: _due,
         CloseAccounts: _close_accounts,
-        Down: _handle_letter_mail,
-        mail.Confirm: _handle_letter_mail,
-        mail.QueueDeleted: _handle_letter_mail,
-        SendLetters: _handle_letter_mail,
-        RetryLetters: _handle_letter_mail,
+        Down: _handle_dead_letter_mail,
+        mail.Confirm: _handle_dead_letter_mail,
+        mail.QueueDeleted: _handle_dead_letter_mail,
+        SendDeadLetters: _handle_dead_letter_mail,
+        RetryDeadLetters: _handle_dead_letter_mail,
     }
     CALLS: ClassVar[dict[type, Callable[..., Any]]] = {
         queue_requests.Stat: _stat,
         queue_requests.Purge: _purge,
         queue_requests.Delete: _delete_asked,
         queue_requests.Info: _info,
-        queue_requests.ListProducers: lambda self, _: self._numbered.listed(),
-        queue_requests.ForgetProducer: lambda self, asked: self._numbered.forget(asked.producer),
+        queue_requests.ListProducers: lambda self, _: self._deduplication.listed(),
+        queue_requests.ForgetProducer: lambda self, asked: self._deduplication.forget(
+            asked.producer
+        ),
         ListWaiting: _list_waiting,
         Describe: _describe,
         Withdraw: _withdraw,

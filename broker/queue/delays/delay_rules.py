@@ -33,7 +33,7 @@ class DelayHeads:
 
     __slots__ = ()
 
-    def letter(self, origin: bytes, head: bytes) -> DeadLetter:
+    def dead_letter(self, origin: bytes, head: bytes) -> DeadLetter:
         """Return the message to publish; where its header cannot be decoded, it has none of the properties."""
         key = exchange_and_key(origin)[1]
         try:

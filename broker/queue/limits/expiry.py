@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from leveret.broker.queue.dead_letters.death_headers import EXPIRED
 from leveret.core.entry import EXPIRY_MS
-from leveret.core.limits import LETTER_BYTES_IN_FLIGHT, TURN_MESSAGES
+from leveret.core.limits import DEAD_LETTER_BYTES_IN_FLIGHT, TURN_MESSAGES
 from leveret.queue_backing.api import Dropped
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class MessageExpiry:
     def drop_expired(
         self,
         backing: BackingProxy,
-        letters: DeadLetters | None,
+        dead_letters: DeadLetters | None,
         now_ms: int,
         start_timer: StartTimer,
         entry: QueueEntry,
@@ -88,11 +88,11 @@ class MessageExpiry:
         Messages are read to be dropped only while the firehose of the queue's vhost is told of them.
         """
         firehose = entry.vhost.firehose if entry.vhost is not None else None
-        if letters is None and firehose is None:
+        if dead_letters is None and firehose is None:
             dropped = backing.dropwhile(expired_at(now_ms), TURN_MESSAGES)
-        elif letters is None:
+        elif dead_letters is None:
             fetched, head = backing.fetchwhile(
-                expired_at(now_ms), TURN_MESSAGES, LETTER_BYTES_IN_FLIGHT
+                expired_at(now_ms), TURN_MESSAGES, DEAD_LETTER_BYTES_IN_FLIGHT
             )
             if fetched.seqs:
                 assert firehose is not None
@@ -100,9 +100,11 @@ class MessageExpiry:
                 backing.ack(fetched.seqs)
             dropped = Dropped(len(fetched.seqs), head, fetched.pending)
         else:
-            room = letters.room()
-            fetched, head = backing.fetchwhile(expired_at(now_ms), room, LETTER_BYTES_IN_FLIGHT)
-            letters.take(fetched, EXPIRED)
+            room = dead_letters.room()
+            fetched, head = backing.fetchwhile(
+                expired_at(now_ms), room, DEAD_LETTER_BYTES_IN_FLIGHT
+            )
+            dead_letters.take(fetched, EXPIRED)
             dropped = Dropped(len(fetched.seqs), head, fetched.pending)
         head = dropped.head
         if head is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from leveret.broker.mail import PublishParts
 from leveret.broker.queue.dead_letters.death_headers import MAXLEN
 from leveret.broker.queue.limits.length_limits import Excess, LengthLimits
-from leveret.core.limits import LETTER_BYTES_IN_FLIGHT
+from leveret.core.limits import DEAD_LETTER_BYTES_IN_FLIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ class Overflow:
         self.takes_parts = limits.refuses or (has_priorities and limits.has_bytes)
 
     def admitted(
-        self, publish: Publish, publishers: Publishers, letters: DeadLetters | None
+        self, publish: Publish, publishers: Publishers, dead_letters: DeadLetters | None
     ) -> Iterator[Publish]:
         """Refuse the messages of a run that would pass a limit.
 
@@ -70,37 +70,37 @@ class Overflow:
             if fits:
                 yield part
             else:
-                self._refuse(part, publishers, letters)
+                self._refuse(part, publishers, dead_letters)
 
     def _refuse(
-        self, publish: Publish, publishers: Publishers, letters: DeadLetters | None
+        self, publish: Publish, publishers: Publishers, dead_letters: DeadLetters | None
     ) -> None:
         persistent = publish.persistent and self._durable
         self._backing.discard(publish.messages, persistent, publish.first_msg_no)
-        if self._limits.dead_letters_refused and letters is not None:
-            letters.take_refused(publish.messages, MAXLEN)
-            self.control_credit(publishers, letters, is_above=True)
+        if self._limits.dead_letters_refused and dead_letters is not None:
+            dead_letters.take_refused(publish.messages, MAXLEN)
+            self.control_credit(publishers, dead_letters, is_above=True)
         publishers.refuse(publish)
 
-    def drop(self, ready: int, letters: DeadLetters | None) -> bool:
+    def drop(self, ready: int, dead_letters: DeadLetters | None) -> bool:
         """Drop or dead-letter a turn's worth of messages; return whether any are left above the limits."""
         limits, backing = self._limits, self._backing
         excess = limits.excess(ready, backing)
         if limits.refuses or max(excess) <= 0:
             return False
-        if letters is None:
+        if dead_letters is None:
             limits.drop(excess, backing)
-        elif room := letters.room():
-            fetched, _ = backing.fetchwhile(Excess(*excess), room, LETTER_BYTES_IN_FLIGHT)
-            letters.take(fetched, MAXLEN)
+        elif room := dead_letters.room():
+            fetched, _ = backing.fetchwhile(Excess(*excess), room, DEAD_LETTER_BYTES_IN_FLIGHT)
+            dead_letters.take(fetched, MAXLEN)
         return max(limits.excess(backing.len(), backing)) > 0
 
     def control_credit(
-        self, publishers: Publishers, letters: DeadLetters | None, is_above: bool
+        self, publishers: Publishers, dead_letters: DeadLetters | None, is_above: bool
     ) -> None:
         """Withhold credit from the publishers while dead letters cannot keep up; else grant it."""
         is_above = is_above or self._limits.dead_letters_refused
-        if is_above and letters is not None and not letters.room():
+        if is_above and dead_letters is not None and not dead_letters.room():
             publishers.withhold_credit()
         else:
             publishers.release_credit()

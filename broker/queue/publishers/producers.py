@@ -41,7 +41,7 @@ from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
-    from leveret.broker.mail import Numbered
+    from leveret.broker.mail import ProducerSeq
     from leveret.broker.registry.registry import QueueEntry
 
 NEW, DUPLICATE, REFUSED, FENCED = range(4)
@@ -109,21 +109,21 @@ class ProducerFilter:
         return list(self._entries.items())
 
     def next_run(
-        self, numbered: Sequence[Numbered | None], start: int, count_max: int
+        self, producer_seqs: Sequence[ProducerSeq | None], start: int, count_max: int
     ) -> tuple[int, int]:
         """Return the verdict on the message at ``start``, and for how many messages it holds, ``count_max`` at most.
 
         New messages of a run are all taken in before the next call.
         """
         ahead: dict[bytes, tuple[int, int]] = {}
-        verdict = self._verdict(numbered[start], ahead)
+        verdict = self._verdict(producer_seqs[start], ahead)
         at = start + 1
-        end = min(len(numbered), start + count_max)
-        while at < end and self._verdict(numbered[at], ahead) == verdict:
+        end = min(len(producer_seqs), start + count_max)
+        while at < end and self._verdict(producer_seqs[at], ahead) == verdict:
             at += 1
         return verdict, at - start
 
-    def _verdict(self, sent: Numbered | None, ahead: dict[bytes, tuple[int, int]]) -> int:
+    def _verdict(self, sent: ProducerSeq | None, ahead: dict[bytes, tuple[int, int]]) -> int:
         if sent is None:
             return NEW
         producer, epoch, seq, predecessor = sent
@@ -152,19 +152,23 @@ class ProducerFilter:
         return self._entries[producer][0]
 
     def taken_in(
-        self, numbered: Sequence[Numbered | None], base: int, rows_from: int, is_persistent: bool
+        self,
+        producer_seqs: Sequence[ProducerSeq | None],
+        base: int,
+        rows_from: int,
+        is_persistent: bool,
     ) -> None:
         """Note messages that were taken in.
 
         Args:
-            numbered: they.
+            producer_seqs: they.
             base: the seq that the first one has, or would have.
             rows_from: those before this position went straight to consumers, and have no row.
             is_persistent: of the messages, and the queue is durable.
         """
         now_ms, entries = self._wall_ms(), self._entries
         changes: list[Change] = []
-        for at, sent in enumerate(numbered):
+        for at, sent in enumerate(producer_seqs):
             if sent is None:
                 continue
             producer, epoch, seq, _ = sent
@@ -208,7 +212,7 @@ class ProducerFilter:
 
     # Duplicates.
 
-    def use(self, producers: Sequence[Numbered | None]) -> None:
+    def use(self, producers: Sequence[ProducerSeq | None]) -> None:
         """Note that producers are in use, by their duplicates."""
         now_ms, entries = self._wall_ms(), self._entries
         for sent in producers:

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 Ranges: TypeAlias = "dict[Ref, list[tuple[int, int]]]"  # channel -> (first_seqno, count)
 Interval: TypeAlias = "tuple[int, int, Ref, int]"  # seq, count, channel, seqno
 
-# Between two looks at the accounts; one that was not used in between is closed.
+# Between two checks of the accounts; one that was not used in between is closed.
 IDLE_S: Final = 10.0
 CROWDED_S: Final = 1.0
 CROWD: Final = 16  # accounts
-LOOKED_AT: Final = 200  # accounts per turn, of which it may close all
+CHECKED_PER_TURN: Final = 200  # accounts per turn, of which it may close all
 _PRUNE_AT: Final = 64
 _seq_of: Final = itemgetter(0)
 
@@ -50,13 +50,13 @@ class Publishers:
     """The publishers of one queue, which is the sender of the mails to them.
 
     Args:
-        look_in: has ``close_idle`` called after so many seconds.
+        start_timer: has ``close_idle`` called after so many seconds.
     """
 
-    __slots__ = ("_credit", "_latest", "_latest_credit", "_look_in", "_prune_at", "_queue", "_queues", "_timer",
+    __slots__ = ("_credit", "_latest", "_latest_credit", "_prune_at", "_queue", "_queues", "_start_timer", "_timer",
         "_turns", "_unconfirmed", "_withheld")  # fmt: skip
 
-    def __init__(self, turns: Turns, queue: Ref, look_in: Callable[[float], Timer]) -> None:
+    def __init__(self, turns: Turns, queue: Ref, start_timer: Callable[[float], Timer]) -> None:
         # First what each message needs: compiled, fields lie in memory in this order.
         self._withheld: list[tuple[Ref, int, int]] | None = None  # None: credit is granted
         # The channel that published last, and its credit: mostly the only one, and not looked up.
@@ -68,7 +68,7 @@ class Publishers:
         self._queues: set[Ref] | None = None  # those of them that are queues
         self._credit: dict[Ref, CreditReceiver] = {}
         self._prune_at = _PRUNE_AT
-        self._look_in = look_in
+        self._start_timer = start_timer
         self._timer: Timer | None = None
 
     def published(self, publish: mail.Publish, unsafe_from: int, base: int) -> None:
@@ -158,32 +158,32 @@ class Publishers:
         """Before an account is opened, time the look at it; drop those of channels that have ended."""
         count = len(self._credit)
         if not count:
-            self._look(IDLE_S)
+            self._arm(IDLE_S)
         elif count == CROWD:
-            self._look(CROWDED_S)
+            self._arm(CROWDED_S)
         elif count >= self._prune_at:
             self._credit = {ref: credit for ref, credit in self._credit.items() if ref.is_alive}
             self._prune_at = max(_PRUNE_AT, 2 * len(self._credit))
 
-    def _look(self, delay_s: float) -> None:
+    def _arm(self, delay_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._look_in(delay_s)
+        self._timer = self._start_timer(delay_s)
 
     def account_count(self) -> int:
         """Return how many channels have an account."""
         return len(self._credit)
 
     def close_idle(self) -> bool:
-        """Close accounts without use since the last look at them; return whether the queue owes anybody.
+        """Close accounts without use since the last check; return whether the queue owes anybody.
 
-        One call looks at ``LOOKED_AT`` accounts, the next call at those behind them. A timer calls it again while it
-        returns True, and in such time that each account is looked at once in ``IDLE_S``, or ``CROWDED_S``.
+        One call checks ``CHECKED_PER_TURN`` accounts, the next call those behind them. A timer calls it again while
+        it returns True, and in such time that each account is checked once in ``IDLE_S``, or ``CROWDED_S``.
         """
         accounts, waiting = self._credit, None
         self._latest = self._latest_credit = None
-        looked_at = list(islice(accounts, LOOKED_AT))
-        for channel in looked_at:
+        checked = list(islice(accounts, CHECKED_PER_TURN))
+        for channel in checked:
             receiver = accounts.pop(channel)
             if not channel.is_alive:
                 continue
@@ -197,12 +197,12 @@ class Publishers:
                     continue
             accounts[channel] = receiver
         count = len(accounts)
-        if len(looked_at) > count:  # a dict keeps the room of keys that were deleted
+        if len(checked) > count:  # a dict keeps the room of keys that were deleted
             self._credit = dict(accounts)
         if not count and not self._unconfirmed and self._withheld is None:
             return False
         period_s = IDLE_S if count < CROWD else CROWDED_S
-        self._look(period_s * LOOKED_AT / max(LOOKED_AT, count))
+        self._arm(period_s * CHECKED_PER_TURN / max(CHECKED_PER_TURN, count))
         return True
 
     # Confirms.

@@ -108,9 +108,9 @@ def test_numbers_that_follow_each_other_are_two(first: int, count: int) -> None:
 
 
 def test_a_publish_of_producers_keeps_their_numbers() -> None:
-    numbered = [(b"p", 1, 7, -1), None]
+    producer_seqs = [(b"p", 1, 7, -1), None]
     run = [(b"\x00\x01q", b"head", b"1"), (b"\x00\x01q", b"head", b"2")]
-    publish = NodePublish(CHANNEL, [2], run, True, 10, 5, 60_000, 8, True, True, numbered)
+    publish = NodePublish(CHANNEL, [2], run, True, 10, 5, 60_000, 8, True, True, producer_seqs)
     arrived = sent(publish)
     for name in NodePublish.__struct_fields__:
         assert getattr(arrived, name) == getattr(publish, name), name

@@ -73,18 +73,18 @@ QUEUES = {
 
 LETTERS = {
     "a message is given up when the first target has answered": Mutant(
-        "LetterBatch.is_done",
+        "DeadLetterBatch.is_done",
         "return ...",
         "return len(self.owing) < 2 and self.sent >= len(self.targets)",
     ),
     "a wide batch is done after its first slice": Mutant(
-        "LetterBatch.is_done", "self.sent >= len(...)", ""
+        "DeadLetterBatch.is_done", "self.sent >= len(...)", ""
     ),
     "an answer for a part counts for the batch": Mutant(
-        "LettersInFlight.answered", "left > stop - start", "left > count"
+        "DeadLettersInFlight.answered", "left > stop - start", "left > count"
     ),
     "an answer counts for its first batch only": Mutant(
-        "LettersInFlight.answered", "place += 1", "break"
+        "DeadLettersInFlight.answered", "place += 1", "break"
     ),
     "letters of a target that crashed are forgotten": Mutant(
         "DeadLetters._target_down", "if not deleted: ...", "pass"
@@ -94,8 +94,8 @@ LETTERS = {
     ),
     "a source dead-letters without bound": Mutant(
         "DeadLetters.room",
-        "LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count",
-        "LETTERS_IN_FLIGHT",
+        "DEAD_LETTERS_IN_FLIGHT - self._flight.count - self._waiting_count",
+        "DEAD_LETTERS_IN_FLIGHT",
     ),
     "damaged messages stay unacked": Mutant(
         "DeadLetters._look_up_rejected", "self._backing.ack(...)", "pass"
@@ -124,8 +124,8 @@ LETTERS = {
     ),
     "expired messages that wait are delivered": Mutant(
         "Queue.drop_expired",
-        "if letters is None or letters.room(): ...\nreturn False",
-        "if letters is None or letters.room(): ...\nreturn True",
+        "if dead_letters is None or dead_letters.room(): ...\nreturn False",
+        "if dead_letters is None or dead_letters.room(): ...\nreturn True",
     ),
     "credit is granted although letters are slow": Mutant(
         "Overflow.control_credit", "publishers.withhold_credit()", "pass"
@@ -183,9 +183,9 @@ DELAYS = {
     "due messages that have died in a target are dropped": Mutant(
         "DelayRules", "finds_cycles = False", "finds_cycles = True"
     ),
-    "messages that are due are delayed again": Mutant("DelayHeads.letter", "-delay", "delay"),
+    "messages that are due are delayed again": Mutant("DelayHeads.dead_letter", "-delay", "delay"),
     "consumers get the negated delay": Mutant(
-        "DelayHeads.letter",
+        "DelayHeads.dead_letter",
         "DeadLetter(...)",
         "DeadLetter(routed_as, keys, headers, seen.persistent, routed_as)",
     ),

@@ -21,8 +21,8 @@ MUTANTS = {
     "sampling shifts the redelivered": Mutant("Firehose._sample", "batch.redelivered = ...", ""),
     "a commit copies its publishes again": Mutant(
         "Publisher.send",
-        "(self._session.features.firehose is not None or taps) and (self.transaction is None or self.collector is not None)",
-        "self._session.features.firehose is not None or taps",
+        "(self._session.features.firehose is not None or publish_hooks) and (self.transaction is None or self.collector is not None)",
+        "self._session.features.firehose is not None or publish_hooks",
     ),
     "a slow queue gets copies beyond its credit": Mutant(
         "OwnPublisher._spend", "credit.is_blocked", "False"

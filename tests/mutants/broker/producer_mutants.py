@@ -39,22 +39,24 @@ MUTANTS = {
         "ProducerFilter.taken_in", "at >= rows_from", "True"
     ),
     "a duplicate is confirmed before it is safe": Mutant(
-        "NumberedPublishes._note_duplicates", "not known.is_safe", "False"
+        "Deduplication._note_duplicates", "not known.is_safe", "False"
     ),
-    "a zombie hears nothing": Mutant("NumberedPublishes.publish", "verdict == FENCED", "False"),
+    "a zombie hears nothing": Mutant("Deduplication.publish", "verdict == FENCED", "False"),
     "a duplicate keeps its hold of the store": Mutant(
-        "NumberedPublishes.publish", "self._backing.discard(...)", "pass"
+        "Deduplication.publish", "self._backing.discard(...)", "pass"
     ),
     "a message that is sent again has a predecessor": Mutant(
-        "Predecessors.numbered", "if seq > before[2]: ...", "predecessor = before[2]"
+        "Predecessors.producer_seqs", "if seq > before[2]: ...", "predecessor = before[2]"
     ),
     "a message that follows one that is sent again has none": Mutant(
-        "Predecessors.numbered", "predecessor = before[2]", "pass"
+        "Predecessors.producer_seqs", "predecessor = before[2]", "pass"
     ),
     "a duplicate hides what was sent after its original": Mutant(
-        "Predecessors.numbered", "max(...)", "seq"
+        "Predecessors.producer_seqs", "max(...)", "seq"
     ),
-    "a new epoch has a predecessor": Mutant("Predecessors.numbered", "before[0] == epoch", "True"),
+    "a new epoch has a predecessor": Mutant(
+        "Predecessors.producer_seqs", "before[0] == epoch", "True"
+    ),
     "a sequence overtakes its row": Mutant(
         "PendingSequences.take", "sequence[0] >= limit", "False"
     ),

@@ -68,8 +68,8 @@ MUTANTS = {
     ),
     "an idle queue keeps its places": Mutant(
         "AmqQueue._given",
-        "(unused := remote_channels.unused_places(...))",
-        "False and remote_channels.unused_places(...)",
+        "(unused := remote_channels.unused_prefetch(...))",
+        "False and remote_channels.unused_prefetch(...)",
     ),
     "a queue asks for places only once": Mutant(
         "RemoteLimiter.resumed", "self._is_asking = False", ""

@@ -20,8 +20,8 @@ Q, OTHER = QueueEntry("/", "q"), QueueEntry("/", "other")
 
 def after(known: Predecessors, queue: QueueEntry, *sent: tuple[int, int] | None) -> list[Any]:
     """Return the predecessors of messages ``(epoch, seq)`` of one producer."""
-    numbered = known.numbered(queue, [each and (b"p", *each) for each in sent], True)
-    return [each and each[3] for each in numbered]
+    producer_seqs = known.producer_seqs(queue, [each and (b"p", *each) for each in sent], True)
+    return [each and each[3] for each in producer_seqs]
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_each_queue_has_its_own() -> None:
 
 
 def test_without_confirms_nothing_is_asked_for() -> None:
-    numbered = Predecessors().numbered(Q, [(b"p", 0, 1), None, (b"p", 0, 2)], False)
+    producer_seqs = Predecessors().producer_seqs(Q, [(b"p", 0, 1), None, (b"p", 0, 2)], False)
 
-    assert numbered == [(b"p", 0, 1, NO_PREDECESSOR), None, (b"p", 0, 2, NO_PREDECESSOR)]
+    assert producer_seqs == [(b"p", 0, 1, NO_PREDECESSOR), None, (b"p", 0, 2, NO_PREDECESSOR)]
 
 
 def test_a_channel_remembers_a_bounded_number() -> None:
     known = Predecessors()
     sent = [(b"%d" % number, 0, 1) for number in range(KNOWN_MAX + 1)]
-    known.numbered(Q, sent, True)
+    known.producer_seqs(Q, sent, True)
 
     assert len(known._last) == 1
 

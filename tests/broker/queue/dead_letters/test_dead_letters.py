@@ -14,7 +14,7 @@ from leveret.amqp.properties import decode_properties
 from leveret.broker import mail, queue_requests
 from leveret.broker.queue.dead_letters import dead_letters
 from leveret.broker.queue.dead_letters.dead_letters import RETRY_S
-from leveret.core.limits import LETTERS_IN_FLIGHT, TURN_MESSAGES
+from leveret.core.limits import DEAD_LETTERS_IN_FLIGHT, TURN_MESSAGES
 from leveret.queue_backing.api import Confirmed, Refused
 from leveret.queue_backing.store_mail import StoreResumes
 from leveret.queue_backing.variable.limits import Limits
@@ -46,11 +46,11 @@ def test_a_message_is_given_up_when_all_targets_have_answered(rig: LetterRig) ->
     rejected(rig, b"0", b"1")
 
     assert rig.unacked() == 2
-    one.answer(one.letters())
+    one.answer(one.dead_letters())
     assert rig.unacked() == 2
-    letters = other.letters()
-    assert [each[2] for each in letters[0].messages] == [b"0", b"1"]
-    other.answer(letters)
+    received = other.dead_letters()
+    assert [each[2] for each in received[0].messages] == [b"0", b"1"]
+    other.answer(received)
     assert rig.unacked() == 0
     assert rig.info()["messages"] == 0
 
@@ -60,7 +60,7 @@ def test_answers_come_in_pieces_and_across_batches(rig: LetterRig) -> None:
     for _ in range(3):
         rejected(rig, b"0", b"1")
 
-    assert [each.publishers[0][3] for each in target.letters()] == [1, 3, 5]
+    assert [each.publishers[0][3] for each in target.dead_letters()] == [1, 3, 5]
     target.confirm((2, 3))
     assert rig.unacked() == 4  # the second batch is done
     target.confirm((6, 1), (1, 1))
@@ -73,7 +73,7 @@ def test_a_full_target_and_a_deleted_one_have_answered(rig: LetterRig) -> None:
     full, deleted = rig.target("full"), rig.target("deleted")
     rejected(rig, b"0")
 
-    full.answer(full.letters(), ok=False)
+    full.answer(full.dead_letters(), ok=False)
     assert rig.unacked() == 1
     deleted.delete()
 
@@ -89,7 +89,7 @@ def test_without_targets_messages_are_given_up_at_once(rig: LetterRig) -> None:
 def test_a_target_that_crashes_gets_its_letters_again(rig: LetterRig) -> None:
     fine, crashing = rig.target("fine"), rig.target("crashing")
     rejected(rig, b"0", b"1")
-    fine.answer(fine.letters())
+    fine.answer(fine.dead_letters())
     assert crashing.bodies() == [b"0", b"1"]
 
     crashing.die()
@@ -98,8 +98,8 @@ def test_a_target_that_crashes_gets_its_letters_again(rig: LetterRig) -> None:
     crashing.start()
     rig.clock.jump(RETRY_S)
 
-    crashing.answer(crashing.letters())
-    assert fine.letters() == []
+    crashing.answer(crashing.dead_letters())
+    assert fine.dead_letters() == []
     assert rig.unacked() == 0
 
 
@@ -145,7 +145,7 @@ def test_a_purge_leaves_what_is_under_way(rig: LetterRig) -> None:
 
     assert channel.ask(queue_requests.Purge()) == 1
 
-    target.answer(target.letters())
+    target.answer(target.dead_letters())
     assert rig.unacked() == 0
 
 
@@ -178,19 +178,19 @@ def expiring(rig: LetterRig, count: int) -> Channel:
 def test_expired_messages_beyond_the_bound_wait_and_nobody_gets_them() -> None:
     rig = LetterRig(arguments=longs(x_message_ttl=1000))
     target = rig.target()
-    channel = expiring(rig, LETTERS_IN_FLIGHT + 100)
+    channel = expiring(rig, DEAD_LETTERS_IN_FLIGHT + 100)
 
     rig.clock.jump(1.0)
 
-    assert rig.unacked() == LETTERS_IN_FLIGHT
+    assert rig.unacked() == DEAD_LETTERS_IN_FLIGHT
     assert rig.stat() == (100, 0)
     channel.consume(b"c")
     channel.take(mail.CreditGrant)
     channel.start_asking(queue_requests.Get(channel.ref, True))
     rig.settle()
     assert channel.box == []  # the get waits, and nothing is delivered
-    target.answer(target.letters())
-    target.answer(target.letters())
+    target.answer(target.dead_letters())
+    target.answer(target.dead_letters())
     rig.settle()
     assert channel.box == [None]
     assert rig.info()["messages"] == 0
@@ -199,14 +199,14 @@ def test_expired_messages_beyond_the_bound_wait_and_nobody_gets_them() -> None:
 def test_live_messages_behind_expired_ones_are_delivered_when_these_have_gone() -> None:
     rig = LetterRig(arguments=longs(x_message_ttl=1000))
     target = rig.target()
-    channel = expiring(rig, LETTERS_IN_FLIGHT + 1)
+    channel = expiring(rig, DEAD_LETTERS_IN_FLIGHT + 1)
     rig.clock.jump(0.5)
     publish(rig, channel, message(b"live"))
     rig.clock.jump(0.5)
     channel.consume(b"c")
     assert channel.bodies() == []
 
-    target.answer(target.letters())
+    target.answer(target.dead_letters())
 
     assert channel.bodies() == [b"live"]
 
@@ -220,10 +220,10 @@ def test_a_queue_above_its_limit_withholds_credit_until_letters_have_arrived() -
         publish(rig, channel, *[message(b"x")] * 2_000)
     granted = sum(each.messages for each in channel.take(mail.CreditGrant))
 
-    assert rig.stat() == (8_000 - LETTERS_IN_FLIGHT, 0)
+    assert rig.stat() == (8_000 - DEAD_LETTERS_IN_FLIGHT, 0)
     assert granted < 8_000
-    while letters := target.letters():
-        target.answer(letters)
+    while received := target.dead_letters():
+        target.answer(received)
     assert rig.stat() == (10, 0)
     assert granted + sum(each.messages for each in channel.take(mail.CreditGrant)) == 8_000
 
@@ -240,9 +240,9 @@ def test_refused_messages_that_wait_withhold_credit_as_well() -> None:
     assert sum(each.messages for each in channel.take(mail.CreditGrant)) < 8_000
     assert rig.info()["messages"] == 0
     total = 0
-    while letters := target.letters():
-        total += sum(len(each.messages) for each in letters)
-        target.answer(letters)
+    while received := target.dead_letters():
+        total += sum(len(each.messages) for each in received)
+        target.answer(received)
     assert total == 8_000
     publish(rig, channel, *[message(b"x")] * 200)
     assert channel.take(mail.CreditGrant)
@@ -261,11 +261,11 @@ def test_many_rejected_messages_go_in_order_and_in_bounds(rig: LetterRig) -> Non
     rig.reject(channel, *seqs, tag=b"c")
 
     bodies: list[bytes] = []
-    while letters := target.letters():
-        own = [each[2] for letter in letters for each in letter.messages]
-        assert len(own) <= LETTERS_IN_FLIGHT
+    while received := target.dead_letters():
+        own = [each[2] for run in received for each in run.messages]
+        assert len(own) <= DEAD_LETTERS_IN_FLIGHT
         bodies += own
-        target.answer(letters)
+        target.answer(received)
     assert bodies == [b"%d" % n for n in range(count)]
     assert rig.unacked() == 0
 
@@ -283,10 +283,14 @@ def test_letters_for_very_many_queues_are_sent_in_slices(
     rejected(rig, b"2")
 
     for target in targets:
-        letters = target.letters()
-        assert [each[2] for letter in letters for each in letter.messages] == [b"0", b"1", b"2"]
+        received = target.dead_letters()
+        assert [each[2] for run in received for each in run.messages] == [
+            b"0",
+            b"1",
+            b"2",
+        ]
         assert rig.unacked() == 3
-        target.answer(letters)
+        target.answer(received)
     assert rig.unacked() == 0
 
 
@@ -302,7 +306,7 @@ def test_a_batch_is_not_done_while_some_targets_have_not_been_sent_it(
 
     for target in targets[2:]:
         assert rig.unacked() == 1
-        target.answer(target.letters())
+        target.answer(target.dead_letters())
     assert rig.unacked() == 0
 
 
@@ -391,9 +395,12 @@ def test_damaged_messages_are_passed_over() -> None:
 
     rig.reject(channel, *seqs)
 
-    letters = target.letters()
-    assert [each[2] for letter in letters for each in letter.messages] == [b"0", b"3"]
-    target.answer(letters)
+    received = target.dead_letters()
+    assert [each[2] for run in received for each in run.messages] == [
+        b"0",
+        b"3",
+    ]
+    target.answer(received)
     assert rig.unacked() == 0
     assert index.contents == {}
 
@@ -406,8 +413,8 @@ def test_a_message_dies_by_the_settings_of_its_time(rig: LetterRig) -> None:
     rig.set_policy(dead_letter_routing_key="other")
     rejected(rig, b"0")
 
-    (letter,) = target.letters()
-    assert letter.messages[0][0] == b"\x03dlx\x05other"
+    (dead_letter,) = target.dead_letters()
+    assert dead_letter.messages[0][0] == b"\x03dlx\x05other"
 
 
 def test_a_missing_exchange_drops(rig: LetterRig) -> None:
@@ -416,7 +423,7 @@ def test_a_missing_exchange_drops(rig: LetterRig) -> None:
 
     rejected(rig, b"0")
 
-    assert target.letters() == []
+    assert target.dead_letters() == []
     assert rig.info()["messages"] == 0
 
 
@@ -427,7 +434,7 @@ def test_persistence_is_the_messages_not_the_sources(rig: LetterRig) -> None:
 
     rig.reject(channel, *rig.get_all(channel))
 
-    assert [(each.persistent, len(each.messages)) for each in target.letters()] == [
+    assert [(each.persistent, len(each.messages)) for each in target.dead_letters()] == [
         (True, 1),
         (False, 2),
     ]
@@ -441,11 +448,11 @@ def test_a_header_that_cannot_be_read_is_replaced(rig: LetterRig) -> None:
 
     rig.reject(channel, *rig.get_all(channel))
 
-    (letter,) = target.letters()
-    properties = decode_properties(letter.messages[0][1])
+    (dead_letter,) = target.dead_letters()
+    properties = decode_properties(dead_letter.messages[0][1])
     assert properties.content_type is None
     assert properties.headers is not None
-    assert letter.messages[0][1][4:12] == (4).to_bytes(8, "big")
+    assert dead_letter.messages[0][1][4:12] == (4).to_bytes(8, "big")
 
 
 def test_a_cycle_is_logged_once(rig: LetterRig, caplog: pytest.LogCaptureFixture) -> None:
@@ -485,7 +492,7 @@ def test_letters_wait_while_the_disk_does_not_follow(rig: LetterRig) -> None:
     rig.home.store.msg_store = store
     rejected(rig, b"0")
     rejected(rig, b"1")
-    assert target.letters() == []
+    assert target.dead_letters() == []
     assert len(store.backpressure.waiting) == 1
 
     store.backpressure.is_on = False
@@ -515,12 +522,12 @@ def test_a_full_disk_is_no_answer_to_a_queue_and_a_refusal_to_a_channel() -> Non
     )
     source, channel = rig.channel(), rig.channel()
     for number, (publisher, by_queue) in enumerate([(source, True), (channel, False)]):
-        letter = message(b"%d" % number, delivery_mode=2)
-        index.route(number + 1, [letter])
+        dead_letter = message(b"%d" % number, delivery_mode=2)
+        index.route(number + 1, [dead_letter])
         rig.runtime.send(
             rig.queue,
             mail.Publish(
-                [letter],
+                [dead_letter],
                 True,
                 [(publisher.ref, 1, 100, 7)],
                 None,
@@ -544,9 +551,10 @@ def test_letters_have_no_credit() -> None:
     rig = LetterRig()
     source = rig.channel()
     for _ in range(10):
-        letters = [message(b"x")] * 100
+        received = [message(b"x")] * 100
         rig.runtime.send(
-            rig.queue, mail.Publish(letters, False, [(source.ref, 100, 2000, 1)], by_queue=True)
+            rig.queue,
+            mail.Publish(received, False, [(source.ref, 100, 2000, 1)], by_queue=True),
         )
         rig.settle()
 
@@ -555,12 +563,12 @@ def test_letters_have_no_credit() -> None:
 
 
 def test_letters_and_publishes_do_not_merge() -> None:
-    letter = mail.Publish([message()], False, [], by_queue=True)
+    dead_letter = mail.Publish([message()], False, [], by_queue=True)
     other = mail.Publish([message()], False, [])
 
-    assert not letter.absorb(other)
-    assert not other.absorb(letter)
-    assert letter.absorb(mail.Publish([message()], False, [], by_queue=True))
+    assert not dead_letter.absorb(other)
+    assert not other.absorb(dead_letter)
+    assert dead_letter.absorb(mail.Publish([message()], False, [], by_queue=True))
     assert other.absorb(mail.Publish([message()], False, []))
 
 
@@ -570,20 +578,20 @@ def test_letters_and_publishes_do_not_merge() -> None:
 def test_large_rejected_messages_go_a_few_at_a_time(
     rig: LetterRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dead_letters, "LETTER_BYTES_IN_FLIGHT", 10_000)
+    monkeypatch.setattr(dead_letters, "DEAD_LETTER_BYTES_IN_FLIGHT", 10_000)
     target = rig.target()
 
     rejected(rig, *[b"x" * 4_000] * 6)
 
     counts = []
-    while letters := target.letters():
-        counts.append(sum(len(each.messages) for each in letters))
-        target.answer(letters)
+    while received := target.dead_letters():
+        counts.append(sum(len(each.messages) for each in received))
+        target.answer(received)
     assert counts == [3, 3]
 
 
 def test_large_headers_count_as_well(rig: LetterRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "LETTER_BYTES_IN_FLIGHT", 10_000)
+    monkeypatch.setattr(dead_letters, "DEAD_LETTER_BYTES_IN_FLIGHT", 10_000)
     target = rig.target()
     channel = rig.channel()
     large = {"h": ("S", b"x" * 20_000)}
@@ -592,11 +600,11 @@ def test_large_headers_count_as_well(rig: LetterRig, monkeypatch: pytest.MonkeyP
     rig.reject(channel, *rig.get_all(channel))
 
     bodies: list[bytes] = []
-    while letters := target.letters():
-        own = [each[2] for letter in letters for each in letter.messages]
+    while received := target.dead_letters():
+        own = [each[2] for run in received for each in run.messages]
         assert len(own) <= 3  # those of one turn
         bodies += own
-        target.answer(letters)
+        target.answer(received)
     assert bodies == [b"%d" % n for n in range(9)]
 
 
@@ -607,13 +615,13 @@ def test_many_targets_are_forgotten_when_nothing_is_under_way(
     targets = [rig.target(f"t{number}") for number in range(5)]
     rejected(rig, b"0")
     for target in targets[1:]:
-        target.answer(target.letters())
+        target.answer(target.dead_letters())
     targets[0].die()
     assert rig.unacked() == 1
 
     targets[0].start()
     rig.clock.jump(RETRY_S)
-    targets[0].answer(targets[0].letters())
+    targets[0].answer(targets[0].dead_letters())
     assert rig.unacked() == 0
 
     rejected(rig, b"1")
@@ -627,8 +635,8 @@ def test_a_key_too_long_for_a_delivery_is_cut(rig: LetterRig) -> None:
 
     rejected(rig, b"0")
 
-    (letter,) = target.letters()
-    assert letter.messages[0][0] == b"\x03dlx\xff" + b"k" * 255
+    (dead_letter,) = target.dead_letters()
+    assert dead_letter.messages[0][0] == b"\x03dlx\xff" + b"k" * 255
 
 
 def test_a_route_of_each_message_is_not_shared() -> None:

@@ -20,9 +20,9 @@ from leveret.broker.queue.dead_letters.death_headers import (
 from leveret.core.message import origin_of
 
 
-def letter(headers: Table | None, reason: bytes = EXPIRED, **properties: Any) -> DeadLetter:
+def dead_letter(headers: Table | None, reason: bytes = EXPIRED, **properties: Any) -> DeadLetter:
     head = head_of(Properties(headers=headers, **properties), 5)
-    return Deaths(b"q", reason, 99, None).letter(origin_of(b"ex", b"key"), head)
+    return Deaths(b"q", reason, 99, None).dead_letter(origin_of(b"ex", b"key"), head)
 
 
 def table(queue: str, reason: bytes = EXPIRED, **more: Field) -> Field:
@@ -39,7 +39,9 @@ def deaths(headers: Table) -> list[Any]:
 
 
 def test_the_new_header_decodes_to_the_headers_that_are_routed_by() -> None:
-    dead = letter({"b": ("L", 1), "a": ("S", b"x")}, expiration="77", delivery_mode=2, type="t")
+    dead = dead_letter(
+        {"b": ("L", 1), "a": ("S", b"x")}, expiration="77", delivery_mode=2, type="t"
+    )
 
     properties = decode_properties(dead.head)
     assert properties.headers == dead.headers | {"b": ("l", 1)}
@@ -60,7 +62,7 @@ def test_the_new_header_decodes_to_the_headers_that_are_routed_by() -> None:
     ],
 )
 def test_strange_entries_stay(strange: Field) -> None:
-    dead = letter({"x-death": ("A", [strange, table("q"), strange])})
+    dead = dead_letter({"x-death": ("A", [strange, table("q"), strange])})
 
     kind, found = dead.headers["x-death"]
     assert kind == "A"
@@ -81,7 +83,7 @@ def test_strange_entries_stay(strange: Field) -> None:
     ],
 )
 def test_a_count_that_is_none_begins_again(count: Field, after: int) -> None:
-    dead = letter({"x-death": ("A", [table("q", count=count)])})
+    dead = dead_letter({"x-death": ("A", [table("q", count=count)])})
 
     assert dead.headers["x-death"][1][0][1]["count"] == ("l", after)
 
@@ -89,7 +91,7 @@ def test_a_count_that_is_none_begins_again(count: Field, after: int) -> None:
 def test_the_others_keep_their_order_and_stand_there_once() -> None:
     others = [table(name, count=("l", 3)) for name in "abca"]
 
-    dead = letter({"x-death": ("A", [*others, table("q", count=("l", 1)), table("q")])})
+    dead = dead_letter({"x-death": ("A", [*others, table("q", count=("l", 1)), table("q")])})
 
     assert deaths(dead.headers) == [
         (b"q", EXPIRED, 2),
@@ -100,14 +102,14 @@ def test_the_others_keep_their_order_and_stand_there_once() -> None:
 
 
 def test_another_reason_is_another_death() -> None:
-    dead = letter({"x-death": ("A", [table("q", MAXLEN, count=("l", 1))])})
+    dead = dead_letter({"x-death": ("A", [table("q", MAXLEN, count=("l", 1))])})
 
     assert deaths(dead.headers) == [(b"q", EXPIRED, 1), (b"q", MAXLEN, 1)]
 
 
 def test_copies_of_another_type_are_none() -> None:
-    assert letter({"CC": ("S", b"x")}).keys == [b"key"]
-    assert letter({"CC": ("A", [("S", b"x"), ("l", 5)])}).keys == [b"key", b"x"]
+    assert dead_letter({"CC": ("S", b"x")}).keys == [b"key"]
+    assert dead_letter({"CC": ("A", [("S", b"x"), ("l", 5)])}).keys == [b"key", b"x"]
 
 
 def test_messages_that_differ_in_their_blind_keys_only_go_to_different_keys() -> None:
@@ -115,7 +117,7 @@ def test_messages_that_differ_in_their_blind_keys_only_go_to_different_keys() ->
     deaths_now = Deaths(b"q", EXPIRED, 99, None)
 
     for blind in ((), (b"a",), (b"b",), ()):
-        dead = deaths_now.letter(origin_of(b"ex", b"key", *blind), head)
+        dead = deaths_now.dead_letter(origin_of(b"ex", b"key", *blind), head)
         assert dead.keys == [b"key", *blind]
         assert dead.headers["x-death"][1][0][1]["routing-keys"] == ("A", [("S", b"key")])
 
@@ -124,7 +126,7 @@ def test_an_own_key_replaces_the_blind_keys() -> None:
     head = head_of(Properties(), 5)
     origin = origin_of(b"ex", b"key", b"blind")
 
-    assert Deaths(b"q", EXPIRED, 99, b"own").letter(origin, head).keys == [b"own"]
+    assert Deaths(b"q", EXPIRED, 99, b"own").dead_letter(origin, head).keys == [b"own"]
 
 
 def test_where_it_has_been_ends_at_a_rejection() -> None:

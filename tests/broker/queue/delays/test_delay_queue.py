@@ -18,7 +18,7 @@ from leveret.broker.queue.delays import delay_queue
 from leveret.broker.queue.delays.delay_queue import TIMER_S_MAX
 from leveret.broker.queue.delays.requests import Describe, ListWaiting, Withdraw
 from leveret.broker.queue.delays.schedule import seq_of
-from leveret.core.limits import LETTERS_IN_FLIGHT, TURN_MESSAGES
+from leveret.core.limits import DEAD_LETTERS_IN_FLIGHT, TURN_MESSAGES
 from leveret.core.message import origin_of
 from leveret.queue_backing.api import Confirmed, Refused
 from leveret.queue_backing.store_mail import StoreResumes
@@ -85,7 +85,10 @@ def test_a_due_message_is_what_it_was(rig: DelayRig) -> None:
     rig.clock.set_wall_s(rig.clock.wall_s() + 2**40 / 1000)
     rig.clock.jump(TIMER_S_MAX)
 
-    assert [each for letter in target.letters() for each in letter.messages] == [first, second]
+    assert [each for dead_letter in target.dead_letters() for each in dead_letter.messages] == [
+        first,
+        second,
+    ]
 
 
 def test_a_message_is_given_up_when_all_targets_have_answered(rig: DelayRig) -> None:
@@ -93,9 +96,9 @@ def test_a_message_is_given_up_when_all_targets_have_answered(rig: DelayRig) -> 
     put(rig, delayed(1))
     rig.clock.jump(0.1)
 
-    one.answer(one.letters())
+    one.answer(one.dead_letters())
     assert rig.info()["messages"] == 1
-    other.answer(other.letters())
+    other.answer(other.dead_letters())
     assert rig.info()["messages"] == 0
 
 
@@ -148,16 +151,16 @@ def test_letters_that_have_died_in_a_target_come_round_to_it(rig: DelayRig) -> N
 
 
 def test_many_due_messages_go_in_turns_and_in_bounds(rig: DelayRig) -> None:
-    target, count = rig.target(), LETTERS_IN_FLIGHT + 3 * TURN_MESSAGES
+    target, count = rig.target(), DEAD_LETTERS_IN_FLIGHT + 3 * TURN_MESSAGES
     put(rig, *[delayed(1, b"%d" % number) for number in range(count)])
     rig.clock.jump(0.1)
 
     sent: list[bytes] = []
-    while letters := target.letters():
-        bodies = [each[2] for letter in letters for each in letter.messages]
-        assert len(bodies) <= LETTERS_IN_FLIGHT + TURN_MESSAGES
+    while dead_letters := target.dead_letters():
+        bodies = [each[2] for dead_letter in dead_letters for each in dead_letter.messages]
+        assert len(bodies) <= DEAD_LETTERS_IN_FLIGHT + TURN_MESSAGES
         sent += bodies
-        target.answer(letters)
+        target.answer(dead_letters)
 
     assert sent == [b"%d" % number for number in range(count)]
     assert rig.info()["messages"] == 0
@@ -242,12 +245,12 @@ def test_a_message_on_its_way_is_not_withdrawn_when_the_clock_is_set_back(rig: D
     put(rig, delayed(100))
     ((seq, _, _),) = listed(rig)
     rig.clock.jump(0.2)
-    letters = target.letters()
+    dead_letters = target.dead_letters()
 
     rig.clock.set_wall_s(rig.clock.wall_s() - 3_600)
 
     assert rig.runtime.call_inline(rig.queue, Withdraw([seq])) == 0
-    target.answer(letters)
+    target.answer(dead_letters)
     assert waiting(rig) == rig.info()["messages"] == 0
 
 
@@ -264,7 +267,7 @@ def test_a_purge_forgets_all_that_waits(rig: DelayRig) -> None:
     rig.settle()
     assert channel.box == [count, 0]
     assert waiting(rig) == 0
-    target.answer(target.letters())
+    target.answer(target.dead_letters())
     rig.clock.jump(1.0)
 
     assert target.bodies() == []
@@ -368,8 +371,8 @@ def test_messages_due_in_a_crash_are_sent_again_until_answered(
     target = rig.target()
     rig.put(delayed(1, b"0"), delayed(1, b"1"), delayed(10_000, b"2"))
     rig.clock.jump(0.1)
-    (letter,) = target.letters()
-    target.confirm((letter.publishers[0][3], 1))
+    (dead_letter,) = target.dead_letters()
+    target.confirm((dead_letter.publishers[0][3], 1))
 
     rig.crash()
 

@@ -162,13 +162,13 @@ def test_what_is_given_up_does_not_come_back_while_its_letter_is_under_way() -> 
     channel = rig.channel()
     channel.publish(b"0", b"1", head=HEAD)
     channel.ask(queue_requests.Get(channel.ref, False))
-    letters: list[list[int]] = []
-    rig.queue.cell.actor.queue.backing.counts._give_up = letters.append  # type: ignore[attr-defined]
+    dead_letters: list[list[int]] = []
+    rig.queue.cell.actor.queue.backing.counts._give_up = dead_letters.append  # type: ignore[attr-defined]
 
     channel.requeue(None, 0)
 
     info = rig.info()
-    assert (letters, info["messages_ready"], info["messages_unacknowledged"]) == ([[0]], 1, 1)
+    assert (dead_letters, info["messages_ready"], info["messages_unacknowledged"]) == ([[0]], 1, 1)
 
 
 @pytest.mark.parametrize("how", ["ack", "reject", "expire", "purge", "get", "no_ack", "limit"])

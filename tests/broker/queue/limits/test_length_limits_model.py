@@ -41,8 +41,8 @@ class Message:
 class Machine(RuleBasedStateMachine):
     """A queue with priorities; its limits are set by a policy."""
 
-    @initialize(has_letters=st.booleans())
-    def start(self, has_letters: bool) -> None:
+    @initialize(has_dead_letters=st.booleans())
+    def start(self, has_dead_letters: bool) -> None:
         arguments: dict[str, tuple[str, Any]] = {"x-max-priority": ("l", PRIORITIES)}
         self.rig = LetterRig(
             make_backing=lambda _: PriorityQueue(
@@ -50,9 +50,9 @@ class Machine(RuleBasedStateMachine):
             ),
             arguments=arguments,
         )
-        if not has_letters:
+        if not has_dead_letters:
             self.rig.home.topology.remove_exchange("dlx")
-        self.target = self.rig.target() if has_letters else None
+        self.target = self.rig.target() if has_dead_letters else None
         self.channel = self.rig.channel()
         self.limits = LengthLimits(None, None, None)
         self.ready: list[Message] = []
@@ -165,10 +165,10 @@ class Machine(RuleBasedStateMachine):
         if self.target is None:
             assert self.rig.info()["messages_unacknowledged"] == len(self.unacked)
             return
-        letters = self.target.letters()
-        bodies = [message[2] for letter in letters for message in letter.messages]
+        dead_letters = self.target.dead_letters()
+        bodies = [message[2] for letter in dead_letters for message in letter.messages]
         assert sorted(bodies) == sorted(each.body for each in dead)
-        self.target.answer(letters)
+        self.target.answer(dead_letters)
         assert self.rig.unacked() == len(self.unacked)
 
     @invariant()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker.channel.publishing.producers import Predecessors
-from leveret.broker.mail import NO_PREDECESSOR, Numbered
+from leveret.broker.mail import NO_PREDECESSOR, ProducerSeq
 from leveret.broker.queue.publishers.producers import (
     DUPLICATE,
     FENCED,
@@ -52,11 +52,13 @@ class Clock:
         return self.now_ms
 
 
-def sent(seq: int, epoch: int = 0, after: int = NO_PREDECESSOR, producer: bytes = b"p") -> Numbered:
+def sent(
+    seq: int, epoch: int = 0, after: int = NO_PREDECESSOR, producer: bytes = b"p"
+) -> ProducerSeq:
     return producer, epoch, seq, after
 
 
-def filter_after(*taken: Numbered, **options: Any) -> ProducerFilter:
+def filter_after(*taken: ProducerSeq, **options: Any) -> ProducerFilter:
     made = ProducerFilter(options.pop("kept", None), options.pop("clock", Clock()), **options)
     for row, each in enumerate(taken):
         made.taken_in([each], row, 0, is_persistent=True)
@@ -84,7 +86,7 @@ def filter_after(*taken: Numbered, **options: Any) -> ProducerFilter:
     ],
 )
 def test_what_becomes_of_a_message(
-    taken: tuple[Numbered, ...], next_one: Numbered, verdict: str
+    taken: tuple[ProducerSeq, ...], next_one: ProducerSeq, verdict: str
 ) -> None:
     found, count = filter_after(*taken).next_run([next_one], 0, 1)
 
@@ -214,14 +216,14 @@ class FilterMachine(RuleBasedStateMachine):
         self, number: tuple[int, int], is_refused: bool = False, is_lost: bool = False
     ) -> None:
         epoch, seq = number
-        (numbered,) = self.channel.numbered(QUEUE, [(b"p", epoch, seq)], True)
+        (producer_seqs,) = self.channel.producer_seqs(QUEUE, [(b"p", epoch, seq)], True)
         if number not in self.unconfirmed and number not in self.confirmed:
             self.unconfirmed.append(number)
         if is_lost:
             return
-        verdict, _ = self.filter.next_run([numbered], 0, 1)
+        verdict, _ = self.filter.next_run([producer_seqs], 0, 1)
         if verdict == NEW and not is_refused:
-            self.filter.taken_in([numbered], self.row, 0, is_persistent=True)
+            self.filter.taken_in([producer_seqs], self.row, 0, is_persistent=True)
             self.row += 1
             self.queued.append(number)
         if (verdict == NEW and not is_refused) or verdict == DUPLICATE:

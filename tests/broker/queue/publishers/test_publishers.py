@@ -9,7 +9,12 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker import mail
-from leveret.broker.queue.publishers.publishers import CROWDED_S, IDLE_S, LOOKED_AT, Publishers
+from leveret.broker.queue.publishers.publishers import (
+    CHECKED_PER_TURN,
+    CROWDED_S,
+    IDLE_S,
+    Publishers,
+)
 from leveret.testing.virtual_clock import VirtualClock
 
 LOOK = "look"
@@ -19,8 +24,8 @@ class Queue(OtpActor):
     """Owes its publishers credit."""
 
     def init(self, closed: list[int]) -> None:
-        look_in = partial(self.start_timer, message=LOOK)
-        self.publishers = Publishers(self.runtime.turns, self.ref, look_in)
+        start_timer = partial(self.start_timer, message=LOOK)
+        self.publishers = Publishers(self.runtime.turns, self.ref, start_timer)
         self.closed = closed  # by each look
 
     def handle_mail(self, message: Any, sender: Ref | None) -> None:
@@ -73,7 +78,7 @@ def test_thousands_of_accounts_are_closed_a_slice_at_a_time() -> None:
 
     assert crowd.accounts == 0
     assert [(each.messages, each.size_bytes) for each in crowd.lasts] == [(1, 1)] * 5_000
-    assert max(crowd.closed) <= LOOKED_AT
+    assert max(crowd.closed) <= CHECKED_PER_TURN
     assert crowd.queue.cell.timers is None
 
 
@@ -94,7 +99,7 @@ def test_each_account_is_looked_at_once_in_its_time() -> None:
         crowd.publish(3_000)
         crowd.clock.jump(CROWDED_S / 2)
 
-    assert len(crowd.closed) <= 3_000 / LOOKED_AT * (10 + 1)
+    assert len(crowd.closed) <= 3_000 / CHECKED_PER_TURN * (10 + 1)
 
 
 def test_a_channel_whose_account_was_closed_opens_another() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from leveret.actors.runtime.signals import KILL
 from leveret.broker import mail, queue_requests
-from leveret.broker.mail import NO_PREDECESSOR, Numbered
+from leveret.broker.mail import NO_PREDECESSOR, ProducerSeq
 from leveret.broker.queue.publishers.producers import Change, Entry
 from leveret.core.message import Message
 from leveret.queue_backing.api import Confirmed, Refused
@@ -75,13 +75,13 @@ class Bench:
         self.channel = self.rig.channel()
         self.next_seqno = 1
 
-    def publish(self, *numbered: Numbered | None, to: Channel | None = None) -> None:
+    def publish(self, *producer_seqs: ProducerSeq | None, to: Channel | None = None) -> None:
         channel = to or self.channel
-        messages = [(b"o", b"h", b"%d" % (each[2] if each else 0)) for each in numbered]
+        messages = [(b"o", b"h", b"%d" % (each[2] if each else 0)) for each in producer_seqs]
         count, size_bytes = len(messages), sum(len(each[2]) for each in messages)
         owner = (channel.ref, count, size_bytes, self.next_seqno)
         publish = mail.Publish(messages, True, [owner], None, self.next_seqno)
-        publish.numbered = list(numbered)
+        publish.producer_seqs = list(producer_seqs)
         self.next_seqno += count
         channel.send(publish)
         self.rig.settle()
@@ -101,7 +101,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def sent(seq: int, epoch: int = 0, after: int = NO_PREDECESSOR) -> Numbered:
+def sent(seq: int, epoch: int = 0, after: int = NO_PREDECESSOR) -> ProducerSeq:
     return b"p", epoch, seq, after
 
 

@@ -1,4 +1,4 @@
-"""Publishes whose producers number them, between the channel and the queue that takes them in.
+"""Deduplication: a queue takes each message of a producer in once (docs/producers.md).
 
 A run is cut into stretches with one verdict of the filter (``producers``): new messages go to the queue, duplicates are
 dropped and confirmed, messages of an older epoch fail their channel. Where the queue may refuse messages, each is
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
-    from leveret.broker.mail import Numbered
+    from leveret.broker.mail import ProducerSeq
     from leveret.broker.queue.publishers.publishers import Publishers
     from leveret.broker.queue.turn_budget import TurnBudget
     from leveret.broker.registry.registry import QueueEntry
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _PART_COST: Final = 20  # of a stretch, in messages
 
 
-class NumberedQueue(Protocol):
+class DeduplicatedQueue(Protocol):
     """The queue, as it is used here."""
 
     def open_publishers(self) -> Publishers: ...
@@ -49,8 +49,8 @@ class NumberedQueue(Protocol):
         """
 
 
-class NumberedPublishes:
-    """The numbered publishes of one queue; the filter is made for the first of them.
+class Deduplication:
+    """Takes each message of a producer into one queue once; the filter is made for the first of them.
 
     Args:
         runtime: of the queue's actor.
@@ -97,15 +97,15 @@ class NumberedPublishes:
     def _wall_ms(self) -> int:
         return int(self._runtime.clock.wall_s() * 1000)
 
-    def publish(self, queue: NumberedQueue, publish: mail.Publish, takes_one: bool) -> None:
+    def publish(self, queue: DeduplicatedQueue, publish: mail.Publish, takes_one: bool) -> None:
         """Have the queue take in the messages that it has not taken in before; ``takes_one``: it may refuse some."""
         known = self._opened()
         parts, count = mail.PublishParts(publish), len(publish.messages)
-        numbered, publish.numbered = publish.numbered or (), None
+        producer_seqs, publish.producer_seqs = publish.producer_seqs or (), None
         while parts.at < count:
             start = parts.at
-            verdict, length = known.next_run(numbered, start, 1 if takes_one else count)
-            part, own = parts.take(length), numbered[start : start + length]
+            verdict, length = known.next_run(producer_seqs, start, 1 if takes_one else count)
+            part, own = parts.take(length), producer_seqs[start : start + length]
             is_persistent = part.persistent and self._entry.durable
             if verdict == NEW:
                 if (place := queue.take_in(part)) is not None:
@@ -131,9 +131,12 @@ class NumberedPublishes:
             publish.publishers = [(*each[:3], 0) for each in publish.publishers]
 
     def _fence(
-        self, publish: mail.Publish, numbered: Sequence[Numbered | None], known: ProducerFilter
+        self,
+        publish: mail.Publish,
+        producer_seqs: Sequence[ProducerSeq | None],
+        known: ProducerFilter,
     ) -> None:
-        sent = numbered[0]
+        sent = producer_seqs[0]
         assert sent is not None, "a message without a producer is not fenced"
         producer, epoch, _, _ = sent
         text = (
