@@ -50,10 +50,12 @@ CHOICES = ("auto", "kernel", "0", "require")
 COMPILE = os.environ.get("LEVERET_COMPILE", "auto")
 if COMPILE not in CHOICES:
     sys.exit(f"LEVERET_COMPILE is {COMPILE!r}, must be one of {', '.join(CHOICES)}")
-# Without modules of classes that mypyc does not take: of actors, because Thespian's class is their base, and of calls,
-# because msgspec's is (docs/decisions/0041-mypyc-on-the-path.md).
+# Without modules of classes that mypyc does not take, such as those with a base of msgspec or Thespian
+# (docs/decisions/0041-mypyc-on-the-path.md).
 PATH = [
+    "actors/actor.py",
     "actors/credit.py",
+    "actors/gen_server.py",
     "actors/runtime/busy_wait.py",
     "actors/runtime/inbox.py",
     "actors/runtime/inline.py",
@@ -71,7 +73,8 @@ PATH = [
     "broker/channel/records.py",
     "broker/channel/routes.py",
     "broker/channel/session.py",
-    "broker/channel/traffic.py",
+    "broker/channel/channel.py",
+    "broker/channel/consuming/settlement_timeout.py",
     "broker/connection/alarms.py",
     "broker/connection/channel_table.py",
     "broker/connection/input.py",
@@ -93,7 +96,7 @@ PATH = [
     "broker/queue/mailbox.py",
     "broker/queue/publishers/deduplication.py",
     "broker/queue/publishers/publishers.py",
-    "broker/queue/queue.py",
+    "broker/queue/amqqueue.py",
     "broker/queue/storage/store_writes.py",
     "broker/queue/turn_budget.py",
     "broker/remote/remote_gate.py",
@@ -123,13 +126,12 @@ PATH = [
     "msg_store/wal/pending.py",
     "msg_store/wal/producers.py",
     "msg_store/wal/segment_writer.py",
+    "queue_backing/actor.py",
     "queue_backing/api.py",
-    "queue_backing/housekeeping.py",
     "queue_backing/index/row_window.py",
     "queue_backing/index/stored.py",
     "queue_backing/priority_queue.py",
     "queue_backing/proxy.py",
-    "queue_backing/store_mail.py",
     "queue_backing/variable/columns.py",
     "queue_backing/variable/delta.py",
     "queue_backing/variable/limits.py",

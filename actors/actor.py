@@ -14,10 +14,12 @@ from thespian.actors import ActorAddress, InvalidActorAddress, WakeupMessage
 
 from leveret.actors.runtime import links
 from leveret.actors.runtime.actor_ref import TIMER
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import MailHandler, Ref
 from leveret.actors.runtime.signals import IGNORE, LATER, NORMAL, StopActor
 from leveret.actors.runtime.timers import Timer
 from leveret.core.errors import ActorError
+from leveret.core.mypyc import mypyc_attr
+from leveret.core.system.fields import clear_fields
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["IGNORE", "LATER", "TIMER", "OtpActor", "Ref"]
 
 _HANDLERS = ("handle_mail", "handle_call", "handle_cast", "handle_info")
-_OWN_SLOTS = frozenset({"ref", "runtime", "__dict__", "__weakref__"})
 
 
-class OtpActor:
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OtpActor(MailHandler):
     """Base of all actors of Leveret.
 
     The runtime makes the instance without arguments, then calls ``init`` with the arguments of the start.
@@ -53,12 +55,9 @@ class OtpActor:
     trap_exits: bool = False
     async_handlers: ClassVar[bool] = False
     unsorted: ClassVar[frozenset[type]] = frozenset()
-    _slots_to_drop: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        names = [name for base in cls.__mro__ for name in vars(base).get("__slots__", ())]
-        cls._slots_to_drop = tuple(name for name in names if name not in _OWN_SLOTS)
         if cls.async_handlers:
             return
         for name in _HANDLERS:
@@ -78,11 +77,7 @@ class OtpActor:
         return None
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Handle one mail: a message, an ``Exit``, a ``Down``, or a timer's (sender TIMER).
-
-        An ``init`` may set ``ref.cell.handler`` to a plain object that is part of the actor. Then the runtime gives
-        each mail to that object, which calls ``handle_mail`` for mails of other classes.
-        """
+        """Handle one mail: a message, an ``Exit``, a ``Down``, or a timer's (sender TIMER)."""
         raise TypeError(f"{type(self).__name__} does not know {message!r} from {sender}")
 
     def terminate(self, reason: object) -> None:
@@ -184,7 +179,6 @@ class OtpActor:
 
     def drop_attributes(self) -> None:
         """Forget everything but the address; the runtime calls it at the end."""
-        self.__dict__.clear()
-        for name in self._slots_to_drop:
-            if hasattr(self, name):
-                delattr(self, name)
+        ref, runtime = self.ref, self.runtime
+        clear_fields(self)
+        self.ref, self.runtime = ref, runtime

@@ -15,9 +15,10 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime import links
 from leveret.actors.runtime.actor_ref import TIMER
 from leveret.actors.runtime.calls import Forward, From, Reply, ReplyMonitor, Request
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import COROUTINES, Ref
 from leveret.actors.runtime.signals import NOREPLY, TIMEOUT, CallFailed, Down, Exit
 from leveret.actors.runtime.timers import Timer
+from leveret.core.mypyc import mypyc_attr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -29,6 +30,7 @@ __all__ = ["NOREPLY", "CallFailed", "From", "GenServer"]
 _NOT_CASTS: Final = frozenset({Request, Reply, Exit, Down})
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GenServer(OtpActor):
     """An actor whose mail is sorted into calls, casts and infos.
 
@@ -103,7 +105,7 @@ class GenServer(OtpActor):
 
     def _handle_request(self, request: Request) -> object:
         value = self.handle_call(request.payload, request.frm)
-        if self.async_handlers and inspect.iscoroutine(value):
+        if self.ref.cell.kind & COROUTINES and inspect.iscoroutine(value):
             return self._reply_later(request.frm, value)
         if value is not NOREPLY:
             self.runtime.reply(request.frm, value)

@@ -25,6 +25,9 @@ QueueDeleted        amqqueue -> channel    the queue is deleted: its open confir
 QueueUp             amqqueue -> channel    the queue runs again after a crash: subscribe once more
 QueueFailed         queue -> channel       it crashed too often: basic.cancel for its consumers
 PeerEnded           reader -> channel      the client has ended: nobody takes deliveries
+ConnectionFailed    channel -> reader      a hard error: the connection closes with it
+ChannelStays        channel -> reader      it has answered a channel.close that crossed its own
+AllHandled          channel -> reader      what came before connection.close is done
 ==================  =====================  =======================================================
 
 A queue that dead-letters is to its target queues what a channel is: it sends ``Publish``, and gets ``Confirm`` and
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leveret.actors.runtime.ref import Ref
+    from leveret.amqp.errors import HardError
     from leveret.amqp.kernel import Run
     from leveret.broker.limiter import DeliveryGate
 
@@ -405,6 +409,34 @@ class PeerEnded:
 
 
 PEER_ENDED: Final = PeerEnded()
+
+
+class ConnectionFailed:
+    """A channel met a hard error; the reader closes the connection with it."""
+
+    __slots__ = ("channel", "error")
+
+    def __init__(self, error: HardError, channel: int) -> None:
+        self.error = error
+        self.channel = channel
+
+
+class ChannelStays:
+    """A closing channel answered a channel.close that crossed its own; it waits for close-ok still."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class AllHandled:
+    """A channel has handled what its client had sent before connection.close."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
 
 
 class ExchangeDeleted:

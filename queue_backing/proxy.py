@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         Predicate,
         QueueMode,
     )
-    from leveret.queue_backing.housekeeping import Housekeeping
 
 
 class Counts(Protocol):
@@ -57,22 +56,21 @@ class BackingProxy(InlineTurn):
         counts: is told what comes back and what goes, whoever calls; None: nobody counts.
     """
 
-    __slots__ = ("_housekeeping", "_queue", "counts")
+    __slots__ = ("_actor", "_queue", "counts")
 
     def __init__(self, turns: Turns, backing: Ref) -> None:
         super().__init__(turns, backing)
         actor: BackingActor | None = self._cell.actor
         if actor is None:
             raise CallExit(backing, NOPROC)
-        self._housekeeping: Housekeeping = actor.housekeeping
+        self._actor: BackingActor = actor
         self._queue: BackingQueue = actor.queue
         self.counts: Counts | None = None
 
     def attach(self, amqqueue: Ref) -> int:
         """Have ``Confirmed``, ``Refused`` and ``FetchReady`` sent to an amqqueue; return ``len()``."""
         with self:
-            actor: BackingActor = self._cell.actor
-            return actor.attach(amqqueue)
+            return self._actor.attach(amqqueue)
 
     def publish(
         self,
@@ -87,7 +85,7 @@ class BackingProxy(InlineTurn):
             answer = self._queue.publish(
                 messages, persistent, expiries, size_bytes, delivered, first_msg_no
             )
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def publish_delivered(
@@ -102,24 +100,24 @@ class BackingProxy(InlineTurn):
             answer = self._queue.publish_delivered(
                 messages, persistent, expiries, size_bytes, first_msg_no
             )
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def discard(self, messages: list[Message], persistent: bool, first_msg_no: int = 0) -> None:
         with self:
             self._queue.discard(messages, persistent, first_msg_no)
-            self._housekeeping.done()
+            self._actor.done()
 
     def fetch(self, limit: int, bytes_max: int, ack_required: bool) -> Fetched:
         with self:
             answer = self._queue.fetch(limit, bytes_max, ack_required)
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def drop(self, limit: int, ack_required: bool) -> list[int]:
         with self:
             dropped = self._queue.drop(limit, ack_required)
-            self._housekeeping.done()
+            self._actor.done()
         if self.counts is not None and not ack_required:
             self.counts.forget(dropped)
         return dropped
@@ -129,7 +127,7 @@ class BackingProxy(InlineTurn):
             self.counts.forget(seqs)
         with self:
             answer = self._queue.ack(seqs)
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def requeue(self, seqs: list[int]) -> int:
@@ -137,7 +135,7 @@ class BackingProxy(InlineTurn):
             seqs = self.counts.came_back(seqs)
         with self:
             answer = self._queue.requeue(seqs)
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
@@ -145,7 +143,7 @@ class BackingProxy(InlineTurn):
             return self._dropwhile(self.counts, predicate, limit)
         with self:
             answer = self._queue.dropwhile(predicate, limit)
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def _dropwhile(self, counts: Counts, predicate: Predicate, limit: int) -> Dropped:
@@ -159,7 +157,7 @@ class BackingProxy(InlineTurn):
 
         with self:
             dropped = self._queue.dropwhile(noted, limit)
-            self._housekeeping.done()
+            self._actor.done()
         counts.forget(gone[: dropped.count])
         return dropped
 
@@ -168,7 +166,7 @@ class BackingProxy(InlineTurn):
     ) -> tuple[Fetched, Entry | None]:
         with self:
             answer = self._queue.fetchwhile(predicate, limit, bytes_max)
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def ackfold(
@@ -176,7 +174,7 @@ class BackingProxy(InlineTurn):
     ) -> Accumulator:
         with self:
             answer = self._queue.ackfold(step, start, seqs)
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def expiries(self, seqs: list[int]) -> dict[int, int]:
@@ -188,19 +186,19 @@ class BackingProxy(InlineTurn):
     ) -> Accumulator:
         with self:
             answer = self._queue.fold(step, start, from_seq)
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def purge(self) -> int:
         with self:
             answer = self._queue.purge()
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def purge_acks(self) -> int:
         with self:
             answer = self._queue.purge_acks()
-            self._housekeeping.done()
+            self._actor.done()
             return answer
 
     def len(self) -> int:
@@ -222,7 +220,7 @@ class BackingProxy(InlineTurn):
     def set_queue_mode(self, mode: QueueMode) -> None:
         with self:
             self._queue.set_queue_mode(mode)
-            self._housekeeping.done()
+            self._actor.done()
 
     def info(self) -> dict[str, Any]:
         with self:
@@ -231,4 +229,4 @@ class BackingProxy(InlineTurn):
     def delete_and_terminate(self) -> None:
         with self:
             self._queue.delete_and_terminate()
-            self._housekeeping.done()
+            self._actor.done()

@@ -43,29 +43,21 @@ COROUTINES: Final = 2  # the class says ``async_handlers``
 UNACKED: Final = 4  # its start is not acknowledged
 
 
-class MailHandler(ABC):
-    """What the runtime gives an actor's mails."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MailHandler:
+    """An actor's instance, as the runtime sees it for each mail.
+
+    It is no ``ABC``: compiled, all actors would have a dict and weak references for it.
+    """
 
     __slots__ = ()
 
-    @abstractmethod
-    def handle(self, message: Any, sender: Ref | None) -> Any:
+    def handle_mail(self, message: Any, sender: Ref | None) -> Any:
         """Handle one mail; what a coroutine handler returns is awaited."""
+        raise NotImplementedError
 
 
-class ActorHandler(MailHandler):
-    """Gives an actor its mails itself."""
-
-    __slots__ = ("_actor",)
-
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
-
-    def handle(self, message: Any, sender: Ref | None) -> Any:
-        return self._actor.handle_mail(message, sender)
-
-
-NO_HANDLER: Final = ActorHandler(None)  # of a dead actor
+NO_HANDLER: Final = MailHandler()  # of a dead actor, which gets no mail
 
 
 class DeferredJob(Protocol):
@@ -146,7 +138,7 @@ class Cell:
         self.state: int = IDLE
         self.inbox: deque[Mail] | None = None  # waiting mails; made with the first one
         self.kind: int = PLAIN  # or flags: PRIORITY, COROUTINES, UNACKED
-        self.handler: MailHandler = NO_HANDLER  # set by the runtime; an ``init`` may set another
+        self.handler: MailHandler = NO_HANDLER  # the instance, as each mail needs it
         self.levels: Levels | None = (
             None  # mails sorted by priority, for PRIORITY cells that have some
         )

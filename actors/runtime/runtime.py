@@ -32,7 +32,6 @@ from leveret.actors.runtime.ref import (
     PRIORITY,
     REMOTE,
     UNACKED,
-    ActorHandler,
     Cell,
     Ref,
 )
@@ -233,7 +232,7 @@ class Runtime:
         cell.actor = actor = actor_class()
         actor.ref = cell.ref
         actor.runtime = self
-        cell.handler = ActorHandler(actor)
+        cell.handler = actor
         return cell
 
     def _init(self, cell: Cell, args: tuple[Any, ...]) -> None:

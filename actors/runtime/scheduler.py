@@ -459,7 +459,7 @@ class Turns(Dispatcher):
         self.scheduler.mails += 1
         cell.state = ACTIVE
         try:
-            cell.handler.handle(message, sender)
+            cell.handler.handle_mail(message, sender)
         except BaseException as error:  # noqa: BLE001  # any exception ends the receiver
             self._failed(cell, error)
             return True
@@ -583,7 +583,7 @@ class Turns(Dispatcher):
             while True:
                 message, sender = inbox.popleft()
                 left -= 1
-                handler.handle(message, sender)
+                handler.handle_mail(message, sender)
                 if cell.state != ACTIVE or not inbox or not left:
                     break
         except BaseException as error:  # noqa: BLE001  # any exception ends this actor
@@ -617,7 +617,7 @@ class Turns(Dispatcher):
         try:
             while left and (mail := self._next_mail(cell)) is not None:
                 left -= 1
-                result = handler.handle(mail[0], mail[1])
+                result = handler.handle_mail(mail[0], mail[1])
                 if result is not None and cell.kind & COROUTINES:
                     self._run_handler(cell, result)
                 if cell.state & (DOOMED | SUSPENDED | BUSY | DEAD | YIELDED):

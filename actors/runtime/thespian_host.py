@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from thespian.actors import Actor, ActorExitRequest, ChildActorExited, WakeupMessage
 
 from leveret.actors.runtime.actor_ref import TIMER
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import MailHandler, Ref
 from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, Exit, Started, StartResult, StopActor
 from leveret.actors.runtime.timers import Timer
 from leveret.core import small_set
@@ -83,7 +83,7 @@ class Port:
         raise ActorError(f"Thespian's {name} is not supported")
 
 
-class ThespianHost:
+class ThespianHost(MailHandler):
     """Runs one Thespian actor.
 
     Attributes:

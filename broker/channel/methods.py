@@ -23,7 +23,6 @@ from leveret.amqp.errors import (
     SoftError,
 )
 from leveret.amqp.tables import pack
-from leveret.broker.channel.confirms import Confirms
 from leveret.broker.channel.records import Subscription
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.session import ChannelActor
@@ -63,7 +62,9 @@ class Channel(ChannelActor, Protocol):
     @property
     def transaction(self) -> Transaction | None: ...
 
-    def begin_transaction(self) -> Transaction: ...
+    def begin_transaction(self) -> None: ...
+
+    def declared(self, name: str) -> None: ...
 
     def refuse_held(self) -> None: ...
 
@@ -126,7 +127,7 @@ def confirm_select(channel: Channel, method: methods.ConfirmSelect) -> None:
     if channel.publisher.transaction is not None:
         raise PreconditionFailed("cannot switch from tx to confirm mode")
     if channel.publisher.confirms is None:
-        channel.publisher.confirms = Confirms()
+        channel.publisher.select_confirms()
         channel.session.read_control.coalesce_no_publishes()
     if not method.nowait:
         channel.send_method(methods.ConfirmSelectOk())
@@ -138,8 +139,7 @@ def tx_select(channel: Channel, method: methods.TxSelect) -> None:
     if channel.transaction is None:
         if publisher.confirms is not None:
             raise PreconditionFailed("cannot switch from confirm to tx mode")
-        publisher.confirms = Confirms()
-        publisher.transaction = publisher.collector = channel.begin_transaction()
+        channel.begin_transaction()
         channel.session.read_control.coalesce_no_publishes()
     channel.send_method(methods.TxSelectOk())
 
@@ -218,7 +218,7 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
             entry, is_new = session.vhost.find_queue(method.queue, session.reader), False
         else:
             entry, is_new = yield from declare_queue(session.vhost, session, method)
-        channel.last_queue = entry.name
+        channel.declared(entry.name)
         if method.nowait:
             return None
         if is_new:
@@ -244,7 +244,7 @@ def _declare_reply_consumer(channel: Channel, method: methods.QueueDeclare) -> S
         is_there = (yield Ask(delegate, FindReplyConsumer(_wire(name)))) is True
     if not is_there:
         raise NotFound(f"no queue '{name}' in vhost '{session.vhost.name}'")
-    channel.last_queue = name
+    channel.declared(name)
     return None if method.nowait else methods.QueueDeclareOk(name, 0, 1)
 
 
@@ -295,7 +295,7 @@ def basic_qos(channel: Channel, method: methods.BasicQos) -> None:
     if method.global_:
         deliveries.set_limit(method.prefetch_count)
     else:
-        deliveries.prefetch = method.prefetch_count
+        deliveries.set_prefetch(method.prefetch_count)
         deliveries.set_limit(0)
     channel.send_method(methods.BasicQosOk())
 
@@ -348,7 +348,8 @@ def _consume_replies(
     consumer = session.reply_consumers.new(
         tag, channel.ref, deliveries.gate, session, session.writer
     )
-    deliveries.reply_consumer, channel.publisher.reply_key = consumer, consumer.key
+    deliveries.set_reply_consumer(consumer)
+    channel.publisher.ask_for_replies(consumer.key)
     return None if method.nowait else methods.BasicConsumeOk(tag.decode("utf-8", "surrogateescape"))
 
 
@@ -374,7 +375,8 @@ def basic_cancel(channel: Channel, method: methods.BasicCancel) -> Steps:
     subscription = deliveries.subscriptions.get(tag)
     if replies is not None and replies.tag == tag:
         channel.session.reply_consumers.remove(replies)
-        deliveries.reply_consumer = channel.publisher.reply_key = None
+        deliveries.set_reply_consumer(None)
+        channel.publisher.ask_for_replies(None)
     elif subscription is not None:
         with suppress(NotFound):  # a queue that is gone delivers nothing either
             yield from ask_queue(subscription.entry, Cancel(channel.ref, tag), raises=False)

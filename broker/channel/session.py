@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.fields import Method
+    from leveret.broker.channel.consuming.settlement_timeout import SettlementTimeout
     from leveret.broker.channel.reply_consumers import ReplyConsumers
     from leveret.broker.channel.routes import Routes
     from leveret.broker.channel.uncommitted import OpenTransactions
@@ -207,7 +208,7 @@ class ChannelActor(Protocol):
 
     number: int
     session: Session
-    check_timer: Timer | None
+    settlement_timeout: SettlementTimeout
     trap_exits: bool
 
     @property
@@ -221,8 +222,6 @@ class ChannelActor(Protocol):
     def unwatch(self, target: Ref) -> None: ...
 
     def start_timer(self, delay_s: float, message: Any) -> Timer: ...
-
-    def expect_settlement(self) -> None: ...
 
     def send_method(self, method: Method) -> None: ...
 

@@ -214,14 +214,14 @@ class Transaction:
         """
         channel, publisher = self._channel, self._channel.publisher
         self._is_refused = False
-        publisher.collector = None
+        publisher.collect(False)
         self.is_applying = channel.trap_exits = True
         try:
             yield from self._publish_all(publisher)
             yield from self._settle_everything()
         finally:
             self.is_applying = channel.trap_exits = False
-            publisher.collector = self
+            publisher.collect(True)
             for mail in self.postponed:
                 channel.runtime.again(channel.ref, mail)
             self.postponed.clear()
@@ -249,7 +249,6 @@ class Transaction:
                 publisher.send_confirms()
                 yield Until(self._channel.next_turn)
                 publisher.work_left = PUBLISH_TURN_WORK
-                publisher.is_long_work = True
                 publisher.continue_fan_out()
             else:
                 publisher.commit(batches.popleft())

@@ -4,7 +4,8 @@ The socket calls it, as a turn of the reader. While the connection runs, the ker
 channel table gives each channel its own, and read control decides when more is read. The reader handles the bytes of
 all other states, and the runs of channel 0.
 
-A plain object, so that the reads of a running connection are compiled code (docs/decisions/0041).
+It owns the scanner and the heartbeats. A file of its own, because the reads of a running connection are compiled, and
+the rest of the reader, which no message needs, is not (docs/decisions/0041).
 """
 
 from __future__ import annotations
@@ -72,6 +73,15 @@ class Input:
         self.heartbeat: Heartbeat | None = None
         self.scanner = Scanner(FRAME_MIN_BYTES, self._message_max)
         self.scanner.stepwise = True
+
+    def agree_on(self, frame_max: int, heartbeat: Heartbeat | None) -> None:
+        """Read as the handshake has agreed: larger frames, and heartbeats."""
+        self.scanner.frame_max = frame_max
+        self.heartbeat = heartbeat
+
+    def read_whole_runs(self) -> None:
+        """Cut runs of any length from now on: the handshake, of one frame after the other, is over."""
+        self.scanner.stepwise = False
 
     def received(self, data: bytes | memoryview) -> None:
         """Take the bytes of a read; those of a memoryview are there until this returns.

@@ -41,7 +41,6 @@ from leveret.amqp.methods import (
     method_frame,
 )
 from leveret.amqp.spec import HEARTBEAT_FRAME
-from leveret.broker.channel.channel import AllHandled, ChannelStays, ConnectionFailed
 from leveret.broker.channel.routes import Routes
 from leveret.broker.channel.session import Block, Session, method_of
 from leveret.broker.connection import address
@@ -69,7 +68,7 @@ from leveret.broker.connection.reading.throttle import Throttle
 from leveret.broker.connection.secret_update import update_secret
 from leveret.broker.connection.states import ConnectionState, Event, State
 from leveret.broker.connection.writer import Writer
-from leveret.broker.mail import PeerEnded, RunsLeft
+from leveret.broker.mail import AllHandled, ChannelStays, ConnectionFailed, PeerEnded, RunsLeft
 from leveret.broker.script import Ask, Script, Steps
 from leveret.broker.vhost.auth.auth_backends import Question
 from leveret.broker.vhost.read_your_writes import connection_ended
@@ -326,8 +325,7 @@ class Reader(GenServer):
             self.send_method(answer)
         else:  # tune-ok
             assert self.handshake.tuned is not None
-            self.input.scanner.frame_max = self.handshake.tuned.frame_max
-            self._start_heartbeat(self.handshake.tuned.heartbeat)
+            self._agree_on(self.handshake.tuned.frame_max, self.handshake.tuned.heartbeat)
 
     def _refuse(self, refusal: RefusedError, method: int) -> None:
         """Say nothing and close a little later, which slows guessing down; as RabbitMQ."""
@@ -383,7 +381,7 @@ class Reader(GenServer):
             self.send_method(ConnectionOpenOk())
         else:
             self.fail(self.forced)
-        self.input.scanner.stepwise = False
+        self.input.read_whole_runs()
         early, self.early = self.early, b""
         self.input.received(early)
         self.read_control.unblock(Block.LONG_READ)
@@ -492,9 +490,9 @@ class Reader(GenServer):
 
     # -- heartbeats ----------------------------------------------------------------------------
 
-    def _start_heartbeat(self, interval_s: int) -> None:
+    def _agree_on(self, frame_max: int, interval_s: int) -> None:
+        self.input.agree_on(frame_max, Heartbeat(interval_s) if interval_s else None)
         if interval_s:
-            self.input.heartbeat = Heartbeat(interval_s)
             self.start_timer(interval_s / 2, "heartbeat")
 
     def _heartbeat_due(self) -> None:
@@ -509,7 +507,7 @@ class Reader(GenServer):
         if send:
             self.writer.write(HEARTBEAT_FRAME)
             self.writer.flush()
-        self.writer.wrote = False  # a heartbeat does not put off the next one
+        self.writer.forget_written()  # a heartbeat does not put off the next one
         self.start_timer(heartbeat.interval_s / 2, "heartbeat")
 
     # -- the end -------------------------------------------------------------------------------
@@ -564,7 +562,7 @@ class Reader(GenServer):
         """
         self.state.enter(Event.CLOSE_SENT)
         self.protocol.ended()
-        self.input.scanner.stepwise = False
+        self.input.read_whole_runs()
         self.read_control.release()
         for _ in range(self.unanswered_closes):
             self.send_method(ConnectionCloseOk())

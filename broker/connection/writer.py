@@ -39,7 +39,7 @@ class Writer(Output):
 
     Attributes:
         plain_descriptor: of a socket to which bytes can be sent as they are; -1: all goes to the transport.
-        wrote: something was written since the heartbeat last looked (it resets this).
+        wrote: something was written since ``forget_written``; heartbeats need it.
         after_flush: is called when something was sent, or handed to the transport.
     """
 
@@ -117,6 +117,10 @@ class Writer(Output):
         self._pending_bytes += sum(map(len, parts))
         if self._pending_bytes >= FLUSH_BYTES:
             self.flush()
+
+    def forget_written(self) -> None:
+        """Begin another half of a heartbeat's interval."""
+        self.wrote = False
 
     def write_body(self, channel: int, frame_max: int, body: bytes) -> None:
         """Write the frames of a large body, behind its header frame, as the peer takes them."""

@@ -1,5 +1,7 @@
 # cython: language_level=3, binding=False
-"""Arenas in huge pages; why is said in ``leveret/core/system/huge_pages.py``.
+"""Arenas in huge pages, and the emptying of objects.
+
+Why is said in ``leveret/core/system/huge_pages.py`` and ``fields.py`` beside it.
 
 Arenas, of 1 MiB in Python 3.11, come from blocks that begin where a huge page does. One goes back to the system by
 itself, as it does without this module, wherever it has come from: an earlier arena needs no other way.
@@ -30,6 +32,9 @@ cdef extern from "Python.h":
         void *(*alloc)(void *, size_t) noexcept
         void (*free)(void *, void *, size_t) noexcept
     void PyObject_SetArenaAllocator(PyObjectArenaAllocator *)
+    ctypedef struct PyTypeObject:
+        int (*tp_clear)(object) except -1
+    PyTypeObject *Py_TYPE(object)
 
 SOURCE_HASH = KERNEL_SOURCE_HASH.decode("ascii")
 
@@ -73,3 +78,9 @@ def use_huge_pages():
     cdef PyObjectArenaAllocator allocator
     allocator.ctx, allocator.alloc, allocator.free = NULL, _alloc, _free
     PyObject_SetArenaAllocator(&allocator)
+
+
+def clear_fields(emptied not None):
+    """Let go of all that an object refers to; its attributes are gone, as after ``del``."""
+    if Py_TYPE(emptied).tp_clear != NULL:
+        Py_TYPE(emptied).tp_clear(emptied)

@@ -1,4 +1,7 @@
-"""Everything that a connection, channel or queue does because time has passed; on virtual time."""
+"""Everything that a connection, channel or queue does because time has passed; on virtual time.
+
+Tests: broker/channel/consuming/settlement_timeout.py
+"""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.ref import ActorHandler, Ref
+from leveret.actors.runtime.ref import MailHandler, Ref
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Run
 from leveret.amqp.tables import Table
-from leveret.broker.channel import channel, records, traffic
+from leveret.broker.channel import channel, records
 from leveret.broker.channel.consuming import deliveries, unacked
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.mail import PEER_ENDED, Resume
@@ -26,8 +26,8 @@ from rigs.broker_rig import Client, Rig
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic, "PUBLISH_TURN_WORK", 5)
-    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 5)
+    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 5)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 5)
 
 
 def drains(rig: Rig) -> int:
@@ -224,8 +224,8 @@ def test_others_get_their_turns_between_those_of_a_flood(
     rig: Rig, flood: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten clients flood fifty queues; what one more asks waits for one drain of that work."""
-    monkeypatch.setattr(traffic, "PUBLISH_TURN_WORK", 2_000)
-    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 500)
+    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 2_000)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 500)
     clients = [rig.session() for _ in range(10)]
     bound(clients[0], "amq.fanout", *[f"q{number}" for number in range(50)])
     other = rig.session()
@@ -499,17 +499,17 @@ def test_methods_count_by_the_time_they_take(rig: Rig, monkeypatch: pytest.Monke
     client, count = rig.session(), 60
     for number in range(count):
         client.ask(1, m.ExchangeDeclare(f"x{number}", "fanout"))
-    turns, continue_later = [0], traffic.Traffic._continue_later
+    turns, continue_later = [0], channel.Channel._continue_later
 
-    def counted(self: traffic.Traffic, runs: list[Run]) -> None:
+    def counted(self: channel.Channel, runs: list[Run]) -> None:
         turns[0] += 1
         continue_later(self, runs)
 
-    monkeypatch.setattr(traffic.Traffic, "_continue_later", counted)
+    monkeypatch.setattr(channel.Channel, "_continue_later", counted)
     rig.runtime.clock = SlowTurns()
     client.send(1, *[m.ExchangeDelete(f"x{number}") for number in range(count)])
 
-    turn_s = traffic.PUBLISH_TURN_WORK * WORK_S
+    turn_s = channel.PUBLISH_TURN_WORK * WORK_S
     assert turns[0] >= count * SlowTurns.turn_s / turn_s - 1
     assert client.take() == [m.ExchangeDeleteOk()] * count
 
@@ -555,7 +555,7 @@ def test_a_settlement_looks_once_at_each_delivery_however_many_queues_wait(
     assert len(client.bodies()) == 20
 
 
-class Noting:
+class Noting(MailHandler):
     """Handles the mails of a queue, which is noted when it is told to go on."""
 
     def __init__(self, queue: Ref, resumed: list[Ref]) -> None:
@@ -566,7 +566,7 @@ class Noting:
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         if type(message) is Resume:
             self._resumed.append(self._queue)
-        return self._handler.handle(message, sender)
+        return self._handler.handle_mail(message, sender)
 
 
 def test_few_of_the_queues_that_wait_for_room_are_resumed_in_a_turn(
@@ -577,7 +577,7 @@ def test_few_of_the_queues_that_wait_for_room_are_resumed_in_a_turn(
     resumed: list[Ref] = []
     for entry in rig.node.vhosts["/"].topology.queues.values():
         assert entry.ref is not None
-        entry.ref.cell.handler = ActorHandler(Noting(entry.ref, resumed))
+        entry.ref.cell.handler = Noting(entry.ref, resumed)
     client.send(1, m.BasicAck(0, multiple=True))
     assert len(client.bodies()) == 2
     assert len(resumed) == 5, "two of them have used up the room"

@@ -290,5 +290,5 @@ def _unsent_bytes(client: socket.socket) -> int:
 def _consumers(chaos: Chaos, queue: str) -> int:
     entry = chaos.broker.node.vhosts["/"].topology.queues[queue]
     assert entry.ref is not None
-    consumers = entry.ref.cell.actor.queue.consumers  # type: ignore[union-attr]
+    consumers = entry.ref.cell.actor.consumers  # type: ignore[union-attr]
     return len(consumers.channels) if consumers is not None else 0

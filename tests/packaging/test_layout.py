@@ -64,7 +64,11 @@ def test_package_initialisers_load_nothing_of_ours() -> None:
 
 LINES_MAX = 700
 # Each has one state; in several files the parts would write each other's fields.
-CORES = {"actors/runtime/scheduler.py", "queue_backing/variable/queue.py"}
+CORES = {
+    "actors/runtime/scheduler.py",
+    "broker/queue/amqqueue.py",
+    "queue_backing/variable/queue.py",
+}
 CORE_LINES_MAX = 1_600
 
 

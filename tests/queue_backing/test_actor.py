@@ -1,6 +1,6 @@
 """The backing actor: housekeeping is done in turns of its own.
 
-Tests: queue_backing/housekeeping.py, queue_backing/proxy.py, queue_backing/store_mail.py
+Tests: queue_backing/proxy.py
 """
 
 from __future__ import annotations

@@ -16,11 +16,10 @@ import pytest
 from leveret.actors.runtime.runtime import Runtime
 from leveret.core.entry import EXPIRY_MS, MESSAGE, SEQ
 from leveret.core.message import BODY
-from leveret.queue_backing.actor import BackingActor
+from leveret.queue_backing.actor import BackingActor, StoreResumes
 from leveret.queue_backing.api import BackingQueue
 from leveret.queue_backing.priority_queue import PriorityQueue
 from leveret.queue_backing.proxy import BackingProxy
-from leveret.queue_backing.store_mail import StoreResumes
 from leveret.queue_backing.variable import release
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits

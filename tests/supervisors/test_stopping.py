@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.ref import ActorHandler
+from leveret.actors.runtime.ref import MailHandler, Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import Crash
 from leveret.supervisors.requests import StartChild, TerminateChild
@@ -337,7 +336,12 @@ def test_52_also_while_it_stops_a_child(runtime: Runtime, start: Any, ask: Any) 
     ref, _ = start(one(ChildSpec("a", Slow, ([], "a", 60.0), shutdown="infinity")))
     child = child_refs(ref)["a"]
     signals: list[Any] = []
-    noting = ActorHandler(SimpleNamespace(handle_mail=lambda signal, _: signals.append(signal)))
+
+    class Noting(MailHandler):
+        def handle_mail(self, message: Any, sender: Ref | None) -> None:
+            signals.append(message)
+
+    noting = Noting()
     runtime.send(child, lambda actor: setattr(actor.ref.cell, "handler", noting))
     ask(ref, TerminateChild("a"))
     runtime.run_until_idle()

@@ -68,6 +68,7 @@ class Deliveries:
         "_resumes_later",
         "_session",
         "_source",
+        "_timeout",
         "_turns",
         "gate",
         "limiter",
@@ -83,6 +84,7 @@ class Deliveries:
         self._number = channel.number
         self._ref = channel.ref
         self._turns = channel.runtime.turns
+        self._timeout = channel.settlement_timeout
         self._source: Source | None = None  # of the latest basic.get
         self._rest: tuple[type[Ack | Requeue | Reject], int] | None = None  # kind, last tag
         self._resumes_later = False
@@ -94,6 +96,13 @@ class Deliveries:
         self.limiter = ChannelLimiter()
         self.gate = gate
         self.reply_consumer: ReplyConsumer | None = None
+
+    def set_prefetch(self, count: int) -> None:
+        """Set the prefetch of consumers that are started from now on; 0: none."""
+        self.prefetch = count
+
+    def set_reply_consumer(self, consumer: ReplyConsumer | None) -> None:
+        self.reply_consumer = consumer
 
     def add(self, subscription: Subscription) -> None:
         entry = subscription.entry
@@ -164,8 +173,8 @@ class Deliveries:
                 name = subscription.entry.name
                 source = subscription.source = Source(queue, tag, name)
             first = self.unacked.add(source, seqs)
-            if self._channel.check_timer is None:
-                self._channel.expect_settlement()
+            if self._timeout.timer is None:
+                self._timeout.delivered()
         session = self._session
         if session.interceptors is not None or session.features.firehose is not None:
             source, name = subscription.source, subscription.entry.name
@@ -235,7 +244,7 @@ class Deliveries:
             if source is None or source.queue is not queue:
                 source = self._source = Source(queue, None, name)
             tag = self.unacked.add(source, [seq])
-            self._channel.expect_settlement()
+            self._timeout.delivered()
         session = self._session
         if session.interceptors is not None or session.features.firehose is not None:
             source = self._source if seq is not None else None

@@ -74,11 +74,11 @@ class Publisher:
         credit: with the queues.
         fan_out: a batch that some of its queues have not been sent; nothing else is published before.
         is_long_work: the present turn continues work that was too long for an earlier one. Then at
-            least one message is published, however many its targets, and they get it as bulk.
+            least one message is published, however many its targets, and they get it as bulk. The channel resets it.
         replies: what it publishes to reply consumers.
         reply_key: of the channel's own reply consumer, if there is one.
         transaction: the channel's; confirms are for it.
-        work_left: of the present turn of the channel, in units of about 0.1 us.
+        work_left: of the present turn, in units of about 0.1 us; the channel sets it and charges its other work to it.
     """
 
     __slots__ = (
@@ -125,6 +125,25 @@ class Publisher:
         self.reply_key: bytes | None = None
         self.transaction: Collector | None = None
         self.work_left = PUBLISH_TURN_WORK
+
+    # -- what the channel sets -----------------------------------------------------------------
+
+    def select_confirms(self) -> None:
+        """Number publishes from now on."""
+        self.confirms = Confirms()
+
+    def select_transaction(self, transaction: Collector) -> None:
+        """Have publishes collected; confirms are for the transaction."""
+        self.confirms = Confirms()
+        self.transaction = self.collector = transaction
+
+    def collect(self, is_collected: bool) -> None:
+        """Have publishes collected by the transaction, or routed while it is committed."""
+        self.collector = self.transaction if is_collected else None
+
+    def ask_for_replies(self, key: bytes | None) -> None:
+        """Have replies to the publishes sent to the channel's reply consumer; None: it has none."""
+        self.reply_key = key
 
     # -- from run to batch ---------------------------------------------------------------------
 
@@ -363,7 +382,8 @@ class Publisher:
             self.confirms.wait(batch.first_seqno, len(batch.messages), [self._ref])
 
     def continue_fan_out(self) -> None:
-        """Send the batch of the fan-out to the next of its queues, if there is one."""
+        """Send the batch of the fan-out to the next of its queues, if there is one; the turn goes on with long work."""
+        self.is_long_work = True
         fan_out = self.fan_out
         if fan_out is None:
             return

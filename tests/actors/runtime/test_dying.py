@@ -190,11 +190,12 @@ def test_a_dead_actor_keeps_no_attributes_slotted_ones_neither(runtime: Runtime)
     class Slotted(OtpActor):
         __slots__ = ("big", "never_set")
 
+    class Open(Slotted):
         def init(self) -> None:
             self.big = "big"
             self.other = "big"
 
-    ref = runtime.spawn(Slotted)
+    ref = runtime.spawn(Open)
     actor = ref.cell.actor
     runtime.exit(ref, "kill")
     runtime.run_until_idle()

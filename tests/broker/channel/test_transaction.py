@@ -1,7 +1,6 @@
 """Transactions on a whole broker without sockets: turns, waits, limits, and the ends of channels amid them.
 
-Tests: broker/channel/channel.py, broker/channel/methods.py, broker/channel/records.py,
-    broker/channel/traffic.py, broker/channel/uncommitted.py
+Tests: broker/channel/channel.py, broker/channel/methods.py, broker/channel/records.py, broker/channel/uncommitted.py
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from leveret.actors.runtime import scheduler
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.amqp import methods as m
-from leveret.broker.channel import channel, traffic, transaction
+from leveret.broker.channel import channel, transaction
 from leveret.broker.channel.reply_consumers import REPLY_TO
 from leveret.broker.channel.uncommitted import OpenTransactions
 from leveret.broker.mail import PEER_ENDED, Publish, Requeue
@@ -90,7 +89,7 @@ def test_a_commit_is_cut_into_turns(
     rig: Rig, client: Client, monkeypatch: Any, turns: list[object]
 ) -> None:
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 150)
-    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 150)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 150)
     monkeypatch.setattr(transaction, "_JOINED_MESSAGES", 10)
     for number in range(3):
         client.ask(2, m.QueueDeclare(f"q{number}"))
@@ -266,7 +265,7 @@ def test_a_commit_that_has_begun_is_carried_out(
     rig: Rig, client: Client, way: str, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 10)
-    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 10)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 10)
     monkeypatch.setattr(transaction, "_JOINED_MESSAGES", 1)
     monkeypatch.setattr(scheduler, "DRAIN_S", -1.0)  # as if each turn were long
     other = rig.session(channels=2)
@@ -364,7 +363,7 @@ def test_a_command_that_comes_while_a_commit_waits(rig: Rig, client: Client, com
 def test_a_command_behind_a_long_commit(rig: Rig, client: Client, monkeypatch: Any) -> None:
     """It is found when the commit begins to wait for the queues."""
     monkeypatch.setattr(transaction, "PUBLISH_TURN_WORK", 10)
-    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 10)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 10)
     monkeypatch.setattr(transaction, "_JOINED_MESSAGES", 1)
     client.publish(1, "q", *[b"1"] * 10)
     rig.runtime.suspend(rig.queues["q"].ref)

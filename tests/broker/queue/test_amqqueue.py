@@ -1,7 +1,7 @@
 """AmqQueue: publishing, delivering, settling, the calls, and how it ends.
 
 Tests: broker/queue/consumers/consumer.py, broker/queue/consumers/dispatch.py,
-    broker/queue/deletion_notices.py, broker/queue/mailbox.py, broker/queue/queue.py,
+    broker/queue/deletion_notices.py, broker/queue/mailbox.py,
     broker/queue/stats.py
 """
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from leveret.broker import mail, queue_requests
-from leveret.broker.queue import queue, turn_budget
+from leveret.broker.queue import amqqueue, turn_budget
 from leveret.broker.queue.consumers import allotments, dispatch
 from leveret.broker.queue.limits import expiry, length_limits
 from leveret.queue_backing.actor import SetRamDurationTarget
@@ -61,14 +61,14 @@ class Peer:
 pick = st.integers(0, 1000)
 
 
-_BUDGETS = (dispatch.DELIVERY_BATCH_MESSAGES, queue.TURN_MESSAGES)
+_BUDGETS = (dispatch.DELIVERY_BATCH_MESSAGES, amqqueue.TURN_MESSAGES)
 
 
 def use_budgets(batch: int, turn: int) -> None:
     """Set how much a delivery batch and a turn hold, wherever that is read."""
     for each in (dispatch, allotments):
         each.DELIVERY_BATCH_MESSAGES = batch  # type: ignore[misc]
-    for each in (queue, turn_budget, expiry, length_limits):
+    for each in (amqqueue, turn_budget, expiry, length_limits):
         each.TURN_MESSAGES = turn  # type: ignore[misc]
 
 
@@ -314,7 +314,7 @@ class LimitedMachine(AmqQueueMachine):
     @invariant()
     def what_is_counted_is_there(self) -> None:
         counted = {number for number in self.counts if number not in self.done}
-        assert len(self.rig.queue.cell.actor.queue.backing.counts) == len(counted)  # type: ignore[attr-defined]
+        assert len(self.rig.queue.cell.actor.backing.counts) == len(counted)  # type: ignore[attr-defined]
 
 
 class PagingMachine(AmqQueueMachine):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from leveret.actors.actor import OtpActor
 from leveret.actors.runtime import scheduler
-from leveret.actors.runtime.ref import ActorHandler, Ref
+from leveret.actors.runtime.ref import MailHandler, Ref
 from leveret.amqp.errors import NotFound, PreconditionFailed
 from leveret.broker import mail, queue_requests
 from leveret.core.limits import CREDIT_MESSAGES, TURN_MESSAGES
@@ -57,6 +57,16 @@ def test_a_call_waits_for_all_requeued_messages_and_blocks_no_other_actor(
     confirm, answer = marks(other)
     assert type(confirm) is mail.Confirm
     assert answer == expected or (isinstance(expected, type) and type(answer) is expected)
+
+
+class Watcher(MailHandler):
+    """Tells of each mail in the place of an actor."""
+
+    def __init__(self, tell: Callable[[Any], None]) -> None:
+        self._tell = tell
+
+    def handle_mail(self, message: Any, sender: Ref | None) -> None:
+        self._tell(message)
 
 
 class Flood(OtpActor):
@@ -244,8 +254,7 @@ def test_batches_that_wait_are_handled_a_turns_worth_at_a_time(kind: str) -> Non
             channel.send(make(channel.ref, tag, seqs))
     rig.runtime.send(other.ref, "mail")
     seen: list[int] = []
-    noting = SimpleNamespace(handle_mail=lambda *_: seen.append(sum(handled)))
-    other.ref.cell.handler = ActorHandler(noting)
+    other.ref.cell.handler = Watcher(lambda _: seen.append(sum(handled)))
     rig.settle()
 
     assert sum(handled) >= batch * count

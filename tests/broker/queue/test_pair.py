@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
-import weakref
+from collections import Counter
 
 import pytest
 
@@ -15,13 +15,19 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import KILL
 from leveret.amqp.errors import NotFound
 from leveret.broker import mail, queue_requests
+from leveret.broker.queue.amqqueue import AmqQueue
 from leveret.broker.queue.publishers.publishers import IDLE_S
 from leveret.broker.queue.supervisor import RESTARTS_MAX, QueueSup
 from leveret.broker.registry.registry import QueueEntry, QueueFailed, QueueUp
 from leveret.core.message import Message
-from leveret.queue_backing.actor import BackingOwner, SetRamDurationTarget
+from leveret.queue_backing.actor import (
+    BackingActor,
+    BackingOwner,
+    SetRamDurationTarget,
+    StoreResumes,
+)
 from leveret.queue_backing.api import Dropped, Fetched, FetchReady
-from leveret.queue_backing.store_mail import StoreResumes
+from leveret.queue_backing.proxy import BackingProxy
 from leveret.queue_backing.variable.release import FREED_PER_TURN
 from rigs.queues.open_queue import OpenQueue
 from rigs.queues.queue_rig import Rig
@@ -234,18 +240,24 @@ def test_deleting_frees_the_messages_without_the_collector() -> None:
         gc.enable()
 
 
+def living() -> Counter[str]:
+    """Count the objects of a queue's classes, which allow no weak references."""
+    kinds = (AmqQueue, BackingActor, BackingProxy)
+    return Counter(type(each).__name__ for each in gc.get_objects() if isinstance(each, kinds))
+
+
 def test_a_deleted_queue_leaves_no_object_behind() -> None:
     rig = Rig()
     channel = rig.channel()
     channel.consume(b"c")
     channel.publish(b"0", seqno=1)
     rig.settle()
-    actor = weakref.ref(rig.queue.cell.actor)
+    before = living()
     count = rig.runtime.actor_count
 
     channel.ask(queue_requests.Delete())
 
-    assert actor() is None
+    assert living() == before - Counter({"AmqQueue": 1, "BackingActor": 1, "BackingProxy": 1})
     assert rig.runtime.actor_count == count - 3
 
 

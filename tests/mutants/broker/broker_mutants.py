@@ -30,7 +30,7 @@ QUEUES = {
     ),
     "the youngest takes over": Mutant("WaitingConsumers.take_first", "iter", "reversed"),
     "messages that wait do not go to the new active consumer": Mutant(
-        "AmqQueue._consumers_left", "if self.queue.ready: ...", ""
+        "AmqQueue._consumers_left", "if self.ready: ...", ""
     ),
     "an account is closed without its rest": Mutant(
         "Publishers.close_idle", "receiver.grant_rest()", "Grant(0, 0)"
@@ -123,7 +123,7 @@ LETTERS = {
         "_with_death", "if before is None: ...", "if True: ..."
     ),
     "expired messages that wait are delivered": Mutant(
-        "Queue.drop_expired",
+        "AmqQueue.drop_expired",
         "if dead_letters is None or dead_letters.room(): ...\nreturn False",
         "if dead_letters is None or dead_letters.room(): ...\nreturn True",
     ),

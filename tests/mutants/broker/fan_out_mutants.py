@@ -36,18 +36,18 @@ MUTANTS = {
         "Publisher.continue_fan_out", "fan_out.has_reached |= ...", "pass"
     ),
     "later messages overtake the batch": Mutant(
-        "Traffic._handle", "publisher.fan_out is not None", ""
+        "Channel._handle_runs", "publisher.fan_out is not None", ""
     ),
     "the rest is forgotten": Mutant(
-        "Traffic.resume",
+        "Channel._take_up",
         "publisher.fan_out is not None or (held and publisher.work_left <= 0)",
         "held and publisher.work_left <= 0",
     ),
     "the client is read meanwhile": Mutant(
-        "Traffic._block_reading", "self.held or self._publisher.fan_out is not None", "self.held"
+        "Channel._block_reading", "self.held or self.publisher.fan_out is not None", "self.held"
     ),
     "the client is read again too soon": Mutant(
-        "Traffic._unblock_reading", "self._publisher.fan_out is None", ""
+        "Channel._unblock_reading", "self.publisher.fan_out is None", ""
     ),
     "a connection is closed before the last slice": Mutant(
         "ChannelTable.close", "self._unhandled.update(...)", "pass"

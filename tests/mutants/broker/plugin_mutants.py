@@ -55,7 +55,7 @@ MUTANTS = {
     ),
     "a back end has any time": Mutant("OutsideAccess._asked", "self._timeout_s", "None"),
     "the method that has asked is lost": Mutant(
-        "Traffic._answered", "self.held.appendleft(run)", ""
+        "Channel._answered", "self.held.appendleft(run)", ""
     ),
     "a server-named queue asks for ever": Mutant(
         "queue_declare._declare",

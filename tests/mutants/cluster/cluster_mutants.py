@@ -67,7 +67,7 @@ MUTANTS = {
         "RemoteDeliveries.gate_opens", "written >= RETURN_BYTES", "False"
     ),
     "an idle queue keeps its places": Mutant(
-        "AmqQueue._given",
+        "AmqQueue.on_room_given",
         "(unused := remote_channels.unused_prefetch(...))",
         "False and remote_channels.unused_prefetch(...)",
     ),

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.amqp import methods as m
-from leveret.broker.channel import traffic
+from leveret.broker.channel import channel
 from leveret.broker.channel.publishing import publish
 from leveret.broker.channel.publishing.publish import Publisher
 from leveret.broker.channel.session import Block
@@ -144,9 +144,9 @@ def test_a_batch_that_is_too_much_for_a_turn_keeps_its_messages_together(
     properties: dict[str, Any],
 ) -> None:
     monkeypatch.setattr(publish, "FAN_OUT_MESSAGES", 8)
-    for module in (publish, traffic):
+    for module in (publish, channel):
         monkeypatch.setattr(module, "PUBLISH_TURN_WORK", 2_000)
-    monkeypatch.setattr(traffic, "_FIRST_TURN_WORK", 2_000)
+    monkeypatch.setattr(channel, "_FIRST_TURN_WORK", 2_000)
     bodies = [b"%d" % number for number in range(200)]
 
     client.publish(1, "", *bodies, exchange=exchange, **properties)

@@ -148,7 +148,7 @@ def publisher_of(rig: Rig, client: Client, number: int = 1) -> Any:
 
 def accounts(rig: Rig, *names: str) -> list[int]:
     """How many channels each queue keeps an account for."""
-    publishers = [queue(rig, name).cell.actor.queue.publishers for name in names]
+    publishers = [queue(rig, name).cell.actor.publishers for name in names]
     return [0 if each is None else each.account_count() for each in publishers]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
-from leveret.broker.channel import traffic
+from leveret.broker.channel import channel
 from leveret.broker.channel.consuming import unacked
 from leveret.broker.connection.reading import resume_queue
 from leveret.broker.mail import Deliver
@@ -107,7 +107,7 @@ def test_a_busy_channel_has_few_deliveries_in_its_mailbox(
     rig: Rig, channels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would write them all in one turn, and what the socket does not take waits in the transport."""
-    monkeypatch.setattr(traffic, "PUBLISH_TURN_WORK", 2_000)
+    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 2_000)
     monkeypatch.setattr(scheduler, "DRAIN_MAILS", 50)
     monkeypatch.setattr(resume_queue, "WAITING_BYTES_MAX", 20_000)
     found = list[int]()
@@ -131,7 +131,7 @@ def test_a_busy_channel_has_few_deliveries_in_its_mailbox(
 def test_a_transport_that_is_full_stays_closed_when_the_mailboxes_are_empty(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic, "PUBLISH_TURN_WORK", 2_000)
+    monkeypatch.setattr(channel, "PUBLISH_TURN_WORK", 2_000)
     monkeypatch.setattr(scheduler, "DRAIN_MAILS", 50)
     monkeypatch.setattr(resume_queue, "WAITING_BYTES_MAX", 20_000)
     client = wide(rig, 1)

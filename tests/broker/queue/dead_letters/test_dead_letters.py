@@ -15,8 +15,8 @@ from leveret.broker import mail, queue_requests
 from leveret.broker.queue.dead_letters import dead_letters
 from leveret.broker.queue.dead_letters.dead_letters import RETRY_S
 from leveret.core.limits import DEAD_LETTERS_IN_FLIGHT, TURN_MESSAGES
+from leveret.queue_backing.actor import StoreResumes
 from leveret.queue_backing.api import Confirmed, Refused
-from leveret.queue_backing.store_mail import StoreResumes
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.bindings import EXCHANGE, QUEUE

@@ -20,8 +20,8 @@ from leveret.broker.queue.delays.requests import Describe, ListWaiting, Withdraw
 from leveret.broker.queue.delays.schedule import seq_of
 from leveret.core.limits import DEAD_LETTERS_IN_FLIGHT, TURN_MESSAGES
 from leveret.core.message import origin_of
+from leveret.queue_backing.actor import StoreResumes
 from leveret.queue_backing.api import Confirmed, Refused
-from leveret.queue_backing.store_mail import StoreResumes
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
 from leveret.routing.exchange import Exchange

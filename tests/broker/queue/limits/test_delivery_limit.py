@@ -154,7 +154,7 @@ def test_get_shows_it_the_first_time_as_well() -> None:
 
 
 def counted(rig: Rig) -> int:
-    return len(rig.queue.cell.actor.queue.backing.counts)  # type: ignore[attr-defined]
+    return len(rig.queue.cell.actor.backing.counts)  # type: ignore[attr-defined]
 
 
 def test_what_is_given_up_does_not_come_back_while_its_letter_is_under_way() -> None:
@@ -163,7 +163,7 @@ def test_what_is_given_up_does_not_come_back_while_its_letter_is_under_way() -> 
     channel.publish(b"0", b"1", head=HEAD)
     channel.ask(queue_requests.Get(channel.ref, False))
     dead_letters: list[list[int]] = []
-    rig.queue.cell.actor.queue.backing.counts._give_up = dead_letters.append  # type: ignore[attr-defined]
+    rig.queue.cell.actor.backing.counts._give_up = dead_letters.append  # type: ignore[attr-defined]
 
     channel.requeue(None, 0)
 
