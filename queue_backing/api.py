@@ -20,7 +20,7 @@ yet becomes so later, message by message; ``Confirmed`` says which.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
@@ -120,7 +120,7 @@ class Refused:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class BackingQueue(ABC):
+class BackingQueue(metaclass=ABCMeta):
     """A queue of messages without actors, consumers or time."""
 
     __slots__ = ()

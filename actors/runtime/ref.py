@@ -11,7 +11,7 @@ put into the run queue.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -44,20 +44,26 @@ UNACKED: Final = 4  # its start is not acknowledged
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class MailHandler:
-    """An actor's instance, as the runtime sees it for each mail.
+class MailHandler(metaclass=ABCMeta):
+    """An actor's instance, as the runtime sees it for each mail."""
 
-    It is no ``ABC``: compiled, all actors would have a dict and weak references for it.
-    """
+    __slots__ = ()
+
+    @abstractmethod
+    def handle_mail(self, message: Any, sender: Ref | None) -> Any:
+        """Handle one mail; what a coroutine handler returns is awaited."""
+
+
+class NoHandler(MailHandler):
+    """In the place of a dead actor, which gets no mail."""
 
     __slots__ = ()
 
     def handle_mail(self, message: Any, sender: Ref | None) -> Any:
-        """Handle one mail; what a coroutine handler returns is awaited."""
-        raise NotImplementedError
+        raise AssertionError(f"a dead actor gets {message!r}")
 
 
-NO_HANDLER: Final = MailHandler()  # of a dead actor, which gets no mail
+NO_HANDLER: Final = NoHandler()
 
 
 class DeferredJob(Protocol):
@@ -67,7 +73,7 @@ class DeferredJob(Protocol):
         """Do it; return the actor that has its turn now, None when nobody has."""
 
 
-class Dispatcher(ABC):
+class Dispatcher(metaclass=ABCMeta):
     """The runtime of a cell, for links and timers, which know no more of it; ``Turns`` is the only one."""
 
     __slots__ = ()

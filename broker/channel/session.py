@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from enum import StrEnum, auto
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.core.settings import BrokerSettings
 
 
-class Output(ABC):
+class Output(metaclass=ABCMeta):
     """Where a channel writes its frames (``connection/writer.py``)."""
 
     __slots__ = ()
