@@ -169,7 +169,7 @@ class OtpActor(MailHandler):
             raise ActorError("requirements and loaded sources are not supported")
         return self.runtime.child_of(self.ref, actorClass, globalName or "", lambda _: None)
 
-    def send(self, targetAddr: Ref, msg: Any) -> None:  # noqa: N803
+    def send(self, targetAddr: Any, msg: Any) -> None:  # noqa: N803
         if not isinstance(targetAddr, ActorAddress):
             raise InvalidActorAddress(targetAddr, "not an address that can be sent to")
         self.post(targetAddr, msg)
