@@ -173,11 +173,12 @@ class Rebuild:
     def _write(self, piece: list[Found]) -> None:
         if not piece:
             return
-        # A message that the collector copied comes again in a later segment; the later one counts.
-        before = self._index.locations([found[0] for found in piece])
+        # A message may have two records, in this piece even: the collector copied it. The later one counts.
+        locations = self._index.locations([found[0] for found in piece])
         rows: dict[int, dict[int, IndexRow]] = {}
         for msg_no, location, queue_nos in piece:
-            earlier = before.get(msg_no)
+            earlier = locations.get(msg_no)
+            locations[msg_no] = location
             if earlier is not None:
                 self._valid_bytes[earlier[0]] -= earlier[2]
             self._valid_bytes[location[0]] += location[2]

@@ -18,6 +18,7 @@ from leveret.msg_store.format.file_header import MOVED, RDQ_MAGIC, Identity
 from leveret.msg_store.index.page_check import fault_of
 from leveret.msg_store.offline.audit import Audit, audited
 from leveret.msg_store.offline.defects import defects_of
+from leveret.msg_store.offline.rebuilding import rebuild_in_place
 from leveret.msg_store.reading.verify import Segment
 from rigs.store.live_store import opened_at
 from rigs.store.offline.offline_rig import (
@@ -254,6 +255,22 @@ def test_a_second_record_of_a_message_is_named_and_harmless(
         assert named(list(defects_of(audit))) == planter.expected
         assert audit.doubled.keys() == {msg_no for _, msg_no in planter.expected}
         assert audit.notes == ["3 messages have a second record; a compaction removes it"]
+
+
+def test_a_rebuilt_index_counts_a_message_with_a_second_record_once(
+    rig: OfflineRig, rng: random.Random
+) -> None:
+    rig.busy(rng)
+    rig.stop()
+    planter = Planter(rig.path, rng)
+    planter.double(40)
+    planter.finish()
+
+    rebuild_in_place(rig.path, rig.boot_epoch + 1, lambda: 0)
+
+    with audited(rig.path, quiet) as audit:
+        assert named(list(defects_of(audit))) == planter.expected
+        assert (audit.terms, audit.files) == ({}, {})
 
 
 def test_what_the_collector_had_copied_before_a_crash_is_garbage(
