@@ -188,6 +188,7 @@ class Broker:
             self.config.cluster_node or "leveret",
             busy_wait=self.config.batching.busy_wait,
         )
+        access = plugins.load_access(self.config, self.runtime.clock)
         self._store = await self._open_store(loop)
         data_dir = self._directory.path if self._directory is not None else None
         self.node = Node(
@@ -197,7 +198,7 @@ class Broker:
             data_dir,
             self._files,
             gil_yielding=self._gil_yielding,
-            access=plugins.load_access(self.config, self.runtime.clock),
+            access=access,
             links=self.cluster.links if self.cluster is not None else None,
         )
         self.credentials = credentials

@@ -360,7 +360,14 @@ def damaged_row(folder: Path) -> tuple[Config, type[Exception], Callable[[], obj
     return config(folder), StoreError, repair
 
 
-@pytest.mark.parametrize("fault", [taken_port, locked_directory, broken_metadata, damaged_row])
+def missing_plugin(folder: Path) -> tuple[Config, type[Exception], Callable[[], object]]:
+    given = config(folder, auth_backends=("missing",))
+    return given, ConfigError, lambda: object.__setattr__(given, "auth_backends", ("internal",))
+
+
+@pytest.mark.parametrize(
+    "fault", [taken_port, locked_directory, broken_metadata, damaged_row, missing_plugin]
+)
 async def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path, fault: Any) -> None:
     given, error, mend = fault(tmp_path)
     before = state_of_process()
