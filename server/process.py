@@ -88,10 +88,11 @@ class DataDirectory:
 
     def close(self) -> None:
         """Release the lock; its file stays, empty."""
-        if self._lock is not None:
-            os.ftruncate(self._lock, 0)
-            os.close(self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            with suppress(OSError):  # the number is for people
+                os.ftruncate(lock, 0)
+            os.close(lock)
 
     def __enter__(self) -> Self:
         return self

@@ -30,7 +30,6 @@ from leveret.actors.runtime.signals import SHUTDOWN, Exit
 from leveret.broker.node import background, orphans
 from leveret.broker.node.outages import is_of_machine
 from leveret.broker.vhost.states import Event
-from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.system.shortage import is_disk_full
 from leveret.msg_store.format.errors import EpochUsed, StoreLocked
@@ -122,7 +121,7 @@ class StoreServer(GenServer):
     def _try_to_open(self, begin: Callable[[], object]) -> None:
         try:
             self._open(begin)
-        except (OSError, StoreError, MemoryError) as error:  # no thread, no new epoch
+        except Exception as error:  # noqa: BLE001  this actor ends by it: no thread, no new epoch, a bug
             self._node.openings.leave(begin)
             self._not_opened(error)
 
@@ -131,8 +130,8 @@ class StoreServer(GenServer):
         epoch, trusted = node.epochs.of_store(self._vhost.name), self._state.durable_at_failure
         self._epoch = epoch
         folder, now_ms = self._folder, self._now_ms  # this actor may end before the thread begins
-        vhost = self._vhost.name
-        in_use: asyncio.Future[None] = self._loop.create_future()
+        vhost, loop = self._vhost.name, self._loop
+        in_use: asyncio.Future[None] = loop.create_future()
 
         def work() -> Opened:
             # See above. The other two are for ``_take``: here an error, as of descriptors, is one of opening.
@@ -143,7 +142,10 @@ class StoreServer(GenServer):
             try:
                 while True:
                     try:
-                        return open_store(where, epoch, trusted)
+                        opened = open_store(where, epoch, trusted)
+                        if loop.is_closed():  # the broker has ended, ``came`` is not called
+                            opened.close()
+                        return opened
                     except OSError as error:
                         if not is_disk_full(error) or not node.ballast.release(makes_room=True):
                             raise
@@ -159,7 +161,7 @@ class StoreServer(GenServer):
                 opened.close()
             in_use.set_result(None)
 
-        background.start(node.gil_yielding, self._loop, "leveret-open", work, came, daemon=True)
+        background.start(node.gil_yielding, loop, "leveret-open", work, came, daemon=True)
         self._state.in_use = in_use
 
     def _take(self, opened: Opened | Exception) -> None:
@@ -175,8 +177,8 @@ class StoreServer(GenServer):
         elif isinstance(opened, Exception):
             self._not_opened(opened)
         else:
-            self._node.epochs.opened(self._vhost.name, self._epoch)
             try:
+                self._node.epochs.opened(self._vhost.name, self._epoch)
                 msg_store = store.MsgStore(
                     opened,
                     StoreLoop(self.runtime, self._loop),
@@ -186,10 +188,11 @@ class StoreServer(GenServer):
                     drivers.StoreLimits(flushes=self._node.settings.batching.flushes),
                     shortage_changed=self._node.resources.shortage_changed,
                 )
-            except (OSError, StoreError, MemoryError) as error:
+            except Exception as error:  # noqa: BLE001  this actor ends by it, and leaves no folder locked
+                opened.close()
                 self._not_opened(error)
-            self._log_opened(opened)
             self._state.opened(msg_store)
+            self._log_opened(opened)
 
     def _log_opened(self, opened: Opened) -> None:
         recovered = opened.recovered

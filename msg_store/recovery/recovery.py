@@ -37,6 +37,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -132,11 +133,12 @@ class Opened:
 
     def close(self) -> None:
         """Close all files; for a caller that does not make a ``MsgStore`` of it."""
-        self.rdq_log.close()
-        self.journal_log.close()
-        self.recovered.index.close()
-        self.count_file.close()
-        self.folder.close()
+        index = self.recovered.index
+        with (
+            ExitStack() as parts
+        ):  # the last one first; one that fails does not keep the folder locked
+            for part in (self.folder, self.count_file, index, self.journal_log, self.rdq_log):
+                parts.callback(part.close)
 
 
 def open_store(
@@ -227,9 +229,9 @@ class Recovery:
         try:
             return steps(damage)
         except BaseException:
+            self._index.close()  # first: a disk that fails must not keep it open
             self._rdq_log.close()
             self._journal_log.close()
-            self._index.close()
             raise
 
     def _run(self, damage: str) -> Opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -67,6 +68,23 @@ def test_the_lock_is_free_again_after_the_block(tmp_path: Path) -> None:
         with DataDirectory(tmp_path):
             assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
     assert (tmp_path / "lock").read_text() == ""
+
+
+def test_a_disk_that_fails_does_not_keep_the_directory_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "of the test")
+
+    for name in ("fsync", "ftruncate"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, name, fail)
+            with pytest.raises(DataDirectoryError, match="of the test"):
+                DataDirectory(tmp_path)
+    with DataDirectory(tmp_path):
+        monkeypatch.setattr(os, "ftruncate", fail)
+    monkeypatch.undo()
+    DataDirectory(tmp_path).close()
 
 
 @pytest.mark.parametrize(

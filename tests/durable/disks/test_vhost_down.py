@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from conformance.raw import error_of
-from leveret.broker.node.outages import PAUSE_S
-from leveret.broker.node.store_server import store_folder
+from leveret.broker.node.node import BootEpochs
+from leveret.broker.node.outages import PAUSE_S, STAYS_DOWN
+from leveret.broker.node.store_server import StoreServer, store_folder
 from leveret.broker.vhost.states import ENDED, UP, State
 from leveret.core.errors import StoreError
 from leveret.management.errors import RefusedError
-from leveret.msg_store import store
+from leveret.msg_store import drivers, store
 from leveret.msg_store.recovery import recovery
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from rigs.failing_vhost import VHOST, Disk, filled, running
@@ -213,6 +214,36 @@ async def test_a_bug_keeps_a_vhost_down_until_an_operator_starts_it(
             assert not await rig.admin.vhosts.restart_vhost(VHOST)
             assert list(rig.broker.degraded) == ["/"]
             assert rig.vhost.state.now in UP
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (recovery, "CountFile"),
+        (BootEpochs, "opened"),
+        (drivers, "StoreLimits"),
+        (store, "MsgStore"),
+        (store, "Collector"),
+        (StoreServer, "_log_opened"),
+    ],
+)
+async def test_a_bug_while_a_store_is_opened_does_not_keep_its_folder_locked(
+    data: Path, disk: Disk, owner: object, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(data, disk) as rig:
+        await asyncio.to_thread(filled, await rig.on(VHOST))
+
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, broken)
+        async with running(data, disk) as rig:
+            assert rig.broker.degraded == {"/": STAYS_DOWN, VHOST: STAYS_DOWN}
+            patched.undo()
+            assert await rig.admin.vhosts.restart_vhost(VHOST)
+            channel = await rig.on(VHOST)
+            assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
 
 
 async def test_a_node_stops_while_a_vhost_is_down(data: Path, disk: Disk) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,32 @@ async def test_a_broker_stops_while_a_reader_hangs(
     async with running(data, disk) as rig:
         channel = await rig.on(VHOST)
         assert (await asyncio.to_thread(channel.get, "lazy")).body == b"k" * 5000
+
+
+def test_a_store_that_is_opened_behind_the_end_of_the_loop_is_closed(
+    data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "CLOSE_S", 0.1)
+
+    async def hang() -> None:
+        async with running(data, disk) as rig:
+            await used(rig)
+            await hangs(rig)
+            await asyncio.wait_for(rig.broker.stop(), WITHIN_S)
+            monkeypatch.setattr(disk, "heal", lambda: None)  # as ``running`` ends
+
+    async def look() -> None:
+        await eventually(lambda: not disk.hanging and not opening.is_alive())
+        async with running(data, disk) as rig:
+            await rig.tried(1)
+            channel = await rig.on(VHOST)
+            assert (await asyncio.to_thread(channel.get, "q")).body == b"kept"
+
+    asyncio.run(hang())
+    monkeypatch.undo()
+    (opening,) = (each for each in threading.enumerate() if each.name == "leveret-open")
+    disk.heal()
+    asyncio.run(look())
 
 
 async def test_a_killed_store_server_waits_for_the_thread_that_opens_its_files(
