@@ -3,8 +3,8 @@
 A plain object of the node, which follows the states of its vhosts (``broker/vhost/states.py``). An outage begins when
 a vhost is started and ends when its queues have been. ``status``, ``leveret serve`` and embedding services read them.
 
-The log has a line when a vhost is down, one per minute while it is started again and again, and one when it serves
-again. A start that takes less than ``SLOW_S`` has none of them.
+The log has a line when a vhost is down, one per minute until it serves, and one when it serves again. A start that
+takes less than ``SLOW_S`` has none of them.
 """
 
 from __future__ import annotations
@@ -113,8 +113,6 @@ class Outages:
 
     def remind(self) -> None:
         """Log the vhosts whose start takes long, and those of which nothing was logged for a while."""
-        if not any(outage.is_retried for outage in self.by_vhost.values()):
-            return  # until an operator does something there is nothing to say
         now_s = self._clock.monotonic_s()
         for name, outage in self.by_vhost.items():
             quiet_s = now_s - outage.logged_s

@@ -14,7 +14,7 @@ import pytest
 
 from conformance.raw import error_of
 from leveret.broker.node.node import BootEpochs
-from leveret.broker.node.outages import PAUSE_S, STAYS_DOWN
+from leveret.broker.node.outages import PAUSE_S, REMINDER_S, STAYS_DOWN
 from leveret.broker.node.store_server import StoreServer, store_folder
 from leveret.broker.vhost.states import ENDED, UP, State
 from leveret.core.errors import StoreError
@@ -194,7 +194,7 @@ async def test_a_vhost_that_cannot_be_started_is_not_added(data: Path, disk: Dis
 
 
 async def test_a_bug_keeps_a_vhost_down_until_an_operator_starts_it(
-    data: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    data: Path, disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(data, disk) as rig:
         pass
@@ -209,6 +209,10 @@ async def test_a_bug_keeps_a_vhost_down_until_an_operator_starts_it(
             await rig.clock.advance(10 * PAUSE_S)
             (row, _) = await rig.admin.vhosts.check_virtual_hosts()
             assert (row["tries"], row["is_retried"], row["next_try_in_s"]) == (0, False, None)
+            await rig.clock.advance(2 * REMINDER_S)
+            assert (
+                caplog.text.count(f'vhost is still down vhost={VHOST} reason="{STAYS_DOWN}"') == 2
+            )
             patched.undo()
             assert await rig.admin.vhosts.restart_vhost(VHOST)
             assert not await rig.admin.vhosts.restart_vhost(VHOST)
