@@ -64,12 +64,14 @@ class Outages:
 
     Attributes:
         by_vhost: in the order in which they went down.
+        on_begun: called each time an outage begins while there is no other.
         on_over: called each time the last outage is over.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.by_vhost: dict[str, Outage] = {}
+        self.on_begun: Callable[[], object] = lambda: None
         self.on_over: list[Callable[[], None]] = []
 
     def changed(self, vhost: VHost) -> None:
@@ -78,6 +80,8 @@ class Outages:
         if now is State.RUNNING:
             self._over(vhost.name)
         elif now in _BEGIN and not vhost.is_closing:
+            if not self.by_vhost:
+                self.on_begun()
             times_s = self._clock.wall_s(), self._clock.monotonic_s()
             outage = self.by_vhost.setdefault(vhost.name, Outage(OPENING, *times_s))
             outage.next_try_s = None

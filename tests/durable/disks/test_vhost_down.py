@@ -17,6 +17,7 @@ from leveret.broker.node.node import BootEpochs
 from leveret.broker.node.outages import PAUSE_S, REMINDER_S, STAYS_DOWN
 from leveret.broker.node.store_server import StoreServer, store_folder
 from leveret.broker.vhost.states import ENDED, UP, State
+from leveret.core import small_set
 from leveret.core.errors import StoreError
 from leveret.management.errors import RefusedError
 from leveret.msg_store import drivers, store
@@ -218,6 +219,30 @@ async def test_a_bug_keeps_a_vhost_down_until_an_operator_starts_it(
             assert not await rig.admin.vhosts.restart_vhost(VHOST)
             assert list(rig.broker.degraded) == ["/"]
             assert rig.vhost.state.now in UP
+
+
+async def test_the_restarter_has_a_timer_only_while_a_vhost_is_down(data: Path, disk: Disk) -> None:
+    async with running(data, disk) as rig:
+
+        async def timers_a_while_later() -> int:
+            await rig.clock.advance(10 * PAUSE_S)
+            return len(small_set.items(rig.find("infra", "vhost_restarter").cell.timers))
+
+        assert await timers_a_while_later() == 0
+        channel = await rig.on(VHOST)
+        await asyncio.to_thread(filled, channel)
+        for _ in range(2):
+            disk.fail(errno.EIO, "fdatasync")
+            await asyncio.to_thread(channel.publish, "q", b"lost", delivery_mode=2)
+            await eventually(lambda: rig.vhost.state.now is State.FAILED)
+            assert await timers_a_while_later() == 1
+            rig.kill(rig.find("infra", "vhost_restarter"))
+            assert await timers_a_while_later() == 1
+            disk.heal()
+            await rig.tried(1)
+            assert await timers_a_while_later() == 0
+            channel = await rig.on(VHOST)
+            await asyncio.to_thread(channel.ok, "confirm.select")
 
 
 @pytest.mark.parametrize(
