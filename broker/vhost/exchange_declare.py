@@ -53,7 +53,7 @@ def _declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
     if current is not None:
         yield from vhost.wait_for(exchange_row(vhost.name, current))
         if topology.exchanges.get(name) is not current:  # its client was overtaken
-            raise OvertakenError()
+            raise OvertakenError(f"exchange '{name}' was deleted")
         exchange_rules.check_equivalent(current, method, vhost.name)
         yield from _delay_queue_runs(vhost, name)
         return

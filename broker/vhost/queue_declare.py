@@ -98,13 +98,13 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
     if current is not None:
         yield from _await_existing(vhost, client, method, current)
         if current.state == "deleted":  # its declaration was taken back
-            raise OvertakenError()
+            raise OvertakenError(f"queue '{name}' was deleted")
         return current, False
     yield from granted(partial(_check_new_queue, vhost, user, name, method))
     # Another client may have been faster, while a back end was asked.
     yield from vhost.until_undeclared(QueueRow(vhost.name, name))
     if name in vhost.topology.queues:
-        raise OvertakenError()
+        raise OvertakenError(f"queue '{name}' was declared")
     durable = method.durable and not method.exclusive
     home = None
     if not method.exclusive:
@@ -113,7 +113,7 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
         arguments = pack(method.arguments)
         asked = DeclareThere(name, durable, method.auto_delete, arguments, user.name)
         yield from declare_remote(vhost, home, asked)
-        raise OvertakenError()  # it is here now, as by another client
+        raise OvertakenError(f"queue '{name}' was declared on node '{home.name}'")  # it is here now
     entry = QueueEntry(
         vhost.name,
         name,
@@ -147,7 +147,7 @@ def _declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
     if current is not None:
         yield from vhost.wait_for(vhost.queue_row(current))
         if vhost.topology.queues.get(asked.name) is not current:
-            raise OvertakenError()
+            raise OvertakenError(f"queue '{asked.name}' was deleted")
         return
     yield from vhost.until_undeclared(QueueRow(vhost.name, asked.name))
     entry = QueueEntry(

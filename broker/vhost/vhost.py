@@ -538,7 +538,7 @@ class VHost:
         """
         if self._metadata.shared is not None and self._metadata.pending.is_being_put(row):
             yield from self._metadata.until_put(row)
-            raise OvertakenError()
+            raise OvertakenError(f"row {row.key} was being written")
 
     def until_deleted(self, *rows: Row) -> Steps:
         """Wait, before a client is told that there are no such objects, until no node of the cluster has them."""

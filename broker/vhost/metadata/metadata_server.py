@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import NOREPLY, From, GenServer
 from leveret.broker.vhost.metadata.metadata_writer import (
+    ATTEMPTS_MAX,
     METADATA_SERVER,
     Delete,
     MetadataWriter,
@@ -66,7 +67,7 @@ class MetadataServer(GenServer):
     def _delete_pending(self) -> None:
         self._delete(list(self._writer.pending.deletes.values()))
 
-    def _delete(self, rows: Sequence[Row]) -> None:
+    def _delete(self, rows: Sequence[Row], conflicts: int = 0) -> None:
         writer = self._writer  # as above
         pending = writer.pending
         rows = pending.owed(rows)
@@ -78,8 +79,9 @@ class MetadataServer(GenServer):
             if error is None:
                 pending.deleted(rows)
                 writer.settled(rows)
-            elif isinstance(error, ConflictError):  # another node has changed one of them meanwhile
-                runtime.run_as(ref, lambda: self._delete(rows))
+            elif isinstance(error, ConflictError) and conflicts < ATTEMPTS_MAX:
+                # Another node has changed one of them meanwhile.
+                runtime.run_as(ref, lambda: self._delete(rows, conflicts + 1))
             else:
                 log.error(
                     "metadata not deleted, it is tried again in %d s rows=%d error=%s",

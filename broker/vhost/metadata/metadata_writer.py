@@ -44,18 +44,45 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 METADATA_SERVER: Final = "metadata_store"
+ATTEMPTS_MAX: Final = 1_000  # each a round trip to etcd, with another node's write in the way
 _RETRY_S: Final = 0.02  # while the metadata server is restarted
 
 
 class OvertakenError(InternalError):
-    """Another node of the cluster has changed a row since this one looked at it: nothing was written."""
+    """Another node of the cluster has changed a row since this one looked at it: nothing was written.
+
+    Args:
+        reason: the row and what has become of it, for the log.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__()
+        self.reason = reason
 
 
 def retried(attempt: Callable[[], Steps]) -> Steps:
-    """Run the script that ``attempt`` makes, again whenever another node was faster: its row is known here then."""
+    """Run the script that ``attempt`` makes, again whenever another node was faster: its row is known here then.
+
+    Raises:
+        InternalError: it was so ``ATTEMPTS_MAX`` times; the memory of this node differs from the metadata store.
+    """
+    attempts = 0
     while True:
-        with suppress(OvertakenError):
+        try:
             return (yield from attempt())
+        except OvertakenError as error:
+            attempts = _again(attempts, error.reason)
+
+
+def _again(attempts: int, reason: str) -> int:
+    """Count an attempt that failed since another node was faster; InternalError: there were too many."""
+    if attempts + 1 < ATTEMPTS_MAX:
+        return attempts + 1
+    log.error(
+        "rows in memory differ from the metadata store, a client is refused attempts=%d reason=%s",
+        ATTEMPTS_MAX, reason,
+    )  # fmt: skip
+    raise InternalError()
 
 
 class Write(Struct, eq=False):
@@ -120,7 +147,7 @@ class MetadataWriter:
     def _commit(
         self, puts: Sequence[Row], deletes: Sequence[Row], replaced: Sequence[Row]
     ) -> Steps:
-        clock = self._runtime.clock
+        clock, attempts = self._runtime.clock, 0
         while True:
             owed = self.pending.owed(deletes)
             server = self._runtime.whereis(METADATA_SERVER)
@@ -138,10 +165,12 @@ class MetadataWriter:
                 log.error("metadata not written, its client is refused error=%s", answer)
                 raise InternalError()
             elif puts:
-                raise OvertakenError()
+                raise OvertakenError(str(answer))
             elif not self.pending.owed(deletes):
                 owed = []
                 break
+            else:
+                attempts = _again(attempts, str(answer))
         if len(owed) < len(deletes):
             yield from self.until_put(*deletes)
 

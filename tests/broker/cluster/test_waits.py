@@ -18,7 +18,7 @@ from rigs.broker_rig import Client
 from rigs.cluster.etcd_cluster import EtcdCluster
 
 STEP_S = 0.0001
-ANSWERED_S = 5.0
+ANSWERED_S = 20.0
 LATE_S = 0.6  # for which a node hears of no write; others do not take it for dead so soon
 
 EXCHANGE = m.ExchangeDeclare("e", "direct")
@@ -104,6 +104,28 @@ def test_who_was_overtaken_begins_anew_in_the_turn_in_which_it_hears_of_that(
     assert [client.take() for client in clients] == [[m.ExchangeDeclareOk()]] * 3
     assert len(overtaken) == 2
     assert begun[3:] == overtaken
+
+
+@pytest.mark.parametrize("method", [m.QueueBind("q", "e", "k"), m.ExchangeDelete("e")])
+def test_a_client_is_refused_where_memory_never_agrees_with_etcd(
+    cluster: EtcdCluster, method: m.Method, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = cluster["a"].session()
+    client.ask(1, m.QueueDeclare("q"))
+    client.ask(1, EXCHANGE)
+    replica = cluster.stores["a"].session.replica
+    (key,) = (key for key in replica.entries if key.endswith("/e"))
+    if isinstance(method, m.ExchangeDelete):
+        replica.entries[key] = replica.entries[key]._replace(revision=1)
+    else:
+        del replica.entries[key]
+    send(client, method)
+    answered_at_s(cluster, client)
+
+    (refused,) = client.take()
+    assert (refused.reply_code, refused.reply_text) == (541, "INTERNAL_ERROR")
+    (line,) = (each for each in caplog.messages if "differ" in each)
+    assert "exchanges/%2F/e" in line
 
 
 @pytest.mark.parametrize("is_there", [True, False])

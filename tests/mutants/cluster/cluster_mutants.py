@@ -15,9 +15,7 @@ MUTANTS = {
         "exchange is not None and node.metadata.pending.is_being_put(row)",
         "False",
     ),
-    "who is overtaken does not begin anew": Mutant(
-        "retried", "with suppress(OvertakenError): ...", "if True: ..."
-    ),
+    "who is overtaken does not begin anew": Mutant("retried", "attempts = _again(...)", "raise"),
     "who waits for a put does not hear of its end": Mutant(
         "PendingWrites.waited_for", "self._ended(put)", ""
     ),
