@@ -118,6 +118,8 @@ class VhostAdmin:
         except BaseException:
             vhost.is_closing = False
             raise
+        if node.vhosts.get(name) is not vhost:
+            return  # an operator of another node has deleted it meanwhile, and the settings keeper ends it
         node.forget_vhost(vhost)
         await self._stop(vhost)
         await remove_store(node, vhost)

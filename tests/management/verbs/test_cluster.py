@@ -18,6 +18,7 @@ import aio_pika
 import pytest
 
 from leveret.broker.registry.cluster_nodes import RemoteEntry
+from leveret.broker.vhost.vhost import VHost
 from leveret.management import other_nodes
 from leveret.management.operator_server import (
     ROWS_AT_ONCE,
@@ -297,3 +298,22 @@ async def test_imported_queues_whose_node_cannot_make_them_are_made_on_the_node_
         await eventually(
             lambda: cluster_nodes(brokers["b"], "/", "q") == cluster_nodes(brokers["a"], "/", "q")
         )
+
+
+@pytest.mark.asyncio
+async def test_operators_of_two_nodes_delete_a_vhost_at_once(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as (brokers, operators):
+        for _ in range(3):
+            await operators.ask("a", "add_vhost", name="v")
+            await eventually(lambda: "v" in brokers["b"].node.vhosts)
+            vhosts = [brokers[name].node.vhosts["v"] for name in "ab"]
+
+            asked = [operators.ask(name, "delete_vhost", name="v") for name in "ab"]
+            assert await asyncio.gather(*asked) == [(None, [])] * 2
+
+            assert all("v" not in brokers[name].node.vhosts for name in "ab")
+            await eventually(lambda vhosts=vhosts: not any(map(is_running, vhosts)))
+
+
+def is_running(vhost: VHost) -> bool:
+    return vhost.supervisor is not None and vhost.supervisor.is_alive
