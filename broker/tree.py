@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.actors.actor import IGNORE
 from leveret.actors.runtime.signals import SHUTDOWN
 from leveret.broker.channel.channel import Channel
-from leveret.broker.cluster.other_settings import SettingsKeeper
+from leveret.broker.cluster.other_settings import SettingsUpdater
 from leveret.broker.cluster.queue_directory import QueueDirectory
 from leveret.broker.connection.connections import CONNECTIONS, vhost_of
 from leveret.broker.connection.listener import Listener
@@ -102,7 +102,7 @@ class MetadataSup(Supervisor):
 class InfraSup(Supervisor):
     """Keeps maintenance, the watches of the node, the restarter of its vhosts, and the publisher of its own messages.
 
-    In a cluster it also keeps the directory of queues, the keeper of settings, and the ``services`` of the node.
+    In a cluster it also keeps the queue directory, the updater of settings, and the ``services`` of the node.
     """
 
     def init(self, node: Node) -> SupervisorSpec:
@@ -121,7 +121,7 @@ class InfraSup(Supervisor):
         if node.links is not None:
             children = (
                 *children,
-                ChildSpec("settings_keeper", SettingsKeeper, (node,)),
+                ChildSpec("settings_keeper", SettingsUpdater, (node,)),
                 ChildSpec("queue_directory", QueueDirectory, (node,)),
             )
         return SupervisorSpec("one_for_one", 10, 10.0, (*children, *node.services))

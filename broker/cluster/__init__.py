@@ -1,7 +1,7 @@
-"""What a node does because it is one of a cluster.
+"""A node as a member of a cluster.
 
-``queue_directory`` tells the other nodes which queues run here, and hears the same from them; ``cluster_rows`` hears of
-changed rows in the shared metadata and whether the node may serve; ``other_changes`` and ``other_settings`` apply what
-other nodes wrote.
+``queue_directory`` announces the queues of this node to the other nodes, and applies their announcements;
+``cluster_rows`` receives changed rows of the shared metadata, and whether the node may serve clients;
+``other_changes`` and ``other_settings`` apply rows that other nodes have written.
 May import all of ``broker`` but ``tree``.
 """

@@ -86,7 +86,7 @@ def _count_anew(node: Node, rows: Sequence[Row]) -> None:
     A node counts the connections and channels of only those users and vhosts that have a limit.
     """
     if any(isinstance(row, UserRow | ParameterRow) for row in rows):
-        node.connections.elsewhere.changed()
+        node.connections.remote_counts.changed()
 
 
 def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> None:

@@ -1,8 +1,8 @@
 """Users, permissions, vhosts, policies, parameters and limits that other nodes of the cluster have changed.
 
-They take effect here as by the operator's commands on this node: at once, on open connections too. What needs more
-than one step is done by the ``SettingsKeeper``: vhosts are started and stopped one after the other, policies are
-applied to queues in slices. Nothing is written here.
+They take effect as by operator commands on this node: at once, on open connections too. The ``SettingsUpdater`` does
+what takes more than one step: it starts and stops vhosts one after the other, and applies policies to queues in slices.
+Nothing is written here.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-SETTINGS_KEEPER: Final = "settings_keeper"
+SETTINGS_UPDATER: Final = "settings_keeper"
 
 
 class VhostAdded(Struct, eq=False):
-    """To the keeper: start a vhost."""
+    """To the updater: start a vhost."""
 
     vhost: VHost
 
 
 class VhostGone(Struct, eq=False):
-    """To the keeper: stop a vhost that is the node's no more, and remove its messages."""
+    """To the updater: stop a deleted vhost, and remove its messages."""
 
     vhost: VHost
 
 
 class PoliciesChanged(Struct, eq=False):
-    """To the keeper: apply the policies of a vhost to all its exchanges and queues."""
+    """To the updater: apply the policies of a vhost to all its exchanges and queues."""
 
     vhost: VHost
 
 
 def put_setting(node: Node, row: Row) -> None:
-    """Take in a row of settings; rows of other kinds are ignored."""
+    """Apply a row of settings that was put; rows of other kinds are ignored."""
     if isinstance(row, UserRow):
         node.access.put(row)
     elif isinstance(row, PermissionRow | TopicPermissionRow):
@@ -90,14 +90,14 @@ def put_setting(node: Node, row: Row) -> None:
 
 
 def put_vhost(node: Node, row: VhostRow) -> None:
-    """Take in the row of a vhost; a vhost that is not there is made, and begins to start."""
+    """Apply the row of a vhost; a new vhost is added to the node and begins to start."""
     node.settings_rows.put(row)
     vhost = node.vhosts.get(row.name)
     if vhost is not None:
         vhost.default_queue_type = row.default_queue_type
         return
     vhost = node.vhosts[row.name] = node.new_vhost(row.name, row.default_queue_type)
-    _tell_keeper(node, VhostAdded(vhost))
+    _send_updater(node, VhostAdded(vhost))
 
 
 def delete_setting(node: Node, row: Row) -> None:
@@ -117,7 +117,7 @@ def delete_setting(node: Node, row: Row) -> None:
             _set_limits(node, row, {})
         elif isinstance(row, PolicyRow) and (vhost := node.vhosts.get(row.vhost)) is not None:
             vhost.policies.remove(row)
-            _tell_keeper(node, PoliciesChanged(vhost))
+            _send_updater(node, PoliciesChanged(vhost))
 
 
 def _put_policy(node: Node, row: PolicyRow) -> None:
@@ -131,7 +131,7 @@ def _put_policy(node: Node, row: PolicyRow) -> None:
         vhost.policies.remove(row)
     else:
         vhost.policies.put(row)
-    _tell_keeper(node, PoliciesChanged(vhost))
+    _send_updater(node, PoliciesChanged(vhost))
 
 
 def _set_limits(node: Node, row: ParameterRow, limits: dict[str, Any]) -> None:
@@ -146,26 +146,26 @@ def _delete_vhost(node: Node, name: str) -> None:
         return
     vhost.is_closing = True
     node.forget_vhost(vhost)
-    _tell_keeper(node, VhostGone(vhost))
+    _send_updater(node, VhostGone(vhost))
 
 
-def _tell_keeper(node: Node, message: VhostAdded | VhostGone | PoliciesChanged) -> None:
-    """Tell the keeper; one that is being restarted looks at all vhosts."""
-    keeper = node.runtime.whereis(SETTINGS_KEEPER)
-    if keeper is not None:
-        node.runtime.send(keeper, message)
+def _send_updater(node: Node, message: VhostAdded | VhostGone | PoliciesChanged) -> None:
+    """Send the updater a mail; after a restart it applies all policies and starts all vhosts anyway."""
+    updater = node.runtime.whereis(SETTINGS_UPDATER)
+    if updater is not None:
+        node.runtime.send(updater, message)
 
 
-class SettingsKeeper(GenServer):
-    """Starts and stops vhosts, and applies policies, as other nodes have changed them."""
+class SettingsUpdater(GenServer):
+    """Starts and stops vhosts, and applies policies, that other nodes have changed."""
 
     def init(self, node: Node) -> None:
         self._node = node
         self._jobs: deque[VhostAdded | VhostGone] = deque()
         self._is_busy = False
         self._removal: asyncio.Task[None] | None = None
-        self.runtime.register(SETTINGS_KEEPER, self.ref)
-        if self.runtime.whereis(VHOSTS) is not None:  # the keeper before this one has crashed
+        self.runtime.register(SETTINGS_UPDATER, self.ref)
+        if self.runtime.whereis(VHOSTS) is not None:  # a predecessor has crashed
             for vhost in node.vhosts.values():
                 self.handle_cast(PoliciesChanged(vhost))
                 if vhost.supervisor is None:
@@ -207,9 +207,9 @@ class SettingsKeeper(GenServer):
             self._over()
             return
         self._removal = asyncio.ensure_future(remove_store(self._node, vhost))
-        self._removal.add_done_callback(lambda _: self._go_on())
+        self._removal.add_done_callback(lambda _: self._removed())
 
-    def _go_on(self) -> None:
+    def _removed(self) -> None:
         if self.ref.is_alive:
             self.runtime.run_as(self.ref, self._over)
 

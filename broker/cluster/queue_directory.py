@@ -1,16 +1,16 @@
-"""The queue directory: tells the other nodes which queues run on this one, and hears the same from theirs.
+"""The queue directory announces the queues of this node to the other nodes, and applies their announcements.
 
-Rows of the metadata say that a queue is there and on which node; the directory says where its actor is. Each node has
-one. When a link is made, each tells the other the delegates and queues of all its vhosts, in slices, then ``AllTold``;
-from then on what changes, once per drain of the run queue. The order is kept by the link: one directory is the only
-sender. Nothing is stored, since a new incarnation of either node begins anew.
+A queue's row in the metadata names its node; the directory knows the address of its amqqueue. Each node has one
+directory. When two nodes are linked, each directory announces the delegates and queues of all its vhosts to the other,
+in slices, then sends ``AllAnnounced``; afterwards it announces changes, once per drain of the run queue. The link keeps
+their order, since a directory is the only sender. Nothing is stored: a new incarnation of a node announces all anew.
 
-A client may be told that a queue is there and publish to it on another node a moment later. So its declaration waits
-until the other directories have heard of it (``ClusterNodes.when_acknowledged``); one call for all that wait.
+A client may declare a queue and publish to it on another node a moment later. So declare-ok waits until the other
+directories know the queue (``ClusterNodes.when_acknowledged``); one call serves all declarations that wait.
 
-A link that breaks is one event (``NodeDown``), which comes behind all that the node has said: its queues are down at
-once, channels with consumers there cancel them, and its alarms count no more. Publishes that it has not confirmed are
-nacked by the channels themselves, whose monitors end with the link.
+When a link breaks, ``NodeDown`` arrives behind all announcements of the node: its queues are down at once, channels
+cancel their consumers of these queues, and its alarms are cleared here. Channels nack the publishes that the node has
+not confirmed when their monitors report the broken link.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Announcement:
     """Queues of a vhost on a node.
 
     Attributes:
-        node: that tells.
-        delegate: of the vhost; None: the vhost does not run there.
+        node: the sender's.
+        delegate: of the vhost; None: the vhost does not run on the node.
         queues: name, amqqueue and state of each; the amqqueue is None unless it runs, or has run and is deleted.
-        is_first: what was told before of this vhost counts no more.
+        is_first: earlier announcements of this vhost are void.
     """
 
     node: str
@@ -69,8 +69,8 @@ class Announcement:
 
 @message(sent_as=f"{_SENT_AS}:AllTold")
 @dataclass(slots=True)
-class AllTold:
-    """The node has told all; ``alarms`` are those raised there."""
+class AllAnnounced:
+    """The node has announced all its queues; ``alarms`` are raised on it."""
 
     node: str
     alarms: list[str]
@@ -78,8 +78,8 @@ class AllTold:
 
 @message(sent_as=f"{_SENT_AS}:AlarmsTold")
 @dataclass(slots=True)
-class AlarmsTold:
-    """Other alarms than before are raised on the node."""
+class AlarmsChanged:
+    """The alarms that are raised on the node now."""
 
     node: str
     alarms: list[str]
@@ -87,8 +87,8 @@ class AlarmsTold:
 
 @message(sent_as=f"{_SENT_AS}:CountsTold")
 @dataclass(slots=True)
-class CountsTold:
-    """How many connections and channels are open on the node, of users and vhosts that have limits of them."""
+class CountsChanged:
+    """How many connections and channels are open on the node, of users and vhosts with limits."""
 
     node: str
     counts: dict[str, int]
@@ -96,14 +96,14 @@ class CountsTold:
 
 @message(sent_as=f"{_SENT_AS}:HaveHeard")
 @dataclass(slots=True)
-class HaveHeard:
-    """A call: answered True when all that the node has told before is known."""
+class Acknowledge:
+    """A call: answered True, behind all that the node has announced before."""
 
     node: str
 
 
-class _Look:
-    """To itself: something has changed on this node."""
+class _Announce:
+    """To itself: announce what has changed on this node."""
 
 
 class _Search(str):
@@ -112,14 +112,14 @@ class _Search(str):
     __slots__ = ()
 
 
-_LOOK: Final = _Look()
+_ANNOUNCE: Final = _Announce()
 
 
 class QueueDirectory(GenServer):
-    """The directory of one node, which is linked with others."""
+    """The directory of one node of a cluster."""
 
     def init(self, node: Node) -> None:
-        """Begin; tell all to the nodes that are linked already."""
+        """Begin, and announce all queues to the nodes that are linked already."""
         assert node.links is not None, "a directory needs links"
         assert node.cluster_nodes is not None
         self._node = node
@@ -127,39 +127,39 @@ class QueueDirectory(GenServer):
         self._cluster_nodes = node.cluster_nodes
         self._others: dict[str, Ref] = {}  # directories
         self._is_due = False
-        self._delegates: dict[str, Ref | None] = {}  # as told last
+        self._delegates: dict[str, Ref | None] = {}  # as announced last
         self._alarms = node.resources.alarms.own
         self.runtime.register(QUEUE_DIRECTORY, self.ref)
         self._links.watch_nodes(self.ref)
-        self._cluster_nodes.on_change = self._note
-        node.resources.alarms.on_change = self._note
-        node.connections.elsewhere.on_change = self._note
-        node.connections.elsewhere.when_told = self._cluster_nodes.when_acknowledged
+        self._cluster_nodes.on_change = self._announce_soon
+        node.resources.alarms.on_change = self._announce_soon
+        node.connections.remote_counts.on_change = self._announce_soon
+        node.connections.remote_counts.when_acknowledged = self._cluster_nodes.when_acknowledged
         self._counts = node.connections.limited_counts()
         for name in self._links.nodes:
             self._search(name)
         self._is_asking = False
-        if self._cluster_nodes.unacknowledged:  # the directory before this one has left them
-            self._note()
+        if self._cluster_nodes.unacknowledged:  # left by a crashed predecessor
+            self._announce_soon()
 
     def handle_call(self, request: Any, frm: From | None) -> object:
-        if type(request) is HaveHeard:
+        if type(request) is Acknowledge:
             return True
         return super().handle_call(request, frm)
 
     def handle_cast(self, message: Any) -> None:
         kind = type(message)
-        if kind is _Look:
-            self._tell_changes()
+        if kind is _Announce:
+            self._announce_changes()
         elif kind is Announcement:
             self._announced(message)
-        elif kind is AllTold or kind is AlarmsTold:
-            self._node.resources.alarms.set_elsewhere(message.node, tuple(message.alarms))
-            if kind is AllTold:
+        elif kind is AllAnnounced or kind is AlarmsChanged:
+            self._node.resources.alarms.set_remote(message.node, tuple(message.alarms))
+            if kind is AllAnnounced:
                 self._cluster_nodes.home(message.node).is_up = True
                 log.info("queues of a node are known node=%s", message.node)
-        elif kind is CountsTold:
-            self._node.connections.elsewhere.told(message.node, message.counts)
+        elif kind is CountsChanged:
+            self._node.connections.remote_counts.put(message.node, message.counts)
         elif kind is NodeUp:
             self._search(message.name)
         elif kind is NodeDown:
@@ -170,20 +170,20 @@ class QueueDirectory(GenServer):
     def handle_info(self, message: Any) -> None:
         if type(message) is _Search:
             self._search(str(message))
-        elif type(message) is Down:  # it is told all again when it is back, or by a new link
+        elif type(message) is Down:  # its successor, or a new link, gets all anew
             for name in [name for name, ref in self._others.items() if ref is message.ref]:
                 del self._others[name]
                 self._search(name)
 
     # This node's queues.
 
-    def _note(self) -> None:
-        """Something has changed; whoever calls this may be in the middle of it."""
+    def _announce_soon(self) -> None:
+        """Announce changes at the end of the turn: the caller may have changed only a part so far."""
         if self.ref.is_alive and not self._is_due:
             self._is_due = True
-            self.runtime.send(self.ref, _LOOK)
+            self.runtime.send(self.ref, _ANNOUNCE)
 
-    def _tell_changes(self) -> None:
+    def _announce_changes(self) -> None:
         self._is_due = False
         for vhost in self._node.vhosts.values():
             queues = vhost.local_queues
@@ -200,24 +200,24 @@ class QueueDirectory(GenServer):
         if alarms != self._alarms:
             self._alarms = alarms
             for other in self._others.values():
-                told = AlarmsTold(self._cluster_nodes.own, list(alarms))
-                self.runtime.send(other, told, self.ref)
+                changed_alarms = AlarmsChanged(self._cluster_nodes.own, list(alarms))
+                self.runtime.send(other, changed_alarms, self.ref)
         counts = self._node.connections.limited_counts()
         if counts != self._counts:
             self._counts = counts
             for other in self._others.values():
-                self.runtime.send(other, CountsTold(self._cluster_nodes.own, counts), self.ref)
-        self._ask_heard()
+                self.runtime.send(other, CountsChanged(self._cluster_nodes.own, counts), self.ref)
+        self._ask_acknowledgements()
 
-    def _ask_heard(self) -> None:
-        """Have those called who wait until the others have heard of what was told up to now."""
+    def _ask_acknowledgements(self) -> None:
+        """Ask the other directories to acknowledge; then call the callers of ``when_acknowledged`` up to now."""
         waiting = list(self._cluster_nodes.unacknowledged)
         if not waiting or self._is_asking:
             return
         left = len(self._others)
         self._is_asking = left > 0
 
-        def heard(_: object = None) -> None:  # or the other is lost
+        def acknowledged(_: object = None) -> None:  # or its node is down
             nonlocal left
             left -= 1
             if left <= 0:
@@ -226,15 +226,15 @@ class QueueDirectory(GenServer):
                 for resume in waiting:
                     resume(None)
                 if self._cluster_nodes.unacknowledged:
-                    self._note()  # what they wait for may not have been told yet
+                    self._announce_soon()  # their changes may not be announced yet
 
         for other in list(self._others.values()):
-            self.call(other, HaveHeard(self._cluster_nodes.own), heard, None)
+            self.call(other, Acknowledge(self._cluster_nodes.own), acknowledged, None)
         if not left:
-            heard()
+            acknowledged()
 
     def _search(self, name: str) -> None:
-        """Find the directory of a node, to tell it all."""
+        """Find the directory of a node, to announce all queues to it."""
         if name in self._links.nodes:
             found = partial(self._found, name)
             self.call(self._links.server_of(name), WhereIs(QUEUE_DIRECTORY), found)
@@ -249,21 +249,21 @@ class QueueDirectory(GenServer):
             own = [each for each in vhost.topology.queues.values() if not each.is_remote]
             for announcement in self._announcements(vhost, own, is_first=True):
                 self.runtime.send(directory, announcement, self.ref)
-        told = AllTold(self._cluster_nodes.own, list(self._node.resources.alarms.own))
-        self.runtime.send(directory, told, self.ref)
-        self.runtime.send(directory, CountsTold(self._cluster_nodes.own, self._counts), self.ref)
+        done = AllAnnounced(self._cluster_nodes.own, list(self._node.resources.alarms.own))
+        self.runtime.send(directory, done, self.ref)
+        self.runtime.send(directory, CountsChanged(self._cluster_nodes.own, self._counts), self.ref)
 
     def _announcements(
         self, vhost: VHost, entries: Iterable[QueueEntry], is_first: bool = False
     ) -> list[Announcement]:
         assert vhost.local_queues is not None
         delegate = vhost.local_queues.delegate
-        told = [
+        rows = [
             [each.name, each.ref if each.state in ("running", "deleted") else None, each.state]
             for each in entries
         ]
-        starts = range(0, len(told) or 1, QUEUES_AT_ONCE)
-        slices = [told[start : start + QUEUES_AT_ONCE] for start in starts]
+        starts = range(0, len(rows) or 1, QUEUES_AT_ONCE)
+        slices = [rows[start : start + QUEUES_AT_ONCE] for start in starts]
         own = self._cluster_nodes.own
         return [
             Announcement(own, vhost.name, delegate, some, is_first and not number)
@@ -272,15 +272,15 @@ class QueueDirectory(GenServer):
 
     # Other nodes' queues.
 
-    def _announced(self, told: Announcement) -> None:
-        home = self._cluster_nodes.home(told.node)
-        if told.is_first:
-            self._forget(home, told.vhost)
-        if told.delegate is not None:
-            home.delegates[told.vhost] = told.delegate
-        vhost, unknown = self._node.vhosts.get(told.vhost), list[QueueRow]()
-        for name, ref, state in told.queues:
-            key = told.vhost, name
+    def _announced(self, announced: Announcement) -> None:
+        home = self._cluster_nodes.home(announced.node)
+        if announced.is_first:
+            self._forget(home, announced.vhost)
+        if announced.delegate is not None:
+            home.delegates[announced.vhost] = announced.delegate
+        vhost, unknown = self._node.vhosts.get(announced.vhost), list[QueueRow]()
+        for name, ref, state in announced.queues:
+            key = announced.vhost, name
             if state == "running":
                 home.refs[key] = ref
             elif state == "deleted" and not _is_same(home.refs.get(key), ref):
@@ -291,9 +291,9 @@ class QueueDirectory(GenServer):
             if isinstance(entry, RemoteEntry) and entry.home is home:
                 self._changed(entry, ref, state)
             elif entry is None and ref is not None:
-                unknown.append(QueueRow(told.vhost, name))
+                unknown.append(QueueRow(announced.vhost, name))
         if unknown and self._node.metadata.shared is not None:
-            # The row of a queue that was declared again may have come before the end of the earlier one was told.
+            # A queue that was declared again may have its row here before the end of the earlier one was announced.
             agree(self._node, self._node.metadata.shared, unknown)
 
     def _forget(self, home: ClusterNode, vhost_name: str) -> None:
@@ -304,7 +304,7 @@ class QueueDirectory(GenServer):
                 entry.forget_incarnation()
 
     def _changed(self, entry: RemoteEntry, ref: Ref | None, state: str) -> None:
-        """Note what has become of a queue elsewhere; tell the channels with consumers."""
+        """Note the new state of a queue on another node; tell the channels with consumers."""
         if state == "running":
             assert ref is not None
             for channel in entry.up(ref):
@@ -312,7 +312,7 @@ class QueueDirectory(GenServer):
         elif state == "deleted":
             entry.forget_incarnation()  # its row will be gone soon; until then its name is not free
         elif state in ("crashed", "stopped"):
-            watchers = entry.crashed() if state == "crashed" else entry.stopped_there()
+            watchers = entry.crashed() if state == "crashed" else entry.stopped_on_node()
             for channel in watchers:
                 self.runtime.send(channel, QueueFailed(entry))
 
@@ -321,8 +321,8 @@ class QueueDirectory(GenServer):
         home = self._cluster_nodes.home(name)
         for channel, entry in home.down():
             self.runtime.send(channel, QueueFailed(entry))
-        self._node.resources.alarms.set_elsewhere(name, ())
-        self._node.connections.elsewhere.lost(name)
+        self._node.resources.alarms.set_remote(name, ())
+        self._node.connections.remote_counts.lost(name)
 
 
 def _is_same(one: Ref | None, other: Ref | None) -> bool:

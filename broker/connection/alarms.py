@@ -46,7 +46,7 @@ class Alarms:
     Attributes:
         own: ``MEMORY``, ``DISK``, both or, mostly, none; sorted.
         raised: the same with those of the other nodes of the cluster: an alarm on any node blocks all publishers.
-        elsewhere: those of other nodes, by node.
+        remote: the alarms of other nodes, by node.
         on_change: called when ``own`` has changed, to tell the other nodes.
         times: how often an alarm was raised.
     """
@@ -55,7 +55,7 @@ class Alarms:
         self.own: tuple[str, ...] = ()
         self.raised: tuple[str, ...] = ()
         self.on_change: Callable[[], None] | None = None
-        self.elsewhere: dict[str, tuple[str, ...]] = {}
+        self.remote: dict[str, tuple[str, ...]] = {}
         self.times = 0
         self._runtime = runtime
         self._blocked: dict[Ref, None] = {}  # in the order in which they were
@@ -91,17 +91,17 @@ class Alarms:
             self.on_change()
         self._add_up()
 
-    def set_elsewhere(self, node: str, alarms: tuple[str, ...]) -> None:
-        """Note the alarms of another node; of one that is not linked there are none."""
-        before = self.elsewhere.pop(node, ())
+    def set_remote(self, node: str, alarms: tuple[str, ...]) -> None:
+        """Note the alarms of another node; a node that is not linked has none."""
+        before = self.remote.pop(node, ())
         if alarms:
-            self.elsewhere[node] = alarms
+            self.remote[node] = alarms
         if alarms != before:
             log.warning("alarms of another node node=%s resources=%s", node, ",".join(alarms))
             self._add_up()
 
     def _add_up(self) -> None:
-        self.raised = tuple(sorted({*self.own, *chain(*self.elsewhere.values())}))
+        self.raised = tuple(sorted({*self.own, *chain(*self.remote.values())}))
         if not self.raised:
             blocked, self._blocked = self._blocked, {}
             for reader in blocked:

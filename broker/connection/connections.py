@@ -12,7 +12,7 @@ from leveret.amqp.errors import ConnectionForced, InternalError, NotAllowed
 from leveret.broker.channel.reply_consumers import ReplyConsumers
 from leveret.broker.channel.uncommitted import OpenTransactions
 from leveret.broker.connection.open_counts import (
-    CountsElsewhere,
+    RemoteCounts,
     channels_of,
     connections_of,
     connections_to,
@@ -82,7 +82,7 @@ class Connections(Generic[ReaderT]):
         interceptors: of messages, for the channels of connections that are opened; None: there are none.
         is_stopping: the node is stopping: new sockets are refused, and ends of channels are no errors.
         refusal: why no client is served for now; "": they are.
-        elsewhere: what the other nodes of a cluster count.
+        remote_counts: the counts of the other nodes of a cluster.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Connections(Generic[ReaderT]):
         self.interceptors: Intercepting | None = None
         self.is_stopping = False
         self.refusal = ""
-        self.elsewhere = CountsElsewhere()
+        self.remote_counts = RemoteCounts()
 
     def __len__(self) -> int:
         return len(self.readers)
@@ -123,12 +123,12 @@ class Connections(Generic[ReaderT]):
         """Count a connection in, until its reader ends, whatever ends it."""
         ref = reader.ref
         self.readers[ref] = reader
-        self._tell_elsewhere(reader)
+        self._announce_counts(reader)
         self._runtime.watch(ref, lambda _: self._reader_ended(ref))
 
     def _reader_ended(self, ref: Ref) -> None:
         if self.readers.pop(ref, None) is not None:  # it was killed, and has no session any more
-            self.elsewhere.changed()
+            self.remote_counts.changed()
         for vhost in self._vhosts.values():
             vhost.owner_ended(ref)
 
@@ -136,11 +136,11 @@ class Connections(Generic[ReaderT]):
         """Count a connection out; harmless when it never was open."""
         closed = self.readers.pop(reader, None)
         if closed is not None:
-            self._tell_elsewhere(closed)
+            self._announce_counts(closed)
 
-    def _tell_elsewhere(self, reader: ReaderT) -> None:
+    def _announce_counts(self, reader: ReaderT) -> None:
         if self.is_limited(reader):
-            self.elsewhere.changed()
+            self.remote_counts.changed()
 
     def close_where(self, is_doomed: Callable[[ReaderT], bool], reason: str) -> int:
         """Have connections closed with 320; return how many."""
@@ -223,20 +223,20 @@ class Connections(Generic[ReaderT]):
         """
         if limit < 0:
             return False
-        return limit <= sum(map(counts, self.readers.values())) + self.elsewhere.of(key)
+        return limit <= sum(map(counts, self.readers.values())) + self.remote_counts.of(key)
 
     def channel_opened(self, user: User, reader: Ref, then: Callable[[], object]) -> None:
-        """Go on with a channel that is counted now; in a turn of its reader when the other nodes count it, too."""
-        when_told = self.elsewhere.when_told
-        if user.limits and when_told is not None:
-            when_told(lambda _: self._runtime.run_as(reader, then))
+        """Call ``then`` for a new channel: in a turn of its reader, once the other nodes have counted the channel."""
+        when_acknowledged = self.remote_counts.when_acknowledged
+        if user.limits and when_acknowledged is not None:
+            when_acknowledged(lambda _: self._runtime.run_as(reader, then))
         else:
             then()
 
     def channel_closed(self, user: User) -> None:
         """A user has closed a channel."""
         if user.limits:
-            self.elsewhere.changed()
+            self.remote_counts.changed()
 
     def check_channel_limit(self, user: User) -> None:
         """Raise NotAllowed when a user has as many channels as it may have."""
@@ -245,7 +245,7 @@ class Connections(Generic[ReaderT]):
             return
         readers = self.readers.values()
         count = sum(len(each.channels) for each in readers if user_of(each) == user.name)
-        if count + self.elsewhere.of(channels_of(user.name)) >= limit:
+        if count + self.remote_counts.of(channels_of(user.name)) >= limit:
             raise NotAllowed(
                 f"number of channels opened for user '{user.name}' has reached the maximum"
                 f" allowed user limit of ({limit})",
@@ -253,15 +253,15 @@ class Connections(Generic[ReaderT]):
             )
 
     def is_limited(self, reader: ReaderT) -> bool:
-        """Whether a connection counts to a limit of its user or vhost."""
+        """Whether a limit of its user or vhost applies to a connection."""
         user, vhost = self.access.users.get(user_of(reader) or ""), vhost_of(reader)
         return bool((user is not None and user.limits) or (vhost is not None and vhost.limits))
 
     def counted(self, reader: ReaderT) -> Steps:
-        """Wait until the other nodes count as this one does, where a connection is limited."""
-        when_told = self.elsewhere.when_told
-        if when_told is not None and self.is_limited(reader):
-            yield Until(when_told)
+        """Wait until the other nodes have this node's counts, if a limit applies to the connection."""
+        when_acknowledged = self.remote_counts.when_acknowledged
+        if when_acknowledged is not None and self.is_limited(reader):
+            yield Until(when_acknowledged)
 
     def limited_counts(self) -> dict[str, int]:
         """Return the counts of this node that have a limit, for the other nodes."""

@@ -1,9 +1,9 @@
 """How many connections and channels are open, as the limits of users and vhosts count them.
 
-In a cluster they are limits of the whole cluster. Each node tells the others its counts of what has a limit
+In a cluster a limit is of the whole cluster. Each node sends the others its counts for users and vhosts with limits
 (``cluster/queue_directory.py``), once per drain of the run queue, and adds theirs to its own. ``open-ok`` and
-``close-ok`` of such a connection, and ``open-ok`` of a channel, wait until that is known. Two connections that are
-opened on two nodes at the same moment may both be taken, as in RabbitMQ.
+``close-ok`` of such a connection, and ``open-ok`` of a channel, wait until the others have acknowledged the count. Two
+connections that are opened on two nodes at the same moment may both be taken, as in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def channels_of(user: str) -> str:
     return f"channels {user}"
 
 
-class CountsElsewhere:
+class RemoteCounts:
     """The counts of the other nodes of a cluster.
 
     Attributes:
         on_change: called when the counts of this node may have changed; None outside of a cluster.
-        when_told: calls back when the other nodes know the counts of this one; None outside of a cluster.
+        when_acknowledged: calls back when the other nodes know the counts of this one; None outside of a cluster.
     """
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] | None = None
-        self.when_told: Callable[[Callable[[None], object]], None] | None = None
+        self.when_acknowledged: Callable[[Callable[[None], object]], None] | None = None
         self._by_node: dict[str, Counter[str]] = {}
 
     def changed(self) -> None:
@@ -48,8 +48,8 @@ class CountsElsewhere:
         if self.on_change is not None:
             self.on_change()
 
-    def told(self, node: str, counts: Mapping[str, int]) -> None:
-        """Note the counts of another node, all of them."""
+    def put(self, node: str, counts: Mapping[str, int]) -> None:
+        """Note all counts of another node."""
         self._by_node[node] = Counter(counts)
 
     def lost(self, node: str) -> None:

@@ -106,7 +106,7 @@ class ClusterNode:
         self.delegates.clear()
         self.refs.clear()
         entries, self._waited_for = self._waited_for, {}
-        return [(channel, entry) for entry in entries for channel in entry.home_lost()]
+        return [(channel, entry) for entry in entries for channel in entry.node_lost()]
 
 
 class RemoteEntry(QueueEntry):
@@ -204,12 +204,12 @@ class RemoteEntry(QueueEntry):
         if self.ended != "deleted":
             self.ended = None
 
-    def stopped_there(self) -> list[Ref]:
+    def stopped_on_node(self) -> list[Ref]:
         """Note that its vhost has been stopped; return the watchers to tell."""
         self.stopped()
-        return self.home_lost()
+        return self.node_lost()
 
-    def home_lost(self) -> list[Ref]:
+    def node_lost(self) -> list[Ref]:
         """Let those who wait look at the state; return the watchers to tell, who must watch again if they stay."""
         self._call_waiters()
         watchers, self._watchers = self._watchers, None

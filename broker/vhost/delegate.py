@@ -34,7 +34,7 @@ from leveret.broker.remote.mail_between_nodes import (
     RepliesStalled,
 )
 from leveret.broker.script import Script
-from leveret.broker.vhost.queue_declare import DeclareThere, declare_for_remote
+from leveret.broker.vhost.queue_declare import DelegatedDeclare, declare_for_remote
 from leveret.core.limits import PUBLISH_TURN_WORK
 from leveret.metadata.tables import QueueRow
 
@@ -93,7 +93,7 @@ class Delegate(GenServer):
         if type(request) is FindReplyConsumer:
             addresses = self._vhost.reply_addresses
             return addresses is not None and addresses.has(request.key)
-        if type(request) is DeclareThere:
+        if type(request) is DelegatedDeclare:
             steps = declare_for_remote(self._vhost, request)
         elif type(request) is QueueGone:
             steps = self._vhost.until_deleted(QueueRow(self._vhost.name, request.name))

@@ -10,8 +10,8 @@ min-masters    the node with the fewest queues; the first by name of several
 random         any
 =============  =======================================================================
 
-The delegate of that node declares it (``DeclareThere``), writes its row and starts it. It answers when all nodes have
-applied the row, so the queue is known here then, and the client can use it at once.
+The delegate of that node declares it (``DelegatedDeclare``), writes its row and starts it. It answers when all nodes
+have applied the row, so the queue is known here then, and the client can use it at once.
 
 A script decides on what this node has applied. It begins anew (``OvertakenError``) when another client was faster.
 """
@@ -19,12 +19,11 @@ A script decides on what this node has applied. It begins anew (``OvertakenError
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from msgspec import Struct
-
-from leveret.actors.links.sendable import register
+from leveret.actors.links.sendable import message
 from leveret.actors.runtime.signals import CallFailed
 from leveret.amqp.errors import InternalError, PreconditionFailed, SoftError
 from leveret.amqp.tables import pack, unpack
@@ -57,7 +56,9 @@ RANDOM: Final = "random"
 LOCATOR: Final = "queue-master-locator"
 
 
-class DeclareThere(Struct):
+@message(sent_as="leveret.broker.vhost.queue_declare:DeclareThere")
+@dataclass(slots=True)
+class DelegatedDeclare:
     """A call to a delegate: declare a queue on its node, unless there is one of that name.
 
     Answered None when the queue runs, or is there, and all nodes know it; else with a ``SoftError``, or False after an
@@ -69,13 +70,6 @@ class DeclareThere(Struct):
     auto_delete: bool
     arguments: bytes
     user: str
-
-
-register(
-    DeclareThere,
-    lambda asked: [getattr(asked, name) for name in DeclareThere.__struct_fields__],
-    lambda parts: DeclareThere(*parts),
-)
 
 
 def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
@@ -111,7 +105,7 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
         home = located(vhost, locator_of(vhost, name, method.arguments))
     if home is not None:
         arguments = pack(method.arguments)
-        asked = DeclareThere(name, durable, method.auto_delete, arguments, user.name)
+        asked = DelegatedDeclare(name, durable, method.auto_delete, arguments, user.name)
         yield from declare_remote(vhost, home, asked)
         raise OvertakenError(f"queue '{name}' was declared on node '{home.name}'")  # it is here now
     entry = QueueEntry(
@@ -132,7 +126,7 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
     return entry, True
 
 
-def declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
+def declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
     """Declare a queue that a client of another node wants here; all has been checked there.
 
     The other nodes know the delegate of a vhost before its store is open, so the queue waits for the vhost's start.
@@ -141,7 +135,7 @@ def declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
     return (yield from retried(lambda: _declare_for_remote(vhost, asked)))
 
 
-def _declare_for_remote(vhost: VHost, asked: DeclareThere) -> Steps:
+def _declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
     yield from vhost.deletions.name_free(QUEUE, asked.name)
     current = vhost.topology.queues.get(asked.name)
     if current is not None:
@@ -271,7 +265,7 @@ def located(vhost: VHost, locator: str) -> ClusterNode | None:
     return others.get(random.choice(names))  # no secret
 
 
-def declare_remote(vhost: VHost, home: ClusterNode, asked: DeclareThere) -> Steps:
+def declare_remote(vhost: VHost, home: ClusterNode, asked: DelegatedDeclare) -> Steps:
     """Have a queue declared on another node; it is known here then.
 
     It is not, if that node is lost, or the queue is deleted before its answer comes.

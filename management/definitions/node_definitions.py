@@ -160,7 +160,7 @@ class NodeDefinitions:
         lost += [row async for row in sliced(plan.bindings) if not self._bind(row)]
         self._take_back(lost)
         if cluster_nodes is not None:
-            await run_in_task(self._node.runtime, _told(cluster_nodes))
+            await run_in_task(self._node.runtime, _until_acknowledged(cluster_nodes))
 
     async def _make_settings(self, plan: Plan) -> None:
         node = self._node
@@ -175,7 +175,7 @@ class NodeDefinitions:
                 node.vhosts[setting.name].default_queue_type = setting.default_queue_type
         for name, limits in plan.limits.items():
             node.vhosts[name].limits = limits
-        node.connections.elsewhere.changed()
+        node.connections.remote_counts.changed()
         async for policy in sliced(plan.policies):
             node.vhosts[policy.vhost].policies.put(policy)
 
@@ -251,7 +251,7 @@ class NodeDefinitions:
             self._node.metadata.delete_later(doomed)
 
 
-def _told(cluster_nodes: ClusterNodes) -> Steps:
+def _until_acknowledged(cluster_nodes: ClusterNodes) -> Steps:
     """Wait until the other nodes know the queues: clients may use them on any node."""
     yield Until(cluster_nodes.when_acknowledged)
 

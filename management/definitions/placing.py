@@ -14,7 +14,7 @@ from leveret.amqp.tables import pack
 from leveret.broker.script import run_in_task
 from leveret.broker.vhost.queue_declare import (
     CLIENT_LOCAL,
-    DeclareThere,
+    DelegatedDeclare,
     declare_remote,
     located,
     locator_of,
@@ -33,14 +33,14 @@ log = logger(__name__)
 
 DECLARED_AT_ONCE: Final = 100
 STARTED_WITHIN_S: Final = 10.0  # new vhosts, on the other nodes
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 
 async def place_queues(node: Node, cluster_nodes: ClusterNodes, plan: Plan) -> None:
-    """Make the queues of a plan that go to other nodes, and take them out of it; the others are this node's.
+    """Declare the queues of a plan that belong to other nodes there, and take them out of the plan.
 
     Args:
-        node: this one; the vhosts, policies and exchanges of the plan are there.
+        node: this one; it has the vhosts, policies and exchanges of the plan already.
         cluster_nodes: the other nodes.
         plan: of an import.
     """
@@ -50,14 +50,14 @@ async def place_queues(node: Node, cluster_nodes: ClusterNodes, plan: Plan) -> N
     own = len(plan.queues) - len(spread)
     cluster_nodes.expect(cluster_nodes.own, own)
 
-    async def is_made_elsewhere(place: tuple[str, str]) -> bool:
+    async def is_declared_remotely(place: tuple[str, str]) -> bool:
         nonlocal own
         vhost = node.vhosts[place[0]]
         home = located(vhost, locators[place])
         if home is not None:
             row = plan.queues[place]
             arguments = pack(row.arguments)
-            asked = DeclareThere(row.name, row.durable, row.auto_delete, arguments, row.user)
+            asked = DelegatedDeclare(row.name, row.durable, row.auto_delete, arguments, row.user)
             try:
                 await run_in_task(node.runtime, declare_remote(vhost, home, asked))
             except (InternalError, SoftError) as error:
@@ -72,10 +72,12 @@ async def place_queues(node: Node, cluster_nodes: ClusterNodes, plan: Plan) -> N
         return False
 
     try:
-        await _run_elsewhere(cluster_nodes, {vhost for vhost, _ in spread} & plan.new_vhosts.keys())
+        await _await_new_vhosts(
+            cluster_nodes, {vhost for vhost, _ in spread} & plan.new_vhosts.keys()
+        )
         for start in range(0, len(spread), DECLARED_AT_ONCE):
             some = spread[start : start + DECLARED_AT_ONCE]
-            made = await asyncio.gather(*map(is_made_elsewhere, some))
+            made = await asyncio.gather(*map(is_declared_remotely, some))
             for place, is_made in zip(some, made, strict=True):
                 if is_made:
                     del plan.queues[place]
@@ -89,7 +91,7 @@ def _locator(node: Node, row: QueueRow) -> str:
     return locator_of(node.vhosts[row.vhost], row.name, row.arguments)
 
 
-async def _run_elsewhere(cluster_nodes: ClusterNodes, vhosts: Set[str]) -> None:
+async def _await_new_vhosts(cluster_nodes: ClusterNodes, vhosts: Set[str]) -> None:
     """Wait until the other nodes run new vhosts, at most ``STARTED_WITHIN_S``."""
     now_s = asyncio.get_running_loop().time
     deadline_s = now_s() + STARTED_WITHIN_S
@@ -99,4 +101,4 @@ async def _run_elsewhere(cluster_nodes: ClusterNodes, vhosts: Set[str]) -> None:
     ):
         if now_s() >= deadline_s:
             return
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)

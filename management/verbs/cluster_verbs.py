@@ -63,8 +63,8 @@ class ClusterVerbs:
     def verbs(self) -> dict[str, Verb]:
         """Return the verbs, which take the place of those of their names."""
         verbs = {name: self._listed(name) for name in LISTS}
-        verbs |= {name: self._at_home(name, "name", str) for name in OF_QUEUES}
-        verbs |= {name: self._at_home(name, "exchange", queue_of) for name in OF_DELAYS}
+        verbs |= {name: self._on_node_of_queue(name, "name", str) for name in OF_QUEUES}
+        verbs |= {name: self._on_node_of_queue(name, "exchange", queue_of) for name in OF_DELAYS}
         verbs |= {name: self._everywhere(name) for name in CLOSE_ALL}
         return verbs | {CLOSE_ONE: self._close_one()}
 
@@ -106,7 +106,7 @@ class ClusterVerbs:
 
     # Commands on queues.
 
-    def _at_home(self, verb: str, named: str, queue_name: Callable[[str], str]) -> Verb:
+    def _on_node_of_queue(self, verb: str, named: str, queue_name: Callable[[str], str]) -> Verb:
         """Have a verb carried out by the node of a queue.
 
         Args:

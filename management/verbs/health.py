@@ -75,7 +75,7 @@ class HealthAdmin:
             "os": f"{platform.system()} {platform.release()}",
             "pid": os.getpid(),
             "alarms": list(resources.alarms.own),
-            "alarms_elsewhere": resources.alarms.elsewhere,
+            "alarms_elsewhere": resources.alarms.remote,
             "listeners": self._listeners(),
             "log_files": self._log_files(),
             "memory_watermark": _shown(resources.memory_limit),

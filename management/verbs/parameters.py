@@ -123,7 +123,7 @@ class ParameterAdmin:
             await node.metadata.write([row])
             node.settings_rows.put(row)
             found.limits = dict(limits)
-            node.connections.elsewhere.changed()
+            node.connections.remote_counts.changed()
         audit("vhost limits set vhost=%s limits=%s by=%s", vhost, json.dumps(limits))
 
     async def clear_vhost_limits(self, vhost: str) -> None:

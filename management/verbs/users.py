@@ -213,7 +213,7 @@ class UserAdmin:
     async def _put(self, row: UserRow | PermissionRow | TopicPermissionRow) -> None:
         await self._node.metadata.write([row])
         self._node.access.put(row)
-        self._node.connections.elsewhere.changed()  # a limit may be new
+        self._node.connections.remote_counts.changed()  # a limit may be new
 
     async def _remove(self, rows: list[StoredRow]) -> None:
         await self._node.metadata.write([], rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from leveret.actors.runtime.ref import Ref
 from leveret.amqp import methods as m
-from leveret.broker.cluster.other_settings import SETTINGS_KEEPER, VhostAdded
+from leveret.broker.cluster.other_settings import SETTINGS_UPDATER, VhostAdded
 from leveret.broker.vhost.states import Event
 from leveret.metadata.tables import PermissionRow
 from rigs.cluster.etcd_cluster import EtcdCluster
@@ -24,9 +24,9 @@ def test_a_client_waits_until_a_new_vhost_has_been_started() -> None:
     cluster.clock.jump(2)
     assert client.take() == []
 
-    keeper = b.runtime.whereis(SETTINGS_KEEPER)
-    assert isinstance(keeper, Ref)
-    b.runtime.send(keeper, VhostAdded(vhost))
+    updater = b.runtime.whereis(SETTINGS_UPDATER)
+    assert isinstance(updater, Ref)
+    b.runtime.send(updater, VhostAdded(vhost))
     cluster.clock.jump(1)
 
     assert [type(each) for each in client.take()] == [m.ConnectionOpenOk]

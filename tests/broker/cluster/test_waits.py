@@ -12,7 +12,7 @@ from leveret.amqp import methods as m
 from leveret.broker.vhost import exchange_declare
 from leveret.broker.vhost.delegate import Delegate
 from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter, OvertakenError, retried
-from leveret.broker.vhost.queue_declare import DeclareThere
+from leveret.broker.vhost.queue_declare import DelegatedDeclare
 from leveret.metadata.tables import Row
 from rigs.broker_rig import Client
 from rigs.cluster.etcd_cluster import EtcdCluster
@@ -132,11 +132,11 @@ def test_a_client_is_refused_where_memory_never_agrees_with_etcd(
 def test_a_queue_that_another_node_declares_is_known_when_that_node_answers(
     cluster: EtcdCluster, is_there: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[DeclareThere] = []
+    asked: list[DelegatedDeclare] = []
     handle_call = Delegate.handle_call
 
     def noted(self: Delegate, request: Any, frm: Any) -> Any:
-        if isinstance(request, DeclareThere):
+        if isinstance(request, DelegatedDeclare):
             asked.append(request)
         return handle_call(self, request, frm)
 

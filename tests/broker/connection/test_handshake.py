@@ -392,7 +392,7 @@ def test_other_nodes_are_told_of_connections_that_have_a_limit_only(
     rig: Rig, limits: dict[str, int]
 ) -> None:
     changes: list[None] = []
-    rig.node.connections.elsewhere.on_change = lambda: changes.append(None)
+    rig.node.connections.remote_counts.on_change = lambda: changes.append(None)
     rig.node.vhosts["/"].limits = limits
     rig.session().hang_up()
 

@@ -52,10 +52,10 @@ MUTANTS = {
         "super().is_refusing",
     ),
     "alarms are not told": Mutant(
-        "QueueDirectory._tell_changes", "alarms != self._alarms", "False"
+        "QueueDirectory._announce_changes", "alarms != self._alarms", "False"
     ),
     "alarms of a lost node stay": Mutant(
-        "QueueDirectory._node_down", "self._node.resources.alarms.set_elsewhere(...)", ""
+        "QueueDirectory._node_down", "self._node.resources.alarms.set_remote(...)", ""
     ),
     "the window never closes": Mutant("RemoteGate.delivery_waits", "self.is_open = ...", ""),
     "a client that does not read gives room back": Mutant(

@@ -13,7 +13,7 @@ from leveret.actors.links.node import Node as LinkedNode
 from leveret.actors.links.security import Security
 from leveret.actors.runtime.runtime import Runtime
 from leveret.broker.cluster.other_changes import apply_changes
-from leveret.broker.cluster.other_settings import SettingsKeeper
+from leveret.broker.cluster.other_settings import SettingsUpdater
 from leveret.broker.cluster.queue_directory import QueueDirectory
 from leveret.broker.node import bootstrap
 from leveret.broker.node.node import Node
@@ -77,7 +77,7 @@ class Member(broker_rig.Rig):
         bootstrap.fill(self.node, self.store.load())
         cluster.filled(self)
         directory = ChildSpec("queue_directory", QueueDirectory, (self.node,))
-        self.start_tree(ChildSpec("keeper", SettingsKeeper, (self.node,)), directory)
+        self.start_tree(ChildSpec("updater", SettingsUpdater, (self.node,)), directory)
         now(self.links.listen(name))
 
     def settle(self) -> None:
