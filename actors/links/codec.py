@@ -270,7 +270,7 @@ _READERS: Final[dict[int, Callable[[Peer, list[Any]], Any]]] = {
     _REF: lambda peer, parts: peer.ref_of(*parts),
     _REQUEST: lambda peer, parts: Request(peer.unpack_from(parts[0]), parts[1]),
     _REPLY: lambda _, parts: Reply(*parts),
-    _CRASH: lambda _, parts: Crash.told(*parts),
+    _CRASH: lambda _, parts: Crash.from_texts(*parts),
     _CALL_FAILED: lambda _, parts: CallFailed(*parts),
     _MESSAGE: _message,
 }

@@ -1,13 +1,13 @@
 """Exit signals, links and monitors between the actors of two sides.
 
-Theory. For the monitors of this side's actors the other side is asked once to tell of an actor's end (``MONITOR``),
-and not asked again when the last monitor is taken back: the next call would only renew it. It keeps the actors whose
-ends it is to tell, until they end (``DOWN``).
+Theory. For all monitors on one of its actors the other side is asked once (``MONITOR``) to report the actor's end
+(``DOWN``), and it keeps the request until then. The request stays when the last monitor is withdrawn: the next call
+would only renew it.
 
-A link is told to both sides (``LINK``, ``UNLINK``), so that either can remove it, and an end that crosses an unlink is
+Both sides keep a link (``LINK``, ``UNLINK``), so that either can remove it, and an end that crosses an unlink is
 ignored. The end of an actor (``DOWN``, ``LINK_EXIT``) is sent after all its mail, and after mail without a sender,
 which may be its reply. An exit signal goes behind the mail of its sender, but for ``kill``, which waits for nothing.
-The sides may tell each other of the same end twice, as a link and as a monitor; the second finds nothing.
+The sides may report the same end twice, as a link and as a monitor; the second report has no effect.
 
 Signals for an actor behind the other side, in a process there, are passed on. The other side keeps the monitors, and no
 links; instead, both ends of such a link monitor each other, because the way between them may be lost.
@@ -76,14 +76,16 @@ class Signals:
         self._is_lost = False
         # Actors of the other side, with what takes the reason of their end.
         self._watched: dict[Target, Callable[[object], None]] = {}
-        self._told: dict[Target, Watch] = {}  # actors of this side, whose ends the other is told
+        self._reported: dict[
+            Target, Watch
+        ] = {}  # actors of this side, whose ends are sent to the other side
 
     def lost(self) -> None:
         """Take all monitors back, because the link is broken."""
         self._is_lost = True
-        for watch in self._told.values():
+        for watch in self._reported.values():
             links.unwatch(watch)
-        self._told.clear()
+        self._reported.clear()
         self._watched.clear()
 
     # Outwards.
@@ -122,20 +124,20 @@ class Signals:
         """Have the other side tell of the end of one of its actors, which then ends its address here."""
         ref = self._addresses.known(target)
         if ref is not None:
-            self._watched[target] = partial(self._ended_there, target, ref)
+            self._watched[target] = partial(self._remote_ended, target, ref)
             self._send(MONITOR, target)
 
     def when_ended(self, target: Target, ended: Callable[[object], None]) -> None:
-        """Call back with the reason when the other side tells, unasked, of the end of one of its actors."""
+        """Call back with the reason when the other side reports the end of one of its actors without a ``MONITOR``."""
         self._watched[target] = ended
 
     def tell_end_of(self, target: Target) -> None:
-        """Tell the other side when an actor of this side, or behind it, ends."""
-        if target not in self._told:
+        """Report the end of an actor of this side, or behind it, to the other side."""
+        if target not in self._reported:
             ref = self._addresses.actor(target)
-            watch = self._runtime.watch(ref, partial(self._ended_here, target, ref))
+            watch = self._runtime.watch(ref, partial(self._local_ended, target, ref))
             if ref.is_alive:
-                self._told[target] = watch
+                self._reported[target] = watch
 
     def _send(self, *parts: Any) -> None:
         """Send a signal that is not ordered with mail."""
@@ -152,12 +154,12 @@ class Signals:
             packed, _ = self._codec.pack(as_text(reason))
         return self._codec.pack([op, target, packed, sender])[0]
 
-    def _ended_here(self, target: Target, ref: Ref, reason: object) -> None:
-        self._told.pop(target, None)
+    def _local_ended(self, target: Target, ref: Ref, reason: object) -> None:
+        self._reported.pop(target, None)
         packed = self._with_reason(DOWN, target, reason, None)
         self._connection.signal_behind(self._addresses.streams_of(ref), packed)
 
-    def _ended_there(self, target: Target, ref: Ref, reason: object) -> None:
+    def _remote_ended(self, target: Target, ref: Ref, reason: object) -> None:
         is_lost = isinstance(target, tuple) and reason == NOCONNECTION  # the other side has lost it
         self._runtime.turns.end_remote(ref, reason, LOST_CELL if is_lost else DEAD_CELL)
 

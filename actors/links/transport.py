@@ -28,7 +28,7 @@ _FULL_BYTES: Final = (
     512 * 1024
 )  # of the socket's buffer in this process: what is sent next waits behind it
 _EMPTY_BYTES: Final = 128 * 1024
-_STRANGER_BYTES: Final = 4096  # read at once before the handshake is over
+_HANDSHAKE_READ_BYTES: Final = 4096  # at once
 _BACKLOG: Final = 100
 _ACCEPT_AGAIN_S: Final = 1.0  # when no descriptor is left
 
@@ -55,8 +55,8 @@ class Sockets:
     async def listen(self, address: str, accept: Callable[[], Endpoint]) -> str:
         """Listen; return the address with the port that was chosen."""
 
-        def protocol() -> _Stranger:
-            return _Stranger(accept())
+        def protocol() -> _UnauthenticatedPeer:
+            return _UnauthenticatedPeer(accept())
 
         tls = self._security.listener_tls
         if address.startswith(_UNIX):
@@ -111,7 +111,7 @@ class Sockets:
         """Make the handshake of TLS with a node that has connected."""
         try:
             await self._loop.connect_accepted_socket(
-                lambda: _Stranger(endpoint, shown),
+                lambda: _UnauthenticatedPeer(endpoint, shown),
                 accepted,
                 ssl=tls,
                 ssl_handshake_timeout=self._tls_s,
@@ -137,12 +137,12 @@ class Sockets:
         try:
             if address.startswith(_UNIX):
                 await self._loop.create_unix_connection(
-                    lambda: _Stranger(endpoint, address), _path(address), ssl=tls,
+                    lambda: _UnauthenticatedPeer(endpoint, address), _path(address), ssl=tls,
                     server_hostname="" if tls else None, ssl_handshake_timeout=self._tls_s,
                 )  # fmt: skip
             else:
                 await self._loop.create_connection(
-                    lambda: _Stranger(endpoint, address), *host_and_port(address), ssl=tls,
+                    lambda: _UnauthenticatedPeer(endpoint, address), *host_and_port(address), ssl=tls,
                     ssl_handshake_timeout=self._tls_s,
                 )  # fmt: skip
         except OSError as error:
@@ -195,11 +195,11 @@ class Listener(Protocol):
         """Hear that the socket has ended."""
 
 
-class _Stranger(asyncio.BufferedProtocol):
-    """A socket before the end of the handshake: little is read at once.
+class _UnauthenticatedPeer(asyncio.BufferedProtocol):
+    """A socket during the handshake: no more than ``_HANDSHAKE_READ_BYTES`` are read at once.
 
     Args:
-        endpoint: hears of the socket's events.
+        endpoint: gets the socket's events.
         place: of the other side, for the log.
     """
 
@@ -210,7 +210,7 @@ class _Stranger(asyncio.BufferedProtocol):
         self._wire: SocketWire | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._buffer = bytearray(_STRANGER_BYTES)
+        self._buffer = bytearray(_HANDSHAKE_READ_BYTES)
         self._transport = transport = cast("asyncio.Transport", transport)
         wire = self._wire = SocketWire(transport)
         certificate = transport.get_extra_info("peercert")
@@ -220,7 +220,7 @@ class _Stranger(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take bytes; behind the handshake the socket belongs to the link."""
+        """Pass bytes to the handshake; after it the link has the socket."""
         self._endpoint.received(bytes(self._buffer[:nbytes]))
         if self._endpoint.is_made and self._wire is not None:
             self._transport.set_protocol(LinkProtocol(self._endpoint, self._wire))
@@ -233,7 +233,7 @@ class LinkProtocol(asyncio.Protocol):
     """A socket behind the handshake, or one that needs none.
 
     Args:
-        endpoint: hears of the socket's events.
+        endpoint: gets the socket's events.
         wire: the socket, if it is behind the handshake.
     """
 

@@ -59,21 +59,21 @@ class HostInbox(Inbox):
     The exit signal of the host's parent comes from the actor's parent there.
     """
 
-    __slots__ = ("_parent", "_parent_there", "_take")
+    __slots__ = ("_parent", "_remote_parent", "_take")
 
     def __init__(self, peer: Peer, parent: Ref | None, take: Callable[[Any], None]) -> None:
         super().__init__(peer, ROOT)
         self._parent = parent
-        self._parent_there = peer.ref(PARENT)
+        self._remote_parent = peer.ref(PARENT)
         self._take = take
 
     def append(self, mail: Mail) -> None:
         message, sender = mail
-        if sender is self._parent_there:
+        if sender is self._remote_parent:
             self._take(message)
         elif not self.peer.is_lost:
             if type(message) is Exit and message.sender is self._parent:
-                self.peer.signals.send_exit(ROOT, message, as_from=self._parent_there)
+                self.peer.signals.send_exit(ROOT, message, as_from=self._remote_parent)
             else:
                 super().append(mail)
 

@@ -68,7 +68,7 @@ class ReplyMonitor(MonitorRef):
     def __init__(self, watcher: Ref, target: Ref, tag: int) -> None:
         self.watcher = watcher
         self.target = target
-        self.is_told = False
+        self.is_sent = False
         self._tag = tag
 
     def mail(self, reason: object) -> object:

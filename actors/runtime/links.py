@@ -72,7 +72,7 @@ def unwatch(monitor: MonitorRef) -> None:
     if monitor.watcher is not None:
         cell = monitor.watcher.cell
         cell.monitors = small_set.discard(cell.monitors, monitor)
-    monitor.forget_told()
+    monitor.withdraw()
 
 
 def leave_link(one: Cell, dead: Ref) -> bool:

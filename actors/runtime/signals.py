@@ -76,29 +76,29 @@ class MonitorRef:
     Attributes:
         watcher: gets the message.
         target: the message comes when it ends.
-        is_told: whether the message has been sent.
+        is_sent: whether the message has been sent.
     """
 
-    __slots__ = ("is_told", "target", "watcher")
+    __slots__ = ("is_sent", "target", "watcher")
 
     def __init__(self, watcher: Ref | None, target: Ref) -> None:
         self.watcher = watcher
         self.target = target
-        self.is_told = False
+        self.is_sent = False
 
     def tell(self, reason: object) -> None:
         if self.watcher is not None:
             cell = self.watcher.cell
             if not cell.state & DEAD:
-                self.is_told = True
+                self.is_sent = True
                 cell.turns.put(cell, (self.mail(reason), self.target))
 
     def mail(self, reason: object) -> object:
         return Down(self, self.target, reason)
 
-    def forget_told(self) -> None:
+    def withdraw(self) -> None:
         """Take the message back if the watcher has not handled it."""
-        if self.is_told and self.watcher is not None:
+        if self.is_sent and self.watcher is not None:
             self.watcher.cell.remove_mail(
                 lambda mail: type(mail[0]) is Down and mail[0].monitor is self
             )
@@ -112,7 +112,7 @@ class Watch(MonitorRef):
     def __init__(self, target: Ref, callback: Callable[[object], None]) -> None:
         self.watcher = None
         self.target = target
-        self.is_told = False
+        self.is_sent = False
         self._callback: Callable[[object], None] | None = callback
 
     def tell(self, reason: object) -> None:
@@ -120,7 +120,7 @@ class Watch(MonitorRef):
         if callback is not None:
             callback(reason)
 
-    def forget_told(self) -> None:
+    def withdraw(self) -> None:
         """Drop the callback, which the target's end may be about to call."""
         self._callback = None
 
@@ -147,8 +147,8 @@ class Crash:
         self._frames: _Frames | str = _frames_of(exception)
 
     @classmethod
-    def told(cls, module: str, name: str, text: str, traceback: str) -> Crash:
-        """Return the crash of an actor in another process; nothing is imported for it."""
+    def from_texts(cls, module: str, name: str, text: str, traceback: str) -> Crash:
+        """Return the crash of an actor in another process from its texts; nothing is imported for it."""
         crash = cls.__new__(cls)
         crash.kind = _exception_class(module, name)
         crash.text = text

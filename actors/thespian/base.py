@@ -256,9 +256,9 @@ class AsyncioBase:
         elif to.cell.turns is self.runtime.turns:
             self.runtime.send(to, message, sender)
         else:
-            there = cast("Turns", to.cell.turns)  # of another AsyncioBase in this process
-            loop: Any = there.scheduler.loop
-            loop.call_soon_threadsafe(there.send, to, message, sender)
+            turns = cast("Turns", to.cell.turns)  # of another AsyncioBase in this process
+            loop: Any = turns.scheduler.loop
+            loop.call_soon_threadsafe(turns.send, to, message, sender)
 
     def _send(self, to: Ref, message: Any) -> None:
         self.enter(self.deliver, to, message, self._admin)

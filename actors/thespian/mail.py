@@ -61,8 +61,8 @@ class Gone:
 
 
 @dataclass(slots=True)
-class LookAround:
-    """Mail to oneself: look for children whose processes are gone without a message of Thespian."""
+class CheckChildren:
+    """Mail to oneself: find children whose processes have ended without a message of Thespian."""
 
 
 @dataclass(slots=True)
@@ -96,4 +96,4 @@ class Unheard:
 
 
 FROM_CHILDREN: Final = (Began, Ignored, Ended)
-OURS: Final = (Begin, Gone, LookAround, Signal, *FROM_CHILDREN)
+OURS: Final = (Begin, Gone, CheckChildren, Signal, *FROM_CHILDREN)

@@ -57,10 +57,10 @@ from leveret.actors.thespian.mail import (
     Began,
     Begin,
     Call,
+    CheckChildren,
     Ended,
     Gone,
     Ignored,
-    LookAround,
     Signal,
     Unheard,
 )
@@ -271,8 +271,8 @@ class _OtpBody:
             runtime.tell_child(message, sender)
         elif isinstance(message, ChildActorExited):
             runtime.child_exited(message.childAddress)
-        elif type(message) is LookAround:
-            runtime.look_around()
+        elif type(message) is CheckChildren:
+            runtime.check_children()
         elif type(message) is Gone:
             runtime.tell_gone(message)
         elif isinstance(message, WakeupMessage) and type(message.payload) is Alarm:

@@ -30,7 +30,7 @@ from leveret.actors.runtime.calls import Reply, Request
 from leveret.actors.runtime.ref import SUSPENDED, Cell, Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.signals import KILL, KILLED, LATER, SHUTDOWN, Exit, StartResult
-from leveret.actors.thespian.mail import Began, Begin, Ended, Gone, Ignored, LookAround, Signal
+from leveret.actors.thespian.mail import Began, Begin, CheckChildren, Ended, Gone, Ignored, Signal
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from leveret.actors.thespian.wakeup_clock import WakeupClock
 
 
-class Outside(Protocol):
+class HostActor(Protocol):
     """The Thespian actor around a runtime, as the runtime sees it."""
 
     @property
@@ -55,7 +55,7 @@ class Outside(Protocol):
 class RemoteActor(OtpActor):
     """Stands for a Thespian actor that was started from here."""
 
-    __slots__ = ("_created_at", "_is_plain", "_outside", "_reason", "begun_at", "pid", "token")
+    __slots__ = ("_created_at", "_host", "_is_plain", "_reason", "begun_at", "pid", "token")
 
     trap_exits = True
     runtime: PortRuntime  # type: ignore[mutable-override]  # no other starts one
@@ -63,17 +63,17 @@ class RemoteActor(OtpActor):
     def init(self, actor_class: type, args: tuple[Any, ...], label: str) -> object:
         """Create the real one and send it its ``Begin``; it answers later."""
         runtime = self.runtime
-        self._outside = runtime.outside
+        self._host = runtime.host
         self.token = runtime.add(self)
         self._reason: Any = None
         self.begun_at: ActorAddress | None = None
         self._is_plain = not issubclass(actor_class, OtpActor)
-        self._created_at = self._outside.create_supervised()
-        self.pid = self._outside.process_of(self._created_at)
+        self._created_at = self._host.create_supervised()
+        self.pid = self._host.process_of(self._created_at)
         parent = None if self.parent is None else self.parent.cell.actor
         path = getattr(parent, "path", "")
         begin = Begin(self.token, os.getpid(), actor_class, args, path, label)
-        self._outside.send(self._created_at, begin)
+        self._host.send(self._created_at, begin)
         return LATER
 
     @property
@@ -117,7 +117,7 @@ class RemoteActor(OtpActor):
         elif kind is Exit:
             self.signal(message.reason)
         else:
-            self._outside.send(self.address, self.runtime.outward(message))
+            self._host.send(self.address, self.runtime.outward(message))
 
     def signal(self, reason: object) -> None:
         """Pass an exit signal on. Processes, and plain actors, which may block, are killed by the system."""
@@ -127,14 +127,14 @@ class RemoteActor(OtpActor):
             except ProcessLookupError:
                 return  # it is dead, and Thespian is about to say so
             self._reason = self._reason or (KILLED,)  # unless it has a last word under way
-        elif reason == KILL and self._is_plain and self._outside.kill(self._created_at):
+        elif reason == KILL and self._is_plain and self._host.kill(self._created_at):
             self._reason = self._reason or (KILLED,)
         else:
-            self._outside.send(self.address, Signal(reason))
+            self._host.send(self.address, Signal(reason))
 
     def _let_go(self) -> None:
         """Let the real one exit: its reason has come before the news of its exit."""
-        self._outside.send(self.address, ActorExitRequest())
+        self._host.send(self.address, ActorExitRequest())
 
     def terminate(self, reason: object) -> None:
         """Forget the token; later messages about it are duplicates."""
@@ -175,7 +175,7 @@ class _Outbox:
         message = mail[0]
         if isinstance(message, Request | Reply):
             raise ActorError("calls do not reach actors of Thespian's own systems; send a message")
-        self._runtime.outside.send(self._address, self._runtime.outward(message))
+        self._runtime.host.send(self._address, self._runtime.outward(message))
 
 
 class ForeignRef(ActorRef):
@@ -202,7 +202,7 @@ class PortRuntime(Runtime):
 
     Args:
         clock: its timers.
-        outside: the Thespian actor it is in.
+        host: the Thespian actor around the runtime.
 
     Attributes:
         own: the actor that it is for.
@@ -210,9 +210,9 @@ class PortRuntime(Runtime):
             reason ends of ``shutdown`` then, else of ``killed``.
     """
 
-    def __init__(self, clock: WakeupClock, outside: Outside) -> None:
+    def __init__(self, clock: WakeupClock, host: HostActor) -> None:
         super().__init__(clock)
-        self.outside = outside
+        self.host = host
         self.is_ending = False
         self.own: Ref | None = None
         self._tokens = 0
@@ -270,22 +270,22 @@ class PortRuntime(Runtime):
         """Take note that a child exited; Thespian's second message about it is ignored.
 
         While Thespian handles the exit, it forgets other children whose processes it finds gone, without a
-        message. Hence ``LookAround``, which comes after that.
+        message. Hence ``CheckChildren``, which comes after that.
         """
         actor = self._begun.get(str(address))
-        if actor is None:  # it ended before it had told its address
+        if actor is None:  # it ended before it sent its address
             actor = next((other for other in self._remote.values() if other.is_at(address)), None)
         if actor is not None:
             self._exited(actor)
         if any(other.pid for other in self._remote.values()):
-            self.outside.send(self.outside.myAddress, LookAround())
+            self.host.send(self.host.myAddress, CheckChildren())
 
-    def look_around(self) -> None:
+    def check_children(self) -> None:
         """Send the ``ChildActorExited`` that Thespian has left out for children whose processes are gone."""
         for actor in self._remote.values():
             if actor.has_lost_its_process:
                 actor.pid = 0  # sent once
-                self.outside.send(self.outside.myAddress, ChildActorExited(actor.address))
+                self.host.send(self.host.myAddress, ChildActorExited(actor.address))
 
     def _exited(self, actor: RemoteActor) -> None:
         """End a remote actor when the last message of the real one, which its exit may overtake on UDP, has come."""
@@ -293,7 +293,7 @@ class PortRuntime(Runtime):
         if actor.has_reason or self.is_ending:
             self.tell_gone(gone)
         else:
-            self.outside.send_behind(gone)
+            self.host.send_behind(gone)
 
     def tell_gone(self, gone: Gone) -> None:
         """End the remote actor whose real one is gone."""
@@ -361,7 +361,7 @@ class PortRuntime(Runtime):
         actor = ref.cell.actor
         if type(actor) is RemoteActor:
             return actor.address
-        return self.outside.myAddress if ref is self.own else str(ref)
+        return self.host.myAddress if ref is self.own else str(ref)
 
     def inward(self, request: Any) -> Any:
         """Translate an address in an incoming call: the call itself, or in a tuple or its fields."""

@@ -192,7 +192,7 @@ PROCESS_MUTANTS = {
         "Peer.deliver", "WireError", "ZeroDivisionError"
     ),
     "an actor behind a lost process has ended as any other": Mutant(
-        "Signals._ended_there", "LOST_CELL if is_lost else DEAD_CELL", "DEAD_CELL"
+        "Signals._remote_ended", "LOST_CELL if is_lost else DEAD_CELL", "DEAD_CELL"
     ),
     "what is below this node goes to its parent": Mutant(
         "Routes._towards", "near != self._node", "True"
