@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 from leveret.actors.links.node import Node as LinkedNode
 from leveret.actors.links.security import Security
 from leveret.broker.cluster.cluster_rows import ClusterRows
-from leveret.broker.connection.layers.credentials import LOOK_S
+from leveret.broker.connection.layers.credentials import CHECK_S
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.metadata.etcd.session_settings import SessionSettings
@@ -44,7 +44,7 @@ SECRET: Final = "LEVERET_CLUSTER_SECRET"
 PREFIX: Final = "/leveret"
 LINKED_WITHIN_S: Final = 15.0
 LEAVE_S: Final = 2.0
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 
 
 class ClusterMember:
@@ -71,9 +71,9 @@ class ClusterMember:
         self.metadata = metadata
         self.listening = listening
         self.certificates = certificates
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         if certificates is not None:
-            self._looking = asyncio.create_task(_look_at(certificates))
+            self._checking = asyncio.create_task(_check_certificates(certificates))
         self._dialled: dict[str, str] = {}
         metadata.watch_nodes(self._dial)
         self._dial()
@@ -153,14 +153,14 @@ class ClusterMember:
             if asyncio.get_running_loop().time() > deadline_s:
                 log.warning("nodes are not linked, their queues are down nodes=%s", missing)
                 return
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def leave(self) -> None:
         """Leave in order: the other nodes need not wait for this one any more."""
         self.metadata.watch_nodes(_ignored)
         self.metadata.listener = None
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
         await self.links.close()
         await self.metadata.leave(LEAVE_S)
 
@@ -200,10 +200,10 @@ def refusal_of(own: MemberRow, cluster: str, members: Sequence[MemberRow]) -> st
     return ""
 
 
-async def _look_at(certificates: LinkCertificates) -> None:
+async def _check_certificates(certificates: LinkCertificates) -> None:
     while True:
-        await asyncio.sleep(LOOK_S)
-        certificates.look()
+        await asyncio.sleep(CHECK_S)
+        certificates.reload_if_changed()
 
 
 def _secret(file: Path | None) -> bytes:

@@ -62,15 +62,15 @@ class LinkCertificates:
             self._load(_context(ssl.PROTOCOL_TLS_SERVER))  # in use are only those that fit
             for context in (self.listener, self.dialler):
                 self._load(context)
-        except (ConfigError, OSError) as error:  # a file that goes away between two looks
+        except (ConfigError, OSError) as error:  # a file that goes away between two checks
             log.error("certificates of links not reloaded, the former ones stay error=%s", error)
             return False
         log.info("certificates of links reloaded file=%s", self._cert)
         return True
 
-    def look(self) -> None:
-        """Read the files again if they have changed, and no more since the last look."""
-        if self._changes.are_over():
+    def reload_if_changed(self) -> None:
+        """Read the files again if they have changed, but not since the last call."""
+        if self._changes.have_settled():
             self.reload()
 
     def dates(self) -> dict[Path, list[Dates]]:

@@ -1,14 +1,14 @@
 """Alarms: memory or disk run short, so connections that publish are not read any more.
 
-A connection is *blocked* when it publishes while an alarm is raised: it is told so (``connection.blocked``,
-if it understands that), its publish waits unread or unrouted, and so does all that it sends after it. Until
-then it is *blocking*: a connection that only consumes stays so, and its acks go on. All go on when the last
-alarm is over. Source: ``rabbit_alarm``, ``rabbit_reader``.
+A connection is *blocked* when it publishes while an alarm is raised: it gets ``connection.blocked`` (if its
+client understands that), and its publish and all that the client sends after it wait unread or unrouted. Until then
+it is *blocking*: a connection that only consumes stays so, and its acks are read. All are read again when the last
+alarm is cleared. Source: ``rabbit_alarm``, ``rabbit_reader``.
 
-A plain object of the node. The watches (``memory_watch``, ``disk_watch``) raise and clear; readers look at
-``raised`` when they have read something. Large reads are counted, since clients may send more between two
-looks of the memory watch than there is room for: it says how much may be read before it looks again. Smaller reads are
-work enough for the broker that the watch's own looks come in time.
+A plain object of the node. The watches (``memory_watch``, ``disk_watch``) raise and clear; readers check
+``raised`` after each read. Large reads are counted, since clients may send more between two checks of the memory
+watch than there is room for: the watch says how much may be read before its next check. Smaller reads keep the broker
+so busy that the watch's timer is early enough.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Alarms:
         self._runtime = runtime
         self._blocked: dict[Ref, None] = {}  # in the order in which they were
         self._room_bytes = math.inf
-        self._look: Callable[[], None] | None = None
+        self._check: Callable[[], None] | None = None
 
     @property
     def reason(self) -> str:
@@ -107,16 +107,16 @@ class Alarms:
             for reader in blocked:
                 self._runtime.send(reader, _OVER)
 
-    def look_after(self, size_bytes: float, look: Callable[[], None]) -> None:
-        """Have ``look`` called, once, when reads of ``COUNTED_READ_BYTES`` and more have brought so many bytes."""
-        self._room_bytes, self._look = size_bytes, look
+    def check_after(self, size_bytes: float, check: Callable[[], None]) -> None:
+        """Call ``check``, once, when reads of ``COUNTED_READ_BYTES`` and more have brought so many bytes."""
+        self._room_bytes, self._check = size_bytes, check
 
     def read(self, size_bytes: int) -> None:
         """Count a read."""
         self._room_bytes -= size_bytes
-        if self._room_bytes < 0 and self._look is not None:
+        if self._room_bytes < 0 and self._check is not None:
             self._room_bytes = math.inf
-            self._look()
+            self._check()
 
     def block(self, reader: Ref) -> None:
         """Tell a reader when all alarms are over."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.core.settings import BrokerSettings
 
 CONNECTIONS: Final = "connections"
-_LOOK_S: Final = 0.02  # between looks at a vhost that is being started
+_POLL_S: Final = 0.02  # while a vhost is being started
 
 
 class CloseConnection(Struct, eq=False):
@@ -188,7 +188,7 @@ class Connections(Generic[ReaderT]):
         if vhost.state.now is not State.RUNNING:
             if vhost.cluster_nodes is not None and vhost.state.is_new:
                 question = Question()
-                self._runtime.clock.call_later(_LOOK_S, question.answered)
+                self._runtime.clock.call_later(_POLL_S, question.answered)
                 raise question
             raise InternalError(
                 f"access to vhost '{name}' refused for user '{user.name}': vhost '{name}' is down"
@@ -217,7 +217,7 @@ class Connections(Generic[ReaderT]):
         """Whether there are as many connections as a limit allows, -1: any number.
 
         Args:
-            limit: it costs a look at all connections of this node, if it is not -1.
+            limit: it costs a count of all connections of this node, if it is not -1.
             counts: whether a connection counts.
             key: of the counts of other nodes.
         """

@@ -17,7 +17,7 @@ from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import CallFailed, Down
 from leveret.broker.connection.accepting import Accepting
 from leveret.broker.connection.connections import registered
-from leveret.broker.connection.layers.credentials import LOOK_S, Credentials
+from leveret.broker.connection.layers.credentials import CHECK_S, Credentials
 from leveret.broker.connection.sockets import READERS, Accepted, Sockets
 from leveret.core.limits import LINGER_S
 from leveret.core.log.loggers import logger
@@ -25,7 +25,7 @@ from leveret.supervisors.requests import StartChild
 
 log = logger(__name__)
 
-_LOOK: Final = "look"  # a timer: at the files of certificates
+_CHECK_CERTIFICATES: Final = "check_certificates"  # a timer
 
 
 class _Linger(Struct, eq=False):
@@ -51,7 +51,7 @@ class Listener(GenServer):
             sockets.servers.append(Accepting(sockets, listening))
         self.runtime.register(name, self.ref)
         if self._credentials():
-            self.start_timer(LOOK_S, _LOOK)
+            self.start_timer(CHECK_S, _CHECK_CERTIFICATES)
 
     def _credentials(self) -> set[Credentials]:
         found = {each.credentials for each in self.sockets.listening}
@@ -79,10 +79,10 @@ class Listener(GenServer):
                 self._see_closed(transport)
         elif type(message) is _Linger:
             message.transport.abort()
-        elif message == _LOOK:
+        elif message == _CHECK_CERTIFICATES:
             for each in self._credentials():
-                each.look()
-            self.start_timer(LOOK_S, _LOOK)
+                each.reload_if_changed()
+            self.start_timer(CHECK_S, _CHECK_CERTIFICATES)
 
     def _see_closed(self, transport: asyncio.Transport) -> None:
         """Close the socket of a reader that has ended; a peer that does not read gets some time."""

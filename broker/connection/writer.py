@@ -132,7 +132,7 @@ class Writer(Output):
             self._output = deque()
             self._large_body_begun()
         self._output.append(BodyFrames(channel, frame_max, body))
-        self._go_on()
+        self._write_later()
 
     def _stop_pacing(self) -> None:
         """Have the bodies of a client on the same machine sent at once, from the first one of some size."""
@@ -193,9 +193,9 @@ class Writer(Output):
     def resume(self) -> None:
         """The transport takes more."""
         self._is_paused = False
-        self._go_on()
+        self._write_later()
 
-    def _go_on(self) -> None:
+    def _write_later(self) -> None:
         """Write more of a large body soon, if there is one and the transport is not full."""
         if self._output is not None and not self._is_paused and not self._is_due:
             self._is_due = True
@@ -215,7 +215,7 @@ class Writer(Output):
             write_parts(transport, parts)
         self.wrote = True
         if output:
-            self._go_on()
+            self._write_later()
             return
         self._output = None
         if not self._is_paused:

@@ -210,12 +210,12 @@ class VhostStarter(GenServer):
             Script(self, self._steps(), self._begun).resume()
         else:
             assert message == _STOPPING
-            self._look()
+            self._end_if_started()
 
     def handle_info(self, message: object) -> None:
         assert message == _LATE
         self._is_late = True
-        self._look()
+        self._end_if_started()
 
     def _steps(self) -> Steps:
         for vhost in list(self._node.vhosts.values()):
@@ -226,13 +226,13 @@ class VhostStarter(GenServer):
 
     def _begun(self, _: object) -> None:
         self._have_begun = True
-        self._look()
+        self._end_if_started()
 
     def _started(self) -> None:
         if self.ref.is_alive:
-            self.runtime.run_as(self.ref, self._look)
+            self.runtime.run_as(self.ref, self._end_if_started)
 
-    def _look(self) -> None:
+    def _end_if_started(self) -> None:
         if not self._have_begun:
             return
         states = [each.state for each in self._node.vhosts.values()]

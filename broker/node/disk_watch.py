@@ -1,12 +1,12 @@
 """The disk watch: compares the free space in the data directory with the limit.
 
 Below it publishers are blocked (``alarms``). A message store that cannot write, because the disk is full whatever
-``statvfs`` says (a quota, say), or because descriptors or memory are used up, has the watch look at once and counts
+``statvfs`` says (a quota, say), or because descriptors or memory are used up, has the watch check at once and counts
 as below the limit, until it can write again. While the disk is short, stores give up what they keep for replays
-(``msg_store/archive``), as much as is missing at each look.
+(``msg_store/archive``), as much as is missing at each check.
 
-The less is free above the limit, the sooner it looks again: after 0.1 to 10 seconds, as if the disk could fill
-up at 250 MB/s. Source: ``rabbit_disk_monitor``. Differs from RabbitMQ: while the alarm is raised it looks every
+The less is free above the limit, the sooner is the next check: after 0.1 to 10 seconds, as if the disk could fill
+up at 250 MB/s. Source: ``rabbit_disk_monitor``. Differs from RabbitMQ: while the alarm is raised it checks every
 second and not every ten, so that publishers go on soon after room was made.
 
 When less than ``RESERVE_BELOW_BYTES`` are free the watch takes the reserve (``msg_store/format/ballast.py``). While
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import DISK
-from leveret.broker.node.resources import DISK_WATCH, LookAgain
+from leveret.broker.node.resources import DISK_WATCH, CheckNow
 from leveret.core.log.loggers import logger
 from leveret.core.system import shortage
 
@@ -36,14 +36,14 @@ INTERVAL_MIN_S: Final = 0.1
 INTERVAL_MAX_S: Final = 10.0
 FAST_BYTES_PER_S: Final = 250_000_000
 RAISED_S: Final = 1.0
-RESERVE_BELOW_BYTES: Final = 4_000_000_000  # more than fills up between two looks
+RESERVE_BELOW_BYTES: Final = 4_000_000_000  # more than fills up between two checks
 
-_LOOK: Final = "look"
+_CHECK: Final = "check"
 _OF_DISK: Final = frozenset(errno.errorcode[number] for number in shortage.DISK)
 
 
 def interval_s(free_bytes: int, limit_bytes: int, is_raised: bool) -> float:
-    """Return when to look again."""
+    """Return the time until the next check."""
     if is_raised:
         return RAISED_S
     ideal_s = 2 * (free_bytes - limit_bytes) / FAST_BYTES_PER_S
@@ -51,30 +51,30 @@ def interval_s(free_bytes: int, limit_bytes: int, is_raised: bool) -> float:
 
 
 class DiskWatch(GenServer):
-    """Looks at the disk, for ever; notes its free space and sets its alarm."""
+    """Checks the disk periodically; notes its free space and sets its alarm."""
 
     def init(self, node: Node) -> None:
         self.runtime.register(DISK_WATCH, self.ref)
         self._node = node
         self._timer: Timer | None = None
         if node.data_dir is not None:
-            self._look(node.data_dir)
+            self._check(node.data_dir)
 
     def handle_info(self, message: object) -> None:
-        assert message == _LOOK
+        assert message == _CHECK
         assert self._node.data_dir is not None
-        self._look(self._node.data_dir)
+        self._check(self._node.data_dir)
 
     def handle_cast(self, message: object) -> None:
-        """Look at once: the limit was changed, or a store has found the disk full or can write again."""
-        if not isinstance(message, LookAgain):
+        """Check at once: the limit was changed, or a store has found the disk full or can write again."""
+        if not isinstance(message, CheckNow):
             super().handle_cast(message)
         elif self._node.data_dir is not None:
             if self._timer is not None:
                 self._timer.cancel()
-            self._look(self._node.data_dir)
+            self._check(self._node.data_dir)
 
-    def _look(self, folder: Path) -> None:
+    def _check(self, folder: Path) -> None:
         node, resources = self._node, self._node.resources
         limit_bytes = resources.disk_limit_bytes
         try:
@@ -85,7 +85,7 @@ class DiskWatch(GenServer):
                 folder,
                 error,
             )
-            self._timer = self.start_timer(INTERVAL_MAX_S, _LOOK)
+            self._timer = self.start_timer(INTERVAL_MAX_S, _CHECK)
             return
         stores = [vhost.store.msg_store for vhost in node.vhosts.values()]
         short = {store.shortage for store in stores if store is not None and store.is_short}
@@ -101,7 +101,7 @@ class DiskWatch(GenServer):
         resources.alarms.set(DISK, is_raised, stats)
         self._use_archives(limit_bytes - free_bytes if is_raised else None)
         delay_s = interval_s(free_bytes, limit_bytes, is_raised)
-        self._timer = self.start_timer(delay_s, _LOOK)
+        self._timer = self.start_timer(delay_s, _CHECK)
 
     def _use_archives(self, missing_bytes: int | None) -> None:
         """Have stores give up settled messages that they keep for replays; None: nothing is missing."""
@@ -117,5 +117,5 @@ class DiskWatch(GenServer):
     def _take_reserve(self) -> None:
         try:
             self._node.reserve.restore()
-        except OSError as error:  # the next look tries again
+        except OSError as error:  # the next check tries again
             log.warning("no reserve taken on the disk error=%s", error)

@@ -36,7 +36,7 @@ PERIOD_S: Final = 60.0
 ORPHANS_PERIODS: Final = 60
 
 _SWEEP: Final = "sweep"
-_LOOK: Final = "look"
+_CHECK: Final = "check"
 
 
 class Maintenance(GenServer):
@@ -51,22 +51,22 @@ class Maintenance(GenServer):
         if node.data_dir is not None and self.runtime.loop is not None:
             self._vhosts = node.data_dir / "vhosts"
             self._loop = self.runtime.loop
-            self.start_timer(PERIOD_S, _LOOK)
+            self.start_timer(PERIOD_S, _CHECK)
 
     def handle_info(self, message: object) -> None:
-        """Sweep a slice of the actors; or look at the disk, unless the last look is not over."""
+        """Sweep a slice of the actors; or check the disk, unless the last check is still running."""
         if message == _SWEEP:
             self.runtime.sweep(ACTORS_PER_SWEEP)
             self.start_timer(SWEEP_S, _SWEEP)
             return
-        assert message == _LOOK
+        assert message == _CHECK
         if self._thread is None:
-            self.look(has_orphans=self._periods % ORPHANS_PERIODS == 0)
+            self.check_disk(has_orphans=self._periods % ORPHANS_PERIODS == 0)
             self._periods += 1
-        self.start_timer(PERIOD_S, _LOOK)
+        self.start_timer(PERIOD_S, _CHECK)
 
-    def look(self, has_orphans: bool = True) -> None:
-        """Restore the ballast, and look for orphans."""
+    def check_disk(self, has_orphans: bool = True) -> None:
+        """Restore the ballast, and remove orphans."""
         node = self._node
         if not has_orphans:
             self._do(node.ballast.restore)
@@ -90,7 +90,7 @@ class Maintenance(GenServer):
                 found, leaving = each.undefined()
                 each.due += orphans.due(node.files, folder, found, leaving, now_ms)
             folders = orphans.due_folders(node.files, self._vhosts, claimed, now_ms)
-            return lambda: self._looked(stores, folders, gone, now_ms)
+            return lambda: self._checked(stores, folders, gone, now_ms)
 
         self._do(work)
 
@@ -98,7 +98,7 @@ class Maintenance(GenServer):
         assert self._node.data_dir is not None
         return store_folder(self._node.data_dir, vhost_name)
 
-    def _looked(
+    def _checked(
         self, stores: list[_StoreAndQueues], folders: list[Path], gone: list[int], now_ms: int
     ) -> None:
         self._node.metadata.forget_deleted(gone)
@@ -144,9 +144,9 @@ class Maintenance(GenServer):
     def _done(self, then: object) -> None:
         self._thread = None
         if self.ref.is_alive:
-            self.runtime.run_as(self.ref, self._go_on, then)
+            self.runtime.run_as(self.ref, self._finish, then)
 
-    def _go_on(self, then: object) -> None:
+    def _finish(self, then: object) -> None:
         if isinstance(then, OSError | MemoryError):
             self._put_off(then)
         elif isinstance(then, Exception):

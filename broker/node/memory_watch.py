@@ -1,12 +1,12 @@
 """The memory watch: compares the memory that the process uses with the high watermark.
 
-Above it publishers are blocked (``alarms``); from the paging ratio on, half of it, queues are told how many
+Above it publishers are blocked (``alarms``); from the paging ratio on, half of it, queues are sent how many
 seconds of traffic they may keep in RAM (``queue_backing/memory_monitor.py``), and page out the rest.
 
-It looks once a second, and sooner the nearer the paging ratio is: as if memory could fill up at
-``FAST_BYTES_PER_S`` from now on. Clients that send large messages can be faster than that, so it also looks
+It checks once a second, and sooner the nearer the paging ratio is: as if memory could fill up at
+``FAST_BYTES_PER_S`` from now on. Clients that send large messages can be faster than that, so it also checks
 when large reads have brought a quarter of what is left below the limit. The RAM that the limit is a share of
-is looked at as well, since the limit of a control group can change. Queues in use report every 5 s, more often
+is read as well, since the limit of a control group can change. Queues in use report every 5 s, more often
 where memory is short, and less often where they are many, so that asking them stays cheap. Mails to many queues
 are sent in several turns.
 
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.gen_server import GenServer
 from leveret.broker.connection.alarms import MEMORY
-from leveret.broker.node.resources import MEMORY_WATCH, LookAgain, Resources
+from leveret.broker.node.resources import MEMORY_WATCH, CheckNow, Resources
 from leveret.core.limits import CONTENTS_BYTES_MIN, CONTENTS_RELIEF_SHARE, CONTENTS_SHARE
 from leveret.core.log.loggers import logger
 from leveret.queue_backing.actor import ReportRamDuration, SetRamDurationTarget
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 INTERVAL_S: Final = 1.0  # RabbitMQ's is 2.5
-PRESSED_S: Final = 0.1  # between two looks when queues page
+PRESSED_S: Final = 0.1  # between two checks when queues page
 ALARMED_S: Final = 1.0  # so that publishers are not blocked and let go many times a second
 FAST_BYTES_PER_S: Final = 250_000_000
 REPORT_S: Final = 5.0
 PRESSED_REPORT_S: Final = 0.25
 REPORTS_PER_S: Final = 2_000  # from all queues together, so that asking takes 1 % of the time
 PRESSED_REPORTS_PER_S: Final = 10_000
-QUEUES_PER_S: Final = 50_000  # that are looked at
+QUEUES_PER_S: Final = 50_000  # that are checked
 QUEUES_PER_TURN: Final = 200  # that are sent mail
-QUEUES_PER_LOOK: Final = 250  # that are forgotten if they have ended without a word
-READ_SHARE: Final = 4  # of the room below the limit is read before the next look
-READ_BYTES_MIN: Final = 1024 * 1024  # a look costs as much as 50 KiB of them
-RELIEF_S: Final = 0.05  # between two times, for each looks at all connections
+QUEUES_PER_CHECK: Final = 250  # that are forgotten if they have ended without a word
+READ_SHARE: Final = 4  # of the room below the limit is read before the next check
+READ_BYTES_MIN: Final = 1024 * 1024  # a check costs as much as 50 KiB of them
+RELIEF_S: Final = 0.05  # between two times, for each goes through all connections
 GIVE_BACK_S: Final = 0.02  # between two steps of a pass, and between two passes
 COLLECT_S: Final = 600.0  # between two full garbage collections
 COLLECT_AFTER_S: Final = (
@@ -72,14 +72,14 @@ GIVE_BACK_SHARE: Final = (
 )
 GIVE_BACK_GAIN_BYTES: Final = 8 * 1024 * 1024
 
-_LOOK: Final = "look"
+_CHECK: Final = "check"
 _GIVE_BACK: Final = "give back"
 _TELL: Final = "tell"
 _REPORT: Final = ReportRamDuration()
 
 
 def interval_s(used_bytes: int, limit_bytes: int, paging_ratio: float, queues: int) -> float:
-    """Return when to look again; ``queues`` is how many there are that may have to be told."""
+    """Return the time until the next check; ``queues`` is how many there are that may have to be told."""
     if used_bytes > limit_bytes:
         return ALARMED_S
     headroom_bytes = paging_ratio * limit_bytes - used_bytes
@@ -95,7 +95,7 @@ def report_interval_s(queues: int, is_pressed: bool) -> float:
 
 
 class MemoryWatch(GenServer):
-    """Looks at the memory, for ever; sets its alarm and tells the queues."""
+    """Checks the memory periodically; sets its alarm and sends the queues their targets."""
 
     def init(self, resources: Resources, connections: Connections[Any]) -> None:
         self.runtime.register(MEMORY_WATCH, self.ref)
@@ -116,11 +116,11 @@ class MemoryWatch(GenServer):
         self._is_telling = False
         self._used_last_bytes = 0
         try:
-            is_told = resources.machine.used_bytes() is not None
+            is_known = resources.machine.used_bytes() is not None
         except OSError:
-            is_told = True  # another time
-        if is_told:
-            self._look()
+            is_known = True  # it may be known later
+        if is_known:
+            self._check()
         else:
             log.warning("memory is not watched: this system does not tell how much a process uses")
 
@@ -128,28 +128,28 @@ class MemoryWatch(GenServer):
         if message == _GIVE_BACK:
             self._give_back()
         else:
-            assert message == _LOOK
-            self._look()
+            assert message == _CHECK
+            self._check()
 
     def handle_cast(self, message: object) -> None:
-        if isinstance(message, LookAgain):
+        if isinstance(message, CheckNow):
             if self._timer is not None:
                 self._timer.cancel()
-                self._look()
+                self._check()
         elif message == _TELL:
             self._is_telling = False
             self._tell_some()
         else:
             super().handle_cast(message)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         resources, memory = self._resources, self._resources.memory
         resources.measure_total()
         limit_bytes = resources.memory_limit_bytes
         used_bytes = self._set_alarm(limit_bytes)
         self._tell_queues(used_bytes, limit_bytes)
         delay_s = interval_s(used_bytes, limit_bytes, memory.paging_ratio, memory.count)
-        self._timer = self.start_timer(delay_s, _LOOK)
+        self._timer = self.start_timer(delay_s, _CHECK)
 
     def _set_alarm(self, limit_bytes: int) -> int:
         """Raise or clear the alarm; return the bytes in use."""
@@ -160,7 +160,7 @@ class MemoryWatch(GenServer):
             self._relieve(limit_bytes)
         if not is_short:
             room_bytes = (limit_bytes - used_bytes) // READ_SHARE
-            alarms.look_after(max(READ_BYTES_MIN, room_bytes), self._read_enough)
+            alarms.check_after(max(READ_BYTES_MIN, room_bytes), self._read_enough)
         return used_bytes
 
     def _relieve(self, limit_bytes: int) -> None:
@@ -178,7 +178,7 @@ class MemoryWatch(GenServer):
             )
 
     def _read_enough(self) -> None:
-        """Look, outside of the timed looks: clients have sent much since the last one."""
+        """Check before the timer: clients have sent much since the last check."""
         if self.ref.is_alive:
             self._set_alarm(self._resources.memory_limit_bytes)
 
@@ -227,11 +227,11 @@ class MemoryWatch(GenServer):
                 pause_s = max(pause_s, self._pass_took_s / GIVE_BACK_SHARE)
             if not self._has_given_back:
                 self._has_given_back = True
-                self.runtime.again(self.ref, LookAgain())
+                self.runtime.again(self.ref, CheckNow())
         self.start_timer(pause_s, _GIVE_BACK)
 
     def _measured(self) -> int:
-        """Return the bytes in use; those of the last look when the system refuses to tell."""
+        """Return the bytes in use; those of the last check when the system refuses to tell."""
         try:
             self._used_last_bytes = self._resources.machine.used_bytes() or 0
         except OSError as error:
@@ -246,7 +246,7 @@ class MemoryWatch(GenServer):
             self._targets += memory.update(used_bytes, limit_bytes, resources.alarms.has_disk)
         now_s = runtime.clock.monotonic_s()
         period_s = report_interval_s(len(memory.active), is_pressed)
-        memory.forget_some(QUEUES_PER_LOOK, _has_ended)
+        memory.forget_some(QUEUES_PER_CHECK, _has_ended)
         if now_s - self._reported_s >= period_s:
             self._reported_s = now_s
             self._asked += memory.take_active()

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.mail import OwnMessage
 
-GO_ON: Final = "go on"  # to the publisher
+CONTINUE: Final = "continue"  # to the publisher
 
 
 class Source(Protocol):
@@ -47,10 +47,10 @@ class OwnMessages:
         self.sources.remove(source)
 
     def wake(self) -> None:
-        """Have the publisher look at its sources; call it on the event loop."""
+        """Have the publisher poll its sources; call it on the event loop."""
         if not self._is_awake and self.publisher is not None:
             self._is_awake = True
-            self._runtime.send(self.publisher, GO_ON)
+            self._runtime.send(self.publisher, CONTINUE)
 
     def sleep(self) -> None:
         """The publisher has found nothing more."""

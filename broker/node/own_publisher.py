@@ -17,7 +17,7 @@ from leveret.actors.gen_server import GenServer
 from leveret.actors.runtime.signals import Down
 from leveret.amqp.properties import examine
 from leveret.broker.mail import CreditGrant, OwnMessage, Publish
-from leveret.broker.node.own_messages import GO_ON
+from leveret.broker.node.own_messages import CONTINUE
 from leveret.broker.registry.cluster_nodes import running_by_home
 from leveret.broker.remote.mail_between_nodes import NodePublish
 from leveret.core.limits import FAN_OUT_QUEUES, PUBLISH_TURN_WORK
@@ -69,8 +69,8 @@ class OwnPublisher(GenServer):
         if type(message) is CreditGrant:
             self._granted(message)
         else:
-            assert message == GO_ON
-            self._go_on()
+            assert message == CONTINUE
+            self._continue()
 
     def handle_info(self, message: Any) -> None:
         """A queue has ended; or count what was left out."""
@@ -83,7 +83,7 @@ class OwnPublisher(GenServer):
         if count:
             log.warning("messages of the firehose or the log left out count=%d", count)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         left = PUBLISH_TURN_WORK
         while left > 0:
             work = self._send_some() if self._under_way is not None else self._begin()
@@ -92,7 +92,7 @@ class OwnPublisher(GenServer):
                 break
             left -= work
         else:
-            self.runtime.again(self.ref, GO_ON)
+            self.runtime.again(self.ref, CONTINUE)
         self._count_dropped()
 
     def _begin(self) -> int:

@@ -1,6 +1,6 @@
 """Memory and disk of the node: how much there is, the limits, and the alarms.
 
-A plain object. Its watches (``memory_watch``, ``disk_watch``) look at the machine and raise the alarms;
+A plain object. Its watches (``memory_watch``, ``disk_watch``) measure the machine and raise the alarms;
 operators set the limits, message stores report a full disk.
 """
 
@@ -25,8 +25,8 @@ DISK_WATCH: Final = "disk_watch"
 MEMORY_OF_UNKNOWN_BYTES: Final = 8 * 1024**3
 
 
-class LookAgain:
-    """To a watch: a limit or the disk has changed."""
+class CheckNow:
+    """To a watch: check at once, a limit or the disk has changed."""
 
 
 class Resources:
@@ -36,7 +36,7 @@ class Resources:
         memory: how many seconds of traffic queues keep in RAM.
         memory_total_bytes: the RAM of the machine, or the amount in the settings.
         memory_limit: high watermark of memory in use.
-        disk_free_bytes: as of the disk watch's last look.
+        disk_free_bytes: as of the disk watch's last check.
     """
 
     def __init__(self, runtime: Runtime, settings: BrokerSettings, machine: Machine) -> None:
@@ -51,11 +51,11 @@ class Resources:
         self.disk_free_bytes: int | None = None
 
     def _memory_total_bytes(self) -> int:
-        told = self._settings.memory_total_bytes
-        return told or self.machine.total_bytes() or MEMORY_OF_UNKNOWN_BYTES
+        configured = self._settings.memory_total_bytes
+        return configured or self.machine.total_bytes() or MEMORY_OF_UNKNOWN_BYTES
 
     def measure_total(self) -> None:
-        """Look at the RAM again: the limit of a control group can change."""
+        """Measure the RAM again: the limit of a control group can change."""
         with suppress(OSError):  # it is as it was
             self.memory_total_bytes = self._memory_total_bytes()
 
@@ -74,17 +74,17 @@ class Resources:
         self.measure_total()
         self.memory_limit = memory or self.memory_limit
         self.disk_limit = disk or self.disk_limit
-        self._look_again(MEMORY_WATCH, DISK_WATCH)
+        self._check_now(MEMORY_WATCH, DISK_WATCH)
 
     def shortage_changed(self) -> None:
         """A message store has met a shortage, or can write again."""
-        self._look_again(DISK_WATCH)
+        self._check_now(DISK_WATCH)
 
-    def _look_again(self, *watches: str) -> None:
+    def _check_now(self, *watches: str) -> None:
         for name in watches:
             watch = self._runtime.whereis(name)
-            if watch is not None:  # else its successor begins with a look
-                self._runtime.send(watch, LookAgain())
+            if watch is not None:  # else its successor begins with a check
+                self._runtime.send(watch, CheckNow())
 
     def _used_bytes(self) -> int | None:
         try:

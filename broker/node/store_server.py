@@ -86,7 +86,7 @@ class StoreServer(GenServer):
         self._vhost = vhost
         self._state = vhost.store
         self._is_stopping = False
-        self._looks = _LOCKED_RETRIES
+        self._retries = _LOCKED_RETRIES
         self._has_burnt = False
         self._opens_at_s = self.runtime.clock.monotonic_s()
         loop = self.runtime.loop
@@ -167,8 +167,8 @@ class StoreServer(GenServer):
     def _take(self, opened: Opened | Exception) -> None:
         from leveret.msg_store import drivers, store  # noqa: PLC0415 - loaded by the thread
 
-        if isinstance(opened, StoreLocked) and self._looks:  # a killed predecessor lets go soon
-            self._looks -= 1
+        if isinstance(opened, StoreLocked) and self._retries:  # a killed predecessor lets go soon
+            self._retries -= 1
             self.start_timer(_LOCKED_RETRY_S, _OPEN)
         elif isinstance(opened, EpochUsed) and not self._has_burnt:  # by a try that failed later
             self._has_burnt = True

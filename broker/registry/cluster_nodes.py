@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LAGGING_BYTES: Final = (
     16 * 1024 * 1024
 )  # that wait for a node: channels that publish to it are not read
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 
 
 class Links(Protocol):
@@ -57,16 +57,16 @@ class LinkBackpressure:
         """Call back once the link has caught up, or is broken."""
         self._waiting.append(callback)
         if len(self._waiting) == 1:
-            self._clock.call_later(_LOOK_S, self._look)
+            self._clock.call_later(_POLL_S, self._poll)
 
     def forget(self, callback: Callable[[], None]) -> None:
         """Do not call back."""
         if callback in self._waiting:
             self._waiting.remove(callback)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self.is_on:
-            self._clock.call_later(_LOOK_S, self._look)
+            self._clock.call_later(_POLL_S, self._poll)
             return
         waiting, self._waiting = self._waiting, []
         for callback in waiting:

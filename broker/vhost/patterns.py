@@ -67,20 +67,20 @@ class PatternError(ConfigError):
 class Pattern:
     """One expression; ``text`` is as the operator wrote it."""
 
-    __slots__ = ("_code", "_is_told", "text")
+    __slots__ = ("_code", "_is_logged", "text")
 
     def __init__(self, text: str, code: Any) -> None:
         self.text = text
         self._code = code
-        self._is_told = False
+        self._is_logged = False
 
     def finds(self, name: bytes) -> bool:
         """Return whether the expression is found in a name; not within the bound counts as not found."""
         try:
             return self._code.search(name) is not None
         except (pcre2.LibraryError, MemoryError) as error:
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_logged:
+                self._is_logged = True
                 log.warning(
                     "expression stopped, counts as not found pattern=%s name=%s reason=%s",
                     self.text, name.decode("utf-8", "surrogateescape"), error,

@@ -16,7 +16,7 @@ from conformance import wire
 from conformance.raw import Channel
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.reader import Reader
-from leveret.broker.connection.reading.end_watch import LOOK_S
+from leveret.broker.connection.reading.end_watch import POLL_S
 from leveret.core.limits import REST_S
 from leveret.core.sizes import SizeLimit
 from rigs.waiting import eventually
@@ -101,7 +101,7 @@ async def test_a_blocked_connection_that_lives_stays(chaos: Chaos) -> None:
     await raise_alarm(chaos)
     channel.publish("work", "more")
     await eventually(lambda: Block.ALARM in reader.read_control.blocks)
-    await chaos.clock.advance(10 * LOOK_S)
+    await chaos.clock.advance(10 * POLL_S)
     assert reader.ref.is_alive
 
     clear_alarm(chaos)
@@ -177,7 +177,7 @@ async def test_a_throttled_client_that_ends_behind_a_get_is_read_to_its_end(
     await asyncio.to_thread(send)
     await eventually(lambda: not _unsent_bytes(connection.socket))
     end(channel, how)
-    await chaos.clock.advance(3 * LOOK_S)
+    await chaos.clock.advance(3 * POLL_S)
     assert reader.peer_has_ended
 
     reader.read_control.unblock(Block.BACK_PRESSURE)
@@ -218,12 +218,12 @@ async def test_a_client_that_has_ended_is_not_read_for_ever(chaos: Chaos) -> Non
     reader = reader_of(chaos, channel)
     reader.read_control.block(Block.BACK_PRESSURE)
     end(channel, "close")
-    await chaos.clock.advance(3 * LOOK_S)
+    await chaos.clock.advance(3 * POLL_S)
     assert reader.peer_has_ended
-    await chaos.clock.advance(REST_S - 2 * LOOK_S)
+    await chaos.clock.advance(REST_S - 2 * POLL_S)
     assert reader.ref.is_alive
 
-    await chaos.clock.advance(2 * LOOK_S)
+    await chaos.clock.advance(2 * POLL_S)
 
     assert not reader.ref.is_alive
 

@@ -1,7 +1,7 @@
 """The broker's certificate and key, and the authorities that it trusts: OpenSSL's context, made from files.
 
 The files are read again when they have changed, and on SIGHUP. A certificate and its key are two files that are seldom
-replaced at the same moment, so a change counts when the next look finds the files as the last one did. Files that
+replaced at the same moment, so a change counts when two checks in a row find the same files. Files that
 cannot be used leave the former context in use, with a line in the log; connections keep the context they began with.
 """
 
@@ -19,7 +19,7 @@ from leveret.core.settings import BrokerSettings
 
 log = logger(__name__)
 
-LOOK_S: Final = 5.0  # between two looks at the files
+CHECK_S: Final = 5.0  # between two checks of the files
 VERSIONS: Final = {
     "tlsv1.2": ssl.TLSVersion.TLSv1_2,
     "tlsv1.3": ssl.TLSVersion.TLSv1_3,
@@ -74,9 +74,9 @@ class Credentials:
         log.info("certificates reloaded files=%s", " ".join(map(str, self.files)))
         return True
 
-    def look(self) -> None:
-        """Make the context anew if the files have changed, and no more since the last look."""
-        if self._changes.are_over():
+    def reload_if_changed(self) -> None:
+        """Make the context anew if the files have changed, but not since the last call."""
+        if self._changes.have_settled():
             self.reload()
 
     def problem(self, connection: ssl.SSLObject) -> str:
@@ -106,14 +106,14 @@ class FileChanges:
 
     def note(self) -> None:
         """Note that the files are read now."""
-        self._seen = self._read = self._look()
+        self._seen = self._read = self._states()
 
-    def are_over(self) -> bool:
-        """Look at the files; return whether they have changed since they were read, and no more since the last look."""
-        before, self._seen = self._seen, self._look()
+    def have_settled(self) -> bool:
+        """Return whether the files have changed since they were read, but not since the last call."""
+        before, self._seen = self._seen, self._states()
         return self._seen == before != self._read
 
-    def _look(self) -> list[Any]:
+    def _states(self) -> list[Any]:
         return [_state(path) for path in self._files]
 
 
@@ -122,7 +122,7 @@ def _given(*files: Path | None) -> list[Path]:
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes with a file's content; None: it cannot be looked at."""
+    """Return what changes with a file's content; None: the file cannot be examined."""
     try:
         found = path.stat()
     except OSError:

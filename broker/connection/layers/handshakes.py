@@ -51,14 +51,14 @@ class Handshakes:
     def wait(self, step: Callable[[], None]) -> None:
         """Call ``step`` when its turn has come; it does nothing when the socket is closed by then."""
         if not self._waiting:
-            self._after_round(self._go_on)
+            self._after_round(self._take_steps)
         self._waiting.append(step)
 
-    def _go_on(self) -> None:
+    def _take_steps(self) -> None:
         waiting = self._waiting
         try:
             for _ in range(min(len(waiting), STEPS_PER_ROUND)):
                 waiting.popleft()()
         finally:  # a step that fails does not keep the others from their turn
             if waiting:
-                self._after_round(self._go_on)
+                self._after_round(self._take_steps)

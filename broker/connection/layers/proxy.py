@@ -64,9 +64,9 @@ class ProxiedSocket(asyncio.Protocol):
         if len(data) < self._left:
             self._left -= len(data)
         else:
-            self._go_on(self._header, data[self._left :])
+            self._switch_protocol(self._header, data[self._left :])
 
-    def _go_on(self, header: ProxyHeader, rest: bytes) -> None:
+    def _switch_protocol(self, header: ProxyHeader, rest: bytes) -> None:
         assert self._transport is not None
         self._is_over = True
         self._timer.cancel()

@@ -1,14 +1,14 @@
 """The peers of connections that are not read: whether they are still there.
 
 A socket that is not read does not report its end, and a connection can be held up for hours by an alarm or a full
-disk. So the node looks at sockets that have been paused for a while, by ``poll``, every ``LOOK_S``; a connection
-counts as paused when nobody has blocked or unblocked it between two looks, so the short pauses of the message path
-are not looked at. What came before the peer's end can still be read.
+disk. So every ``POLL_S`` the node calls ``poll`` for the sockets that have been paused for a while. A connection
+counts as paused when nobody has blocked or unblocked it between two polls, so the short pauses of the message path
+cost nothing. What came before the peer's end can still be read.
 
 An end in this sense is the end of the peer's stream (FIN), also of a peer that still reads, or a reset. The end of a
 client that has filled both sockets' buffers waits behind them in its own system, and only a reset tells; it comes when
 something is sent there. So while an alarm is raised, when the bytes of a paused connection are dropped if it ends, it
-is sent a heartbeat at each look. Otherwise it is not: the reset would destroy the messages in those buffers.
+is sent a heartbeat at each poll. Otherwise it is not: the reset would destroy the messages in those buffers.
 
 A peer that vanished without either, because a cable was cut, leaves what is sent to it unacknowledged
 (``is_unreachable``).
@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from leveret.core.clock import Clock, TimerHandle
 
-LOOK_S: Final = 0.3  # an end is seen by the third look after it
-LOOK_PAUSE_MIN_S: Final = 0.1  # between two looks; with heartbeats one takes some 5 ms
-LOOKS_MAX: Final = 1_000  # sockets per look; where more are paused, looks follow each other sooner
+POLL_S: Final = 0.3  # the third poll after an end sees it
+POLL_MIN_S: Final = 0.1  # between two polls; with heartbeats one takes some 5 ms
+POLLED_MAX: Final = 1_000  # sockets per poll; where more are paused, polls follow each other sooner
 
 _ENDED: Final = select.POLLHUP | getattr(select, "POLLRDHUP", 0)  # macOS says POLLHUP for both
 # tcpi_unacked and tcpi_last_ack_recv of Linux's tcp_info; tcpi_probes is its fourth byte.
@@ -43,7 +43,7 @@ class PausedConnection(Protocol):
 
     Attributes:
         blocks: why; a new object whenever that changes, empty when it is read.
-        blocks_seen: what ``blocks`` was at the last look; None: it is not looked at.
+        blocks_seen: what ``blocks`` was at the last poll; None: it is not polled.
     """
 
     blocks: Any
@@ -56,11 +56,11 @@ class PausedConnection(Protocol):
         """Send a heartbeat while an alarm is raised, so that an ended peer answers with a reset."""
 
     def peer_ended(self) -> None:
-        """Called at each look after the peer's end, until the connection is read or closed."""
+        """Called at each poll after the peer's end, until the connection is read or closed."""
 
 
 class EndWatch:
-    """Looks for the ends of a node's paused connections."""
+    """Polls a node's paused connections for the ends of their peers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,28 +68,28 @@ class EndWatch:
         self._timer: TimerHandle | None = None
 
     def watch(self, paused: PausedConnection) -> None:
-        """Look at a connection until it is read again."""
+        """Poll a connection until it is read again."""
         self._paused[paused] = None
         paused.blocks_seen = {}
-        self._look_later()
+        self._poll_later()
 
     def forget(self, paused: PausedConnection) -> None:
-        """Look no more at a connection, which is closed."""
+        """Stop polling a connection, which is closed."""
         self._paused.pop(paused, None)
         if not self._paused and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look_later(self) -> None:
+    def _poll_later(self) -> None:
         if self._timer is None:
-            share = LOOKS_MAX / max(LOOKS_MAX, len(self._paused))
-            self._timer = self._clock.call_later(max(LOOK_PAUSE_MIN_S, LOOK_S * share), self._look)
+            share = POLLED_MAX / max(POLLED_MAX, len(self._paused))
+            self._timer = self._clock.call_later(max(POLL_MIN_S, POLL_S * share), self._poll)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         self._timer = None
         found = {}
         poll = select.poll()
-        for paused in list(islice(self._paused, LOOKS_MAX)):
+        for paused in list(islice(self._paused, POLLED_MAX)):
             del self._paused[paused]
             blocks = paused.blocks
             if not blocks:
@@ -104,7 +104,7 @@ class EndWatch:
         for descriptor, _ in poll.poll(0) if found else ():
             found[descriptor].peer_ended()
         if self._paused:
-            self._look_later()
+            self._poll_later()
 
 
 def is_unreachable(transport: Any, silence_s: float) -> bool:

@@ -86,7 +86,7 @@ class PublishCoalescing:
         self._is_awaited = self._is_awaited or to_backlogs < last
         self._messages += messages
         if self._pauses:
-            return self._goes_on(now_s)
+            return self._pause_again(now_s)
         self._bytes += size_bytes
         return self._begin(now_s) if now_s - self._began_s >= self.policy.streak_s else 0.0
 
@@ -107,7 +107,7 @@ class PublishCoalescing:
         self._begin_period(now_s)
         return pause_s
 
-    def _goes_on(self, now_s: float) -> float:
+    def _pause_again(self, now_s: float) -> float:
         """Behind a read after a pause: return how long another one takes."""
         policy = self.policy
         if self._is_awaited and self._pause_s == policy.backlog_pause_s:

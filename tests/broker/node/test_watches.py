@@ -22,7 +22,7 @@ from leveret.broker.node.memory_watch import (
     COLLECT_AFTER_S,
     COLLECT_S,
     INTERVAL_S,
-    QUEUES_PER_LOOK,
+    QUEUES_PER_CHECK,
     QUEUES_PER_TURN,
     READ_BYTES_MIN,
     MemoryWatch,
@@ -457,7 +457,7 @@ def test_a_queue_that_was_killed_does_not_count_any_more() -> None:
 def test_killed_queues_are_looked_for_a_slice_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(MemoryWatch)
     memory = watched.node.resources.memory
-    queues = [watched.runtime.spawn(Queue, []) for _ in range(3 * QUEUES_PER_LOOK)]
+    queues = [watched.runtime.spawn(Queue, []) for _ in range(3 * QUEUES_PER_CHECK)]
     for queue in queues:
         memory.report(queue, 8.0)
     for queue in queues[::2]:
@@ -468,7 +468,7 @@ def test_killed_queues_are_looked_for_a_slice_at_a_time(monkeypatch: pytest.Monk
         counts.append(memory.count)
 
     assert counts[0] == len(queues)
-    assert max(before - now for before, now in pairwise(counts)) <= QUEUES_PER_LOOK
+    assert max(before - now for before, now in pairwise(counts)) <= QUEUES_PER_CHECK
     assert counts[-1] == len(queues) // 2
 
 

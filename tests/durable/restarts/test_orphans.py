@@ -71,7 +71,7 @@ class Node:
         """Let maintenance look, and wait until it is done."""
         ref = self.chaos.find("infra", "maintenance")
         maintenance = ref.cell.actor
-        self.broker.runtime.run_as(ref, maintenance.look)
+        self.broker.runtime.run_as(ref, maintenance.check_disk)
         await eventually(lambda: maintenance._thread is None)
 
     async def use(self, work: Callable[[Channel], None], vhost: str = "/") -> None:

@@ -267,7 +267,7 @@ DEFINITIONS = {
         "vhost.state.now not in (State.RECOVERING, State.RUNNING)",
     ),
     "the first vhost that serves ends the starts": Mutant(
-        "VhostStarter._look", "not self._have_begun", "False"
+        "VhostStarter._end_if_started", "not self._have_begun", "False"
     ),
     "a queue that two ask for is started twice": Mutant(
         "QueueSup.init", "supervisor is not None and supervisor.is_alive", "False"

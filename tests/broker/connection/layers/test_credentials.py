@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.connection.layers.certificate import dates_in, dates_of
-from leveret.broker.connection.layers.credentials import LOOK_S, Credentials, ciphers
+from leveret.broker.connection.layers.credentials import CHECK_S, Credentials, ciphers
 from leveret.core.errors import ConfigError
 from leveret.server import Address, Broker, Config
 from rigs.certificates import Authority, Issued
@@ -243,23 +243,23 @@ def test_changed_files_are_used_by_themselves(
 ) -> None:
     credentials = Credentials(tls_config(**of(place)))
     first = credentials.context
-    credentials.look()
+    credentials.reload_if_changed()
     assert credentials.context is first
 
     renewed = authority.issue("localhost")
     shutil.copy(renewed.cert, place.cert)
-    credentials.look()  # the key may be on its way
+    credentials.reload_if_changed()  # the key may be on its way
     assert credentials.context is first
     copied(renewed, place)
-    credentials.look()
+    credentials.reload_if_changed()
     assert credentials.context is first
-    credentials.look()
+    credentials.reload_if_changed()
     assert credentials.context is not first
     second = credentials.context
 
     place.key.unlink()
     for _ in range(5):
-        credentials.look()
+        credentials.reload_if_changed()
     assert credentials.context is second
     assert caplog.text.count("certificates not reloaded") == 1
 
@@ -267,8 +267,8 @@ def test_changed_files_are_used_by_themselves(
 async def test_the_listener_looks_at_the_files(
     tls_config: Make, authority: Authority, place: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leveret.broker.connection.listener.LOOK_S", 0.01)
-    assert LOOK_S < 60
+    monkeypatch.setattr("leveret.broker.connection.listener.CHECK_S", 0.01)
+    assert CHECK_S < 60
     async with Broker(tls_config(**of(place))) as broker:
         assert broker.credentials is not None
         first = broker.credentials.context

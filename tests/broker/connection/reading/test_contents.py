@@ -124,7 +124,7 @@ def test_large_reads_are_counted_for_the_memory_watch(
     monkeypatch.setattr(Wire, "max_size", FIRST_READ_BYTES, raising=False)
     looks: list[bool] = []
     client = publisher(rig)
-    rig.node.resources.alarms.look_after(FIRST_READ_BYTES, lambda: looks.append(True))
+    rig.node.resources.alarms.check_after(FIRST_READ_BYTES, lambda: looks.append(True))
     body = bytes(130_000)
     data = b"".join(client.contents(1, ("", "q", body, {})) for _ in range(20))
     seen = []

@@ -12,9 +12,9 @@ import pytest
 
 from leveret.broker.channel.session import Block
 from leveret.broker.connection.reading.end_watch import (
-    LOOK_PAUSE_MIN_S,
-    LOOK_S,
-    LOOKS_MAX,
+    POLL_MIN_S,
+    POLL_S,
+    POLLED_MAX,
     EndWatch,
     is_unreachable,
 )
@@ -80,7 +80,7 @@ def test_an_end_is_seen_by_the_second_look_and_behind_unread_bytes(
         each.sendall(b"unread")
 
     client.close()
-    clock.jump(2 * LOOK_S)
+    clock.jump(2 * POLL_S)
 
     assert (ending.ends, staying.ends) == (1, 0)
     assert server.recv(100) == b"unread"
@@ -92,10 +92,10 @@ def test_a_connection_that_was_read_meanwhile_is_not_looked_at(
     busy, free = watched(watch, Connection(), Connection())
     for _ in range(10):
         busy.blocks = dict(busy.blocks)
-        clock.jump(LOOK_S)
+        clock.jump(POLL_S)
     free.blocks = {}
     looks = free.looks
-    clock.jump(10 * LOOK_S)
+    clock.jump(10 * POLL_S)
 
     assert (looks, free.looks) == (9, 9)
     assert busy.looks == 10
@@ -106,7 +106,7 @@ def test_nobody_looks_when_no_connection_is_paused(clock: VirtualClock, watch: E
     read, closed = watched(watch, Connection(), Connection())
     watch.forget(closed)
     read.blocks = {}
-    clock.jump(LOOK_S)
+    clock.jump(POLL_S)
 
     assert clock.pending_count == 0
 
@@ -114,12 +114,12 @@ def test_nobody_looks_when_no_connection_is_paused(clock: VirtualClock, watch: E
 def test_a_turn_looks_at_a_thousand_and_each_is_looked_at_as_often(
     clock: VirtualClock, watch: EndWatch
 ) -> None:
-    many = watched(watch, *[Connection() for _ in range(5 * LOOKS_MAX)])
-    clock.jump(LOOK_S)
+    many = watched(watch, *[Connection() for _ in range(5 * POLLED_MAX)])
+    clock.jump(POLL_S)
     for _ in range(50):
         before = sum(each.looks for each in many)
-        clock.jump(LOOK_PAUSE_MIN_S)
-        assert sum(each.looks for each in many) - before <= LOOKS_MAX
+        clock.jump(POLL_MIN_S)
+        assert sum(each.looks for each in many) - before <= POLLED_MAX
 
     assert {each.looks for each in many} <= {9, 10, 11}
 
@@ -198,7 +198,7 @@ def test_a_heartbeat_that_provokes_a_reset_is_for_open_connections(
     client.wire.socket = server
     rig.node.resources.alarms.set("memory", True, "")
     client.reader.cell.actor.read_control.block(block)
-    rig.jump(3 * LOOK_S)
+    rig.jump(3 * POLL_S)
 
     assert ("heartbeat" in client.take()) is is_sent
 
