@@ -68,15 +68,15 @@ class Background:
     async def _watch(self, prefix: str, revision: int, on_events: OnEvents) -> None:
         error: ClusterError = UnavailableError("the watch has ended")
         try:
-            async with aclosing(self._client.watch(prefix, revision)) as told:
-                async for events in told:
+            async with aclosing(self._client.watch(prefix, revision)) as stream:
+                async for events in stream:
                     on_events(events)
         except ClusterError as failure:
             error = failure
         on_events(error)
 
     def cancel(self) -> None:
-        """End all requests and watches; nobody is told of them any more."""
+        """End all requests and watches; their callbacks are not called any more."""
         for task in self._tasks:
             task.cancel()
 

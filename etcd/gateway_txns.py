@@ -190,16 +190,16 @@ def watch_request(prefix: str, revision: int) -> bytes:
 
 
 def watch_events(line: bytes, endpoint: str) -> list[Event]:
-    """Return the writes that a line of a watch tells of.
+    """Return the writes in a line of a watch.
 
     Raises:
         CompactedError: the revision asked for is not kept any more.
         GatewayError: etcd has ended the watch, or the line is none of its.
     """
-    told = decoded(_lines, line)
-    news = told.result
+    parsed = decoded(_lines, line)
+    news = parsed.result
     if news is None:
-        text = told.error.message if told.error is not None else repr(line[:200])
+        text = parsed.error.message if parsed.error is not None else repr(line[:200])
         raise GatewayError(f"etcd at {endpoint} has ended a watch: {text}")
     if news.compact_revision:
         raise CompactedError(

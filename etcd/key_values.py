@@ -167,6 +167,6 @@ class WatchedStore(Protocol):
     def watch(self, prefix: str, revision: int, on_events: OnEvents) -> Watch:
         """Tell of all writes to keys with a prefix, from a revision on and in their order.
 
-        The events of one revision are told in one call. An error is told last; then the watch has ended.
+        The events of one revision come in one call. An error comes last; then the watch has ended.
         ``CompactedError``: the store does not keep that revision any more.
         """

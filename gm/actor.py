@@ -55,7 +55,7 @@ class GmActor(GenServer):
         Args:
             node: what the members of this node share.
             group: its name.
-            callbacks: told of members and messages.
+            callbacks: get members and messages.
             random: chooses which member is asked to add this one.
         """
         self._group = group

@@ -59,7 +59,7 @@ class Group:
 
         Args:
             name: of the group.
-            callbacks: told of members and messages, from now on.
+            callbacks: get members and messages, from now on.
             node: what the members of this process share.
             timeout_s: for the join; None: as long as it takes.
 

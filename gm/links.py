@@ -3,7 +3,7 @@
 The contract, for members on one node and for those on several:
 
 * what one member sends another arrives in order, without a gap or a copy, or not at all from some point on;
-* the end of a member is told those who monitor it after everything that it sent has arrived;
+* those who monitor a member get its end after everything that it sent;
 * after that, nothing of it arrives any more. If the link between two nodes breaks, the members of each have ended
   for those of the other, with the reason ``noconnection``, and stay so when the nodes are connected again;
 * a reason other than ``noconnection`` says that the member has ended indeed, wherever it was reached from. For a node

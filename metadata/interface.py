@@ -24,7 +24,7 @@ Then: TypeAlias = Callable[[StoreError | None], None]
 
 
 class ConflictError(StoreError):
-    """Another node has changed a row since the writer saw it; nothing was written. The writer looks again.
+    """Another node has changed a row since the writer saw it; nothing was written. The writer decides again.
 
     Only stores that several nodes share answer with it.
     """

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 MAP_BYTES: Final = 16 * 1024 * 1024
 QUEUE_NOS: Final = 8_192  # reserved at a time
-TOLD_PER_TURN: Final = 50  # outcomes; a script that goes on with one takes up to 0.1 ms
+OUTCOMES_PER_TURN: Final = 50  # a script that resumes with one takes up to 0.1 ms
 
 ENCODED_HERE: Final = 64  # rows; about 10 us each
 
@@ -74,9 +74,7 @@ class MetadataStore:
         self._environment = Environment(directory, map_bytes)
         self._condition = threading.Condition()
         self._waiting: deque[_Write] = deque()
-        self._told: deque[tuple[Then, StoreError | None]] = (
-            deque()
-        )  # outcomes that nobody has heard yet
+        self._outcomes: deque[tuple[Then, StoreError | None]] = deque()  # outcomes to report
         self._is_closing = False
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="leveret-metadata", daemon=True)
@@ -196,10 +194,10 @@ class MetadataStore:
 
         for (_, then, _), each in zip(group, writes, strict=True):
             if isinstance(each, StoreError):
-                self._told.append((then, each))
+                self._outcomes.append((then, each))
             else:
-                self._told.append((then, deletions_refusal if _is_deletion(each) else refusal))
-        self._deliver(self._tell)
+                self._outcomes.append((then, deletions_refusal if _is_deletion(each) else refusal))
+        self._deliver(self._report)
         for *_, pending in group:
             pending.done()
 
@@ -211,16 +209,16 @@ class MetadataStore:
             return _as_store_error(error)
         return None
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Call back the first outcomes, and the others in later turns, also if one of these raises."""
-        told = self._told
+        outcomes = self._outcomes
         try:
-            for _ in range(min(len(told), TOLD_PER_TURN)):
-                then, outcome = told.popleft()
+            for _ in range(min(len(outcomes), OUTCOMES_PER_TURN)):
+                then, outcome = outcomes.popleft()
                 then(outcome)
         finally:
-            if told:
-                self._deliver(self._tell)
+            if outcomes:
+                self._deliver(self._report)
 
 
 def row_changes(puts: Sequence[Row], deletes: Sequence[Row]) -> list[Change]:

@@ -84,7 +84,7 @@ class EtcdGroupStore:
             if isinstance(found, ClusterError):
                 then(Unavailable(str(found)))
             else:
-                then(self._look(key, found))
+                then(self._stored(key, found))
 
         self._rows.read(key, answer)
 
@@ -95,7 +95,7 @@ class EtcdGroupStore:
             if isinstance(swap, ClusterError):
                 then(Unavailable(str(swap)))
                 return
-            stored = self._look(key, swap.row)
+            stored = self._stored(key, swap.row)
             if isinstance(stored, Stored) and not swap.is_done:
                 then(Conflict(stored))
             else:
@@ -108,7 +108,7 @@ class EtcdGroupStore:
             return
         self._rows.swap(key, packed, revision, answer)
 
-    def _look(self, key: str, row: Row | None) -> Stored | Unavailable:
+    def _stored(self, key: str, row: Row | None) -> Stored | Unavailable:
         """Return a record as it is in etcd."""
         if row is None:
             return NOTHING

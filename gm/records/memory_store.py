@@ -22,15 +22,15 @@ class MemoryGroupStore:
         self.revision = 0
         self._records: dict[str, Stored] = {}
 
-    def look(self, name: str) -> Stored:
+    def current(self, name: str) -> Stored:
         """Return the record as it is now."""
         return self._records.get(name, _NOTHING)
 
     def read(self, name: str, then: Then) -> None:
-        then(self.look(name))
+        then(self.current(name))
 
     def write(self, name: str, group: Group | None, revision: int, then: Then) -> None:
-        stored = self.look(name)
+        stored = self.current(name)
         if stored.revision != revision:
             then(Conflict(stored))
             return
@@ -39,4 +39,4 @@ class MemoryGroupStore:
             self._records.pop(name, None)
         else:
             self._records[name] = Stored(unpack(pack(group), self.revision), self.revision)
-        then(self.look(name))
+        then(self.current(name))

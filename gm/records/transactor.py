@@ -18,7 +18,7 @@ log = logger(__name__)
 
 RETRY_S: Final = 0.05  # after the first silence of the store; doubled with each further one
 RETRY_MAX_S: Final = 1.0
-SILENCES_TOLD: Final = 3  # so many in a row are not worth a line in the log
+SILENCES_LOGGED: Final = 3  # so many in a row are not worth a line in the log
 
 Result: TypeAlias = Group | LostMembershipError | None
 
@@ -100,7 +100,7 @@ class Transactor:
     def _again(
         self, transaction: Transaction, then: Callable[[Result], None], silence: Unavailable
     ) -> None:
-        if self._silences == SILENCES_TOLD:
+        if self._silences == SILENCES_LOGGED:
             log.warning(
                 "store of group records is not available, the ring cannot change: group=%s reason=%s",
                 self._name,
@@ -118,7 +118,7 @@ class Transactor:
         self._timers.add(timer)
 
     def _heard(self) -> None:
-        if self._silences > SILENCES_TOLD:
+        if self._silences > SILENCES_LOGGED:
             log.info("store of group records answers again: group=%s", self._name)
         self._silences = 0
         self.trouble = ""

@@ -37,7 +37,7 @@ reaches none of them it ends, with ``noconnection``.
 
 **Fencing.** Each frame has the stamp (epoch, version) of its sender's view. A member whose view is older reads the
 record before it looks at the frame, and what comes after waits. If the record does not list it any more, it stops.
-Frames of an older epoch, or from a member that is dead in the receiver's view, are dropped; their sender is told the
+Frames of an older epoch, or from a member that is dead in the receiver's view, are dropped; their sender gets the
 stamp, reads the record and stops. Each change of view goes round, so an idle ring hears of it too. Transactions see the
 record as it is, so one older than the member's view comes from a store that was restored from a backup: it stops.
 
@@ -308,7 +308,7 @@ class Member:
     def _join(self, group: Group | None) -> None:
         """Go on with the join, by the record as it is now."""
         step = self._newcomer.step(group)
-        if step is Step.GO_ON:
+        if step is Step.JOINED:
             self.phase = Phase.WAITING
             self._switch(group)
         elif step is Step.CREATE:
@@ -437,7 +437,7 @@ class Member:
         self.view = view = View(group, self.me)
         before = old.known if old is not None else frozenset()
         births, deaths = view.known - before, before - view.known
-        self._know(births, deaths)
+        self._apply_membership(births, deaths)
         if self.phase is Phase.READY and (births or deaths):
             self._effects.append(MembersChanged(births, deaths))
         self._watch_neighbours(view)
@@ -446,9 +446,9 @@ class Member:
             self._parts = None
             if old is not None and old.left != self.me:
                 self._send(old.left, Check(view.stamp))
-        self._turn_right(view, old)
+        self._switch_right_neighbour(view, old)
         if view.left == self.me:
-            self._be_alone(view)
+            self._finish_rounds(view)
         elif not self._is_synced:
             waiting = self.me if self.phase is Phase.WAITING else None
             self._send(view.left, Ask(view.stamp, waiting))
@@ -456,7 +456,7 @@ class Member:
             self._mark_inherited()
             self._stop_if_drained()
 
-    def _know(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> None:
+    def _apply_membership(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> None:
         for name in sorted(births):
             self._streams[name] = Stream(name)
         for name in deaths:
@@ -472,7 +472,7 @@ class Member:
             if peer != self.me and peer not in self._monitored:
                 self._monitor(peer)
 
-    def _turn_right(self, view: View, old: View | None) -> None:
+    def _switch_right_neighbour(self, view: View, old: View | None) -> None:
         """Tell the right neighbour, old or new, of the view."""
         if old is not None and old.right == view.right:
             if view.right != self.me:
@@ -488,8 +488,8 @@ class Member:
         else:
             self._send(view.right, Check(view.stamp))
 
-    def _be_alone(self, view: View) -> None:
-        """Consider everything to have been round: nobody else is there."""
+    def _finish_rounds(self, view: View) -> None:
+        """Consider every publication to have been round: this member is alone."""
         for stream in self._streams.values():
             stream.ack(stream.last)
         self._news.clear()
@@ -620,7 +620,7 @@ class Member:
             self._note(own, is_urgent)
             if self._news.is_full:
                 self._flush()
-            self._look_at_flow()
+            self._report_flow()
 
     def _note(self, stream: Stream, is_urgent: bool) -> None:
         """Have a stream's news sent to the right neighbour: with the next flush, or when the timer has run."""
@@ -636,7 +636,7 @@ class Member:
                 self._send(self.view.right, Activity(self.view.stamp, entries))
 
     def _own_acked(self) -> None:
-        """See what own publications have been round."""
+        """Confirm the own publications that have been round."""
         acked = self._streams[self.me].acked
         tags = self._outbox.confirmed(acked)
         if tags:
@@ -651,9 +651,9 @@ class Member:
                 )
             )
         if self._outbox.is_blocked:
-            self._look_at_flow()
+            self._report_flow()
 
-    def _look_at_flow(self) -> None:
+    def _report_flow(self) -> None:
         is_blocked = self._outbox.flow(self._streams[self.me].size_bytes)
         if is_blocked is not None:
             self._effects.append(Flow(is_blocked))

@@ -17,7 +17,7 @@ _PAUSES_MAX: Final = 32
 class Step(Enum):
     """The next step of a newcomer."""
 
-    GO_ON = auto()  # it is in the record
+    JOINED = auto()  # it is in the record
     CREATE = auto()  # there is no group
     ASK = auto()  # ``asked`` is to add it
     LOST = auto()  # it may have been in the record, and declared dead
@@ -52,7 +52,7 @@ class Newcomer:
     def step(self, group: Group | None) -> Step:
         """Return what to do by the record as it is now."""
         if group is not None and group.is_alive(self._me):
-            return Step.GO_ON
+            return Step.JOINED
         if self._asked_at is not None and self._may_have_died(group, self._asked_at):
             return Step.LOST
         if group is None or not group.alive():

@@ -1,11 +1,12 @@
 """Loading all keys with a prefix, and following them.
 
-All keys are read at one revision, and decoded some in each turn; a watch tells of every write behind it. A watch that
-breaks is begun again behind the last revision that was taken. Where etcd has compacted that away, or breaks the watch
-again and again (it cannot send more than 4 MiB in one piece over its gateway), all is loaded again. What fails is tried
-again, for as long as it takes.
+All keys are read at one revision, and decoded a slice in each turn; a watch brings every later write. A watch that
+breaks is begun again behind the last revision that was received. Where etcd has compacted that revision away, or breaks
+the watch again and again (its gateway cannot send more than 4 MiB in one piece), all keys are loaded again. A request
+that fails is repeated, for as long as it takes.
 
-A watch that has fallen silent is found out from outside: ``met`` is told revisions that other requests have found.
+A watch may fall silent without an error. So other requests report the revisions that they have found
+(``expect_revision``); if the watch does not bring one of them in ``lag_s``, it is begun again.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ WATCHES_MAX: Final = 3  # that break without news, before all is loaded again
 
 
 class Follower(Protocol):
-    """Who is told of the keys."""
+    """The receiver of the keys."""
 
     @property
-    def told_to(self) -> int:
-        """The revision up to which the follower was told of all writes; it may apply some later."""
+    def received_to(self) -> int:
+        """The revision up to which the follower has received all writes; it may apply some later."""
 
     def decode(self, rows: Sequence[Row]) -> None:
         """Decode some of the rows that ``loaded`` will bring."""
 
     def loaded(self, scan: Scan) -> None:
-        """Take all keys as they are at a revision; StoreError: they are of no use."""
+        """Receive all keys as they are at a revision; StoreError: they are unusable."""
 
-    def told(self, events: Sequence[Event]) -> None:
-        """Take writes, some of which may have been taken; StoreError: they are of no use."""
+    def received(self, events: Sequence[Event]) -> None:
+        """Receive writes, some perhaps again; StoreError: they are unusable."""
 
     def in_trouble(self, why: str, is_stale: bool) -> None:
-        """Hear that it does not go on for now; ``is_stale``: the keys that were taken are of no use any more."""
+        """Note that no keys arrive for now; ``is_stale``: the keys received so far are void."""
 
 
 class Following:
@@ -56,8 +57,8 @@ class Following:
         clock: for trying again.
         prefix: of the keys.
         retry_s: until what has failed is tried again.
-        lag_s: how long the watch may take to tell of a revision.
-        follower: told of the keys.
+        lag_s: how long the watch may take to bring a revision.
+        follower: receives the keys.
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class Following:
         self._lag_s = lag_s
         self._follower = follower
         self._watch: Watch | None = None
-        self._steps = 0  # what an earlier step is answered does not count
-        self._broken = 0  # watches, since there was news
-        self._is_looking = False
+        self._steps = 0  # an answer to an earlier step is ignored
+        self._broken = 0  # watches in a row, without an event between
+        self._is_checking = False
 
     @property
     def is_following(self) -> bool:
@@ -100,7 +101,7 @@ class Following:
         self._store.scan(self._prefix, scanned)
 
     def _take(self, scan: Scan, start: int, step: int) -> None:
-        """Have rows decoded, those from ``start`` on; in a later turn the next ones, and all taken at the end."""
+        """Have a slice of rows decoded, from ``start`` on, and the next one in a later turn; then load all."""
         if step != self._steps:
             return
         end = start + ROWS_PER_TURN
@@ -117,18 +118,18 @@ class Following:
         self._follow()
 
     def end(self) -> None:
-        """End; nothing is told any more."""
+        """End; the follower receives nothing any more."""
         self._next_step()
 
-    def met(self, revision: int) -> None:
-        """Hear of a revision of a key: if the watch does not tell of it soon, it is of no use."""
-        if revision > self._follower.told_to and self.is_following and not self._is_looking:
-            self._is_looking = True
-            self._clock.call_later(self._lag_s, self._look, revision, self._steps)
+    def expect_revision(self, revision: int) -> None:
+        """Begin the watch again if it does not bring a revision, which a key has, in ``lag_s``."""
+        if revision > self._follower.received_to and self.is_following and not self._is_checking:
+            self._is_checking = True
+            self._clock.call_later(self._lag_s, self._check_progress, revision, self._steps)
 
-    def _look(self, revision: int, step: int) -> None:
-        self._is_looking = False
-        if step == self._steps and self._follower.told_to < revision:
+    def _check_progress(self, revision: int, step: int) -> None:
+        self._is_checking = False
+        if step == self._steps and self._follower.received_to < revision:
             log.warning(
                 "watch of etcd has not told of a revision, it is begun again revision=%d", revision
             )
@@ -145,7 +146,7 @@ class Following:
     def _follow(self) -> None:
         step = self._next_step()
 
-        def told(events: Sequence[Event] | ClusterError) -> None:
+        def received(events: Sequence[Event] | ClusterError) -> None:
             if step != self._steps:
                 return
             if isinstance(events, CompactedError):
@@ -156,11 +157,11 @@ class Following:
             else:
                 self._broken = 0
                 try:
-                    self._follower.told(events)
+                    self._follower.received(events)
                 except StoreError as error:
                     self._try_again(self.load, str(error), is_stale=True)
 
-        self._watch = self._store.watch(self._prefix, self._follower.told_to + 1, told)
+        self._watch = self._store.watch(self._prefix, self._follower.received_to + 1, received)
 
     def _break(self, why: str) -> None:
         self._broken += 1
@@ -173,8 +174,8 @@ class Following:
         step = self._next_step()
         self._follower.in_trouble(why, is_stale)
 
-        def go_on() -> None:
+        def retry() -> None:
             if step == self._steps:
                 again()
 
-        self._clock.call_later(self._retry_s, go_on)
+        self._clock.call_later(self._retry_s, retry)

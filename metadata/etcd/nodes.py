@@ -4,7 +4,7 @@ A node has a key on its lease, in which it says how far it is (``NodeState.appli
 last transaction that found the key in place was sent less than ``valid_s`` ago. So a node whose key is gone, by
 whatever cause, serves nobody ``valid_s`` later: it *fades*.
 
-A writer is answered when its revision is *settled*: every node that is there, or fades, has applied it. Then a client
+A writer is answered when its revision is *settled*: every node that has a key, or fades, has applied it. Then a client
 finds it on any node. A node that has not applied it after ``suspect_s`` is taken for dead: its key is deleted. So a
 node that hangs holds up writers for ``suspect_s + valid_s``, once. It may well be alive: then it finds its key gone,
 and joins again.
@@ -52,7 +52,7 @@ class Nodes:
         valid_s: how long a node serves after its last transaction.
 
     Attributes:
-        there: the nodes by key, this one included.
+        known: the nodes by key, this one included.
         on_change: called when a node has come or gone, or has another address.
     """
 
@@ -60,28 +60,28 @@ class Nodes:
         self._own = own
         self._suspect_s = suspect_s
         self._valid_s = valid_s
-        self.there: dict[str, Seen] = {}
+        self.known: dict[str, Seen] = {}
         self._fading: list[_Fading] = []
         self._waiting: list[tuple[int, int, float, Callable[[], None]]] = []
         self._numbers = count()
         self.on_change: Callable[[], None] = _nobody
 
     def load(self, found: Mapping[str, Seen], now_s: float, *, is_first: bool = False) -> None:
-        """Take the nodes as they are at a revision in place of those before; ``is_first``: there never was any."""
-        self.there = dict(found)
+        """Replace the nodes by those at a revision; ``is_first``: there never was any."""
+        self.known = dict(found)
         self._fading = [] if is_first else [_Fading(0, now_s + self._valid_s)]
         self.on_change()
 
     def put(self, key: str, seen: Seen) -> None:
         """Note that a node has written its key."""
-        before = self.there.get(key)
-        self.there[key] = seen
+        before = self.known.get(key)
+        self.known[key] = seen
         if before is None or _place(before) != _place(seen):
             self.on_change()
 
     def deleted(self, key: str, now_s: float) -> None:
         """Note that a node's key is gone."""
-        seen = self.there.pop(key, None)
+        seen = self.known.pop(key, None)
         if seen is not None and not seen.state.has_left and key != self._own:
             self._fading.append(_Fading(seen.state.applied, now_s + self._valid_s))
         if seen is not None:
@@ -97,12 +97,12 @@ class Nodes:
 
     @property
     def has_others(self) -> bool:
-        return any(key != self._own for key in self.there)
+        return any(key != self._own for key in self.known)
 
     @property
     def is_first(self) -> bool:
         """Whether this node is the one that does what one node has to do for all."""
-        serving = [key for key, seen in self.there.items() if not seen.state.has_left]
+        serving = [key for key, seen in self.known.items() if not seen.state.has_left]
         return bool(serving) and min(serving) == self._own
 
     def wait(self, revision: int, now_s: float, then: Callable[[], None]) -> None:
@@ -145,7 +145,7 @@ class Nodes:
     def _others(self) -> list[tuple[str, Seen]]:
         return [
             (key, seen)
-            for key, seen in self.there.items()
+            for key, seen in self.known.items()
             if key != self._own and not seen.state.has_left
         ]
 

@@ -51,7 +51,7 @@ class RowWrites:
                 ignored, and so is the row of a queue in whose place another one has been declared.
             lease: of this node.
             now_s: the time.
-            then: told None and the revision when all is made and applied here, or the first error.
+            then: gets None and the revision when all is made and applied here, or the first error.
             after: a write without which these are not made.
 
         Raises:

@@ -61,7 +61,7 @@ DEFAULTS: Final = SessionSettings()
 
 
 class Listener(Protocol):
-    """What a node is told."""
+    """What a session reports to its node."""
 
     def changed(self, changed: Changed) -> None:
         """Rows have changed, by this node or another."""
@@ -78,7 +78,7 @@ class Session:
         clock: for time-outs.
         node: the node's name.
         uuid: of its data directory.
-        listener: told of changes.
+        listener: gets changes of rows, and whether the node may serve.
         settings: how it takes part.
         random: for incarnations; None: the system's.
         address: where other nodes dial this one.
@@ -86,9 +86,9 @@ class Session:
     Attributes:
         keys: where everything is.
         replica: the rows.
-        nodes: which nodes are there.
-        trouble: what keeps the node from serving, or its writes from being made; "": nothing.
-        taken: that the name is another node's; "": it is not.
+        nodes: the nodes that have joined.
+        trouble: why the node may not serve, or its writes fail; "": it may, and they do not.
+        taken: an error text if another node has the name; "": none has.
 
     Raises:
         ConfigError: prefix or name are not usable.
@@ -125,7 +125,7 @@ class Session:
         self._taking: dict[str, int] = {}  # the last numbers that this node has asked for
         self._lease = self._joined_at = 0  # of the node's key, and the revision that made it
         self._is_loaded = self._is_joining = self._has_joined = False
-        self._told: deque[tuple[int, list[Event]]] = deque()  # writes to apply, by revision
+        self._received: deque[tuple[int, list[Event]]] = deque()  # writes to apply, by revision
         self._is_applying = False
         self._changed_at = 0  # the last revision with a change of rows
         self._renewed_s = self._renew_at_s = 0.0
@@ -149,18 +149,18 @@ class Session:
         )
 
     def start(self) -> None:
-        """Begin; ``listener.live`` says when the rows are there."""
+        """Begin; ``listener.live`` is called when the rows are loaded."""
         self._tick()
         self._following.load()
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Serve no clients any more, make the writes that wait, say so, and end; then call ``then``."""
+        """Stop serving, make the waiting writes, mark the node's key as left, and end; then call ``then``."""
         self._ending = then
-        self._look_live()
+        self._update_live()
         if not self._transactor.revision:
             self._end()
         else:
-            self._go_on()
+            self._advance()
 
     def abort(self) -> None:
         """End at once, as by a crash; nothing is called any more."""
@@ -218,7 +218,7 @@ class Session:
         except StoreError as error:
             self._clock.call_later(0.0, then, error)
             return
-        self._go_on()
+        self._advance()
 
     def _write_slices(self, puts: list[Row], deletes: Sequence[Row], made: OnMade) -> None:
         """Make a large write, parents before their children, some rows in each turn; the first error ends it.
@@ -252,7 +252,7 @@ class Session:
             except StoreError as error:
                 self._clock.call_later(0.0, slice_made, error, 0)
                 return
-            self._go_on()
+            self._advance()
             if at + 1 < slices:
                 self._clock.call_later(0.0, add, at + 1)
 
@@ -267,13 +267,13 @@ class Session:
     def when_applied(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all nodes have applied what this node has applied; perhaps at once.
 
-        A client that was told of rows only after this finds them on every node.
+        A client that is answered after that finds the rows on every node.
         """
         self.nodes.wait(self._changed_at, self._clock.monotonic_s(), then)
         self._settle()
 
     def take_numbers(self, key: str, count: int, then: Callable[[int | StoreError], None]) -> None:
-        """Take the next ``count`` numbers of a counter; tell the last of them when it is durable."""
+        """Take the next ``count`` numbers of a counter; call ``then`` with the last of them when it is durable."""
         stored = self._numbers.get(key)
         try:
             taken = 0 if stored is None else unpacked_number(key, stored.value)
@@ -296,9 +296,9 @@ class Session:
     # What etcd has (``Follower``).
 
     @property
-    def told_to(self) -> int:
-        told = self._told[-1][0] if self._told else 0
-        return max(told, self.replica.applied)
+    def received_to(self) -> int:
+        received = self._received[-1][0] if self._received else 0
+        return max(received, self.replica.applied)
 
     def decode(self, rows: Sequence[Stored]) -> None:
         self.replica.decode(rows)
@@ -316,47 +316,47 @@ class Session:
         is_first = is_new and not nodes
         self.nodes.load(nodes, self._clock.monotonic_s(), is_first=is_first)
         self._is_loaded = True
-        # Each node tells the revision of the last change of rows that it has applied. The revision of the scan may be
-        # higher, and no node would tell that one. The scan does not show deletions: the other nodes have applied them
-        # before ``valid_s`` is over, and ``nodes`` settles nothing earlier.
+        # Each node's key has the revision of the last change of rows that it has applied. The revision of the scan may
+        # be higher, and no node would record that one. The scan does not show deletions: the other nodes have applied
+        # them before ``valid_s`` is over, and ``nodes`` settles nothing earlier.
         newest = max((each.revision for each in scan.rows if self.keys.is_row(each.key)), default=0)
         self._tell(changed, max(self._changed_at, newest))
         if self._transactor.revision and self.keys.own not in nodes:
             self.lost_own()
         elif not self._transactor.revision:
             self._join()
-        self._go_on()
+        self._advance()
 
-    def told(self, events: Sequence[Event]) -> None:
+    def received(self, events: Sequence[Event]) -> None:
         groups = groupby(events, key=lambda event: event.revision)
-        self._told += [(revision, list(group)) for revision, group in groups]
+        self._received += [(revision, list(group)) for revision, group in groups]
         if not self._is_applying:
             self._apply_some()
 
     def _apply_some(self) -> None:
-        """Apply revisions that were told; after ``EVENTS_PER_TURN`` the rest in a later turn, as clients are served.
+        """Apply received revisions; after ``EVENTS_PER_TURN`` the rest in a later turn, as clients are served.
 
         Raises:
             StoreError: a row is damaged. All must be loaded again.
         """
         left = EVENTS_PER_TURN
-        while self._told and left > 0:
-            revision, events = self._told.popleft()
+        while self._received and left > 0:
+            revision, events = self._received.popleft()
             if revision <= self.replica.applied:
                 continue
             left -= len(events)
             try:
                 self._apply(events, revision)
             except StoreError:
-                self._told.clear()
+                self._received.clear()
                 self._is_applying = False
                 raise
-        self._is_applying = bool(self._told) and not self._has_ended
+        self._is_applying = bool(self._received) and not self._has_ended
         if self._is_applying:
-            self._clock.call_later(0.0, self._go_on_applying)
-        self._go_on()
+            self._clock.call_later(0.0, self._apply_rest)
+        self._advance()
 
-    def _go_on_applying(self) -> None:
+    def _apply_rest(self) -> None:
         try:
             self._apply_some()
         except StoreError as error:
@@ -367,7 +367,7 @@ class Session:
         self._complain(why)
         if is_stale:
             self._is_loaded = False
-            self._look_live()
+            self._update_live()
 
     def _apply(self, events: list[Event], revision: int) -> None:
         nodes = {
@@ -423,8 +423,8 @@ class Session:
             self.trouble = ""
         self._renewed_s = max(self._renewed_s, sent_s)
         self._renew_at_s = sent_s + self._settings.renew_s
-        self._following.met(max((row.revision for row in answer.rows), default=0))
-        self._go_on()
+        self._following.expect_revision(max((row.revision for row in answer.rows), default=0))
+        self._advance()
 
     def lost_own(self) -> None:
         if self._has_ended:
@@ -433,7 +433,7 @@ class Session:
         lease, unknown = self._transactor.lease, self._transactor.left()
         self.trouble = "it was taken for dead by others"
         self._is_loaded = False
-        self._look_live()
+        self._update_live()
         for write in unknown:
             self._writes.refused(write)
             write.then(lost_error(True), 0)
@@ -456,19 +456,19 @@ class Session:
     def _reload(self) -> None:
         """Serve nobody until all rows are loaded again."""
         self._is_loaded = False
-        self._look_live()
+        self._update_live()
         self._following.load()
 
     def not_answered(self, why: str) -> None:
         self._complain(why)
-        self._later(self._go_on)
+        self._later(self._advance)
 
-    def _go_on(self) -> None:
-        """Answer who has waited, and send the next transaction, if one is due."""
+    def _advance(self) -> None:
+        """Answer writers whose revisions are settled, and send the next transaction, if one is due."""
         if self._has_ended:
             return
         self._settle()
-        self._look_live()
+        self._update_live()
         transactor = self._transactor
         is_ending = self._ending is not None and transactor.is_settled
         if is_ending and self._writes.is_empty and not self.nodes.is_waited_for:
@@ -480,7 +480,7 @@ class Session:
             else:
                 transactor.leave(self.replica.applied)
             return
-        is_behind = self.nodes.has_others and transactor.told_applied < self._changed_at
+        is_behind = self.nodes.has_others and transactor.recorded_applied < self._changed_at
         is_due = self._clock.monotonic_s() >= self._renew_at_s
         transactor.send(self.replica.applied, is_put=is_behind, is_due=is_due)
 
@@ -607,7 +607,7 @@ class Session:
             if self.is_live:
                 self._take_for_dead(now_s)
                 self._collect()
-        self._go_on()
+        self._advance()
 
     def _take_for_dead(self, now_s: float) -> None:
         """Delete the keys of nodes that do not apply what is waited for."""
@@ -644,9 +644,9 @@ class Session:
     ) -> None:
         changes = [Change(each) for each in writes]
         self._writes.add(Write(changes, self._clock.monotonic_s(), then), revisions)
-        self._go_on()
+        self._advance()
 
-    def _look_live(self) -> None:
+    def _update_live(self) -> None:
         is_live = self.is_live
         if is_live != self._was_live:
             self._was_live = is_live
@@ -664,7 +664,7 @@ class Session:
             return
         if self._clock.monotonic_s() >= self._valid_to_s() and not self.trouble:
             self._complain(f"etcd has not answered for {self._settings.valid_s} s")
-        self._look_live()
+        self._update_live()
 
     def _complain(self, why: str) -> None:
         if why != self.trouble and not self._has_ended:

@@ -51,7 +51,7 @@ class EtcdMetadata:
         address: where other nodes dial it; "": nowhere.
 
     Attributes:
-        listener: told of changes and of whether the node may serve; None: nobody.
+        listener: gets changes, and whether the node may serve; None: nobody does.
     """
 
     def __init__(
@@ -272,11 +272,11 @@ class EtcdMetadata:
     async def _numbers(self, key: str, count: int) -> int:
         taken: asyncio.Future[int | StoreError] = asyncio.get_running_loop().create_future()
 
-        def told(last: int | StoreError) -> None:
+        def taken_to(last: int | StoreError) -> None:
             if not taken.done():
                 taken.set_result(last)
 
-        self._session.take_numbers(key, count, told)
+        self._session.take_numbers(key, count, taken_to)
         last = await taken
         if isinstance(last, StoreError):
             raise last

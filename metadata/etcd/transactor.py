@@ -57,12 +57,12 @@ class Transactor:
         keys: of the node.
         state: what the node says of itself, but for its transactions.
         writes: what is to be sent.
-        owner: told of them.
+        owner: gets their outcomes.
 
     Attributes:
         revision: of the node's key; 0: it has none.
         lease: of the node; 0: it has none.
-        told_applied: how far the node is, as its key says.
+        recorded_applied: the applied revision that is in the node's key.
         has_left: whether its key says that it serves nobody any more.
     """
 
@@ -81,7 +81,7 @@ class Transactor:
         self._state = state
         self._writes = writes
         self._owner = owner
-        self.revision = self.lease = self.told_applied = 0
+        self.revision = self.lease = self.recorded_applied = 0
         self.has_left = False
         self._is_asking = False
         self._asked: list[Write] = []  # in the transaction that is on its way
@@ -97,7 +97,7 @@ class Transactor:
 
     def joined(self, revision: int, lease: int, applied: int) -> None:
         """Begin: the node's key is there."""
-        self.revision, self.lease, self.told_applied = revision, lease, applied
+        self.revision, self.lease, self.recorded_applied = revision, lease, applied
         self._terms += 1
 
     def left(self) -> list[Write]:
@@ -116,9 +116,9 @@ class Transactor:
         """Send the next transaction, if none is on its way.
 
         Args:
-            applied: how far the node is.
+            applied: the revision that the node has applied.
             is_put: whether its key must be written also without writes that wait.
-            is_due: whether its key must be looked for at least.
+            is_due: whether its key must at least be read.
         """
         if self._is_asking or not self.revision:
             return
@@ -160,7 +160,7 @@ class Transactor:
                 self._not_answered(group, seq if is_put else 0, answer)
             elif answer.is_done:
                 if is_put:
-                    self.revision, self.told_applied = answer.revision, applied
+                    self.revision, self.recorded_applied = answer.revision, applied
                     self.has_left = has_left
                 self._done(group, sent_s, answer)
             else:

@@ -2,11 +2,11 @@
 
 A *write* is a list of changes of keys. Each has the revision that its key had when the writer asked: what it decided,
 it decided on that. etcd makes the write only if all keys still have these revisions; otherwise it is a *conflict*, and
-the writer looks again, when this node has applied what was in the way. A write may build on one that is still on its
+the writer decides again, when this node has applied what was in the way. A write may build on one that is still on its
 way: then it expects the revision that this one will get, and shares its fate.
 
 So the answer ``ConflictError`` always has a revision that this node has applied: that of the key which was in the way,
-or, where that is not known (``answer_later``), that of the node's next transaction. A writer that looks again sees
+or, where that is not known (``answer_later``), that of the node's next transaction. A writer that decides again sees
 something else than before, and need not wait.
 
 One transaction of a node is on its way at a time. What waits goes into the next one, as far as it fits, so a burst of
@@ -57,7 +57,7 @@ class Write:
     Args:
         changes: at most one of each key, at most ``WRITES_MAX``.
         since_s: when it was asked for.
-        then: told None and the revision when it is applied here, or the error.
+        then: gets None and the revision when it is applied here, or the error.
         after: another write without which it is not made.
 
     Attributes:

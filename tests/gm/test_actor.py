@@ -158,10 +158,10 @@ class KillingStore(MemoryGroupStore):
         self._meanwhile = meanwhile
 
     def read(self, name: str, then: Then) -> None:
-        answer = self.look(name)
+        answer = self.current(name)
         self.reads += 1
         self._meanwhile(self.reads)
-        then(self.look(name) if self.reads > 1 else answer)
+        then(self.current(name) if self.reads > 1 else answer)
 
 
 async def test_a_newcomer_that_may_have_been_buried_is_replaced_by_another(live: Runtime) -> None:
@@ -217,7 +217,7 @@ async def test_a_group_is_forgotten_by_a_request(live: Runtime) -> None:
         await live.join(group.actor)
 
     assert [log.end for log in logs] == ["shutdown", FORGOTTEN, "shutdown"]
-    assert node.store.look("g").group is None  # type: ignore[attr-defined]
+    assert node.store.current("g").group is None  # type: ignore[attr-defined]
 
 
 async def test_a_member_that_has_not_joined_cannot_forget_its_group(live: Runtime) -> None:

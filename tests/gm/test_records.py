@@ -20,7 +20,7 @@ from leveret.gm.records.group import ENTRIES_MAX, Entry, Group, LostMembershipEr
 from leveret.gm.records.memory_store import MemoryGroupStore
 from leveret.gm.records.store import Conflict, Stored, Then, Unavailable
 from leveret.gm.records.transactions import Add, Create, Erase, Forget, MarkDead, Read, Transaction
-from leveret.gm.records.transactor import RETRY_MAX_S, SILENCES_TOLD, Result, Transactor
+from leveret.gm.records.transactor import RETRY_MAX_S, SILENCES_LOGGED, Result, Transactor
 from leveret.testing.virtual_clock import VirtualClock
 
 A, B, C = (MemberId("n", number) for number in (1, 2, 3))
@@ -173,13 +173,13 @@ def test_epochs_increase_also_when_the_record_was_deleted() -> None:
     epochs = []
     for _ in range(3):
         transactor.run(Create(A), lambda _: None)
-        record = store.look("g").group
+        record = store.current("g").group
         assert record is not None
         epochs.append(record.epoch)
         transactor.run(Forget(record.epoch), lambda _: None)
 
     assert epochs == sorted(set(epochs))
-    assert store.look("g") == Stored(None, 0)
+    assert store.current("g") == Stored(None, 0)
 
 
 def test_a_write_with_an_old_revision_changes_nothing() -> None:
@@ -278,7 +278,7 @@ def test_a_write_without_an_answer_is_not_made_twice(has_effect: bool) -> None:
         store.answer()
 
     assert results == [group("A b", 5)]
-    assert store.memory.look("g").group == group("A b", 5)
+    assert store.memory.current("g").group == group("A b", 5)
 
 
 def test_a_store_that_is_down_is_asked_ever_more_rarely_and_told_of_once(
@@ -292,7 +292,7 @@ def test_a_store_that_is_down_is_asked_ever_more_rarely_and_told_of_once(
             store.fail(has_effect=False)
             asked += 1
         clock.jump(0.01)
-    assert SILENCES_TOLD < asked < 60 / RETRY_MAX_S + 10
+    assert SILENCES_LOGGED < asked < 60 / RETRY_MAX_S + 10
 
     clock.jump(RETRY_MAX_S)
     store.answer()

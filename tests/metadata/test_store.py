@@ -24,7 +24,7 @@ from leveret.metadata import environment
 from leveret.metadata.environment import packed
 from leveret.metadata.interface import Metadata
 from leveret.metadata.memory import MemoryStore
-from leveret.metadata.store import ENCODED_HERE, QUEUE_NOS, TOLD_PER_TURN, MetadataStore
+from leveret.metadata.store import ENCODED_HERE, OUTCOMES_PER_TURN, QUEUE_NOS, MetadataStore
 from leveret.metadata.tables import (
     BindingRow,
     Contents,
@@ -234,7 +234,7 @@ def test_a_waiting_writer_keeps_nothing_of_the_last_group(opened, owner: Owner) 
 
 def test_outcomes_of_a_group_come_in_order_and_a_few_a_turn(opened, owner: Owner) -> None:
     store = opened()
-    count = 5 * TOLD_PER_TURN
+    count = 5 * OUTCOMES_PER_TURN
     with store._environment._lock:
         for number in range(count):
             store.write([VhostRow(f"v{number}")], [], owner.note(number))
@@ -245,7 +245,7 @@ def test_outcomes_of_a_group_come_in_order_and_a_few_a_turn(opened, owner: Owner
         turns.append(len(owner.outcomes) - before)
 
     assert owner.outcomes == list(range(count))
-    assert max(turns) <= TOLD_PER_TURN
+    assert max(turns) <= OUTCOMES_PER_TURN
 
 
 def test_an_outcome_that_raises_does_not_hold_the_others_back(opened, owner: Owner) -> None:

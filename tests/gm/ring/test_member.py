@@ -191,7 +191,7 @@ def test_a_member_whose_record_was_deleted_while_its_neighbour_died_stops(
     ring: SimulatedRing,
 ) -> None:
     (one, two), (heard, _) = joined(ring, 2)
-    record = ring.store.memory.look(NAME)
+    record = ring.store.memory.current(NAME)
     ring.store.memory.write(NAME, None, record.revision, lambda _: None)
     two.crash()
     ring.clock.jump(SOON_S)
@@ -1069,13 +1069,13 @@ def test_views_follow_the_record_when_three_join_and_one_dies_at_once(seed: int)
 
 def test_a_forgotten_group_is_found_out_by_the_next_change(ring: SimulatedRing) -> None:
     joined(ring, 2)
-    stored = ring.store.memory.look(NAME)
+    stored = ring.store.memory.current(NAME)
     ring.store.memory.write(NAME, None, stored.revision, lambda _: None)
     late = ring.start("n9")
     ring.clock.jump(SOON_S)
 
     assert late.is_ready
-    assert ring.store.memory.look(NAME) != Stored(None, 0)
+    assert ring.store.memory.current(NAME) != Stored(None, 0)
     assert late.member.view is not None
     assert late.member.view.alive == (late.me,)
 

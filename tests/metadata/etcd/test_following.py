@@ -47,7 +47,7 @@ class Taker:
 
     def __init__(self) -> None:
         self.decoded: list[Row] = []
-        self.told_to = 0
+        self.received_to = 0
         self.applied = 0
         self.refusal = ""
         self.troubles: list[str] = []
@@ -60,9 +60,9 @@ class Taker:
         if self.refusal:
             raise StoreError(self.refusal)
         assert self.decoded[-len(ROWS) :] == scan.rows == ROWS
-        self.applied = self.told_to = scan.revision
+        self.applied = self.received_to = scan.revision
 
-    def told(self, events: Sequence[Event]) -> None:
+    def received(self, events: Sequence[Event]) -> None:
         raise AssertionError(events)
 
     def in_trouble(self, why: str, is_stale: bool) -> None:

@@ -121,7 +121,7 @@ def test_many_revisions_at_once_are_applied_in_several_turns() -> None:
     session = next(iter(cluster.nodes.values())).session
     first = session.replica.applied + 1
     revisions = range(first, first + 3 * EVENTS_PER_TURN)
-    session.told(
+    session.received(
         [
             Event(session.keys.row(row), packed_entry(row, 1, ()), revision)
             for revision in revisions
@@ -130,9 +130,9 @@ def test_many_revisions_at_once_are_applied_in_several_turns() -> None:
     )
 
     assert session.replica.applied == first + EVENTS_PER_TURN - 1
-    assert session.told_to == revisions[-1], "the watch has told of them and is not begun again"
+    assert session.received_to == revisions[-1], "the watch has told of them and is not begun again"
     cluster.clock.jump(0.0)
-    assert session.replica.applied == session.told_to == revisions[-1]
+    assert session.replica.applied == session.received_to == revisions[-1]
     assert len(session.replica.live) == len(revisions) + 1
 
 
@@ -146,7 +146,7 @@ def test_a_damaged_row_among_many_is_found_in_its_turn() -> None:
         for at, row in enumerate(rows)
     ]
     damaged = Event(session.keys.row(UserRow("damaged")), b"x", first + len(rows))
-    session.told([*events, damaged])
+    session.received([*events, damaged])
     assert session.is_live
     cluster.clock.jump(0.0)
 
@@ -479,11 +479,11 @@ def test_a_node_that_was_started_again_has_no_node_taken_for_dead_that_knows_all
     leases = [cluster.etcd.rows[each.session.keys.own].lease for each in (two, three)]
     one = cluster.start("n0")
     cluster.until_live()
-    told: list[float] = []
-    one.session.when_applied(lambda: told.append(cluster.clock.monotonic_s()))
+    received: list[float] = []
+    one.session.when_applied(lambda: received.append(cluster.clock.monotonic_s()))
     cluster.clock.jump(5.0)
 
-    assert len(told) == 1
+    assert len(received) == 1
     assert [cluster.etcd.rows[each.session.keys.own].lease for each in (two, three)] == leases
 
 

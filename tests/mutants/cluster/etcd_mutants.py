@@ -35,7 +35,7 @@ MUTANTS = {
         "EtcdGroupStore._refused", "self._logged.get(key) != revision", "True"
     ),
     "a damaged record is no record": Mutant(
-        "EtcdGroupStore._look", "self._refused(...)", "NOTHING"
+        "EtcdGroupStore._stored", "self._refused(...)", "NOTHING"
     ),
     "a record above the limit is sent": Mutant(
         "codec.pack", "len(entries) > ENTRIES_MAX or len(packed) > RECORD_BYTES_MAX", "False"

@@ -69,7 +69,7 @@ MUTANTS = {
         "Member._handle_neighbour", "self._is_synced", "self.phase is Phase.READY"
     ),
     "no catch-up for a new right neighbour": Mutant(
-        "Member._turn_right",
+        "Member._switch_right_neighbour",
         "if self.phase is Phase.READY: ...\nelse: self._send(...)",
         "if self.phase is not Phase.READY: self._send(view.right, Check(view.stamp))",
     ),
@@ -117,12 +117,14 @@ MUTANTS = {
     "births are not reported": Mutant(
         "Member._switch", "MembersChanged(...)", "MembersChanged(frozenset(), deaths)"
     ),
-    "the state of the dead is kept": Mutant("Member._know", "del self._streams[name]", ""),
+    "the state of the dead is kept": Mutant(
+        "Member._apply_membership", "del self._streams[name]", ""
+    ),
     "the end of a neighbour is ignored": Mutant(
         "Member._handle_down", "self._transact(MarkDead(peer, by=self.me), self._switch)", "return"
     ),
     "a right neighbour does not hear of the view": Mutant(
-        "Member._turn_right", "if view.right != self.me: ...", ""
+        "Member._switch_right_neighbour", "if view.right != self.me: ...", ""
     ),
     "neighbours are not monitored": Mutant(
         "Member._watch_neighbours", "peer != self.me and peer not in self._monitored", "False"
@@ -135,7 +137,9 @@ MUTANTS = {
     "confirms are for the message before": Mutant(
         "Member.confirmed_broadcast", "own.last", "own.last - 1"
     ),
-    "who is alone at last confirms nothing": Mutant("Member._be_alone", "self._own_acked()", ""),
+    "who is alone at last confirms nothing": Mutant(
+        "Member._finish_rounds", "self._own_acked()", ""
+    ),
     "who leaves does not wait": Mutant(
         "Member.leave", "self._flush()\nself._stop_if_drained()", "self._stop(reason)"
     ),

@@ -22,7 +22,7 @@ MUTANTS = {
         "Session.is_live", "self._joined_at <= self.replica.applied", ""
     ),
     "a node does not say how far it is": Mutant(
-        "Session._go_on", "transactor.told_applied < self._changed_at", "False"
+        "Session._advance", "transactor.recorded_applied < self._changed_at", "False"
     ),
     "the queues of a node that was taken for dead stay": Mutant(
         "Session.lost_own", "self._revoke(lease, self._following.load)", "self._following.load()"
@@ -87,7 +87,9 @@ MUTANTS = {
         "Following._follow", "self.load()", "self._follow()"
     ),
     "a silent watch is kept": Mutant(
-        "Following._look", "step == self._steps and self._follower.told_to < revision", "False"
+        "Following._check_progress",
+        "step == self._steps and self._follower.received_to < revision",
+        "False",
     ),
     "a queue that is not durable has no lease": Mutant("RowWrites._puts", "lease", "0"),
     "a binding of such a queue has none": Mutant(

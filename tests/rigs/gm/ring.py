@@ -235,7 +235,7 @@ class SimulatedRing:
     @property
     def record(self) -> Group | None:
         """The record as it is in the store."""
-        return self.store.memory.look(NAME).group
+        return self.store.memory.current(NAME).group
 
     def start(self, node: str, callbacks: Callbacks | None = None) -> SimulatedMember:
         """Start a member on a node; it joins by and by."""
