@@ -71,10 +71,10 @@ class ArchiveWriter:
         self._is_writing = self._is_closed = False
         self._timer: TimerHandle | None = None
         self._errors = ShortageLog("writing archive.json", folder.path)
-        core.index_listeners.append(self.look)
-        self.look()
+        core.index_listeners.append(self.update)
+        self.update()
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Write the file soon, if it is not up to date; called after each flush."""
         if self._archive.is_doubtful:
             return  # the damaged file stays: until the policies are known a start must see it
@@ -115,7 +115,7 @@ class ArchiveWriter:
             else:
                 self._archive.published = version
                 self._watermark = contents.watermark if contents is not None else None
-                self.look()
+                self.update()
             if is_synced:
                 self._core.wake_index()
 

@@ -183,8 +183,8 @@ class QueueClient:
 
         self._store.rows.read(self.queue_no, low, limit, came)
 
-    def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
-        return self._store.contents.look(msg_nos)
+    def cached(self, msg_nos: Sequence[int]) -> list[Message | None]:
+        return self._store.contents.cached(msg_nos)
 
     def prefetch(self, wanted: Iterable[tuple[int, int]]) -> None:
         """Have contents ``(msg_no, body size)`` read; ``resume`` follows if any must be."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leveret.msg_store.transient.store import Figures
+from leveret.msg_store.transient.store import TransientStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class StoreStats:
     contents_read_bytes: int  # their bodies
     contents_lost: int  # messages that could not be read, and were missed by a queue
     read_cache_bytes: int
-    transients: Figures  # statistics of paged-out messages
+    transients: TransientStats
     merges: int  # of segments, since the start, as all that follow
     merged_bytes: int  # bytes written by them
     removed: int  # segments unlinked

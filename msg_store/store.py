@@ -256,7 +256,7 @@ class MsgStore:
         if is_awaited:
             self.awaited_below = first + len(messages)
         if not self.backpressure.is_on:
-            self.backpressure.look()
+            self.backpressure.update()
         return first
 
     def queue_down(self, queue_no: int) -> None:
@@ -339,7 +339,7 @@ class MsgStore:
             self._archive_changed()
 
     def _archive_changed(self) -> None:
-        self._archive_writer.look()
+        self._archive_writer.update()
         self._collecting.wake()
 
     def archived(self, queue_no: int) -> Archived:
@@ -422,7 +422,7 @@ class MsgStore:
 
     def _progressed(self) -> None:
         if self.backpressure.is_on:
-            self.backpressure.look()
+            self.backpressure.update()
         shortage = self.core.shortage or self._checkpointer.shortage
         if shortage is self._writing.error:
             return
@@ -500,7 +500,7 @@ class MsgStore:
             contents_read_bytes=contents.read_bytes,
             contents_lost=contents.losses,
             read_cache_bytes=self.read_cache.size_bytes,
-            transients=self.transients.figures(),
+            transients=self.transients.stats(),
             merges=collected.merges,
             merged_bytes=collected.copied_bytes,
             removed=collected.removed,

@@ -75,7 +75,7 @@ class Run:
         for low in range(0, count, BATCH):
             self.store.ack(no, self.entries(low))
             await asyncio.sleep(0)
-        while self.store.figures().live:  # noqa: ASYNC110  acks have no callback
+        while self.store.stats().live:  # noqa: ASYNC110  acks have no callback
             await asyncio.sleep(0.01)
 
 
@@ -91,12 +91,12 @@ async def main(count: int) -> None:
             run = Run(Path(folder), size)
             costs = [await measure(run.page_out, count)]
             costs += [await measure(run.rows, count), await measure(run.contents, count)]
-            figures = run.store.figures()
+            stats = run.store.stats()
             costs += [await measure(run.ack, count)]
             run.store.close()
         words = ("page out", "rows", "contents", "ack")
         text = ", ".join(f"{word} {cost:.1f}" for word, cost in zip(words, costs, strict=True))
-        beyond = figures.disk_bytes / figures.live - size
+        beyond = stats.disk_bytes / stats.live - size
         print(f"{size} bytes: {text} us of CPU per message; {beyond:.0f} bytes beside the body")
 
 

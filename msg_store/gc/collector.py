@@ -197,10 +197,10 @@ class Collector:
     def _may_go(self, file_nos: list[int]) -> bool:
         """Return whether ``archive.json`` says that these segments go; else have it written."""
         version = self._archive.version
-        is_told = self._archive.free(file_nos)
+        is_published = self._archive.free(file_nos)
         if self._archive.version != version:
             self._core.wake_index()
-        return is_told
+        return is_published
 
     def _is_settled(self, file_no: int) -> bool:
         """Return whether nothing in a segment is needed, also in the eyes of the index."""

@@ -1,7 +1,7 @@
 """The driver of the collector: one thread for its jobs, and tasks on the loop that owns the store.
 
-``wake`` has the collector look at the segments a little later, so that a thousand flushes cost one
-look. A store where nothing dies has no timer running, but for the one that waits for an archive to let a segment go.
+``wake`` has the collector choose segments a little later, so that a thousand flushes cost one
+choice. A store where nothing dies has no timer running, but for the one that waits for an archive to let a segment go.
 
 A job runs in turns: it is put aside after a few megabytes and goes on after a pause, so that it
 neither fills the disk's queue before a sync of the journal nor keeps the interpreter's lock.
@@ -26,13 +26,13 @@ from leveret.msg_store.wal.group_commit import GroupCommit
 class Pace:
     """How long the collector waits."""
 
-    look_s: float = 0.1  # from a ``wake`` until it looks; a little more with very many segments
+    delay_s: float = 0.1  # from a ``wake`` until it chooses; a little more with very many segments
     pause_s: float = 0.01  # between two turns of a job
     grace_s: float = 1.0  # before the sources of a merge are unlinked
     retry_s: float = 10.0  # after a shortage, unless ``resume`` is called
 
 
-LOOK_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a look takes some milliseconds
+DELAY_PER_FILE_S: Final = 20e-6  # with a terabyte of segments a choice takes some milliseconds
 
 _PACE: Final = Pace()
 
@@ -74,13 +74,13 @@ class CollectorDriver:
         self.wake()
 
     def wake(self) -> None:
-        """Look for work soon; to be called after acks, checkpoints and unpinning."""
+        """Begin the tasks that are due, soon; to be called after acks, checkpoints and unpinning."""
         if self._timer is None and not self._is_closed:
-            look_s = self._pace.look_s + len(self._memtables.files) * LOOK_PER_FILE_S
-            self._timer = self._loop.call_later(look_s, self._look)
+            delay_s = self._pace.delay_s + len(self._memtables.files) * DELAY_PER_FILE_S
+            self._timer = self._loop.call_later(delay_s, self._begin_tasks)
 
     def resume(self) -> None:
-        """Go on with tasks that a shortage holds up: it may have ended."""
+        """Retry tasks that a shortage holds up: it may have ended."""
         for task, timer in list(self._retries.items()):
             timer.cancel()
             self._retry(task)
@@ -120,15 +120,15 @@ class CollectorDriver:
 
     # On the loop.
 
-    def _look(self) -> None:
+    def _begin_tasks(self) -> None:
         self._timer = None
         while (task := self._core.next_task()) is not None:
             self._tasks.add(task)
             self._advance(task)
-        self._look_at_end()
+        self._wake_at_end()
 
-    def _look_at_end(self) -> None:
-        """Look again when the archive lets a segment go."""
+    def _wake_at_end(self) -> None:
+        """Wake when the archive lets a segment go."""
         if self._end_timer is not None:
             self._end_timer.cancel()
             self._end_timer = None
@@ -150,9 +150,9 @@ class CollectorDriver:
             self.end()
             self._failed(cause)
             return
-        self._go_on_after(wait, task)
+        self._handle(wait, task)
 
-    def _go_on_after(self, wait: Job | Moving | Wait, task: Task) -> None:
+    def _handle(self, wait: Job | Moving | Wait, task: Task) -> None:
         if isinstance(wait, Job):
             self._jobs[task] = wait.steps
             self._give(task)

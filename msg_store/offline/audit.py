@@ -29,7 +29,7 @@ from leveret.msg_store.reading.verify import MISSING
 
 Progress: TypeAlias = Callable[[str, int, int], None]  # the step, done, total
 
-_TOLD_EVERY: Final = 4_096
+_PROGRESS_EVERY: Final = 4_096
 
 
 class LostRow(NamedTuple):
@@ -57,7 +57,7 @@ class Audit:
         self.unlocated: Counter[int] = (
             Counter()
         )  # messages without a location: how many rows each has
-        self.elsewhere: dict[int, Location] = {}  # where some of both were found
+        self.relocated: dict[int, Location] = {}  # where some of both were found
         # Rows with another body size than their message, by queue; and that size:
         self.odd: dict[int, list[tuple[IndexRow, int]]] = {}
         # Wrong counts and sums of the index, each with the counted ones:
@@ -96,19 +96,19 @@ class Audit:
 
         That is None if no row needs the message, or it cannot be read.
         """
-        table, elsewhere = self.locations, self.elsewhere
+        table, relocated = self.locations, self.relocated
         for at, msg_no in enumerate(table.msg_nos):
             said, rows = table.location(at), table.rows[at]
-            if not rows or (msg_no in self.unreadable and msg_no not in elsewhere):
+            if not rows or (msg_no in self.unreadable and msg_no not in relocated):
                 yield msg_no, said, None
             else:
-                yield msg_no, said, (*elsewhere.get(msg_no, said)[:4], rows)
+                yield msg_no, said, (*relocated.get(msg_no, said)[:4], rows)
 
     def unindexed(self) -> Iterator[tuple[int, None, Location]]:
         """Yield the messages that the index has no location of, and that were found, in the same way."""
         for msg_no, rows in self.unlocated.items():
-            if msg_no in self.elsewhere:
-                yield msg_no, None, (*self.elsewhere[msg_no][:4], rows)
+            if msg_no in self.relocated:
+                yield msg_no, None, (*self.relocated[msg_no][:4], rows)
 
     def wrong_counts(self, names: Mapping[int, str]) -> Iterator[str]:
         """Yield the counts and sums of the index that are wrong, one line each."""
@@ -156,7 +156,7 @@ class Audit:
                 elif locations.sizes[at] != size:
                     self.odd.setdefault(queue_no, []).append((row, locations.sizes[at]))
                 done += 1
-                if not done % _TOLD_EVERY:
+                if not done % _PROGRESS_EVERY:
                     self._progress("rows", done, total)
 
     # Segments.
@@ -200,11 +200,11 @@ class Audit:
             self.damaged.add(msg_no)
 
     def _judge_others(self, others: dict[int, list[Location]], copies: set[int]) -> None:
-        """Tell messages that were found elsewhere from second records; of several the last segment's counts."""
+        """Separate relocated messages from second records; of several records the last segment's counts."""
         for msg_no, records in others.items():
             if msg_no in self._faults:
                 records.sort()  # segments may come in any order
-                kept = self.elsewhere[msg_no] = records.pop()
+                kept = self.relocated[msg_no] = records.pop()
             else:
                 kept = self.locations.location(self.locations.find(msg_no))
             self.garbage_records += len(records)
@@ -222,30 +222,30 @@ class Audit:
             for seq, msg_no, size, _, _ in self.store.rows(queue_no):
                 why = self._faults.get(msg_no)
                 if why is not None:
-                    is_found = msg_no in self.elsewhere
+                    is_found = msg_no in self.relocated
                     rows = self.misplaced if is_found else self.lost
                     rows.append(LostRow(queue_no, seq, msg_no, size, why))
 
     def _judge_odd(self) -> None:
         """Compare odd rows with the messages that were found, where the location was wrong."""
-        elsewhere = self.elsewhere
+        relocated = self.relocated
         for queue_no, odd in self.odd.items():
-            true = [(row, elsewhere.get(row[1], (0, 0, 0, size, 0))[3]) for row, size in odd]
+            true = [(row, relocated.get(row[1], (0, 0, 0, size, 0))[3]) for row, size in odd]
             self.odd[queue_no] = [(row, size) for row, size in true if row[2] != size]
         self.odd = {no: odd for no, odd in self.odd.items() if odd}
 
     # Sums.
 
     def _compare_sums(self) -> None:
-        """Compare counts and sums; the live bytes of a message that was found elsewhere are there."""
-        table, elsewhere, live_bytes = self.locations, self.elsewhere, Counter[int]()
+        """Compare counts and sums; a relocated message counts to the live bytes of the segment where it was found."""
+        table, relocated, live_bytes = self.locations, self.relocated, Counter[int]()
         columns = (table.msg_nos, table.counts, table.rows, table.file_nos, table.lengths)
         for msg_no, said, rows, file_no, length in zip(*columns, strict=True):
             if said != rows:
                 self.counts[msg_no] = (said, rows)
-            if rows and msg_no not in elsewhere:
+            if rows and msg_no not in relocated:
                 live_bytes[file_no] += length
-        for msg_no, (file_no, _, length, _, _) in elsewhere.items():
+        for msg_no, (file_no, _, length, _, _) in relocated.items():
             at = table.find(msg_no)
             if at == UNKNOWN or table.rows[at]:
                 live_bytes[file_no] += length

@@ -146,14 +146,14 @@ def _of_messages(audit: Audit) -> Iterator[Defect]:
     for row in (*audit.lost, *audit.misplaced):
         entries.setdefault(row.msg_no, []).append((row.queue_no, row.seq))
     for msg_no in audit.unlocated:
-        found = audit.elsewhere.get(msg_no)
+        found = audit.relocated.get(msg_no)
         why = "the index has no location of it"
         named = tuple(entries[msg_no])
         yield Defect(Kind.MISSING_LOCATION, msg_no, why, named, found=found, is_lost=found is None)
     for msg_no, location in audit.unreadable.items():
         if msg_no not in entries:
             continue  # no entry names it: its count is wrong, and nobody reads it
-        found = audit.elsewhere.get(msg_no)
+        found = audit.relocated.get(msg_no)
         kind = Kind.BAD_CHECKSUM if msg_no in audit.damaged else Kind.MISSING_RECORD
         yield Defect(
             kind if found is None else Kind.WRONG_LOCATION,

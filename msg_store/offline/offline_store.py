@@ -83,7 +83,7 @@ class OfflineStore:
                 checkpointer.write_done(write)
                 is_busy = True
 
-    def collect(self, told: Callable[[Collected], None] = lambda _: None) -> Collected:
+    def collect(self, progress: Callable[[Collected], None] = lambda _: None) -> Collected:
         """Merge and remove segments until none is worth it."""
         is_first_try = True
         while True:
@@ -92,7 +92,7 @@ class OfflineStore:
                 continue
             if task is not None:
                 self._run(task)
-                told(self._collector.collected)
+                progress(self._collector.collected)
                 is_first_try = True
             elif is_first_try:
                 self.checkpoint()  # a segment must be empty in the index before it is removed

@@ -22,7 +22,7 @@ from leveret.msg_store.offline.repair import recover
 from leveret.msg_store.recovery.format_repair import restore_format
 
 NOT_ASKED: Final = "the index was not asked"
-_TOLD_EVERY: Final = 65_536
+_PROGRESS_EVERY: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def preview(path: Path, progress: Progress) -> Rebuilt:
                     at += 1
                 kept += at < len(known) and known[at] == msg_no
                 done += 1
-                if not done % _TOLD_EVERY:
+                if not done % _PROGRESS_EVERY:
                     progress("compared", done, total)
             if before is not None:
                 queue.came_back, queue.gone = queue.entries - kept, len(known) - kept

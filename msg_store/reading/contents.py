@@ -1,11 +1,11 @@
 """Reading contents back from the disk: requests of queues, batches for the thread, lost messages.
 
 The loop's half of reading; ``segments`` is the half that blocks. A queue requests contents ahead of their
-use (``prefetch``), takes contents that are in RAM (``look``) and is called back when more have been read.
+use (``prefetch``), takes contents that are in RAM (``cached``) and is called back when more have been read.
 
 ::
 
-    prefetch --> asked (in order) --> at most two batches with the thread --> read cache --> look
+    prefetch --> asked (in order) --> at most two batches with the thread --> read cache --> cached
                    ^                                 |
                    '---- looked up anew, <= 3 times -+--> lost
 
@@ -13,7 +13,7 @@ use (``prefetch``), takes contents that are in RAM (``look``) and is called back
 * A place is looked up when its batch leaves. A place that only the index has (``places`` returns None) is
   looked up by the thread, and kept for the ack of the message (``learn``).
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
-  tries it is **lost**: its bytes go to the quarantine, and ``look`` answers ``LOST`` for it, so that
+  tries it is **lost**: its bytes go to the quarantine, and ``cached`` answers ``LOST`` for it, so that
   every queue with a row of it removes the row and does not ask for ever.
 * Contents that were read wait in ``ReadCache``, which is bounded. Evicted contents are read again.
 """
@@ -149,7 +149,7 @@ class ContentReader:
 
     # For queues.
 
-    def look(self, msg_nos: Sequence[int]) -> list[Message | None]:
+    def cached(self, msg_nos: Sequence[int]) -> list[Message | None]:
         """Return contents, None where they must be read and ``LOST`` where they cannot be.
 
         They stay in ``ReadCache``; the caller drops messages that it will not need again.
@@ -158,10 +158,10 @@ class ContentReader:
         if None in found:
             for at, message in enumerate(found):
                 if message is None:
-                    found[at] = self._elsewhere(msg_nos[at])
+                    found[at] = self._uncached(msg_nos[at])
         return found
 
-    def _elsewhere(self, msg_no: int) -> Message | None:
+    def _uncached(self, msg_no: int) -> Message | None:
         if msg_no in self._lost:
             return LOST
         return self._residents.resident(msg_no)

@@ -16,7 +16,7 @@ from leveret.msg_store.recovery.report import RecoveryReport
 
 Key: TypeAlias = tuple[int, int]  # queue_no, seq
 
-_LOOKED_UP_AT_ONCE = 2_000
+_LOOKUPS_AT_ONCE = 2_000
 _BEHIND = "follows a dropped message of its producer"
 
 
@@ -62,7 +62,7 @@ class RowCheck:
         keys: dict[Key, int] = {}
         for queue_no in self._index.queues():
             rows = self._live_rows(queue_no)
-            while some := list(islice(rows, _LOOKED_UP_AT_ONCE)):
+            while some := list(islice(rows, _LOOKUPS_AT_ONCE)):
                 view = self._memtables.read_view()
                 msg_nos = [msg_no for _, msg_no in some]
                 found = view.locations(msg_nos, self._index.locations(msg_nos))

@@ -200,7 +200,7 @@ class _WriterThread:
                 errors.append(error)
         elif error_no:
             failed = OSError(error_no, os.strerror(error_no))
-            self._again = partial(_go_on, work, sizes, count, failed)
+            self._again = partial(_finish_work, work, sizes, count, failed)
             return False
         else:
             for log, job in work:
@@ -229,8 +229,8 @@ def _run(work: Work) -> Iterator[str]:
         yield from log.run(job)
 
 
-def _go_on(work: Work, sizes: Sequence[int], count: int, failed: OSError) -> Iterator[str]:
-    """Go on behind a step that failed after ``count`` others; its job may be run once more."""
+def _finish_work(work: Work, sizes: Sequence[int], count: int, failed: OSError) -> Iterator[str]:
+    """Finish work whose step number ``count`` has failed; its job may be run once more."""
     error: OSError | None = failed
     for (log, job), size in zip(work, sizes, strict=True):
         if error is not None and count >= size:

@@ -335,7 +335,7 @@ class PagingCore:
         shares = [
             (segment.live_bytes / segment.size_bytes, file_no)
             for file_no, segment in self.segments.items()
-            if segment.live and segment is not self._current and segment.looked_at < segment.rows
+            if segment.live and segment is not self._current and segment.scanned < segment.rows
         ]
         share, file_no = min(shares, default=(1.0, 0))
         return self.segments[file_no] if share < 0.5 else None
@@ -345,9 +345,9 @@ class PagingCore:
         found: dict[int, PagedQueue] = {}
         size_bytes = 0
         if not fields:
-            segment.looked_at = segment.rows  # they are damaged
+            segment.scanned = segment.rows  # they are damaged
         for position, row in fields.items():
-            segment.looked_at = (position & ROWS - 1) + 1
+            segment.scanned = (position & ROWS - 1) + 1
             queue = self.queues.get(row[QUEUE_NO])
             if queue is not None and queue.position(row[SEQ]) == position:
                 found[position] = queue

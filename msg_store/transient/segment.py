@@ -46,15 +46,15 @@ class Segment:
         rows: how many have been written.
         live: how many of their messages are live.
         live_bytes: how long these are, roughly.
-        looked_at: how many of its rows have been looked at to write it anew.
+        scanned: how many of its rows have been scanned to write it anew.
     """
 
-    __slots__ = ("end", "file_no", "live", "live_bytes", "looked_at", "rows")
+    __slots__ = ("end", "file_no", "live", "live_bytes", "rows", "scanned")
 
     def __init__(self, file_no: int) -> None:
         self.file_no = file_no
         self.end = RECORDS_AT
-        self.rows = self.live = self.live_bytes = self.looked_at = 0
+        self.rows = self.live = self.live_bytes = self.scanned = 0
 
     @property
     def size_bytes(self) -> int:

@@ -76,8 +76,8 @@ OnFailed: TypeAlias = Callable[[Exception], None]
 log = logger(__name__)
 
 
-class Figures(NamedTuple):
-    """Figures for the store's status."""
+class TransientStats(NamedTuple):
+    """Statistics of paged-out messages, for the store's status."""
 
     waiting_bytes: int
     disk_bytes: int
@@ -311,7 +311,7 @@ class TransientStore:
         if victim is not None:
             self._is_collecting = True
             low = victim.file_no << ROW_BITS
-            rows = range(low + victim.looked_at, low + min(victim.looked_at + JOB_OPS, victim.rows))
+            rows = range(low + victim.scanned, low + min(victim.scanned + JOB_OPS, victim.rows))
             self._read_worker.submit(
                 partial(self._reader.fields, rows), partial(self._got_fields, victim)
             )
@@ -342,7 +342,7 @@ class TransientStore:
                 self._core.move(queues[position], entry, position)
             self._collect_on()
         elif isinstance(error, OSError):
-            victim.looked_at = 0
+            victim.scanned = 0
             self._loop.call_later(RETRY_S, self._collect_on)
         elif error is not None:
             self._fail(error)
@@ -365,11 +365,13 @@ class TransientStore:
         self._core.is_stalled = True  # only ``must`` is served any more
         self._on_failed(error)
 
-    def figures(self) -> Figures:
-        """Return figures; ``live_bytes`` roughly."""
+    def stats(self) -> TransientStats:
+        """Return statistics; ``live_bytes`` roughly."""
         core = self._core
         segments = len(core.segments)
-        return Figures(core.waiting_bytes, core.size_bytes, core.live, core.live_bytes, segments)
+        return TransientStats(
+            core.waiting_bytes, core.size_bytes, core.live, core.live_bytes, segments
+        )
 
     def end(self) -> None:
         """Call no callback any more."""

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from leveret.msg_store.wal.group_commit import GroupCommit
 
-GoOn: TypeAlias = Callable[[], None]
+Resume: TypeAlias = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Backpressure:
         self.is_on = False
         self._core = core
         self._limits = limits
-        self._waiting: dict[GoOn, None] = {}
+        self._waiting: dict[Resume, None] = {}
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update ``is_on``; when it goes off, call the waiting publishers back."""
         core, limits, was_on = self._core, self._limits, self.is_on
         divisor = 2 if was_on else 1
@@ -47,14 +47,14 @@ class Backpressure:
         if was_on and not self.is_on:
             self.release()
 
-    def wait(self, go_on: GoOn) -> None:
-        """Call ``go_on`` when the backpressure is off, or the store has ended."""
-        self._waiting[go_on] = None
+    def wait(self, resume: Resume) -> None:
+        """Call ``resume`` when the backpressure is off, or the store has ended."""
+        self._waiting[resume] = None
 
-    def forget(self, go_on: GoOn) -> None:
-        self._waiting.pop(go_on, None)
+    def forget(self, resume: Resume) -> None:
+        self._waiting.pop(resume, None)
 
     def release(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for go_on in waiting:
-            go_on()
+        for resume in waiting:
+            resume()

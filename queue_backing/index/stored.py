@@ -165,7 +165,7 @@ class StoredIndex:
         found: list[Message | None]
         kinds = set(map(_is_persistent, entries)) if self._has_paged else _PERSISTENT_ONLY
         if len(kinds) == 2:
-            keys, found = self._look_at_both(entries)
+            keys, found = self._cached_of_both(entries)
         else:
             persistent = True in kinds
             keys = self._keys(entries, persistent)
@@ -174,10 +174,10 @@ class StoredIndex:
             if taken == len(keys):
                 return found
             if persistent:
-                found += self._client.look(keys[taken:])
+                found += self._client.cached(keys[taken:])
             else:
                 seqs = list(map(seq_of, entries[taken:]))
-                found += self._look_at_transients(seqs, keys[taken:])
+                found += self._cached_transients(seqs, keys[taken:])
         given = found.index(None) if None in found else len(found)
         self._cache.drop(keys[:given])
         if LOST in found:
@@ -190,12 +190,12 @@ class StoredIndex:
             return list(map(_msg_no_of, entries))
         return transient_keys(self._queue_no, map(seq_of, entries))
 
-    def _look_at_both(self, entries: list[Entry]) -> tuple[list[int], list[Message | None]]:
+    def _cached_of_both(self, entries: list[Entry]) -> tuple[list[int], list[Message | None]]:
         persistent = [entry[MSG_NO] for entry in entries if entry[PERSISTENT]]
         seqs = [entry[SEQ] for entry in entries if not entry[PERSISTENT]]
         keys = transient_keys(self._queue_no, seqs)
-        some = iter(self._client.look(persistent))
-        others = iter(self._look_at_transients(seqs, keys))
+        some = iter(self._client.cached(persistent))
+        others = iter(self._cached_transients(seqs, keys))
         some_keys, other_keys = iter(persistent), iter(keys)
         kinds = list(map(_is_persistent, entries))
         return (
@@ -203,7 +203,7 @@ class StoredIndex:
             [next(some if kind else others) for kind in kinds],
         )
 
-    def _look_at_transients(self, seqs: list[int], keys: list[int]) -> list[Message | None]:
+    def _cached_transients(self, seqs: list[int], keys: list[int]) -> list[Message | None]:
         found: list[Message | None] = list(map(self._cache.contents.get, keys))
         missing = [at for at, message in enumerate(found) if message is None]
         if missing:

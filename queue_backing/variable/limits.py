@@ -15,7 +15,7 @@ class Limits(NamedTuple):
             they are fewer so that a turn, with the store's part of it, stays below 5 ms.
         read_max: seqs of delta that are loaded at once.
         slack: messages, or a 16th of the target if that is more, by which the target may be passed
-            before a publish looks at it.
+            before a publish checks it.
         windows: windows of delta that are looked through in one turn.
         read_ahead: contents that are asked for before they are fetched.
         read_ahead_bytes: the size of their bodies; a single message may have more.

@@ -70,7 +70,7 @@ class PagedParts:
         q3, delta, q2: the parts, from the head to the tail.
         transient_threshold: transients below this seq are left from before a restart.
         rows_awaited: Q3 is empty, delta is not, and its rows are not in RAM yet.
-        loading_goes_on: the search for rows that are not unacked goes on in the next turn.
+        loads_next_turn: the search for rows that are not unacked is resumed in the next turn.
         paged_bytes: bodies on disk only, of ready and unacked messages.
         reads, writes: contents read back and paged out.
         fetch_is_pending: the amqqueue was told that a message is pending.
@@ -79,7 +79,7 @@ class PagedParts:
     """
 
     __slots__ = ("_pending", "_read_ahead_end", "_read_ahead_mark", "delta", "fetch_is_pending",
-        "fetch_is_ready", "index", "keeps_q3_head", "limits", "loading_goes_on", "paged_bytes", "q2", "q3",
+        "fetch_is_ready", "index", "keeps_q3_head", "limits", "loads_next_turn", "paged_bytes", "q2", "q3",
         "reads", "rows_awaited", "transient_threshold", "writes")  # fmt: skip
 
     def __init__(self, index: QueueIndex, pending: PendingAcks, limits: Limits) -> None:
@@ -89,7 +89,7 @@ class PagedParts:
         self.q2 = self.q3 = NOTHING
         self.delta: Delta = BLANK
         self.transient_threshold = self.paged_bytes = self.reads = self.writes = 0
-        self.rows_awaited = self.loading_goes_on = False
+        self.rows_awaited = self.loads_next_turn = False
         self.fetch_is_pending = self.keeps_q3_head = self.fetch_is_ready = False
         # When Q3's head passes the mark, more contents are asked for, from the end on. The mark is -1 after a
         # change of Q3 other than fetching at its head and loading at its tail.
@@ -169,7 +169,7 @@ class PagedParts:
         self.q2 = self.q3 = NOTHING
         self.delta = BLANK
         self.paged_bytes = self._pending.size_on_disk()
-        self.rows_awaited = self.loading_goes_on = self.keeps_q3_head = False
+        self.rows_awaited = self.loads_next_turn = self.keeps_q3_head = False
 
     # Delta comes back.
 
@@ -198,7 +198,7 @@ class PagedParts:
             if rows:
                 self.delta = delta._replace(start=end)
         # All rows of these windows were unacked: the next turn goes on.
-        self.rows_awaited = self.loading_goes_on = True
+        self.rows_awaited = self.loads_next_turn = True
         return False
 
     def _ready(self, rows: list[Entry]) -> list[Entry]:

@@ -718,7 +718,7 @@ class VariableQueue(BackingQueue):
         self.pending.is_sorted = False
         self.pages_next_turn = bool(self.count or self.pending.in_ram)
         if self.to_lazy:
-            self.ram.look_always()
+            self.ram.reduce_always()
         if self.releasing is not None:
             self.releasing.index = index
 
@@ -754,7 +754,7 @@ class VariableQueue(BackingQueue):
         is_lower = self.ram.aim_at(duration_s)
         if self.to_lazy:
             return False
-        self.ram.look_at_target()
+        self.ram.reduce_above_target()
         return is_lower and bool(self.count or self.pending.in_ram)
 
     def set_queue_mode(self, mode: QueueMode) -> None:
@@ -768,35 +768,35 @@ class VariableQueue(BackingQueue):
         was_on_the_way, self.to_lazy = self.to_lazy, mode == "lazy"
         if mode == "lazy":
             if self.begin_paging():
-                self.ram.look_always()
+                self.ram.reduce_always()
                 self.pages_next_turn = bool(self.count or self.pending.in_ram)
                 if not self.pages_next_turn:
                     self._reduce_memory_use()
         elif self.can_page:
-            self.ram.look_at_target()
+            self.ram.reduce_above_target()
             if not was_on_the_way:
                 self.mode = "default"
                 self.paged.load()
 
     def needs_timeout(self) -> bool:
-        return self.pages_next_turn or self.paged.loading_goes_on or bool(self.releasing)
+        return self.pages_next_turn or self.paged.loads_next_turn or bool(self.releasing)
 
     def timeout(self) -> None:
         if self.releasing:
             self.releasing.do_some()
-        if self.pages_next_turn or self.paged.loading_goes_on:
-            self._go_on()
+        if self.pages_next_turn or self.paged.loads_next_turn:
+            self._step()
 
     def resume(self) -> None:
         self.paged.note_fetch_ready()
         if self.can_page:
-            self._go_on()
+            self._step()
 
     def resume_later(self) -> None:
         """As ``resume``, but all work is left to ``timeout``."""
         self.paged.note_fetch_ready()
         if self.paged.rows_awaited:
-            self.paged.loading_goes_on = True
+            self.paged.loads_next_turn = True
         is_unlimited = self.ram.target == INFINITE and not self.to_lazy
         if not is_unlimited and (self.count or self.pending.in_ram):
             self.pages_next_turn = True
@@ -804,11 +804,11 @@ class VariableQueue(BackingQueue):
     def take_fetch_ready(self) -> bool:
         return self.paged.take_fetch_ready()
 
-    def _go_on(self) -> None:
+    def _step(self) -> None:
         """Do the next step of loading and paging."""
         paged = self.paged
-        if paged.loading_goes_on:
-            paged.loading_goes_on = False
+        if paged.loads_next_turn:
+            paged.loads_next_turn = False
         if paged.rows_awaited:
             paged.rows_awaited = False
             if not paged.q3 and paged.load():
@@ -830,12 +830,12 @@ class VariableQueue(BackingQueue):
         too_many = excess(self.ram_count + len(unacked.in_ram), target)
         left, blocked = self._page_contents(min(too_many, step), target)
         # Part of the quota may have gone to messages of Q4 whose contents are on disk only.
-        goes_on = left == 0 and self.ram_count + len(unacked.in_ram) > target
+        is_more = left == 0 and self.ram_count + len(unacked.in_ram) > target
         too_many = excess(len(paged.q2) + len(paged.q3), self.permitted_betas(target))
         if too_many and too_many >= io_batch:
             paged.push_to_delta(min(too_many, step), is_lazy=False)
-            goes_on = goes_on or too_many > step
-        self.pages_next_turn = goes_on and not blocked
+            is_more = is_more or too_many > step
+        self.pages_next_turn = is_more and not blocked
         if self.to_lazy:
             self._finish_to_lazy(blocked)
 
@@ -890,7 +890,7 @@ class VariableQueue(BackingQueue):
         self.uses_columns = False
         # Unacked messages and betas may be more than a lazy queue keeps.
         self.pages_next_turn = not blocked
-        self.ram.look_at_target()
+        self.ram.reduce_above_target()
 
     def _limit_ram_acks(self, quota: int, target: float) -> tuple[int, bool]:
         """Trim the youngest unacked messages; return the quota left and whether credit ran out."""
@@ -1124,9 +1124,9 @@ class VariableQueue(BackingQueue):
             "mode": "lazy" if self.to_lazy else self.mode,
         }
         has_parts = self.can_page or not self.uses_columns  # or it is a priority of a queue in RAM
-        return figures | self._figures_of_parts() if has_parts else figures
+        return figures | self._stats_of_parts() if has_parts else figures
 
-    def _figures_of_parts(self) -> dict[str, Any]:
+    def _stats_of_parts(self) -> dict[str, Any]:
         paged, ram = self.paged, self.ram
         delta, rates = paged.delta, ram.rates
         return {
@@ -1329,8 +1329,8 @@ def fold_queues(
         if entry[MESSAGE] is None:
             queue.paged.fetch_is_pending = True
             return step(None, False, start)[1]
-        go_on, start = step(entry, is_unacked, start)
-        if not go_on:
+        is_more, start = step(entry, is_unacked, start)
+        if not is_more:
             break
     return start
 

@@ -86,7 +86,7 @@ class RamTarget:
         rates: averages per second, brought up to date every hundred messages.
         incoming, outgoing, ack_in, ack_out: messages since then.
         target: how many messages, ready and unacked, may be in RAM.
-        reduce_above: how many a publish lets pass before it looks.
+        reduce_above: how many a publish lets pass before it reduces memory.
         before: messages in RAM when the duration was last asked for.
     """
 
@@ -122,12 +122,12 @@ class RamTarget:
             self.target = float(int(duration_s * self.rates.total()))
         return self.target < before
 
-    def look_at_target(self) -> None:
-        """Have publishes look when the target is passed by more than the slack."""
+    def reduce_above_target(self) -> None:
+        """Have publishes reduce memory when the target is passed by more than the slack."""
         self.reduce_above = reduce_above(self.target, self._slack)
 
-    def look_always(self) -> None:
-        """Have every publish look: the queue becomes lazy."""
+    def reduce_always(self) -> None:
+        """Have every publish reduce memory: the queue becomes lazy."""
         self.reduce_above = -1.0
 
     def clear(self) -> None:

@@ -118,8 +118,8 @@ def findings_of(audit: Audit, names: Mapping[int, str]) -> Iterator[Finding]:
 
 
 def _of_index(audit: Audit, names: Mapping[int, str]) -> Iterator[Finding]:
-    if elsewhere := len(audit.store.report.found) + len(audit.elsewhere):
-        yield Finding(f"{elsewhere} messages lie elsewhere than they should", "noted where")
+    if relocated := len(audit.store.report.found) + len(audit.relocated):
+        yield Finding(f"{relocated} messages lie elsewhere than they should", "noted where")
     if audit.odd:
         rows = sum(map(len, audit.odd.values()))
         yield Finding(f"{rows} rows give another size than their messages have", "written anew")

@@ -33,7 +33,7 @@ OF_NOTIFIER = 2  # a pipe or an eventfd, which have no path
 LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=150),
     choice=ChoiceLimits(file_bytes=4_000),
-    pace=Pace(look_s=0.001, pause_s=0.0, grace_s=0.01),
+    pace=Pace(delay_s=0.001, pause_s=0.0, grace_s=0.01),
     transient=TransientLimits(file_bytes=2_000),
 )
 

@@ -52,7 +52,7 @@ QUEUE_LIMITS = Limits(segment=32, io_batch=1, step=200, read_max=32, slack=0, re
 STORE_LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=400, journal_bytes=40_000),
     choice=ChoiceLimits(file_bytes=FILE_BYTES, small_files_max=3),
-    pace=Pace(look_s=0.01, pause_s=0.0, grace_s=0.01, retry_s=0.1),
+    pace=Pace(delay_s=0.01, pause_s=0.0, grace_s=0.01, retry_s=0.1),
 )
 RAM_TARGETS_S = (0.0, 0.001, 0.01, float("inf"))
 RAM_TARGET_S = 0.03  # how long one holds

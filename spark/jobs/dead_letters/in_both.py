@@ -52,9 +52,9 @@ class InBoth:
 
 def _identity(row: dict[str, Any], queue: str | None, deaths: list[dict[str, Any]]) -> int:
     """Return what does not change when a message dies in a queue; ``deaths`` are those before."""
-    elsewhere = sorted(repr(death) for death in deaths if death["queue"] != queue)
+    others = sorted(repr(death) for death in deaths if death["queue"] != queue)
     properties = (row["properties"] or {}) | {"expiration": None}
-    text = repr((row["vhost"], queue, elsewhere, sorted(properties.items())))
+    text = repr((row["vhost"], queue, others, sorted(properties.items())))
     digest = blake2b(text.encode("utf-8", "backslashreplace"), digest_size=8)
     digest.update(row["body"])
     return int.from_bytes(digest.digest(), "big")

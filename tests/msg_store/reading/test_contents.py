@@ -89,7 +89,7 @@ class Reading:
         self.reader.prefetch([(no, len(self.rig.bodies[no])) for no in msg_nos], self.waiter)
 
     def take(self, msg_nos: list[int]) -> list[Message | None]:
-        found = self.reader.look(msg_nos)
+        found = self.reader.cached(msg_nos)
         self.read_cache.drop(msg_nos)
         return found
 

@@ -58,8 +58,8 @@ def test_a_queue_dropped_while_it_is_written_a_second_time_leaves_no_bytes_waiti
     rig.store.drop_queue(1)
     rig.settle()
 
-    assert rig.store.figures().waiting_bytes == 0
-    assert rig.store.figures().live == 0
+    assert rig.store.stats().waiting_bytes == 0
+    assert rig.store.stats().live == 0
 
 
 def test_a_full_disk_loses_nothing_and_stops_credit(
@@ -97,19 +97,19 @@ def test_a_segment_that_cannot_be_unlinked_goes_with_the_next_job(
         for n in range(15):
             entries += rig.page(1, n, size=100)
             rig.run()
-        before = rig.store.figures()
+        before = rig.store.stats()
         assert before.segments > 1
         rig.disk.fail("unlink", EIO, "*.rdq", times=100)
         rig.store.ack(1, entries)
         rig.settle()
-        assert rig.store.figures().disk_bytes == before.disk_bytes
+        assert rig.store.stats().disk_bytes == before.disk_bytes
 
         rig.disk.heal()
         rig.page(1, 20)
         rig.settle()
 
-        assert rig.store.figures().segments < before.segments
-        assert len(rig.files.names(FOLDER)) == rig.store.figures().segments
+        assert rig.store.stats().segments < before.segments
+        assert len(rig.files.names(FOLDER)) == rig.store.stats().segments
         rig.check_usage()
     assert len(warnings_of(caplog)) == 1
 
@@ -120,12 +120,12 @@ def test_a_disk_that_is_full_takes_acks_and_they_make_room() -> None:
         rig.run()
         rig.page(2, *range(15), size=100)
         rig.run()
-        assert rig.store.figures().waiting_bytes == 1_500
+        assert rig.store.stats().waiting_bytes == 1_500
 
         rig.store.ack(1, first)
         rig.settle()
 
-        assert rig.store.figures().waiting_bytes == 0
+        assert rig.store.stats().waiting_bytes == 0
         assert rig.read(2, *range(15)) == {n: message(f"m{n}", 100) for n in range(15)}
         rig.check_usage()
 
@@ -136,7 +136,7 @@ def test_the_last_of_a_disk_is_left_for_others() -> None:
         for seq in range(60):
             rig.page(1, seq, size=100)
             rig.run()
-        assert rig.store.figures().waiting_bytes > 0
+        assert rig.store.stats().waiting_bytes > 0
         assert 1_500 < rig.memory.free_bytes(FOLDER) < 2_000
 
 
@@ -183,7 +183,7 @@ def test_a_write_that_fails_is_done_again(
     rig.settle()
 
     assert rig.read(1, *range(6)).keys() == set(range(6))
-    assert rig.store.figures().waiting_bytes == 0
+    assert rig.store.stats().waiting_bytes == 0
 
 
 def test_what_failed_attempts_have_left_is_written_over(rig: TransientRig) -> None:
@@ -191,15 +191,15 @@ def test_what_failed_attempts_have_left_is_written_over(rig: TransientRig) -> No
     rig.settle()
     rig.disk.fail("pwrite", **full(times=3), after=1)
     rig.page(1, 3)
-    disk_bytes = rig.store.figures().disk_bytes
+    disk_bytes = rig.store.stats().disk_bytes
     rig.settle()
     rig.settle()
 
-    assert rig.store.figures().disk_bytes <= disk_bytes + 200
+    assert rig.store.stats().disk_bytes <= disk_bytes + 200
     assert [each[0] for each in rig.rows(1)] == [0, 1, 3]
     (name,) = rig.rdq_names()
     size_bytes = len(rig.disk.image(FOLDER / name)) - HOLE_BYTES
-    assert size_bytes < rig.store.figures().disk_bytes
+    assert size_bytes < rig.store.stats().disk_bytes
 
 
 def test_after_an_error_of_the_disk_another_file_is_begun(rig: TransientRig) -> None:
@@ -229,8 +229,8 @@ def test_what_goes_while_its_write_fails_is_never_written(rig: TransientRig, sai
 
     left = [3] if said != "drop" else []
     assert [each[0] for each in rig.rows(1)] == left
-    assert rig.store.figures().live == len(left)
-    assert rig.store.figures().waiting_bytes == 0
+    assert rig.store.stats().live == len(left)
+    assert rig.store.stats().waiting_bytes == 0
 
 
 # Reading.

@@ -194,17 +194,17 @@ class TransientMachine(RuleBasedStateMachine):
     def check_rest(self) -> None:
         rig = self.rig
         assert self.refused == set(), "credit is owed"
-        figures = rig.store.figures()
-        assert figures.waiting_bytes == 0
-        assert figures.live == sum(map(len, self.contents.values()))
+        stats = rig.store.stats()
+        assert stats.waiting_bytes == 0
+        assert stats.live == sum(map(len, self.contents.values()))
         rig.check_usage()
         assert not any(queue.deleting for queue in rig.store._core.queues.values())
         for no, known in self.contents.items():
             assert [each[0] for each in rig.rows(no)] == sorted(known)
             assert rig.read(no, *known) == {seq: each[1] for seq, each in known.items()}
         file_bytes = rig.store._core._limits.file_bytes
-        allowed = max(2 * figures.live_bytes, 2 * file_bytes) + 2 * file_bytes + 2_200 * 5 * 3
-        assert figures.disk_bytes <= allowed
+        allowed = max(2 * stats.live_bytes, 2 * file_bytes) + 2 * file_bytes + 2_200 * 5 * 3
+        assert stats.disk_bytes <= allowed
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):

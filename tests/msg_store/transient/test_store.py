@@ -124,11 +124,11 @@ def test_an_ack_is_done_when_its_call_returns(rig: TransientRig) -> None:
     entries = rig.page(1, *range(1_000))
     rig.run()
     rig.store.ack(1, entries[200:900])
-    assert rig.store.figures().live == 300
+    assert rig.store.stats().live == 300
     rig.store.ack(1, entries[100:250])  # some of them once more
-    assert rig.store.figures().live == 200
+    assert rig.store.stats().live == 200
     rig.store.ack(1, entries[::-1])
-    assert rig.store.figures().live == rig.store.figures().live_bytes == 0
+    assert rig.store.stats().live == rig.store.stats().live_bytes == 0
 
 
 def assert_left(rig: TransientRig, seqs: list[int], written: range) -> None:
@@ -170,7 +170,7 @@ def test_a_long_range_goes_in_slices_and_is_not_seen_meanwhile(
     answers = rig.ask_rows(1, limit=4)
     live = set()
     while not answers:
-        live.add(rig.store.figures().live)
+        live.add(rig.store.stats().live)
         rig.turn()
         rig.step(READER)
 
@@ -273,7 +273,7 @@ def test_a_queue_that_begins_anew_never_meets_what_it_had(
     assert rig.rows(1) == [row(again[0])]
     assert rig.read(1, 2, 3) == {3: message("m3", 50)}
     assert rig.rows(2) == [row(entry(1))]
-    assert rig.store.figures().live == 2
+    assert rig.store.stats().live == 2
 
 
 def test_rows_asked_of_an_empty_queue_are_not_those_of_its_next_life(rig: TransientRig) -> None:
@@ -294,7 +294,7 @@ def test_dropping_a_queue_whose_contents_are_being_written_leaves_nothing(
     rig.store.drop_queue(1)
     rig.settle()
 
-    assert rig.store.figures().live == 0
+    assert rig.store.stats().live == 0
 
 
 @pytest.mark.parametrize("said", ["before", "between", "after"])
@@ -365,7 +365,7 @@ def test_a_message_that_is_acked_while_it_moves_is_gone() -> None:
         rig.settle()
 
         assert rig.rows(1) == []
-        assert rig.store.figures().live == 0
+        assert rig.store.stats().live == 0
         rig.check_usage()
 
 
@@ -378,9 +378,9 @@ def test_garbage_stays_bounded_whatever_a_slow_queue_keeps() -> None:
             rig.store.ack(2, filler)
             rig.loop.clock.jump(0.2)
             rig.run()
-            figures = rig.store.figures()
-            worst = max(2 * figures.live_bytes, 2 * SMALL.file_bytes) + 2 * SMALL.file_bytes
-            assert figures.disk_bytes <= worst
+            stats = rig.store.stats()
+            worst = max(2 * stats.live_bytes, 2 * SMALL.file_bytes) + 2 * SMALL.file_bytes
+            assert stats.disk_bytes <= worst
 
         assert len(rig.rows(1)) == 200
         assert rig.read(1, *range(200)) == {n: message(f"m{n}", 20) for n in range(200)}
@@ -488,12 +488,12 @@ def test_all_queues_together_have_so_many_bytes_waiting() -> None:
         rig.run()
         taken = [rig.store.page_out(no, [entry(seq, 400) for seq in range(4)]) for no in range(5)]
         assert taken == [4, 4, 4, 1, 0]  # the last one taken may pass the limit
-        assert rig.store.figures().waiting_bytes == 13 * 400
+        assert rig.store.stats().waiting_bytes == 13 * 400
 
         rig.run()
 
         assert rig.credited == [3, 4]
-        assert rig.store.figures().waiting_bytes == 0
+        assert rig.store.stats().waiting_bytes == 0
 
 
 def test_real_threads_and_a_real_folder(tmp_path: Path) -> None:

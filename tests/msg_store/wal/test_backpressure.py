@@ -44,7 +44,7 @@ def test_too_many_operations_put_it_on_until_half_of_them_are_done(bench: StoreB
     assert backpressure.is_on
 
     backpressure.wait(lambda: went_on.append("one"))
-    backpressure.look()
+    backpressure.update()
     assert went_on == []
     bench.run()
 
@@ -85,7 +85,7 @@ def test_an_index_that_does_not_follow_puts_it_on(bench: StoreBench) -> None:
         bench.store.core.hurry()
         finish_flush(bench)
         bench.store.core.rotate()
-    backpressure.look()
+    backpressure.update()
     assert backpressure.is_on
 
     bench.run()
@@ -109,11 +109,11 @@ def test_one_that_was_forgotten_is_not_called(bench: StoreBench) -> None:
     publish(queue, 20)
     publish(queue, 1)
 
-    def go_on() -> None:
+    def resume() -> None:
         went_on.append("no")
 
-    backpressure.wait(go_on)
-    backpressure.forget(go_on)
+    backpressure.wait(resume)
+    backpressure.forget(resume)
     bench.run()
 
     assert went_on == []
@@ -134,7 +134,7 @@ def test_when_the_store_ends_everybody_goes_on(bench: StoreBench, end: str) -> N
         bench.run()
 
     assert went_on == ["yes"]
-    backpressure.look()
+    backpressure.update()
     assert not backpressure.is_on
 
 

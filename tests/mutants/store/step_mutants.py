@@ -34,13 +34,13 @@ MUTANTS = {
         "if False: ...\nelse:\n    for log, job in work: ...\n    self._syncs.took(...)",
     ),
     "a sync that failed in a step owes nothing": Mutant(
-        "writers._go_on", "count == size - 1 and (not job.is_inline)", "False"
+        "writers._finish_work", "count == size - 1 and (not job.is_inline)", "False"
     ),
     "a write that failed in a step was a sync": Mutant(
-        "writers._go_on", "count == size - 1 and (not job.is_inline)", "True"
+        "writers._finish_work", "count == size - 1 and (not job.is_inline)", "True"
     ),
     "what came behind a failed step is not done": Mutant(
-        "writers._go_on", "error = None", "return"
+        "writers._finish_work", "error = None", "return"
     ),
     "what a step has met is not made good": Mutant(
         "_WriterThread.is_done", "self._again = ...\nreturn False", "self._again = ...\nreturn True"

@@ -9,7 +9,7 @@ MUTANTS = {
     "an audit believes that a record is the right one": Mutant(
         "segment_check._is_same", "table.msg_nos[at_record] == locations.msg_nos[at]", "True"
     ),
-    "an audit does not search": Mutant("Audit._judge_others", "self.elsewhere[msg_no]", ""),
+    "an audit does not search": Mutant("Audit._judge_others", "self.relocated[msg_no]", ""),
     "an audit takes what the collector has copied for a second record": Mutant(
         "Audit._judge_others", "copies.isdisjoint(...)", "True"
     ),
@@ -20,7 +20,7 @@ MUTANTS = {
         "check_segment", "is_inside and (not is_good)", "True"
     ),
     "an audit counts the live bytes of messages where they are not": Mutant(
-        "Audit._compare_sums", "elsewhere.items()", "()"
+        "Audit._compare_sums", "relocated.items()", "()"
     ),
     "an audit ends at bytes that it cannot read": Mutant(
         "_next_header",
@@ -44,7 +44,7 @@ MUTANTS = {
     ),
     "a repair takes readable messages out": Mutant(
         "Audit.indexed",
-        "msg_no in self.unreadable and msg_no not in elsewhere",
+        "msg_no in self.unreadable and msg_no not in relocated",
         "msg_no in self.unreadable",
     ),
     "a repair leaves out what a start does": Mutant(

@@ -249,7 +249,7 @@ def test_a_purge_of_paged_out_messages_beside_many_unacked_is_one_range(bench: S
     (paged,) = bench.store.transients._core.queues.values()
     assert len(paged.deleting) == 1
     queue.settle()
-    assert bench.store.transients.figures().live == 20
+    assert bench.store.transients.stats().live == 20
     queue.queue.requeue(unacked[1::2])
     assert [seq for seq, _ in fetch_all(queue)] == unacked[1::2]
 

@@ -35,7 +35,7 @@ LIMITS = Limits(segment=32, io_batch=1, step=200, read_max=32, slack=0, read_ahe
 STORE_LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=400, journal_bytes=40_000),
     choice=ChoiceLimits(file_bytes=FILE_BYTES, small_files_max=3),
-    pace=Pace(look_s=0.01, pause_s=0.0, grace_s=0.01, retry_s=0.1),
+    pace=Pace(delay_s=0.01, pause_s=0.0, grace_s=0.01, retry_s=0.1),
 )
 
 

@@ -134,7 +134,7 @@ class VariableQueueMachine(RuleBasedStateMachine):
     ) -> None:
         seqs = fetched.seqs
         if fetched.pending:
-            assert self.may_be_late() or self.rig.queue.paged.loading_goes_on
+            assert self.may_be_late() or self.rig.queue.paged.loads_next_turn
             size = sum(len(self.known[seq][0][2]) for seq in seqs)
             assert len(seqs) < len(expected) or size <= bytes_max, "full, and waits for more"
         assert seqs == (expected[: len(seqs)] if fetched.pending else expected)

@@ -113,7 +113,7 @@ async def run(folder: Path, count: int) -> dict[str, float]:
         result[name] = time.process_time() - start
         if name == "read_back_s":  # and all is written long since
             result["growth"] = rss_anon_bytes() - before
-            result["disk_bytes"] = worker.store.figures().disk_bytes
+            result["disk_bytes"] = worker.store.stats().disk_bytes
     worker.store.close()
     return result
 

@@ -123,12 +123,12 @@ class ArchiveRig(CollectorRig):
         for queue_no in (1, 2, 3):
             self.retain(queue_no, self.policies.get(queue_no))
         self.archive.policies_known((1, 2, 3))
-        self.writer.look()
+        self.writer.update()
         self.loop.run()
 
     def retain(self, queue_no: int, retention: Retention | None) -> None:
         self.archive.set((queue_no,), f"q{queue_no}", retention, Position(*self.core.durable[1:]))
-        self.writer.look()
+        self.writer.update()
 
     def work(self, steps_max: int = 100_000) -> int:
         """Let all parts go on, the writer of ``archive.json`` too: the collector may wait for it."""

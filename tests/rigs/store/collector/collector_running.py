@@ -17,7 +17,7 @@ from leveret.msg_store.gc.driver import Pace
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.live_store import LiveStore, files_at
 
-QUICK = Pace(look_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
+QUICK = Pace(delay_s=0.0, pause_s=0.0, grace_s=0.0, retry_s=0.01)
 
 
 class Running:
@@ -85,12 +85,12 @@ class Running:
 
     async def read(self, msg_nos: list[int]) -> list[Message | None]:
         """Read contents as a queue does, and let them go again."""
-        found = self.contents.look(msg_nos)
+        found = self.contents.cached(msg_nos)
         while None in found:
             came = asyncio.Event()
             self.contents.prefetch([(no, len(self.bodies[no])) for no in msg_nos], came.set)
             await asyncio.wait_for(came.wait(), 60)
-            found = self.contents.look(msg_nos)
+            found = self.contents.cached(msg_nos)
         self.read_cache.drop(msg_nos)
         return found
 

@@ -30,7 +30,7 @@ DEPTH = 400
 LIMITS = StoreLimits(
     checkpoint=CheckpointLimits(rows=300, journal_bytes=30_000),
     choice=ChoiceLimits(file_bytes=RDQ_FILE_BYTES),
-    pace=Pace(look_s=0.0, pause_s=0.0, grace_s=0.0),
+    pace=Pace(delay_s=0.0, pause_s=0.0, grace_s=0.0),
 )
 Rows = dict[tuple[int, int], int]  # queue_no and seq -> msg_no
 
