@@ -29,7 +29,7 @@ _DELIVERY_MODE: Final = 1 << 12
 _PRIORITY: Final = 1 << 11
 _TIMESTAMP: Final = 1 << 6
 _CONTINUATION: Final = 1
-_LOOKED_AT: Final = _HEADERS | _PRIORITY | 1 << 9 | 1 << 8 | 1 << 4  # reply-to, expiration, user-id
+_EXAMINED: Final = _HEADERS | _PRIORITY | 1 << 9 | 1 << 8 | 1 << 4  # reply-to, expiration, user-id
 _SHORTSTR: Final = 0
 _TABLE: Final = -1
 _WIDTHS: Final = {_HEADERS: _TABLE, _DELIVERY_MODE: 1, _PRIORITY: 1, _TIMESTAMP: 8}
@@ -63,7 +63,7 @@ def _plan(flags: int) -> _Plan:
     bits = [1 << place for place in range(15, 1, -1) if flags & 1 << place]
     before = tuple(_WIDTHS.get(bit, _SHORTSTR) for bit in bits if bit > _DELIVERY_MODE)
     after = tuple(_WIDTHS.get(bit, _SHORTSTR) for bit in bits if bit <= _DELIVERY_MODE)
-    plan = before, after, EXAMINE if flags & _LOOKED_AT else 0
+    plan = before, after, EXAMINE if flags & _EXAMINED else 0
     _plans[flags] = plan
     return plan
 

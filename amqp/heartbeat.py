@@ -13,14 +13,14 @@ from __future__ import annotations
 class Heartbeat:
     """Heartbeats of one connection; ``interval_s`` as agreed in tune-ok, above 0."""
 
-    __slots__ = ("_half_intervals", "_has_received", "_has_sent", "_silent_looks", "interval_s")
+    __slots__ = ("_half_intervals", "_has_received", "_has_sent", "_silent_checks", "interval_s")
 
     def __init__(self, interval_s: int) -> None:
         if interval_s <= 0:
             raise ValueError(f"heartbeat interval of {interval_s} s")
         self.interval_s = interval_s
         self._half_intervals = 0
-        self._silent_looks = 0
+        self._silent_checks = 0
         self._has_received = True  # the handshake
         self._has_sent = False
 
@@ -38,12 +38,12 @@ class Heartbeat:
 
     def _is_gone(self, is_paused: bool) -> bool:
         if is_paused:
-            self._half_intervals = self._silent_looks = 0
+            self._half_intervals = self._silent_checks = 0
             self._has_received = True
             return False
         self._half_intervals += 1
         if self._half_intervals % 2:
             return False
-        self._silent_looks = 0 if self._has_received else self._silent_looks + 1
+        self._silent_checks = 0 if self._has_received else self._silent_checks + 1
         self._has_received = False
-        return self._silent_looks >= 2
+        return self._silent_checks >= 2

@@ -35,11 +35,11 @@ QUEUE_PREFIX: Final = "amq.delayed."
 _INTEGERS: Final = frozenset("bBsuIilL")
 _FLOATS: Final = frozenset("fd")
 _TEXT_DELAY: Final = re.compile(rb"[+-]?[0-9]{1,19}")
-_LOOKED: Final = 5  # units of work: the headers are decoded
+_DELAY_WORK: Final = 5  # units of work: the headers are decoded
 
 
 class DelayedMatcher(Matcher):
-    """The matcher of the type that routes, behind a look at the delay.
+    """The matcher of the type that routes, behind a check of the delay.
 
     Args:
         arguments: of the exchange.
@@ -76,7 +76,7 @@ class DelayedMatcher(Matcher):
     def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
         if head is not None and self.queue is not None and delay_ms(head.headers) > 0:
             found[self.queue] = None
-            return _LOOKED
+            return _DELAY_WORK
         return self.inner.match(keys, head, found)
 
     def walk(

@@ -47,17 +47,17 @@ class DirectMatcher(Matcher):
     def walk(
         self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
     ) -> Iterator[int]:
-        looked = 0
+        work = 0
         for key in keys:
-            looked += 1
+            work += 1
             targets = self._targets.get(key)
             if targets:
                 found.update(targets)
-                looked += len(targets)
-            if looked >= WALK_STEP_WORK:
-                yield looked
-                looked = 0
-        yield looked
+                work += len(targets)
+            if work >= WALK_STEP_WORK:
+                yield work
+                work = 0
+        yield work
 
 
 def forget(targets: dict[Any, int], target: Any) -> None:

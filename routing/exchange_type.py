@@ -74,7 +74,7 @@ class Matcher(ABC):
             found: gets the targets.
 
         Returns:
-            What was looked at besides the targets, in units of ``routing/work.py``, or ``NEEDS_WALK``: then ``walk``
+            The work besides the targets, in units of ``routing/work.py``, or ``NEEDS_WALK``: then ``walk``
             does the work, and may find targets again that are in ``found`` already.
         """
 

@@ -38,7 +38,7 @@ HASH_PROPERTY: Final = "hash-property"
 PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
-_SLICE: Final = 500  # destinations that a match, or a slice of a walk, looks at
+_SLICE: Final = 500  # destinations that a match, or a slice of a walk, visits
 _ENTRY_WORK: Final = 2
 _MASK: Final = 2**64 - 1
 _SCALE: Final = 2.0**-64

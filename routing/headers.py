@@ -163,10 +163,10 @@ class HeadersMatcher(Matcher):
             return NEEDS_WALK
         values: dict[str, Any] = {}
         rules: list[_Rule] = []
-        looked = self._look_up(headers, list(headers), values, rules)
+        work = self._look_up(headers, list(headers), values, rules)
         if len(rules) > _SLICE_RULES:
             return NEEDS_WALK
-        return looked + _try(rules, headers, values, found)
+        return work + _try(rules, headers, values, found)
 
     def walk(
         self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]
@@ -187,20 +187,20 @@ class HeadersMatcher(Matcher):
     ) -> int:
         """Add the rules that stand at these headers to ``rules``, comparable values to ``values``; return the work."""
         places, known = self._places, self._names
-        looked = len(names)
+        work = len(names)
         for key in [name for name in names if name in known]:
             value = values[key] = comparable(headers[key])
-            looked += 2 + _size(value)
+            work += 2 + _size(value)
             for place in (key, (key, value)):
                 there = places.get(place)
                 if there is None:
                     continue
                 if type(there) is dict:
                     rules += there
-                    looked += len(there) >> 4
+                    work += len(there) >> 4
                 else:
                     rules.append(there)
-        return looked
+        return work
 
     def _rarest_place(self, pairs: list[Pair]) -> Place:
         """Return the place at which the fewest rules stand."""
@@ -217,13 +217,13 @@ class HeadersMatcher(Matcher):
 
 def _try(rules: list[_Rule], headers: Table, values: dict[str, Any], found: dict[Any, Any]) -> int:
     """Put the targets of the rules that are met into ``found``; return the work."""
-    looked = len(rules)
+    work = len(rules)
     for rule in rules:
         if rule.target not in found:
-            looked += rule.work
+            work += rule.work
             if rule.needs_one or rule.is_met(headers, values):
                 found[rule.target] = None
-    return looked
+    return work
 
 
 def _place(pair: Pair) -> Place:

@@ -36,7 +36,7 @@ class Routed(Struct, Generic[QueueT], eq=False):
         queues: the broker's queue entries, each once.
         needs_headers: an exchange is on the route whose type looks at headers or properties, so the route holds for
             these only. It is set whether or not they were given, and whether or not the exchange matched.
-        work: what was looked at so far, in units of ``work.py``.
+        work: done so far, in units of ``work.py``.
         rest: the walk that is left to do; None when the route is complete.
         per_message: the route holds for this one message only, also among equal ones.
         is_direct: the exchange's own bindings have decided it, and it holds as long as the exchange's ``epoch``.
@@ -56,12 +56,12 @@ class Routed(Struct, Generic[QueueT], eq=False):
             return True
         try:
             while budget > 0:
-                looked = next(rest)
-                budget -= looked
-                self.work += looked
+                match_work = next(rest)
+                budget -= match_work
+                self.work += match_work
         except StopIteration as end:
-            self.queues, self.needs_headers, self.per_message, looked = end.value
-            self.work += looked
+            self.queues, self.needs_headers, self.per_message, match_work = end.value
+            self.work += match_work
             self.rest = None
         return self.rest is None
 
@@ -82,14 +82,14 @@ def route(
         return Routed(_queues_named(topology, keys), False, EXCHANGE_WORK * len(keys))
     found: dict[Any, Any] = {}
     matcher = exchange.matcher
-    looked = matcher.match(keys, head, found)
+    match_work = matcher.match(keys, head, found)
     if topology.leaving:
         topology.drop_leaving(found)
-    if found and looked >= 0 and not exchange.exchange_bindings:
-        work = EXCHANGE_WORK + looked + len(found)
+    if found and match_work >= 0 and not exchange.exchange_bindings:
+        work = EXCHANGE_WORK + match_work + len(found)
         return Routed(list(found), matcher.uses_headers, work, None, matcher.per_message, True)
     routed: Routed[QueueT] = Routed([], False, 0)
-    routed.rest = _walk(topology, exchange, keys, head, found, looked)
+    routed.rest = _walk(topology, exchange, keys, head, found, match_work)
     routed.go_on(budget)
     return routed
 
@@ -112,7 +112,7 @@ def _walk(
     keys: Sequence[bytes],
     head: Head | None,
     found: dict[Any, Any],
-    looked: int,
+    match_work: int,
 ) -> Generator[int, None, _Found]:
     """Visit the exchanges; the first has been matched to ``found`` already, by this much work."""
     queues: dict[Any, None] = {}
@@ -126,12 +126,12 @@ def _walk(
         per_message = per_message or matcher.per_message
         if each is not exchange:
             found = {}
-            looked = matcher.match(keys, head, found)
-        if looked >= 0:
-            work += looked
+            match_work = matcher.match(keys, head, found)
+        if match_work >= 0:
+            work += match_work
         else:  # too long
-            for looked in matcher.walk(keys, head, found):
-                work += looked
+            for match_work in matcher.walk(keys, head, found):
+                work += match_work
                 if work >= WALK_STEP_WORK:
                     yield work
                     work = 0

@@ -40,8 +40,8 @@ ANY_WORDS: Final = b"#"
 
 STATE_NODES: Final = 256  # of a state that is kept
 REFUSALS: Final = 4
-_MATCH_WORK: Final = 5_000  # nodes that a match without a walk looks at
-_SLICE_NODES: Final = 400  # that a walk looks at between two yields
+_MATCH_WORK: Final = 5_000  # nodes that a match without a walk visits
+_SLICE_NODES: Final = 400  # that a walk visits between two yields
 _NODE_WORK: Final = 5  # of a node among so many that the processor's caches do not have it
 
 
@@ -174,12 +174,12 @@ class Trie:
         room: for its states.
     """
 
-    __slots__ = ("_looked", "_start", "_states", "room", "root")
+    __slots__ = ("_start", "_states", "_visited", "room", "root")
 
     def __init__(self) -> None:
         self.room = StatesRoom()
         self.root = Node()
-        self._looked = 0  # nodes, since the beginning of a match or of a slice of a walk
+        self._visited = 0  # nodes, since the beginning of a match or of a slice of a walk
         self._start: _State | None = None
         self._states: dict[frozenset[Node], _State] = {}
 
@@ -222,10 +222,10 @@ class Trie:
         """
         if len(keys) > FEW_KEYS:
             return NEEDS_WALK
-        self._looked = looked = 0
+        self._visited = visited = 0
         for key in keys:
             words = key.split(b".") if key else _NO_WORDS
-            looked += len(words)
+            visited += len(words)
             state = self._start or self._started()
             for word in words:
                 state = state.ways.get(word) or state.always or self._way(state, word)
@@ -236,31 +236,31 @@ class Trie:
                 targets = self._merge(state)
             if targets:
                 found.update(targets)
-        return looked + self._looked
+        return visited + self._visited
 
     def walk(self, keys: Sequence[bytes], found: dict[Any, Any]) -> Iterator[int]:
         """Do the same in slices, and yield the work of each."""
         for key in keys:
             words = words_of(key)
-            self._looked = 1
+            self._visited = 1
             state = self._start or self._started()
             for position, word in enumerate(words):
                 following = state.ways.get(word) or state.always or self._way(state, word)
                 if following is _BEYOND:
-                    yield self._looked
+                    yield self._visited
                     yield from _walk_nodes(state.nodes, words[position:], found)
-                    self._looked = 0
+                    self._visited = 0
                     break
                 state = following
-                self._looked += 1
-                if self._looked >= WALK_STEP_WORK:
-                    yield self._looked
-                    self._looked = 0
+                self._visited += 1
+                if self._visited >= WALK_STEP_WORK:
+                    yield self._visited
+                    self._visited = 0
             else:
                 targets = self._merge(state) if state.targets is None else state.targets
                 found.update(targets)
-                self._looked += len(targets)
-            yield self._looked
+                self._visited += len(targets)
+            yield self._visited
 
     def _merge(self, state: _State) -> dict[Any, int]:
         """Return the targets of all nodes of a state, and keep them if there is room."""
@@ -272,7 +272,7 @@ class Trie:
             merged = {}
             for each in targets:
                 merged.update(each)
-            self._looked += len(merged)
+            self._visited += len(merged)
             if state.is_kept and self.room.take(self, len(merged)):
                 state.targets = merged
         return merged
@@ -287,8 +287,8 @@ class Trie:
 
     def _way(self, state: _State, word: bytes) -> _State:
         """Return the next state for a word, and keep the way; ``_BEYOND`` if that is too much work."""
-        self._looked += len(state.nodes)
-        if self._looked > _MATCH_WORK:
+        self._visited += len(state.nodes)
+        if self._visited > _MATCH_WORK:
             return _BEYOND
         children = [child for node in state.nodes if (child := node.children.get(word)) is not None]
         if not children and state.other is not None:
@@ -367,12 +367,12 @@ def _collect(
 ) -> Generator[int, None, None]:
     """Put the targets of all nodes into ``found``, in slices."""
     for each in _chunks(stay, live):
-        looked = _NODE_WORK * len(each)
+        visited = _NODE_WORK * len(each)
         for node in each:
             if node.targets:
                 found.update(node.targets)
-                looked += len(node.targets)
-        yield looked
+                visited += len(node.targets)
+        yield visited
 
 
 def _chunks(*lists: list[Node]) -> Iterator[list[Node]]:

@@ -1,6 +1,6 @@
 """How the work of routing is counted, so that one message cannot hold up everybody.
 
-The unit is about 0.1 us: one trie node, binding or target that was looked at. ``match`` answers cheap keys at
+The unit is about 0.1 us: one trie node, binding or target that is visited. ``match`` answers cheap keys at
 once and returns the work done. For others ``walk``, a generator, does it in steps of about ``WALK_STEP_WORK``, so that
 the caller can go on in a later turn. Clients may change the bindings in between. A walk finds
 every binding that is there from its beginning to its end; of those that come or go meanwhile it may find

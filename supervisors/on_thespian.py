@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 ASK_S: Final = 30.0
 ASK_AGAIN_S: Final = 3.0
 # Requests that change nothing, with the types of their answers.
-_LOOKS: Final = {WhichChildren: list, CountChildren: dict, GetChildSpec: tuple}
+_READ_REQUESTS: Final = {WhichChildren: list, CountChildren: dict, GetChildSpec: tuple}
 
 
 class ThespianSupervisor:
@@ -104,7 +104,7 @@ class ThespianSupervisor:
         lost there, and Linux may give the mailbox the port of an actor, whose mail then comes to the mailbox: if it
         is the supervisor's port, the request itself.
         """
-        kind = _LOOKS.get(type(request))
+        kind = _READ_REQUESTS.get(type(request))
         if kind is None or "(UDP|" not in str(self.address):
             answer = self.system.ask(self.address, Call(request), timeout_s)
         else:

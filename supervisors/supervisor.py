@@ -81,7 +81,7 @@ TICK_S: Final = 1e-6  # less than this before its time is in time
 PENDING: Final = Constant("PENDING")  # an operation has to wait
 OVERDUE: Final = Constant("OVERDUE")  # mail of the timer of a stop
 LATE: Final = Constant("LATE")  # mail of the timer of a start
-GO_ON: Final = Constant("GO_ON")  # mail to oneself: the rest of a long piece of work
+CONTINUE: Final = Constant("CONTINUE")  # mail to oneself: the rest of a long piece of work
 
 
 class StopMonitor(MonitorRef):
@@ -201,7 +201,7 @@ class Supervisor(OtpActor):
         suspension = self._suspension
         if suspension is not None and self._concerns(suspension, message):
             return
-        if message is GO_ON:
+        if message is CONTINUE:
             self._catch_up()
         elif suspension is not None or self._backlog:
             if self._backlog is None:
@@ -308,7 +308,7 @@ class Supervisor(OtpActor):
         backlog, left = self._backlog, BACKLOG_MAILS
         while backlog and self._suspension is None:
             if not left:
-                self.post(self.ref, GO_ON)
+                self.post(self.ref, CONTINUE)
                 return
             left -= 1
             self._handle(*backlog.popleft())
@@ -413,16 +413,16 @@ class Supervisor(OtpActor):
 
     def _tell_to_stop(self, suspension: Suspension) -> None:
         """Send the signal to some; the others get it in the next turns."""
-        refs = suspension.next_to_tell(STOPS)
+        refs = suspension.next_to_signal(STOPS)
         for ref in refs:
             links.watch(StopMonitor(self.ref, ref))
             self.exit(ref, suspension.signal)
         if not suspension.is_single and refs:
-            self.runtime.again(self.ref, GO_ON)
+            self.runtime.again(self.ref, CONTINUE)
 
     def _concerns(self, suspension: Suspension, message: Any) -> bool:
         """Handle mail that a suspended operation waits for; return whether it was such mail."""
-        if message is GO_ON:
+        if message is CONTINUE:
             self._tell_to_stop(suspension)
         elif message is LATE:
             self.exit(suspension.late_child(), KILL)

@@ -29,7 +29,7 @@ class Suspension:
     start_timer: Timer | None = None
     is_late: bool = False  # that time is over
     stopping: dict[Ref, None] | None = None  # children whose end is waited for, if any
-    untold: Iterator[Ref] | None = None  # children that have not got ``signal`` yet
+    unsignalled: Iterator[Ref] | None = None  # children that have not got ``signal`` yet
     is_single: bool = True  # the answer is one reason, not a list
     signal: str = SHUTDOWN  # sent to them, or ``kill``
     reasons: list[Any] = field(default_factory=list)  # of the children that have ended
@@ -54,7 +54,7 @@ class Suspension:
     def wait_for(self, refs: list[Ref], signal: str, is_single: bool) -> None:
         """Wait for the end of these children; ``signal`` is sent to them."""
         self.stopping = dict.fromkeys(refs)
-        self.untold = iter(refs)
+        self.unsignalled = iter(refs)
         self.signal = signal
         self.is_single = is_single
         self.reasons = []
@@ -81,7 +81,7 @@ class Suspension:
 
     def kill_the_rest(self) -> None:
         """Send a kill to the children that still live."""
-        self.untold = iter(tuple(self.stopping or ()))
+        self.unsignalled = iter(tuple(self.stopping or ()))
         self.signal = KILL
 
     def cancel_timers(self) -> None:
@@ -98,13 +98,13 @@ class Suspension:
             self.start_timer.cancel()
             self.start_timer = None
 
-    def next_to_tell(self, count: int) -> list[Ref]:
-        """Return ``count`` children that have to get the signal now; fewer are the last."""
+    def next_to_signal(self, count: int) -> list[Ref]:
+        """Return the next ``count`` children that get the signal; fewer are the last."""
         stopping = self.stopping or ()
-        return list(islice((ref for ref in self.untold or () if ref in stopping), count))
+        return list(islice((ref for ref in self.unsignalled or () if ref in stopping), count))
 
     def take_answer(self) -> Any:
         """Return the answer of the stop, once all are dead."""
-        self.due_s = self.stopping = self.untold = None
+        self.due_s = self.stopping = self.unsignalled = None
         reasons, self.reasons = self.reasons, []
         return reasons[0] if self.is_single else reasons

@@ -101,11 +101,11 @@ class _Connection:
         other = wire.other
         if other is None:
             return
-        self._network.at(max(wire.free_s, self._network.due_s()), self._told, wire, other)
+        self._network.at(max(wire.free_s, self._network.due_s()), self._deliver_end, wire, other)
 
-    def _told(self, wire: SimulatedWire, other: SimulatedWire) -> None:
+    def _deliver_end(self, wire: SimulatedWire, other: SimulatedWire) -> None:
         if self._ways(wire) in self._network.silent:
-            wire.held.append((self._told, (wire, other)))
+            wire.held.append((self._deliver_end, (wire, other)))
         else:
             self.hear(other, "the other side has closed the connection")
 

@@ -23,11 +23,11 @@ PAUSE_S: Final = 0.005  # between two tries
 SOON_S: Final = 5.0
 
 
-class QueueLookError(LeveretError):
+class QueueNotRunningError(LeveretError):
     """The queue does not exist or does not run."""
 
 
-class QueueLook:
+class QueueInspector:
     """One queue of a vhost; every property is read from the queue at each access.
 
     Messages that a client has published without waiting for a confirm may still be in flight: use confirms or
@@ -73,7 +73,9 @@ class QueueLook:
     def bodies(self) -> list[bytes]:
         return [message.body for message in self.messages()]
 
-    def wait_until(self, holds: Callable[[QueueLook], object], within_s: float = SOON_S) -> None:
+    def wait_until(
+        self, holds: Callable[[QueueInspector], object], within_s: float = SOON_S
+    ) -> None:
         """Wait until a predicate holds, such as ``lambda queue: queue.ready == 3``.
 
         Raises:
@@ -104,14 +106,14 @@ class QueueLook:
         entry = queues.get(self.name)
         if entry is None:
             names = ", ".join(queues)
-            raise QueueLookError(
+            raise QueueNotRunningError(
                 f"no queue {self.name!r} in vhost {self._vhost!r}; there are: {names or 'none'}"
             )
         settled = asyncio.Event()
         entry.when_running(lambda _: settled.set())
         await settled.wait()
         if not entry.is_running:
-            raise QueueLookError(f"{entry} is {entry.state}")
+            raise QueueNotRunningError(f"{entry} is {entry.state}")
         return entry
 
     def _info(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from leveret.management.verbs.users import UserAdmin
 from leveret.management.verbs.vhosts import VhostAdmin
 from leveret.testing.expectations import WITHIN_S, Expectation
-from leveret.testing.queue_inspector import QueueLook
+from leveret.testing.queue_inspector import QueueInspector
 
 if TYPE_CHECKING:
     from leveret.server.broker import Broker
@@ -72,9 +72,9 @@ class FreshVhost:
 
     # The contents.
 
-    def queue(self, name: str) -> QueueLook:
+    def queue(self, name: str) -> QueueInspector:
         """Return a view of a queue; the queue need not exist yet."""
-        return QueueLook(self.thread, self.vhost, name)
+        return QueueInspector(self.thread, self.vhost, name)
 
     def queue_names(self) -> list[str]:
         return self.thread.run(lambda: list(self.broker.node.vhosts[self.vhost].topology.queues))

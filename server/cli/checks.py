@@ -46,21 +46,21 @@ def _check_running(_command: Command, options: Options, ask: Ask) -> str:
 
 
 def _alarms(_command: Command, options: Options, ask: Ask) -> Answer:
-    local, elsewhere = _raised(options, ask)
-    if not local + elsewhere:
+    local, remote = _raised(options, ask)
+    if not local + remote:
         text = f"Node {options.own_node} reported no alarms, local or clusterwide"
         return Answer(text, {"alarms": [], "node": options.own_node, "result": "ok"})
     message = f"Node {options.own_node} reported alarms"
-    value = {"global": elsewhere, "local": local, "message": message, "result": "ok"}
-    return Answer("\n".join(local + elsewhere), value)
+    value = {"global": remote, "local": local, "message": message, "result": "ok"}
+    return Answer("\n".join(local + remote), value)
 
 
 def _check_alarms(_command: Command, options: Options, ask: Ask) -> Answer:
-    local, elsewhere = _raised(options, ask)
-    if local + elsewhere:
+    local, remote = _raised(options, ask)
+    if local + remote:
         message = f"Node {options.own_node} reported alarms"
-        value = {"global": elsewhere, "local": local, "message": message, "result": "error"}
-        raise CheckFailedError("\n".join(local + elsewhere), value)
+        value = {"global": remote, "local": local, "message": message, "result": "error"}
+        raise CheckFailedError("\n".join(local + remote), value)
     return _passed(options, f"Node {options.own_node} reported no alarms, local or clusterwide")
 
 
@@ -77,12 +77,12 @@ def _raised(options: Options, ask: Ask) -> tuple[list[str], list[str]]:
     """Return a line for each alarm of this node, and of the other nodes of its cluster."""
     about = ask("about", {})
     local = [ALARMS[each].format(options.own_node) for each in about["alarms"]]
-    elsewhere = [
+    remote = [
         ALARMS[each].format(node)
         for node, alarms in about["alarms_elsewhere"].items()
         for each in alarms
     ]
-    return local, elsewhere
+    return local, remote
 
 
 def _passed(options: Options, text: str) -> Answer:
@@ -188,7 +188,7 @@ def _check_certificate_expiration(_command: Command, options: Options, ask: Ask)
     found = []
     for row in ask("certificates", {}):
         ends = {
-            path: [_told(start_s, end_s, now_s) for start_s, end_s in dates
+            path: [_validity(start_s, end_s, now_s) for start_s, end_s in dates
                    if end_s < now_s + within * _UNITS_S[unit] or start_s > now_s]
             for path, dates in row.pop("files").items()
         }  # fmt: skip
@@ -211,7 +211,7 @@ def _check_certificate_expiration(_command: Command, options: Options, ask: Ask)
     raise CheckFailedError("\n".join(lines), {"expired": found, "result": "error"})
 
 
-def _told(start_s: float, end_s: float, now_s: float) -> str:
+def _validity(start_s: float, end_s: float, now_s: float) -> str:
     """Return when a certificate becomes valid, or else when it expires."""
     at_s, word = (start_s, "not valid before") if start_s > now_s else (end_s, "expires on")
     return f"{word} {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(at_s))}"

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         )
     forgotten = {beginning + name for name in options.name} if options.forget else set()
     try:
-        rows, changed = asyncio.run(_look(settings(options), beginning, forgotten))
+        rows, changed = asyncio.run(_scan_and_forget(settings(options), beginning, forgotten))
     except LoginRefusedError as error:
         return _fail(os.EX_DATAERR, str(error))
     except GatewayError as error:
@@ -55,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
     return code
 
 
-async def _look(
+async def _scan_and_forget(
     where: EtcdSettings, prefix: str, forgotten: set[str]
 ) -> tuple[list[Row], list[str]]:
-    """Return the records, with those that were deleted as they were, and the keys of those that could not be."""
+    """Read all records, delete the forgotten ones; return the records read, and the keys that could not be deleted."""
     try:
         from leveret.etcd.client import EtcdClient  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:

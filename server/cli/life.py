@@ -21,7 +21,7 @@ from leveret.server.cli.commands import Command
 from leveret.server.control_client import NoBrokerError
 from leveret.server.output.terminal import show
 
-WAIT_S: Final = 0.1  # between two looks
+WAIT_S: Final = 0.1  # between two polls
 
 
 def _await_startup(command: Command, options: Options, ask: Ask) -> None:
@@ -73,7 +73,7 @@ def _stop(command: Command, options: Options, ask: Ask) -> str | None:
 
 
 def _shutdown(command: Command, options: Options, ask: Ask) -> str | None:
-    """Have the node end, and wait until it has, unless told otherwise."""
+    """Have the node end, and wait until it has, but for ``--no-wait``."""
     pid: int = ask("about", {})["pid"]
     if options.no_wait:
         ask("stop", {})
@@ -85,13 +85,13 @@ def _shutdown(command: Command, options: Options, ask: Ask) -> str | None:
     return f"RabbitMQ node {options.own_node} running at PID {pid} successfully shut down"
 
 
-def _until(look: Callable[[], Any], command: Command, options: Options) -> Any:
-    """Look until there is something; return it.
+def _until(condition: Callable[[], Any], command: Command, options: Options) -> Any:
+    """Wait until a condition returns something true; return that.
 
     Raises:
-        TimedOutError: there was nothing in time.
+        TimedOutError: it did not in time.
     """
-    found = wait_until(look, options.timeout)
+    found = wait_until(condition, options.timeout)
     if not found:
         raise TimedOutError(
             f"operation {command.verb} on node {options.own_node} timed out."
@@ -100,10 +100,10 @@ def _until(look: Callable[[], Any], command: Command, options: Options) -> Any:
     return found
 
 
-def wait_until(look: Callable[[], Any], timeout_s: float) -> Any:
-    """Look until there is something; return it, or what was there at the end of the time."""
+def wait_until(condition: Callable[[], Any], timeout_s: float) -> Any:
+    """Poll a condition until it returns something true, or the time is over; return its last value."""
     until_s = time.monotonic() + timeout_s
-    while not (found := look()) and time.monotonic() < until_s:
+    while not (found := condition()) and time.monotonic() < until_s:
         time.sleep(WAIT_S)
     return found
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from leveret.core.system.machine import Machine
 
-LOOK_S: Final = 1.0
+CHECK_S: Final = 1.0
 STEP_S: Final = 0.01  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
@@ -58,7 +58,7 @@ class Wait:
         self._is_spare = False
         self._until_s = self._not_before_s = 0.0
 
-    def look(self, now_s: float, spare_bytes: int, has_come_to_rest: bool) -> bool:
+    def check(self, now_s: float, spare_bytes: int, has_come_to_rest: bool) -> bool:
         """Return whether it is time; work that has just ended may have left memory behind."""
         was_spare, self._is_spare = self._is_spare, spare_bytes > self._spare_bytes
         if self._is_spare and not was_spare:
@@ -90,26 +90,26 @@ class SpareMemory:
         self._before_bytes = 0  # of the round under way
         self._steps: Iterator[None] | None = None  # of the round under way
         self._took_s = 0.0
-        self._pause_s = LOOK_S
+        self._pause_s = CHECK_S
         self._waits = Wait(SPARE_BYTES, SPARE_S), Wait(MUCH_BYTES, MUCH_SPARE_S)
         self._is_serving = False
-        self._looked_s = self._worked_s = 0.0
+        self._checked_s = self._worked_s = 0.0
 
     async def run(self) -> None:
-        """Look once a second, for ever, and carry out the steps of a round in between."""
+        """Check once a second, for ever, and carry out the steps of a round in between."""
         while True:
-            self.look(time.monotonic(), time.process_time())
+            self.check(time.monotonic(), time.process_time())
             while self._steps is not None:
                 await asyncio.sleep(STEP_S)
                 self.step()
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(CHECK_S)
 
-    def look(self, now_s: float, worked_s: float) -> None:
+    def check(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
-        busy_s, elapsed_s = worked_s - self._worked_s, now_s - self._looked_s
+        busy_s, elapsed_s = worked_s - self._worked_s, now_s - self._checked_s
         is_idle = busy_s < IDLE_SHARE * elapsed_s
         was_serving, self._is_serving = self._is_serving, busy_s >= SERVING_SHARE * elapsed_s
-        self._looked_s, self._worked_s = now_s, worked_s
+        self._checked_s, self._worked_s = now_s, worked_s
         try:
             used_bytes = self._machine.used_bytes()
         except OSError:
@@ -119,7 +119,7 @@ class SpareMemory:
         self._least_bytes = min(self._least_bytes, used_bytes)
         spare_bytes = used_bytes - self._least_bytes
         rests = was_serving and not self._is_serving
-        is_time = [each.look(now_s, spare_bytes, rests) for each in self._waits]
+        is_time = [each.check(now_s, spare_bytes, rests) for each in self._waits]
         if self._steps is None and any(is_time):
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
@@ -144,13 +144,13 @@ class SpareMemory:
         self._steps = None
         self.rounds += 1
         gain_bytes = self._before_bytes - (self._machine.used_bytes() or 0)
-        self._pause_s = LOOK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
+        self._pause_s = CHECK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
         has_burst = gain_bytes >= BURST_BYTES
         rest_s = 0.0 if has_burst else self._took_s / ROUND_SHARE
         serving_s = self._took_s / SERVING_ROUND_SHARE if self._is_serving else 0.0
         for each in self._waits:
             pause_s = each.pause_s if has_burst else self._pause_s
-            each.round_ended(self._looked_s, max(pause_s, serving_s), rest_s)
+            each.round_ended(self._checked_s, max(pause_s, serving_s), rest_s)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""

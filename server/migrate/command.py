@@ -16,7 +16,7 @@ from leveret.metadata.definitions import REFUSE, UNSUPPORTED_QUEUES
 from leveret.server import control_client as control
 from leveret.server.migrate.definitions import Queue, definitions_of, queues_of
 from leveret.server.migrate.pump import QueueState
-from leveret.server.migrate.transfer import QueueLook, Transfer, connected, looked_at
+from leveret.server.migrate.transfer import QueueStatus, Transfer, connected, queue_statuses
 from leveret.server.migrate.transfer import run as run_all
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
@@ -125,37 +125,38 @@ class _Migration:
         self._sides = sides
         self._report = report
         self._stack = stack
-        self._looks: dict[str, dict[str, QueueLook]] = {}
+        self._statuses: dict[str, dict[str, QueueStatus]] = {}
         self._transfers: dict[str, Transfer] = {}
         for queue in queues:
             if queue.why_not:
                 self._leave_out(queue.vhost, queue.name, queue.why_not)
         for vhost in dict.fromkeys(queue.vhost for queue in queues):
             names = [each.name for each in queues if each.vhost == vhost and not each.why_not]
-            found = looked_at(self._connected("source", vhost), names)
-            for name, look in found.items():
-                if look.reply:
-                    self._leave_out(vhost, name, f"source: {look.reply}")
-                elif look.consumers:
-                    text = f"has {look.consumers} consumers, which take messages as well"
+            found = queue_statuses(self._connected("source", vhost), names)
+            for name, status in found.items():
+                if status.reply:
+                    self._leave_out(vhost, name, f"source: {status.reply}")
+                elif status.consumers:
+                    text = f"has {status.consumers} consumers, which take messages as well"
                     report.warn(f'queue "{name}" of vhost "{vhost}" {text}')
-            self._looks[vhost] = {name: look for name, look in found.items() if not look.reply}
+            self._statuses[vhost] = {name: each for name, each in found.items() if not each.reply}
 
     def move(self, prefetch: int, follow: bool, progress: Progress) -> None:
         """Move the messages; the text of a failure ends with how many were moved."""
-        for vhost, looks in self._looks.items():
-            if not looks:
+        for vhost, statuses in self._statuses.items():
+            if not statuses:
                 continue
             target = self._connected("target", vhost)
-            missing = [name for name, look in looked_at(target, [*looks]).items() if look.reply]
+            found = queue_statuses(target, [*statuses])
+            missing = [name for name, each in found.items() if each.reply]
             if missing:
                 raise ConfigError(
                     f'the target has no queue "{missing[0]}" in vhost "{vhost}" ({len(missing)} are missing):'
                     " leave --no-import out, or choose queues with --queue"
                 )
             source = self._connected("source", vhost)
-            self._transfers[vhost] = Transfer(source, target, [*looks], prefetch)
-        total = sum(look.messages for looks in self._looks.values() for look in looks.values())
+            self._transfers[vhost] = Transfer(source, target, [*statuses], prefetch)
+        total = sum(each.messages for some in self._statuses.values() for each in some.values())
         with _stopping() as is_stopped:
             run_all(
                 self._transfers,
@@ -171,9 +172,9 @@ class _Migration:
         for vhost, transfer in self._transfers.items():
             states |= {(vhost, state.name): state for state in transfer.pump.queues}
         rows = []
-        for vhost, looks in self._looks.items():
-            for name, look in looks.items():
-                row: dict[str, Any] = {"vhost": vhost, "queue": name, "messages": look.messages}
+        for vhost, statuses in self._statuses.items():
+            for name, status in statuses.items():
+                row: dict[str, Any] = {"vhost": vhost, "queue": name, "messages": status.messages}
                 state = states.get((vhost, name))
                 if state is not None:
                     row |= {"moved": state.moved, "redelivered": state.redelivered}

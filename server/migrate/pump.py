@@ -40,7 +40,7 @@ class QueueState:
         moved: messages that the target has and the source has forgotten.
         flights: published and not confirmed.
         is_cancelled: the source has ended the consumer, because the queue was deleted.
-        empty_looks: how often in turn the source had no message left.
+        empty_polls: how often in turn the source had no message left.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,7 +51,7 @@ class QueueState:
         self.redelivered = 0
         self.without_cc = 0
         self.is_cancelled = False
-        self.empty_looks = 0
+        self.empty_polls = 0
 
 
 class Pump:
@@ -96,7 +96,7 @@ class Pump:
             for place, queue in enumerate(self.queues)
         )
 
-    def look(self) -> bytes:
+    def poll(self) -> bytes:
         """Return the methods that ask how many messages are left, of queues whose messages have all arrived."""
         return b"".join(
             _frame(methods.QueueDeclare(queue.name, True))
@@ -113,14 +113,14 @@ class Pump:
         elif isinstance(event, Answer) and isinstance(event.method, methods.QueueDeclareOk):
             queue = self._by_name[event.method.queue]
             is_empty = not event.method.message_count and not queue.flights
-            queue.empty_looks = queue.empty_looks + 1 if is_empty else 0
+            queue.empty_polls = queue.empty_polls + 1 if is_empty else 0
 
     def _delivered(self, event: Delivered) -> None:
         if self.is_stopping:
             return
         queue = self.queues[int(event.consumer_tag)]
         queue.flights += 1
-        queue.empty_looks = 0
+        queue.empty_polls = 0
         queue.redelivered += event.redelivered
         head = self._without_copies(event.head, queue)
         content = kernel.content(CHANNEL, queue.publish, self._frame_max, head, event.body)

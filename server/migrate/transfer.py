@@ -1,6 +1,6 @@
 """Transfers: the pumps of several vhosts, each with a connection to either broker, in one thread.
 
-A transfer ends when the source has had no message left in two looks at each queue, a moment apart, with nothing on its
+A transfer ends when the source has had no message left in two polls of each queue, a moment apart, with nothing on its
 way; with ``follow`` it goes on until it is stopped, and then waits for the confirms that are due.
 """
 
@@ -24,15 +24,15 @@ Seen: TypeAlias = Callable[[int], None]  # how many messages have been moved
 
 CONNECT_S: Final = 10.0
 SILENCE_S: Final = 60.0  # without a confirm that is due, unless the target blocks publishers
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _WAIT_MS: Final = 100
-_LOOKS: Final = 2
+_EMPTY_POLLS: Final = 2
 _ABSENT: Final = frozenset({404, 405})  # no such queue; exclusive to another connection
 
 
 @dataclass(frozen=True, slots=True)
-class QueueLook:
-    """A queue as a broker describes it; ``reply`` is why it is not usable, empty if it is."""
+class QueueStatus:
+    """A queue as a broker reports it; ``reply`` is why it cannot be used, empty if it can."""
 
     messages: int = 0
     consumers: int = 0
@@ -45,12 +45,12 @@ def connected(place: Target, vhost: str, tls: Tls) -> BlockingConnection:
     return connect(replace(place, vhost=vhost), CONNECT_S, context, tls.server_name)
 
 
-def looked_at(client: BlockingConnection, queues: Sequence[str]) -> dict[str, QueueLook]:
+def queue_statuses(client: BlockingConnection, queues: Sequence[str]) -> dict[str, QueueStatus]:
     """Ask for queues by their names; BrokerError: the broker closes the connection or does not answer."""
-    return {name: _look(client, name) for name in queues}
+    return {name: _queue_status(client, name) for name in queues}
 
 
-def _look(client: BlockingConnection, name: str) -> QueueLook:
+def _queue_status(client: BlockingConnection, name: str) -> QueueStatus:
     try:
         answer = client.call(methods.QueueDeclare(name, True))
     except ChannelClosed as closed:
@@ -58,8 +58,8 @@ def _look(client: BlockingConnection, name: str) -> QueueLook:
         if closed.reply_code not in _ABSENT:
             raise BrokerError(f'queue "{name}": {reply}') from None
         client.open_channel()
-        return QueueLook(reply=reply)
-    return QueueLook(answer.message_count, answer.consumer_count)
+        return QueueStatus(reply=reply)
+    return QueueStatus(answer.message_count, answer.consumer_count)
 
 
 class Transfer:
@@ -107,17 +107,17 @@ class Transfer:
                 f"target: no confirm for {SILENCE_S:g} s with {self.pump.flights} messages unconfirmed"
             )
 
-    def look(self) -> None:
-        """Ask how many messages are left, now and then."""
+    def poll(self) -> None:
+        """Ask how many messages are left, every ``_POLL_S``."""
         now_s = time.monotonic()
-        if now_s - self._asked_s >= _LOOK_S:
+        if now_s - self._asked_s >= _POLL_S:
             self._asked_s = now_s
-            self.source.send(self.pump.look())
+            self.source.send(self.pump.poll())
 
     @property
     def is_done(self) -> bool:
         return not self.pump.flights and all(
-            queue.is_cancelled or queue.empty_looks >= _LOOKS for queue in self.pump.queues
+            queue.is_cancelled or queue.empty_polls >= _EMPTY_POLLS for queue in self.pump.queues
         )
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ def _step(transfers: Mapping[str, Transfer], follow: bool) -> bool:
             if transfer.step():
                 has_moved = True
             elif not follow:
-                transfer.look()
+                transfer.poll()
     return has_moved
 
 

@@ -134,7 +134,7 @@ def next_epoch(data_dir: Path | None, epoch_seen: int) -> int:
     """
     if data_dir is None or not (data_dir / METADATA).is_dir():
         return epoch_seen + 1
-    store = MetadataStore(data_dir / METADATA, lambda told: told())
+    store = MetadataStore(data_dir / METADATA, lambda report: report())
     try:
         while (epoch := store.next_boot_epoch()) <= epoch_seen:
             pass

@@ -161,14 +161,14 @@ def salvage_to(
     is_whole = data_dir_of(path) == path
     draft = _draft_of(path, target)
     bar = progress_bar("salvage") if progress is None else nullcontext(progress)
-    with _stores(path, bar, is_read_only=True) as (found, told), _made(draft, target) as folder:
+    with _stores(path, bar, is_read_only=True) as (found, report), _made(draft, target) as folder:
         if is_whole:
             (folder / VHOSTS).mkdir(mode=0o700)
 
         def work(at: StoreAt) -> Row:
             into = folder / VHOSTS / at.path.name if is_whole else folder
             try:
-                return _salvaged(at, into, from_segments, told)
+                return _salvaged(at, into, from_segments, report)
             except StoreError:
                 shutil.rmtree(into)  # half a store would keep a broker from its vhost
                 raise

@@ -10,7 +10,7 @@ import pytest
 
 from leveret.core.system.machine import Machine
 from leveret.server.cli import spare_memory
-from leveret.server.cli.spare_memory import IDLE_SHARE, LOOK_S, PAUSE_S_MAX, SPARE_S, SpareMemory
+from leveret.server.cli.spare_memory import CHECK_S, IDLE_SHARE, PAUSE_S_MAX, SPARE_S, SpareMemory
 
 BASE_BYTES = 30 << 20
 BURST_BYTES = 800 << 20
@@ -56,9 +56,9 @@ class Process:
     def passes(self, seconds: int, worked: float = 0.01) -> None:
         """Let time pass, of which the process works a share."""
         for _ in range(seconds):
-            self.now_s += LOOK_S
-            self.worked_s += worked * LOOK_S
-            self.spare.look(self.now_s, self.worked_s)
+            self.now_s += CHECK_S
+            self.worked_s += worked * CHECK_S
+            self.spare.check(self.now_s, self.worked_s)
             while self.spare.step():
                 pass
 

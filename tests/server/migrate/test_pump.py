@@ -52,19 +52,19 @@ def test_a_queue_is_empty_when_the_source_has_nothing_and_nothing_is_on_its_way(
     (queue,) = pump.queues
     nothing = Answer(1, methods.QueueDeclareOk("a", 0, 1))
 
-    assert pump.look() == methods.method_frame(1, methods.encode(methods.QueueDeclare("a", True)))
+    assert pump.poll() == methods.method_frame(1, methods.encode(methods.QueueDeclare("a", True)))
     pump.from_source(nothing)
-    assert queue.empty_looks == 1
+    assert queue.empty_polls == 1
     pump.from_source(delivered(0, 1))
-    assert (queue.empty_looks, pump.look()) == (0, b"")
+    assert (queue.empty_polls, pump.poll()) == (0, b"")
     pump.from_source(nothing)
-    assert queue.empty_looks == 0
+    assert queue.empty_polls == 0
     pump.from_target(Confirmed(1, 1, False, True))
     pump.from_source(Answer(1, methods.QueueDeclareOk("a", 3, 1)))
-    assert queue.empty_looks == 0
-    for looks in (1, 2):
+    assert queue.empty_polls == 0
+    for statuses in (1, 2):
         pump.from_source(nothing)
-        assert queue.empty_looks == looks
+        assert queue.empty_polls == statuses
 
 
 def test_a_deleted_queue_is_not_asked_for_any_more() -> None:
@@ -73,7 +73,7 @@ def test_a_deleted_queue_is_not_asked_for_any_more() -> None:
     pump.from_source(Cancelled(1, "0"))
 
     assert [queue.is_cancelled for queue in pump.queues] == [True, False]
-    assert pump.look() == methods.method_frame(1, methods.encode(methods.QueueDeclare("b", True)))
+    assert pump.poll() == methods.method_frame(1, methods.encode(methods.QueueDeclare("b", True)))
 
 
 def test_copies_are_not_routed_again_and_other_headers_keep_their_bytes() -> None:
