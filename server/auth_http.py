@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode, urlsplit
 
-from leveret.broker.vhost.auth.auth_backends import AuthBackend, OutsideUser
+from leveret.broker.vhost.auth.auth_backends import AuthBackend, ExternalUser
 from leveret.core.errors import LeveretError
 
 if TYPE_CHECKING:
@@ -59,18 +59,18 @@ class HttpBackend(AuthBackend):
         answer, *tags = (await self._ask(self._urls.user, given)).split() or [""]
         return tags if _is_allowed(answer) else None
 
-    async def may_enter(self, user: OutsideUser, vhost: str) -> bool:
+    async def may_enter(self, user: ExternalUser, vhost: str) -> bool:
         about = {"vhost": vhost, "ip": user.peer}
         return _is_allowed(await self._ask(self._urls.vhost, _of(user, about)))
 
     async def may(
-        self, user: OutsideUser, vhost: str, kind: str, name: str, permission: str
+        self, user: ExternalUser, vhost: str, kind: str, name: str, permission: str
     ) -> bool:
         about = {"vhost": vhost, "resource": kind, "name": name, "permission": permission}
         return _is_allowed(await self._ask(self._urls.resource, _of(user, about)))
 
     async def may_topic(
-        self, user: OutsideUser, vhost: str, exchange: str, permission: str, routing_key: str
+        self, user: ExternalUser, vhost: str, exchange: str, permission: str, routing_key: str
     ) -> bool:
         about = {"vhost": vhost, "resource": "topic", "name": exchange, "permission": permission}
         given = _of(user, about) | {"routing_key": routing_key}
@@ -88,7 +88,7 @@ class HttpBackend(AuthBackend):
         return body.decode("utf-8", "replace").strip().lower()
 
 
-def _of(user: OutsideUser, about: dict[str, str]) -> dict[str, str]:
+def _of(user: ExternalUser, about: dict[str, str]) -> dict[str, str]:
     return {"username": user.name, **about, "tags": " ".join(sorted(user.tags))}
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.channel.interceptors import Interceptors
 from leveret.broker.vhost.auth.access import Access
-from leveret.broker.vhost.auth.auth_backends import AuthBackend, OutsideAccess
+from leveret.broker.vhost.auth.auth_backends import AuthBackend, ExternalAccess
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.routing.exchange import register_type
@@ -79,7 +79,7 @@ def load_access(config: Config, clock: Clock) -> Access:
             )
             backends[name] = found
     chain = [(backends[link[0]], backends[link[-1]]) for link in links]
-    return OutsideAccess(
+    return ExternalAccess(
         chain, clock, config.auth_cache_s, config.auth_timeout_s, config.loopback_users
     )
 

@@ -80,7 +80,7 @@ class Node:
         store: the metadata store; its maker closes it.
         data_dir: where messages are stored; None = nowhere.
         gil_yielding: tracks the jobs of threads.
-        access: with users of outside back ends; None: of the broker's own only.
+        access: with users of auth back ends; None: of the broker's own only.
         links: with the other nodes of the cluster; None outside of one.
 
     Attributes:

@@ -296,8 +296,8 @@ class _Records:
         metas = self._metas
         buffer = metas.rows.buffer
         if "exchange" in names:
-            spans = metas.exchange
-            found["exchange"] = self._spread(text(gather(buffer, spans.starts, spans.lengths)))
+            ranges = metas.exchange
+            found["exchange"] = self._spread(text(gather(buffer, ranges.starts, ranges.lengths)))
         if names & {"routing_key", "routing_keys"}:
             found |= self._keys(metas)
         if names & _OF_HEAD:

@@ -1,8 +1,8 @@
-r"""Spans of a buffer into Arrow arrays, without an object per value.
+r"""Byte ranges of a buffer into Arrow arrays, without an object per value.
 
-A *span* is ``(start, length)``. Spans that ascend and do not overlap are one Arrow array over the buffer itself: its
-offsets are start and end of each span in turn, so every second element is a span, the others are the gaps between.
-Arrow's ``take`` then copies the spans into a compact array, at the speed of ``memcpy``.
+A *range* is ``(start, length)``. Ranges that ascend and do not overlap are one Arrow array over the buffer itself: its
+offsets are start and end of each range in turn, so every second element is a range, the others are the gaps between.
+Arrow's ``take`` then copies the ranges into a compact array, at the speed of ``memcpy``.
 
 AMQP strings are bytes that should be UTF-8. Arrow's and Spark's strings must be, so where one of a batch is not, the
 bytes that are not are written as ``\\xNN``, as ``leveret.amqp.tables.plain`` does.
@@ -22,14 +22,14 @@ Numbers = npt.NDArray[Any]
 def gather(
     buffer: Any, starts: Numbers, lengths: Numbers, rows: Numbers | None = None, count: int = 0
 ) -> Any:
-    """Return a binary array of spans.
+    """Return a binary array of ranges.
 
     Args:
         buffer: an Arrow buffer.
-        starts: of the spans, ascending; they span less than 2 GiB.
-        lengths: of the spans, in bytes.
-        rows: of the result, which span each row has, -1 for null; None: all spans, in order.
-        count: how many rows the result has if there are no spans.
+        starts: of the ranges, ascending; they span less than 2 GiB.
+        lengths: of the ranges, in bytes.
+        rows: of the result, which range each row has, -1 for null; None: all ranges, in order.
+        count: how many rows the result has if there are no ranges.
     """
     if not len(starts):
         return pa.nulls(count if rows is None else len(rows), pa.binary())
@@ -38,14 +38,14 @@ def gather(
     offsets[0::2] = starts - base
     offsets[1::2] = starts + lengths - base
     data = buffer.slice(base, int(offsets[-1]))
-    spans = pa.BinaryArray.from_buffers(
+    ranges = pa.BinaryArray.from_buffers(
         pa.binary(), 2 * len(starts) - 1, [None, pa.py_buffer(offsets), data]
     )
     if rows is None:
-        return spans.take(pa.array(np.arange(0, 2 * len(starts), 2, dtype=np.int32)))
+        return ranges.take(pa.array(np.arange(0, 2 * len(starts), 2, dtype=np.int32)))
     wanted = (rows * 2).astype(np.int32)
     missing = rows < 0
-    return spans.take(pa.array(wanted, mask=missing) if missing.any() else pa.array(wanted))
+    return ranges.take(pa.array(wanted, mask=missing) if missing.any() else pa.array(wanted))
 
 
 def text(values: Any) -> Any:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.tables import Table, decode_table_body, plain
 from leveret.spark.scan.gather import Numbers, gather, text
-from leveret.spark.scan.record_meta import Rows, Spans
+from leveret.spark.scan.record_meta import ByteRanges, Rows
 
 HEADERS: Final = pa.map_(pa.string(), pa.string())
 DEATHS: Final = pa.list_(
@@ -68,9 +68,9 @@ class _Round:
     """One field of some rows."""
 
     rows: Numbers
-    name: Spans
+    name: ByteRanges
     letters: Numbers
-    value: Spans
+    value: ByteRanges
 
 
 @dataclass(slots=True)
@@ -100,16 +100,16 @@ class _Decoded:
         return self.texts[raw]
 
 
-def read_headers(rows: Rows, count: int, present: Numbers, spans: Spans) -> Headers:
+def read_headers(rows: Rows, count: int, present: Numbers, ranges: ByteRanges) -> Headers:
     """Read the headers of ``count`` rows.
 
     Args:
         rows: whose bytes the headers are in.
         count: how many rows there are.
         present: the rows that have headers, ascending.
-        spans: where the fields of these are.
+        ranges: where the fields of these are.
     """
-    cursor = Rows(rows.data, rows.buffer, spans.starts.copy(), spans.starts + spans.lengths,
+    cursor = Rows(rows.data, rows.buffer, ranges.starts.copy(), ranges.starts + ranges.lengths,
                   np.zeros(len(present), np.bool_))  # fmt: skip
     rounds, long = _rounds(cursor)
     bad = cursor.bad
@@ -117,7 +117,7 @@ def read_headers(rows: Rows, count: int, present: Numbers, spans: Spans) -> Head
     entries.put_strings()
     entries.put_numbers()
     entries.put_decoded(_Decoded())
-    return _assembled(rows, count, present, spans, entries, long)
+    return _assembled(rows, count, present, ranges, entries, long)
 
 
 def _rounds(cursor: Rows) -> tuple[list[_Round], Numbers]:
@@ -126,7 +126,7 @@ def _rounds(cursor: Rows) -> tuple[list[_Round], Numbers]:
     active = np.flatnonzero(cursor.at < cursor.ends)
     while len(active) and len(rounds) < ROUNDS_MAX:
         at, ends, data = cursor.at[active], cursor.ends[active], cursor.data
-        name = Spans(at + 1, data[at].astype(np.int64))
+        name = ByteRanges(at + 1, data[at].astype(np.int64))
         letter_at = np.minimum(name.starts + name.lengths, ends)
         letters = data[letter_at]
         widths = _WIDTHS[letters]
@@ -146,9 +146,9 @@ def _rounds(cursor: Rows) -> tuple[list[_Round], Numbers]:
         if not good.all():
             cursor.bad[active[~good]] = True
             active, after = active[good], after[good]
-            name = Spans(name.starts[good], name.lengths[good])
+            name = ByteRanges(name.starts[good], name.lengths[good])
             letters, value_at, lengths = letters[good], value_at[good], lengths[good]
-        rounds.append(_Round(active, name, letters, Spans(value_at, lengths)))
+        rounds.append(_Round(active, name, letters, ByteRanges(value_at, lengths)))
         cursor.at[active] = after
         active = active[after < cursor.ends[active]]
     return rounds, active
@@ -172,11 +172,11 @@ class _Entries:
         self.part_rows = [none]  # the entry of each of these texts
 
     @staticmethod
-    def _joined(spans: list[Spans], order: Numbers) -> Spans:
+    def _joined(ranges: list[ByteRanges], order: Numbers) -> ByteRanges:
         none = np.empty(0, np.int64)
-        starts = np.concatenate([none, *(each.starts for each in spans)])
-        return Spans(
-            starts[order], np.concatenate([none, *(each.lengths for each in spans)])[order]
+        starts = np.concatenate([none, *(each.starts for each in ranges)])
+        return ByteRanges(
+            starts[order], np.concatenate([none, *(each.lengths for each in ranges)])[order]
         )
 
     def _put(self, entries: Numbers, texts: Any) -> None:
@@ -186,8 +186,8 @@ class _Entries:
     def put_strings(self) -> None:
         some = np.flatnonzero((self.letters == _STRINGS[0]) | (self.letters == _STRINGS[1]))
         if len(some):
-            spans = gather(self._buffer, self.value.starts[some], self.value.lengths[some])
-            self._put(some, text(spans))
+            ranges = gather(self._buffer, self.value.starts[some], self.value.lengths[some])
+            self._put(some, text(ranges))
 
     def put_numbers(self) -> None:
         for letter, (width, kind) in _FIXED.items():
@@ -238,10 +238,10 @@ class _Entries:
 
 
 def _assembled(
-    rows: Rows, count: int, present: Numbers, spans: Spans, entries: _Entries, long: Numbers
+    rows: Rows, count: int, present: Numbers, ranges: ByteRanges, entries: _Entries, long: Numbers
 ) -> Headers:
     names, texts, row = entries.names(), entries.texts(), entries.row
-    tables = _long_tables(rows, spans, long, entries.bad)
+    tables = _long_tables(rows, ranges, long, entries.bad)
     is_kept = ~entries.bad[row]
     is_kept[np.isin(row, long)] = False
     is_kept &= _first_of_name(row, names)
@@ -313,11 +313,11 @@ def _text_of(found: tuple[str, Any]) -> str:
     return value if found[0] in "Sx" else json.dumps(value)
 
 
-def _long_tables(rows: Rows, spans: Spans, long: Numbers, bad: Numbers) -> dict[int, Table]:
+def _long_tables(rows: Rows, ranges: ByteRanges, long: Numbers, bad: Numbers) -> dict[int, Table]:
     tables = {}
     for row in long.tolist():
-        start = int(spans.starts[row])
-        table = _table(rows.data[start : start + int(spans.lengths[row])].tobytes())
+        start = int(ranges.starts[row])
+        table = _table(rows.data[start : start + int(ranges.lengths[row])].tobytes())
         if table is None:
             bad[row] = True
         else:

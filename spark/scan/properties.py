@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from leveret.spark.scan.gather import Numbers, gather, text
-from leveret.spark.scan.record_meta import Rows, Spans
+from leveret.spark.scan.record_meta import ByteRanges, Rows
 
 FLAGS_AT: Final = 12
 FIRST_AT: Final = 14
@@ -69,10 +69,10 @@ class Heads:
         bad: rows with a head that is not well formed.
     """
 
-    def __init__(self, rows: Rows, head: Spans) -> None:
+    def __init__(self, rows: Rows, head: ByteRanges) -> None:
         self._buffer, self._data = rows.buffer, rows.data
         self._present: dict[str, Numbers] = {}  # rows that have a property, ascending
-        self._spans: dict[str, Spans] = {}  # of these rows
+        self._ranges: dict[str, ByteRanges] = {}  # of these rows
         self._count = len(head.starts)
         ends = head.starts + head.lengths
         cursor = Rows(rows.data, rows.buffer, head.starts + FIRST_AT, ends, rows.bad.copy())
@@ -86,7 +86,7 @@ class Heads:
                 self._read(cursor, name, present)
         cursor.bad |= cursor.at != ends
         self.bad = cursor.bad
-        self._raw = Spans(
+        self._raw = ByteRanges(
             np.minimum(head.starts + FLAGS_AT, ends), np.maximum(head.lengths - FLAGS_AT, 0)
         )
 
@@ -105,7 +105,7 @@ class Heads:
             starts, lengths = at + 1, cursor.data[at].astype(np.int64)
         after = starts + lengths
         self._present[name] = present
-        self._spans[name] = Spans(
+        self._ranges[name] = ByteRanges(
             np.minimum(starts, ends), np.minimum(after, ends) - np.minimum(starts, ends)
         )
         if is_all:
@@ -119,19 +119,19 @@ class Heads:
         """The bytes of flags and properties, exactly as the publisher sent them."""
         return gather(self._buffer, self._raw.starts, self._raw.lengths)
 
-    def headers(self) -> tuple[Numbers, Spans]:
+    def headers(self) -> tuple[Numbers, ByteRanges]:
         """Return the rows that have headers, and where their fields are, without the table's length."""
         empty = np.empty(0, np.int64)
         present = self._present.get("headers", empty)
-        spans = self._spans.get("headers", Spans(empty, empty))
+        ranges = self._ranges.get("headers", ByteRanges(empty, empty))
         good = ~self.bad[present]
-        return present[good], Spans(spans.starts[good], spans.lengths[good])
+        return present[good], ByteRanges(ranges.starts[good], ranges.lengths[good])
 
     def priorities(self) -> Numbers:
         """Return the priority of each row, 0 without."""
         values = np.zeros(self._count, np.int64)
         if (present := self._present.get("priority")) is not None:
-            values[present] = self._data[self._spans["priority"].starts]
+            values[present] = self._data[self._ranges["priority"].starts]
         return values
 
     def properties(self, wanted: Any = None) -> Any:
@@ -149,16 +149,16 @@ class Heads:
         present = self._present.get(name)
         if present is None:
             return pa.nulls(self._count, kind)
-        spans = self._spans[name]
+        ranges = self._ranges[name]
         if name in _OCTETS:
-            return self._numbers(self._data[spans.starts].astype(np.int16), present, kind)
+            return self._numbers(self._data[ranges.starts].astype(np.int16), present, kind)
         if name == "timestamp":
-            return self._times(spans, present, kind)
+            return self._times(ranges, present, kind)
         rows = None
         if len(present) != self._count:
             rows = np.full(self._count, -1, np.int64)
             rows[present] = np.arange(len(present))
-        return text(gather(self._buffer, spans.starts, spans.lengths, rows, self._count))
+        return text(gather(self._buffer, ranges.starts, ranges.lengths, rows, self._count))
 
     def _numbers(self, values: Numbers, present: Numbers, kind: Any) -> Any:
         if len(present) == self._count:
@@ -168,9 +168,9 @@ class Heads:
         spread[present], missing[present] = values, False
         return pa.array(spread, kind, mask=missing)
 
-    def _times(self, spans: Spans, present: Numbers, kind: Any) -> Any:
+    def _times(self, ranges: ByteRanges, present: Numbers, kind: Any) -> Any:
         """Return timestamps, in seconds on the wire; those behind the year 9999 are null."""
-        octets = self._data[spans.starts[:, None] + np.arange(8)]
+        octets = self._data[ranges.starts[:, None] + np.arange(8)]
         seconds = octets.astype(np.uint8).reshape(-1, 8).copy().view(">u8").reshape(-1)
         good = seconds <= _SECONDS_MAX
         values = np.where(good, seconds, 0).astype(np.int64) * _US

@@ -25,8 +25,8 @@ _ARRAY16, _ARRAY32 = 0xDC, 0xDD
 
 
 @dataclass(slots=True)
-class Spans:
-    """Where a field of each row is."""
+class ByteRanges:
+    """The byte range of a field in each row."""
 
     starts: Numbers
     lengths: Numbers
@@ -81,10 +81,10 @@ class Metas:
     """
 
     rows: Rows
-    exchange: Spans
-    keys: Spans
+    exchange: ByteRanges
+    keys: ByteRanges
     key_offsets: Numbers
-    head: Spans
+    head: ByteRanges
     numbers: Numbers
     number_offsets: Numbers
 
@@ -109,7 +109,7 @@ def read_metas(buffer: Any, starts: Numbers, lengths: Numbers, with_numbers: boo
 _NOTHING: Final = np.empty(0, np.int64)
 
 
-def _bin(rows: Rows) -> Spans:
+def _bin(rows: Rows) -> ByteRanges:
     """Read a ``bin`` of each row; one of a bad row is empty."""
     markers = rows.data[rows.at]
     if (markers == _BIN8).all():
@@ -125,7 +125,7 @@ def _bin(rows: Rows) -> Spans:
     rows.at = starts + lengths
     rows.settle()
     starts = np.minimum(starts, rows.ends)
-    return Spans(starts, rows.at - starts)
+    return ByteRanges(starts, rows.at - starts)
 
 
 def _array(rows: Rows) -> Numbers:
@@ -147,7 +147,7 @@ def _array(rows: Rows) -> Numbers:
     return counts
 
 
-def _keys(rows: Rows, counts: Numbers) -> tuple[Spans, Numbers]:
+def _keys(rows: Rows, counts: Numbers) -> tuple[ByteRanges, Numbers]:
     offsets = np.concatenate(([0], np.cumsum(counts)))
     if (counts == 1).all():
         return _bin(rows), offsets
@@ -155,10 +155,13 @@ def _keys(rows: Rows, counts: Numbers) -> tuple[Spans, Numbers]:
     for place in range(int(counts.max(initial=0))):
         some = np.flatnonzero(counts > place)
         part = Rows(rows.data, rows.buffer, rows.at[some], rows.ends[some], rows.bad[some])
-        spans = _bin(part)
-        starts[offsets[some] + place], lengths[offsets[some] + place] = spans.starts, spans.lengths
+        ranges = _bin(part)
+        starts[offsets[some] + place], lengths[offsets[some] + place] = (
+            ranges.starts,
+            ranges.lengths,
+        )
         rows.at[some], rows.bad[some] = part.at, part.bad
-    return Spans(starts, lengths), offsets
+    return ByteRanges(starts, lengths), offsets
 
 
 def _guid(rows: Rows) -> None:

@@ -16,7 +16,7 @@ from leveret.spark.scan.gather import Numbers, gather, text
 from leveret.spark.scan.locators import read_locator
 from leveret.spark.scan.plan import Slice, StoreRef
 from leveret.spark.scan.pruning import inside
-from leveret.spark.scan.record_meta import Spans, read_metas
+from leveret.spark.scan.record_meta import ByteRanges, read_metas
 from leveret.spark.scan.schema import arrow_schema
 from leveret.spark.scan.segment import Segment
 
@@ -117,9 +117,9 @@ def _batch(
     return pa.record_batch(arrays, schema=arrow_schema(settings.columns))
 
 
-def _texts(buffer: Any, spans: Spans, places: Numbers, bad: Numbers) -> Any:
-    """Return the texts of spans at some places; null in records whose meta is damaged."""
-    return text(gather(buffer, spans.starts, spans.lengths, np.where(bad, -1, places)))
+def _texts(buffer: Any, ranges: ByteRanges, places: Numbers, bad: Numbers) -> Any:
+    """Return the texts of byte ranges at some places; null in records whose meta is damaged."""
+    return text(gather(buffer, ranges.starts, ranges.lengths, np.where(bad, -1, places)))
 
 
 def _refcount(offsets: Numbers, counts: tuple[Numbers, Numbers]) -> Any:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from leveret.broker.vhost.auth.auth_backends import OutsideUser
+from leveret.broker.vhost.auth.auth_backends import ExternalUser
 from leveret.server.auth_http import CONNECTIONS_MAX, AnswerError, HttpBackend, Urls
 
 
@@ -60,8 +60,8 @@ def backend(place: str, method: str = "get") -> HttpBackend:
     return HttpBackend(Urls(*paths), method)
 
 
-def user(asked: HttpBackend, *tags: str) -> OutsideUser:
-    return OutsideUser("ann", tags, asked, "10.0.0.7")
+def user(asked: HttpBackend, *tags: str) -> ExternalUser:
+    return ExternalUser("ann", tags, asked, "10.0.0.7")
 
 
 @pytest.mark.parametrize("method", ["get", "post"])

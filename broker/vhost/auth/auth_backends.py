@@ -1,19 +1,19 @@
-"""Users of outside back ends: who they are, and what they may, is asked elsewhere and takes time.
+"""Auth back ends: external services that authenticate and authorize users, and take time to answer.
 
-A *back end* answers four questions in coroutines (``AuthBackend``). The broker asks them in its own turns, which do not
-wait: where the answer is not there, ``Question`` is raised, and whoever handles the client's method stops, and does the
-same again when the answer has come (a reader during the handshake, a channel with a method or a run of publishes).
-That works because permissions are checked before anything is changed.
+An *auth back end* answers four questions in coroutines (``AuthBackend``). The broker asks in its own turns, which do
+not wait: if it has no answer yet, it raises ``Question``. The reader (during the handshake) or the channel (with a
+method or a run of publishes) then stops, and repeats the same step when the answer has come. That works because
+permissions are checked before anything is changed.
 
-An answer is kept for ``cache_s``, counted from the first one that is kept; then all are forgotten, and cached routes
-with them. Questions that are equal are asked once. A back end that fails, or takes longer than
-``timeout_s``, counts as a refusal, which is not kept. ``QUESTIONS_MAX`` may be open; more are refused.
+Answers are cached for ``cache_s``, counted from the first one in the cache; then all of them are dropped, and cached
+routes with them. Equal questions are asked once. A back end that fails, or takes longer than ``timeout_s``, refuses;
+that refusal is not cached. ``QUESTIONS_MAX`` questions may be open; more are refused.
 
-Logins go through the chain of the settings, in order, as in RabbitMQ: the first that knows user and password decides,
-and what the user may is asked there only. A link of the chain may also have two back ends: one that knows the password,
-and one that knows what the user may. A user that either of them refuses is refused by the link.
+Logins go through the chain of back ends in the settings, in order, as in RabbitMQ: the first that accepts user and
+password decides, and it alone is asked for the user's permissions. A link of the chain may have two back ends, one to
+authenticate and one to authorize. The link refuses a user if either of them does.
 
-Differs from RabbitMQ: where the broker itself knows what the user may, tags of the other back end do not count.
+Differs from RabbitMQ: where the broker itself authorizes a user, the tags of the other back end are ignored.
 """
 
 from __future__ import annotations
@@ -55,23 +55,23 @@ class AuthBackend:
         """
         return None
 
-    async def may_enter(self, user: OutsideUser, vhost: str) -> bool:
+    async def may_enter(self, user: ExternalUser, vhost: str) -> bool:
         """Return whether a user may open connections to a vhost."""
         return False
 
     async def may(
-        self, user: OutsideUser, vhost: str, kind: str, name: str, permission: str
+        self, user: ExternalUser, vhost: str, kind: str, name: str, permission: str
     ) -> bool:
         """Return whether a user may ``configure``, ``write`` or ``read`` a ``queue`` or ``exchange``."""
         return False
 
     async def may_topic(
-        self, user: OutsideUser, vhost: str, exchange: str, permission: str, routing_key: str
+        self, user: ExternalUser, vhost: str, exchange: str, permission: str, routing_key: str
     ) -> bool:
         """Return whether a user may ``write`` or ``read`` with this key at a topic exchange."""
         return False
 
-    async def update_secret(self, user: OutsideUser, secret: bytes) -> bool:
+    async def update_secret(self, user: ExternalUser, secret: bytes) -> bool:
         """Take a new secret of an open connection; return whether it is accepted.
 
         What the user may is asked anew afterwards. By default it is accepted and means nothing, for logins that do not
@@ -80,7 +80,7 @@ class AuthBackend:
         return True
 
 
-class OutsideUser(User):
+class ExternalUser(User):
     """A user that a back end has logged in.
 
     Attributes:
@@ -97,7 +97,7 @@ class OutsideUser(User):
 
 
 class Question(Exception):  # noqa: N818 - it is not an error
-    """A back end is being asked; ``when_answered`` tells when to try again."""
+    """A back end is being asked; ``when_answered`` calls back when to try again."""
 
     def __init__(self) -> None:
         super().__init__("a back end is being asked")
@@ -170,7 +170,7 @@ class Login(Question):
 
 
 class SecretUpdate(Question):
-    """A new secret that a back end is looking at."""
+    """A new secret that a back end is checking."""
 
     refusal: NotAllowed | None = None
 
@@ -187,7 +187,7 @@ class SecretUpdate(Question):
             raise self.refusal
 
 
-class OutsideAccess(Access):
+class ExternalAccess(Access):
     """Access with users of back ends beside the broker's own.
 
     Args:
@@ -224,7 +224,7 @@ class OutsideAccess(Access):
         return login.user
 
     def update_secret(self, user: User, secret: bytes) -> Callable[[], None]:
-        if not isinstance(user, OutsideUser):
+        if not isinstance(user, ExternalUser):
             return super().update_secret(user, secret)
         update = SecretUpdate()
         if len(self._tasks) < QUESTIONS_MAX:
@@ -235,7 +235,7 @@ class OutsideAccess(Access):
             update.answered()
         return update.outcome
 
-    async def _update_secret(self, update: SecretUpdate, user: OutsideUser, secret: bytes) -> None:
+    async def _update_secret(self, update: SecretUpdate, user: ExternalUser, secret: bytes) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):
                 is_taken = await user.backend.update_secret(user, secret)
@@ -250,27 +250,27 @@ class OutsideAccess(Access):
         finally:
             update.answered()
 
-    def _forget_user(self, user: OutsideUser) -> None:
-        """Have everything about a user asked anew."""
+    def _forget_user(self, user: ExternalUser) -> None:
+        """Drop all answers about a user, which are asked anew."""
         whose = (user.backend, user.name)
         self._answers = {key: each for key, each in self._answers.items() if key[:2] != whose}
         self.epoch += 1
 
     def check_vhost(self, user: User, vhost: str) -> None:
-        if not isinstance(user, OutsideUser):
+        if not isinstance(user, ExternalUser):
             super().check_vhost(user, vhost)
         elif not self._allowed(user, "may_enter", vhost):
             raise NotAllowed(f"access to vhost '{vhost}' refused for user '{user.name}'")
 
     def may(self, user: User, vhost: str, kind: str, name: str, permission: str) -> bool:
-        if not isinstance(user, OutsideUser):
+        if not isinstance(user, ExternalUser):
             return super().may(user, vhost, kind, name, permission)
         return self._allowed(user, "may", vhost, kind, name, permission)
 
     def check_topic(
         self, user: User, vhost: str, exchange: str, key: bytes, permission: str
     ) -> float:
-        if not isinstance(user, OutsideUser):
+        if not isinstance(user, ExternalUser):
             return super().check_topic(user, vhost, exchange, key, permission)
         text = key.decode("utf-8", "surrogateescape")
         if not self._allowed(user, "may_topic", vhost, exchange, permission, text):
@@ -278,7 +278,7 @@ class OutsideAccess(Access):
         return 0.0
 
     def close(self) -> None:
-        """The broker stops: give up what is open."""
+        """Cancel the open questions: the broker stops."""
         for task in self._tasks:
             task.cancel()
 
@@ -315,7 +315,7 @@ class OutsideAccess(Access):
         permitted = await self._asked(knows_permissions, name, None, mechanism, peer)
         if knows_permissions is None:
             return permitted
-        return OutsideUser(name, user.tags | permitted.tags, knows_permissions, peer)
+        return ExternalUser(name, user.tags | permitted.tags, knows_permissions, peer)
 
     async def _asked(
         self,
@@ -336,9 +336,9 @@ class OutsideAccess(Access):
             raise LoginRefused(mechanism, f"user '{name}' - back end failed") from None
         if tags is None:
             raise LoginRefused(mechanism, f"user '{name}' - refused by a back end")
-        return OutsideUser(name, tags, backend, peer)
+        return ExternalUser(name, tags, backend, peer)
 
-    def _allowed(self, user: OutsideUser, method: str, *what: str) -> bool:
+    def _allowed(self, user: ExternalUser, method: str, *what: str) -> bool:
         key = (user.backend, user.name, user.tags, user.peer, method, *what)
         answer = self._answers.get(key)
         if answer is not None:
@@ -356,7 +356,7 @@ class OutsideAccess(Access):
         raise question
 
     async def _ask(
-        self, key: tuple[Any, ...], user: OutsideUser, method: str, what: tuple[str, ...]
+        self, key: tuple[Any, ...], user: ExternalUser, method: str, what: tuple[str, ...]
     ) -> None:
         try:
             async with asyncio.timeout(self._timeout_s):

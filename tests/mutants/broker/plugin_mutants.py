@@ -1,4 +1,4 @@
-"""Faults to plant in firehoses, interceptors and outside back ends."""
+"""Faults to plant in firehoses, interceptors and auth back ends."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ MUTANTS = {
         "False",
     ),
     "a failed back end grants": Mutant(
-        "OutsideAccess._allowed",
+        "ExternalAccess._allowed",
         "self._failed.discard(key)\nreturn False",
         "self._failed.discard(key)\nreturn True",
     ),
-    "a failure is kept": Mutant("OutsideAccess._allowed", "self._failed.discard(key)", ""),
-    "answers are kept for ever": Mutant("OutsideAccess._forget", "self._answers.clear()", ""),
-    "cached routes outlive the answers": Mutant("OutsideAccess._forget", "self.epoch += 1", ""),
+    "a failure is kept": Mutant("ExternalAccess._allowed", "self._failed.discard(key)", ""),
+    "answers are kept for ever": Mutant("ExternalAccess._forget", "self._answers.clear()", ""),
+    "cached routes outlive the answers": Mutant("ExternalAccess._forget", "self.epoch += 1", ""),
     "a question is asked by each who needs it": Mutant(
-        "OutsideAccess._allowed", "self._open.get(key)", "None"
+        "ExternalAccess._allowed", "self._open.get(key)", "None"
     ),
     "any number of questions may be open": Mutant(
-        "OutsideAccess._allowed", "len(...) >= QUESTIONS_MAX", "False"
+        "ExternalAccess._allowed", "len(...) >= QUESTIONS_MAX", "False"
     ),
-    "a back end has any time": Mutant("OutsideAccess._asked", "self._timeout_s", "None"),
+    "a back end has any time": Mutant("ExternalAccess._asked", "self._timeout_s", "None"),
     "the method that has asked is lost": Mutant(
         "Channel._answered", "self.held.appendleft(run)", ""
     ),

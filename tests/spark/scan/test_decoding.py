@@ -26,23 +26,23 @@ from leveret.msg_store.format.record_encoding import pack_meta
 from leveret.spark.scan.gather import gather, text
 from leveret.spark.scan.headers import DEATHS, HEADERS, ROUNDS_MAX, read_headers
 from leveret.spark.scan.properties import PROPERTIES, Heads
-from leveret.spark.scan.record_meta import Rows, Spans, read_metas
+from leveret.spark.scan.record_meta import ByteRanges, Rows, read_metas
 from rigs.wire.field_tables import TABLES
 
 LAST_SECOND = 253_402_300_799
 
 
-def rows_of(values: list[bytes]) -> tuple[Rows, Spans]:
+def rows_of(values: list[bytes]) -> tuple[Rows, ByteRanges]:
     lengths = np.array([len(value) for value in values], np.int64)
     starts = np.cumsum(lengths) - lengths
     rows = Rows.of(pa.py_buffer(b"".join(values) + b"\0"), starts, lengths)
-    return rows, Spans(rows.at, lengths)
+    return rows, ByteRanges(rows.at, lengths)
 
 
 def decoded(heads: list[bytes]) -> list[tuple[Any, Any, Any]]:
     """Return properties, headers and x-death of each head."""
-    rows, spans = rows_of(heads)
-    found = Heads(rows, spans)
+    rows, ranges = rows_of(heads)
+    found = Heads(rows, ranges)
     headers = read_headers(rows, len(heads), *found.headers())
     headers.maps.validate(full=True)
     maps = [None if each is None else dict(each) for each in headers.maps.to_pylist()]
@@ -247,8 +247,8 @@ def test_x_death_is_parsed(others: int) -> None:
 
 
 def test_the_types_are_the_declared_ones() -> None:
-    rows, spans = rows_of([head_of(Properties(headers={"a": ("V", None)}), 1)])
-    heads = Heads(rows, spans)
+    rows, ranges = rows_of([head_of(Properties(headers={"a": ("V", None)}), 1)])
+    heads = Heads(rows, ranges)
     headers = read_headers(rows, 1, *heads.headers())
 
     assert heads.properties().type == PROPERTIES
@@ -291,9 +291,9 @@ def test_metas_are_those_of_the_plain_decoder(wanted: list[Any]) -> None:
         assert tuple(found.numbers[first:last].tolist()) == plainly.queue_nos
 
 
-def span(found: Any, spans: Spans, place: int) -> bytes:
-    start = int(spans.starts[place])
-    return found.rows.data[start : start + int(spans.lengths[place])].tobytes()
+def span(found: Any, ranges: ByteRanges, place: int) -> bytes:
+    start = int(ranges.starts[place])
+    return found.rows.data[start : start + int(ranges.lengths[place])].tobytes()
 
 
 @given(st.lists(st.binary(min_size=1, max_size=60), min_size=1, max_size=6))

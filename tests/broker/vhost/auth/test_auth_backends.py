@@ -1,4 +1,4 @@
-"""Users of outside back ends: logins, permissions, what is kept, and what failures mean.
+"""Users of auth back ends: logins, permissions, what is kept, and what failures mean.
 
 Tests: broker/connection/secret_update.py, broker/vhost/read_your_writes.py
 """
@@ -15,9 +15,9 @@ from leveret.amqp import methods as m
 from leveret.broker.vhost.auth.auth_backends import (
     QUESTIONS_MAX,
     AuthBackend,
+    ExternalAccess,
+    ExternalUser,
     Link,
-    OutsideAccess,
-    OutsideUser,
     Question,
 )
 from leveret.management.errors import RefusedError
@@ -50,20 +50,20 @@ class Company(AuthBackend):
         is_known = await self._answer("login", name, password, peer)
         return ["monitoring"] if is_known and (name, password) == ("ann", b"secret") else None
 
-    async def may_enter(self, user: OutsideUser, vhost: str) -> bool:
+    async def may_enter(self, user: ExternalUser, vhost: str) -> bool:
         return await self._answer("vhost", user.name, vhost)
 
     async def may(
-        self, user: OutsideUser, vhost: str, kind: str, name: str, permission: str
+        self, user: ExternalUser, vhost: str, kind: str, name: str, permission: str
     ) -> bool:
         return await self._answer(user.name, vhost, kind, name, permission)
 
     async def may_topic(
-        self, user: OutsideUser, vhost: str, exchange: str, permission: str, routing_key: str
+        self, user: ExternalUser, vhost: str, exchange: str, permission: str, routing_key: str
     ) -> bool:
         return await self._answer("topic", user.name, vhost, exchange, permission, routing_key)
 
-    async def update_secret(self, user: OutsideUser, secret: bytes) -> bool:
+    async def update_secret(self, user: ExternalUser, secret: bytes) -> bool:
         return await self._answer("update", user.name, secret)
 
 
@@ -86,9 +86,9 @@ async def rig(quiet: Rig, company: Company) -> AsyncIterator[Rig]:
     await ended(access)
 
 
-def use(rig: Rig, *chain: Link) -> OutsideAccess:
+def use(rig: Rig, *chain: Link) -> ExternalAccess:
     clock: VirtualClock = rig.clock
-    access = OutsideAccess(chain, clock, 15.0, TIMEOUT_S)
+    access = ExternalAccess(chain, clock, 15.0, TIMEOUT_S)
     access.load(rig.store.load())
     node = rig.node
     node.access = node.connections.access = access
@@ -97,7 +97,7 @@ def use(rig: Rig, *chain: Link) -> OutsideAccess:
     return access
 
 
-async def ended(access: OutsideAccess) -> None:
+async def ended(access: ExternalAccess) -> None:
     access.close()
     for _ in range(3):
         await asyncio.sleep(0)
@@ -452,7 +452,7 @@ async def test_a_new_secret_means_nothing_to_other_users(rig: Rig, company: Comp
     company.asked.clear()
     assert await updated(rig, client, b"any") == [m.ConnectionUpdateSecretOk()]
     assert company.asked == []
-    assert await Simple().update_secret(OutsideUser("x", [], Simple(), ""), b"any")
+    assert await Simple().update_secret(ExternalUser("x", [], Simple(), ""), b"any")
 
 
 async def test_an_operator_may_check_a_password(rig: Rig) -> None:
@@ -465,8 +465,8 @@ async def test_an_operator_may_check_a_password(rig: Rig) -> None:
 
 
 async def test_equal_questions_are_asked_once_and_too_many_are_refused(company: Company) -> None:
-    access = OutsideAccess([(company, company)], VirtualClock(), 15.0, TIMEOUT_S)
-    user = OutsideUser("ann", [], company, "127.0.0.1")
+    access = ExternalAccess([(company, company)], VirtualClock(), 15.0, TIMEOUT_S)
+    user = ExternalUser("ann", [], company, "127.0.0.1")
     company.gate.clear()
     for _ in range(2):
         for number in range(QUESTIONS_MAX):
@@ -495,11 +495,11 @@ class Rules(AuthBackend):
     async def login(self, name: str, password: bytes | None, peer: str) -> Collection[str] | None:
         return ["policymaker"] if name in {"guest", "ann"} and password is None else None
 
-    async def may_enter(self, user: OutsideUser, vhost: str) -> bool:
+    async def may_enter(self, user: ExternalUser, vhost: str) -> bool:
         return user.tags >= {"policymaker"}
 
     async def may(
-        self, user: OutsideUser, vhost: str, kind: str, name: str, permission: str
+        self, user: ExternalUser, vhost: str, kind: str, name: str, permission: str
     ) -> bool:
         return name == "allowed"
 
