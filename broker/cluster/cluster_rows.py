@@ -1,6 +1,6 @@
-"""What the metadata of a cluster tells its node: rows that have changed, and whether the node may serve.
+"""The listener of a cluster's metadata: changed rows, and whether the node may serve clients.
 
-Between the moment at which rows are loaded and that at which the node has its vhosts, changes are kept back.
+Changes that arrive between the load of the rows and the start of the vhosts are kept until ``begin``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ClusterRows:
         self._kept: list[Changed] | None = []
 
     def begin(self) -> None:
-        """Apply what was kept back, and all that comes from now on: the node has the rows that were loaded."""
+        """Apply the changes kept so far, and from now on each at once: the node has the loaded rows."""
         kept, self._kept = self._kept, None
         for changed in kept or ():
             self.changed(changed)

@@ -1,18 +1,17 @@
 """Changes of rows that other nodes of the cluster have made, applied to this node.
 
-The metadata store tells every node of the rows that were written, in the order in which they were, or after a gap of
-the difference. This node's own changes are in its memory already, before they were written; only a vhost may be used
-by other nodes before the operator's command has gone on, and is made at once. The node that has made a change has
-written all its rows, so nothing is written here, with one exception: an auto-delete exchange whose last queue has ended
-with the lease of a node that is lost.
+The metadata store sends every node the rows that were written, in order, or after a gap the difference. This node has
+made its own changes in memory before it wrote them. Only a vhost is made when its row arrives, since other nodes may
+use it before the operator's command here is resumed. The node that makes a change writes all its rows, so this module
+writes nothing, with one exception: the row of an auto-delete exchange whose last queue has ended with the lease of a
+lost node.
 
-Two nodes may make an exchange or a queue of one name at the same moment. The store refuses one of the rows; what its
-node has made gives way here to the other's, before its client's script begins anew.
+Two nodes may make an exchange or a queue of one name at the same moment. The store refuses the row of one of them; its
+node replaces its object by the other's, before its client's script begins anew.
 
-While this node puts or deletes a row, its memory is ahead of the store, and others' changes come in between. So when
-the last of its puts and deletions of a row has come to its end, and for each row of its own changes, ``agree`` compares
-the memory with the store. Thus a row that nobody on this node changes is in memory as it is in the store, whatever has
-happened before.
+While this node puts or deletes a row, its memory is ahead of the store, and changes of other nodes arrive in between.
+So ``agree`` compares memory and store when the last put or deletion of a row has ended, and for each row of the node's
+own changes. Thus memory has every row that this node is not changing just as the store has it.
 """
 
 from __future__ import annotations
@@ -102,14 +101,14 @@ def _put(node: Node, vhost: VHost, row: ExchangeRow | QueueRow | BindingRow) -> 
     elif isinstance(row, QueueRow):
         if node.is_own(row):
             return  # it runs, or its deletion is on its way
-        there = topology.queues.get(row.name)
-        if isinstance(there, RemoteEntry) and there.home.name != row.node:
-            there.deleted()
-            there = None
-        elif there is not None and not there.is_remote:
-            _lose(node, vhost, there)
-            there = None
-        if there is None:
+        entry = topology.queues.get(row.name)
+        if isinstance(entry, RemoteEntry) and entry.home.name != row.node:
+            entry.deleted()
+            entry = None
+        elif entry is not None and not entry.is_remote:
+            _lose(node, vhost, entry)
+            entry = None
+        if entry is None:
             vhost.deletions.finish(QUEUE, row.name)
             vhost.register_row(row)
     else:
@@ -187,7 +186,7 @@ def agree(node: Node, shared: SharedMetadata, rows: Iterable[Row]) -> None:
     Args:
         node: the node.
         shared: where its rows are.
-        rows: to look at; of exchanges and queues also what hangs on them.
+        rows: to compare; of exchanges and queues their bindings as well.
     """
     hanging: list[Row] = []
     for row in sorted(rows, key=_table):
@@ -216,24 +215,24 @@ def _agree(node: Node, shared: SharedMetadata, row: Row) -> None:
 
 
 def _agree_on_exchange(node: Node, vhost: VHost, shared: SharedMetadata, row: ExchangeRow) -> None:
-    topology, there = vhost.topology, shared.find(row)
+    topology, stored = vhost.topology, shared.find(row)
     exchange = topology.exchanges.get(row.name)
     if exchange is not None:
         if (
-            there is not None
-            and exchange_row(vhost.name, exchange).to_fields() == there.to_fields()
+            stored is not None
+            and exchange_row(vhost.name, exchange).to_fields() == stored.to_fields()
         ):
             return
         _drop(node, vhost, exchange, topology.remove_exchange(row.name))
-    if isinstance(there, ExchangeRow):
+    if isinstance(stored, ExchangeRow):
         vhost.deletions.finish(EXCHANGE, row.name)
-        vhost.add_exchange(stored_exchange(there))
+        vhost.add_exchange(stored_exchange(stored))
 
 
 def _agree_on_queue(node: Node, vhost: VHost, shared: SharedMetadata, row: QueueRow) -> None:
-    there, entry = shared.find(row), vhost.topology.queues.get(row.name)
-    if isinstance(there, QueueRow):
-        _put(node, vhost, there)
+    stored, entry = shared.find(row), vhost.topology.queues.get(row.name)
+    if isinstance(stored, QueueRow):
+        _put(node, vhost, stored)
     elif isinstance(entry, RemoteEntry):
         entry.deleted()
     elif entry is not None:
@@ -245,11 +244,11 @@ def _agree_on_binding(
 ) -> None:
     topology, ends = vhost.topology, _ends(row)
     bound = topology.binding(*ends)
-    there = shared.find(row)
-    if there is None and bound is not None:
+    stored = shared.find(row)
+    if stored is None and bound is not None:
         topology.take_back(bound)
-    elif isinstance(there, BindingRow) and bound is None:
-        _put(node, vhost, there)
+    elif isinstance(stored, BindingRow) and bound is None:
+        _put(node, vhost, stored)
 
 
 def _table(row: Row) -> int:

@@ -101,7 +101,7 @@ def put_vhost(node: Node, row: VhostRow) -> None:
 
 
 def delete_setting(node: Node, row: Row) -> None:
-    """Forget a row of settings; missing rows, and those of other kinds, are ignored."""
+    """Apply the deletion of a row of settings; missing rows, and rows of other kinds, are ignored."""
     if isinstance(row, UserRow):
         node.access.remove([row])
         node.connections.close_where(

@@ -160,7 +160,7 @@ def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
 
 
 def _bind_all(node: Node, bindings: list[BindingRow]) -> None:
-    """Bind as the rows say; delete those that lack an end: a deletion was cut short by a crash."""
+    """Bind as the rows say; delete rows without source or destination, which a crash has left of a deletion."""
     lost: dict[str, list[BindingRow]] = {}
     for row in bindings:
         if not _bind(node.vhosts, row):
@@ -312,11 +312,11 @@ async def vhost_started(vhost: VHost, timeout_s: float | None = None) -> bool:
     """
     over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def tell() -> None:
+    def started() -> None:
         if not over.done():
             over.set_result(None)
 
-    vhost.state.when_started(tell)
+    vhost.state.when_started(started)
     await asyncio.wait([over], timeout=timeout_s)
     if not over.done():
         return False

@@ -74,12 +74,12 @@ GIVE_BACK_GAIN_BYTES: Final = 8 * 1024 * 1024
 
 _CHECK: Final = "check"
 _GIVE_BACK: Final = "give back"
-_TELL: Final = "tell"
+_SEND_MORE: Final = "send_more"
 _REPORT: Final = ReportRamDuration()
 
 
 def interval_s(used_bytes: int, limit_bytes: int, paging_ratio: float, queues: int) -> float:
-    """Return the time until the next check; ``queues`` is how many there are that may have to be told."""
+    """Return the time until the next check; ``queues`` is how many may get a new target."""
     if used_bytes > limit_bytes:
         return ALARMED_S
     headroom_bytes = paging_ratio * limit_bytes - used_bytes
@@ -113,7 +113,7 @@ class MemoryWatch(GenServer):
         self._timer: Timer | None = None
         self._targets: deque[tuple[Ref, float]] = deque()  # to be sent
         self._asked: deque[Ref] = deque()  # to be sent requests for reports
-        self._is_telling = False
+        self._is_sending = False
         self._used_last_bytes = 0
         try:
             is_known = resources.machine.used_bytes() is not None
@@ -136,9 +136,9 @@ class MemoryWatch(GenServer):
             if self._timer is not None:
                 self._timer.cancel()
                 self._check()
-        elif message == _TELL:
-            self._is_telling = False
-            self._tell_some()
+        elif message == _SEND_MORE:
+            self._is_sending = False
+            self._send_some()
         else:
             super().handle_cast(message)
 
@@ -147,7 +147,7 @@ class MemoryWatch(GenServer):
         resources.measure_total()
         limit_bytes = resources.memory_limit_bytes
         used_bytes = self._set_alarm(limit_bytes)
-        self._tell_queues(used_bytes, limit_bytes)
+        self._update_targets(used_bytes, limit_bytes)
         delay_s = interval_s(used_bytes, limit_bytes, memory.paging_ratio, memory.count)
         self._timer = self.start_timer(delay_s, _CHECK)
 
@@ -238,7 +238,7 @@ class MemoryWatch(GenServer):
             log.error("memory in use unknown, the alarm stays as it is error=%s", error)
         return self._used_last_bytes
 
-    def _tell_queues(self, used_bytes: int, limit_bytes: int) -> None:
+    def _update_targets(self, used_bytes: int, limit_bytes: int) -> None:
         resources, runtime = self._resources, self.runtime
         memory = resources.memory
         is_pressed = self._is_pressed(used_bytes, limit_bytes)
@@ -250,10 +250,10 @@ class MemoryWatch(GenServer):
         if now_s - self._reported_s >= period_s:
             self._reported_s = now_s
             self._asked += memory.take_active()
-        if not self._is_telling:
-            self._tell_some()
+        if not self._is_sending:
+            self._send_some()
 
-    def _tell_some(self) -> None:
+    def _send_some(self) -> None:
         """Send so many queues their mail that others need not wait; the rest follows in later turns."""
         send, targets, asked = self.runtime.send_bulk, self._targets, self._asked
         left = QUEUES_PER_TURN
@@ -265,8 +265,8 @@ class MemoryWatch(GenServer):
             send(asked.popleft(), _REPORT)
             left -= 1
         if targets or asked:
-            self._is_telling = True
-            self.runtime.again(self.ref, _TELL)
+            self._is_sending = True
+            self.runtime.again(self.ref, _SEND_MORE)
 
 
 def _has_ended(queue: Ref) -> bool:

@@ -69,7 +69,7 @@ class BootEpochs:
         return self.current
 
     def opened(self, vhost_name: str, epoch: int) -> None:
-        """Note that the store has used an epoch; one that was only tried to open would use them up."""
+        """Note that the store has used an epoch; failed openings do not use up epochs."""
         self._last[vhost_name] = epoch
 
 
@@ -147,7 +147,7 @@ class Node:
 
     @property
     def cluster_name(self) -> str:
-        """The name of the cluster that clients are told: the global parameter, else that of the settings."""
+        """The name of the cluster that clients see: the global parameter, else that of the settings."""
         return self.settings_rows.cluster_name or str(self.settings.cluster_name)
 
     def new_vhost(self, name: str, default_queue_type: str = "") -> VHost:
@@ -197,7 +197,7 @@ class Node:
         return self.cluster_nodes is None or row.node in ("", self.cluster_nodes.own)
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """Take other settings; those of limits and of new connections have an effect."""
+        """Replace the settings; limits, and settings of new connections, take effect."""
         former, self.settings = self.settings, settings
         self.connections.settings = settings
         memory, disk = settings.memory_high_watermark, settings.disk_free_limit

@@ -19,7 +19,7 @@ PATIENCE_S: Final = 2.0  # after it an opening does not count any more
 
 
 class Openings:
-    """The openings of one node that are under way, and those that wait."""
+    """The running and the waiting openings of one node."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -28,12 +28,12 @@ class Openings:
         self._is_beginning = False
 
     def enter(self, begin: Callable[[], object]) -> None:
-        """Call ``begin`` when there is room for it; it is over with ``leave(begin)``."""
+        """Call ``begin`` when fewer than ``AT_ONCE`` openings run; the opening ends with ``leave(begin)``."""
         self._waiting.append(begin)
         self._next()
 
     def leave(self, begin: Callable[[], object]) -> None:
-        """Let the next begin; harmless when this one has left."""
+        """End an opening, and begin the next; harmless when it has left already."""
         timer = self._under_way.pop(begin, None)
         if timer is not None:
             timer.cancel()
@@ -41,7 +41,7 @@ class Openings:
 
     def _next(self) -> None:
         if self._is_beginning:
-            return  # one that leaves as it begins: the loop below goes on, so the stack does not grow
+            return  # an opening that leaves as it begins: the loop below begins the next
         self._is_beginning = True
         try:
             while self._waiting and len(self._under_way) < AT_ONCE:

@@ -60,7 +60,7 @@ class Outage(Struct, eq=False):
 
 
 class Outages:
-    """The vhosts that do not serve, by name: those that are being started, and those that have failed.
+    """The vhosts that do not serve, by name: they are being started, or have failed.
 
     Attributes:
         by_vhost: in the order in which they went down.
@@ -116,7 +116,7 @@ class Outages:
                 call()
 
     def remind(self) -> None:
-        """Log the vhosts whose start takes long, and those of which nothing was logged for a while."""
+        """Log vhosts that start slowly, and failed vhosts that were not logged for a while."""
         now_s = self._clock.monotonic_s()
         for name, outage in self.by_vhost.items():
             quiet_s = now_s - outage.logged_s

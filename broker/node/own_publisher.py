@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-TELL_S: Final = 10.0  # from the first message that is left out to the line that counts them
+REPORT_S: Final = 10.0  # from the first message that is left out to the line that counts them
 
 # Work, in units of about 0.1 us, as in ``channel/publishing/publish.py``.
 _MESSAGE_WORK: Final = 300  # to make and route one
 _MAIL_WORK: Final = 20
 
-_TELL: Final = "tell"
+_REPORT: Final = "report"
 
 
 class _UnderWay(Struct, eq=False):
@@ -73,11 +73,11 @@ class OwnPublisher(GenServer):
             self._continue()
 
     def handle_info(self, message: Any) -> None:
-        """A queue has ended; or count what was left out."""
+        """Forget a queue that has ended; or log how many messages were dropped."""
         if type(message) is Down:
             self._credits.pop(message.ref, None)
             return
-        assert message == _TELL
+        assert message == _REPORT
         self._has_timer = False
         count, self._left_out = self._left_out + self._own.take_dropped(), 0
         if count:
@@ -178,4 +178,4 @@ class OwnPublisher(GenServer):
         has_dropped = self._left_out or any(source.dropped for source in self._own.sources)
         if has_dropped and not self._has_timer:
             self._has_timer = True
-            self.start_timer(TELL_S, _TELL)
+            self.start_timer(REPORT_S, _REPORT)

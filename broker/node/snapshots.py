@@ -1,4 +1,4 @@
-"""The broker's part in a snapshot: copies stores and definitions into a folder while it goes on.
+"""The broker's part in a snapshot: copies stores and definitions into a folder while it serves clients.
 
 Vhosts are copied one after the other, so they are not of one moment; no message is in two of them. The
 definitions come last: a queue whose declaration was answered is in the snapshot, and a queue that was

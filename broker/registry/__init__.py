@@ -1,7 +1,7 @@
-"""Which queues there are, wherever they live.
+"""The registry of queues: an entry for each queue of a vhost, on whatever node the queue runs.
 
-``registry`` has an entry for each queue of a vhost, ``queue_settings`` what a queue was declared with and which policy
-holds for it, ``queue_types`` the arguments each type of queue takes, ``cluster_nodes`` the other nodes of a cluster
-and the entries of their queues. Channels, vhosts and queues hold entries and do not ask where a queue lives.
+``registry`` has the entry, ``queue_settings`` the arguments and policies in effect, ``queue_types`` the arguments that
+each type of queue takes, ``cluster_nodes`` the other nodes of a cluster and the entries of their queues. Channels,
+vhosts and queues hold entries and do not ask on which node a queue runs.
 May import ``broker.remote`` and the modules of ``broker`` itself.
 """

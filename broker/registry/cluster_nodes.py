@@ -1,13 +1,15 @@
 """The other nodes of a cluster, and the registry entries of the queues that live there.
 
-A queue has one *home*, the node that its actors run on. Every node has an entry for it, so routes and bindings hold
-entries whatever the node. The entry of a queue on another node is a ``RemoteEntry``: its ``ref`` is the address of the
-amqqueue over the link, which the home's directory has sent (``cluster/queue_directory.py``).
+The actors of a queue run on one node, its *home* (RabbitMQ's home node). Every node has an entry for each queue, so
+routes and bindings hold entries wherever the queue runs. A ``RemoteEntry`` is the entry of a queue on another node:
+its ``ref`` is the address of the amqqueue over the link, as announced by the home's queue directory
+(``cluster/queue_directory.py``).
 
-When the link with a node breaks, the queues there are *down* at once, in one step for all: their state is read from
-``ClusterNode.is_up``. Only entries that channels wait for or consume from are visited. A durable queue that is down
-answers 404 with RabbitMQ's text, a message to it is refused; one that is not durable counts as deleted, as in RabbitMQ,
-and its name may be declared again. Both are there again when the link is, unless their rows have gone.
+When the link with a node breaks, all its queues are *down* in one step: an entry reads its state from
+``ClusterNode.is_up``. Only entries that channels wait for or consume from are visited. Operations on a durable queue
+that is down are answered 404 with RabbitMQ's text, and messages to it are refused. A transient queue that is down
+counts as deleted, as in RabbitMQ, and its name may be declared again. When the link is made again the queues are up
+again, unless their rows were deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class ClusterNode:
 
     Attributes:
         name: of the node.
-        is_up: it is linked, and its directory has told which queues run there.
+        is_up: it is linked, and its directory has announced all its queues.
         delegates: the delegate of each vhost that runs there.
         refs: the amqqueues that run there, by vhost and queue; also of queues whose rows have not come yet.
         backpressure: of the link.
@@ -93,7 +95,7 @@ class ClusterNode:
         self._waited_for: dict[RemoteEntry, None] = {}
 
     def note_waiting(self, entry: RemoteEntry) -> None:
-        """Note that somebody must hear when the node is lost, because of this entry."""
+        """Visit this entry when the node is lost: a channel waits for it or consumes from it."""
         self._waited_for[entry] = None
 
     def forget_waiting(self, entry: RemoteEntry) -> None:
@@ -101,7 +103,7 @@ class ClusterNode:
         self._waited_for.pop(entry, None)
 
     def down(self) -> list[tuple[Ref, RemoteEntry]]:
-        """Note that the node is lost; return the channels to tell that a queue of theirs is down."""
+        """Note that the node is lost; return the channels that consume from its queues, each with the entry."""
         self.is_up = False
         self.delegates.clear()
         self.refs.clear()
@@ -142,7 +144,7 @@ class RemoteEntry(QueueEntry):
 
     @property
     def ref(self) -> Ref | None:
-        """The amqqueue over the link; None unless it runs, as far as its node has told."""
+        """The amqqueue over the link; None unless its node has announced that it runs."""
         ref = self._ref
         is_there = ref is not None and ref.is_alive and self.home.is_up
         return ref if is_there and self.delegate is not None else None
@@ -169,7 +171,7 @@ class RemoteEntry(QueueEntry):
 
     @property
     def is_refusing(self) -> bool:
-        """As of other queues; besides, clients may have been told of one that is not known to run yet."""
+        """As of local queues; also true of a queue that is declared but not yet announced as running."""
         return self.ref is None and self.state != "deleted"
 
     def missing(self) -> NotFound:
@@ -181,7 +183,7 @@ class RemoteEntry(QueueEntry):
         return super().missing()
 
     def up(self, ref: Ref) -> list[Ref]:
-        """Note a new amqqueue; return the watchers to tell."""
+        """Note a new amqqueue; return the watchers to notify."""
         if self.ended != "deleted":
             self.ended = None
         return super().up(ref)
@@ -199,25 +201,25 @@ class RemoteEntry(QueueEntry):
         super().when_running(callback)
 
     def forget_incarnation(self) -> None:
-        """Forget the amqqueue: it has ended for good, or its node tells anew which queues run."""
+        """Forget the amqqueue: it has ended for good, or its node announces all queues anew."""
         self._ref = None
         if self.ended != "deleted":
             self.ended = None
 
     def stopped_on_node(self) -> list[Ref]:
-        """Note that its vhost has been stopped; return the watchers to tell."""
+        """Note that its vhost has been stopped; return the watchers to notify."""
         self.stopped()
         return self.node_lost()
 
     def node_lost(self) -> list[Ref]:
-        """Let those who wait look at the state; return the watchers to tell, who must watch again if they stay."""
+        """Call the waiting callbacks, which read the state; return the watchers to notify, which are dropped."""
         self._call_waiters()
         watchers, self._watchers = self._watchers, None
         return list(watchers or ())
 
 
 def running_by_home(entries: Iterable[QueueEntry]) -> dict[ClusterNode, list[RemoteEntry]]:
-    """Return those of the queues that run on other nodes, by node."""
+    """Return the queues that run on other nodes, by node."""
     found: dict[ClusterNode, list[RemoteEntry]] = {}
     for entry in entries:
         if isinstance(entry, RemoteEntry) and entry.is_running:
@@ -237,7 +239,7 @@ class ClusterNodes:
         by_name: the other nodes.
         default_locator: chooses the node of a new queue where neither argument nor policy does.
         on_change: called when a queue or delegate of this node has changed; the directory sets it.
-        unacknowledged: to be called when the other nodes know what has changed so far.
+        unacknowledged: callbacks that wait for the other nodes' acknowledgement of the changes so far.
     """
 
     def __init__(self, own: str, clock: Clock, links: Links) -> None:
@@ -251,11 +253,11 @@ class ClusterNodes:
         self._queues: Counter[str] = Counter()
 
     def count(self, entry: QueueEntry, change: int) -> None:
-        """Count a queue that has come or gone, at its node."""
+        """Count a new queue (1) or a deleted one (-1) at its node."""
         self.expect(entry.home.name if isinstance(entry, RemoteEntry) else self.own, change)
 
     def expect(self, name: str, change: int) -> None:
-        """Count queues that a node is about to have, or is not any more."""
+        """Count queues that are about to be declared on a node, or will not be after all."""
         self._queues[name] += change
 
     def queues_of(self, name: str) -> int:
@@ -263,17 +265,17 @@ class ClusterNodes:
         return self._queues[name]
 
     def changed(self) -> None:
-        """Something has changed that the other nodes have not been told."""
+        """Have a change announced to the other nodes."""
         if self.on_change is not None:
             self.on_change()
 
     def when_acknowledged(self, resume: Callable[[None], object]) -> None:
-        """Call back when all nodes that are linked know what has changed here so far."""
+        """Call back when all linked nodes have acknowledged the changes of this node so far."""
         self.unacknowledged.append(resume)
         self.changed()
 
     def home(self, name: str) -> ClusterNode:
-        """Return another node; it is down until its directory has told what runs there."""
+        """Return another node; it is down until its directory has announced its queues."""
         home = self.by_name.get(name)
         if home is None:
             backpressure = LinkBackpressure(self._clock, name, self._links)

@@ -124,7 +124,7 @@ class AppliedPolicies:
         policy: the policy, None = no policy applies.
         operator: the operator policy, likewise.
         definition: both merged, by key; empty when neither applies.
-        settings: those of a queue without arguments under these policies.
+        settings: of a queue without arguments under these policies.
     """
 
     def __init__(self, policy: PolicyRow | None = None, operator: PolicyRow | None = None) -> None:
@@ -152,7 +152,7 @@ def _size_of(value: Any) -> Any:
 
 
 def settings_under(own: QueueSettings, definition: Mapping[str, Any]) -> QueueSettings:
-    """Return the settings in effect: those of the arguments, under the policies that apply."""
+    """Return the settings in effect: the arguments' settings under the policies that apply."""
     changes: dict[str, Any] = {}
     for key, attribute in _LIMITS.items():
         if key in definition:

@@ -1,11 +1,11 @@
 """QueueEntry: a queue as routes, bindings and channels know it; the entry outlives every restart.
 
-They never hold the address of an actor, which a restart changes. When the pair was restarted, the new
-amqqueue announces itself with ``up`` and tells the channels that ``watch``, those with consumers, so that
-they subscribe again.
+Routes, bindings and channels hold the entry and never the address of an actor, which a restart changes. After a
+restart of the pair the new amqqueue calls ``up``, and notifies the channels with consumers (``watch``), which
+subscribe again.
 
 States: ``starting`` until the first ``up``; ``running``; ``crashed`` when its supervisor gave up;
-``stopped`` when its vhost was stopped; ``down`` when it lives on a node that is not there (``cluster_nodes.py``);
+``stopped`` when its vhost was stopped; ``down`` when its node is not linked (``cluster_nodes.py``);
 ``deleted``. A dead supervisor alone means ``crashed``, so that
 a kill is never unnoticed. Between a crash and the restart, which the supervisor does at once, the state
 is ``running`` and ``ref`` is dead: mail to it counts as lost with the crash.
@@ -79,14 +79,14 @@ class ReplyAddresses(Protocol):
         """Send messages to the consumer with this key; drop them if it is gone, or reads too slowly."""
 
     def take(self, replies: NodeReplies) -> None:
-        """Do so with what was published on another node."""
+        """Deliver replies that were published on another node."""
 
     def told_stalled(self, mail: RepliesStalled) -> None:
         """A publisher on another node has waited long enough for a consumer of this one."""
 
 
 class Surroundings(Protocol):
-    """A queue's vhost, as the queue itself knows it: where its dead letters go, and who is told of them."""
+    """A queue's vhost, as the queue itself knows it: the target of its dead letters, and their tracing."""
 
     topology: Topology[QueueEntry]
     producer_limits: tuple[int, int]
@@ -117,7 +117,7 @@ class QueueEntry:
         is_backlogged: the last run that was published to it did not go to consumers at once; False on other nodes.
         is_archived: settled messages of it stay in the store, by a policy.
         persists_all: all its messages are persistent, whatever their delivery mode.
-        ended: how it ended, if it has; ``state`` looks at more.
+        ended: how it ended, if it has; part of ``state``.
         was_consumed: whether it has ever had a consumer since the node was started.
         route: of the default exchange to it, as channels keep it.
         mandatory_route: the same for mandatory messages.
@@ -214,7 +214,7 @@ class QueueEntry:
 
     @property
     def is_refusing(self) -> bool:
-        """Whether messages to it are refused: it could not be started. One that is being declared is not there."""
+        """Whether messages to it are refused: it could not be started. A queue being declared does not exist yet."""
         return self.ref is None and self.state not in _NOT_THERE
 
     def missing(self) -> NotFound:
@@ -235,14 +235,14 @@ class QueueEntry:
             self.ended = None
 
     def up(self, ref: Ref) -> list[Ref]:
-        """Note a new amqqueue; return the watchers to tell."""
+        """Note a new amqqueue; return the watchers to notify."""
         self.ref = ref
         self._call_waiters()
         self._changed()
         return list(self._watchers or ())
 
     def deleted(self) -> None:
-        """Note that the queue has been deleted, and tell the vhost."""
+        """Note that the queue has been deleted; removes it from its vhost."""
         if self.ended == "deleted":
             return
         self.ended = "deleted"
@@ -254,7 +254,7 @@ class QueueEntry:
         self._changed()
 
     def lost(self) -> list[Ref]:
-        """Note that the name is another node's now; return the watchers to tell."""
+        """Note that the name is another node's now; return the watchers to notify."""
         watchers, self._watchers = self._watchers, None
         self.deleted()
         return list(watchers or ())
@@ -267,7 +267,7 @@ class QueueEntry:
         self._changed()
 
     def crashed(self) -> list[Ref]:
-        """Note that it will not be started again; return the watchers to tell."""
+        """Note that it will not be started again; return the watchers to notify."""
         if self.ended is not None:
             return []
         self.ended = "crashed"
@@ -294,7 +294,7 @@ class QueueEntry:
     def when_running(self, callback: Callable[[QueueEntry], None]) -> None:
         """Call back once the queue runs, at once if it does, or when it ends without having run.
 
-        The callback looks at ``state``.
+        The callback reads ``state``.
         """
         if self.is_running or self.state in GONE:
             callback(self)

@@ -1,15 +1,15 @@
-"""The delegate: takes in what channels of other nodes publish to, or ask of, the queues of a vhost on this node.
+"""The delegate: publishes and calls of channels on other nodes to the queues of a vhost on this node.
 
 One mail brings a run for all queues of this node that it was routed to (RabbitMQ's ``delegate`` does the same). The
 delegate gives it to the store, as a channel does for queues of its own node, and sends each queue its ``Publish`` with
 the remote channel as publisher: confirms and credit go to the channel without it.
 
-Calls come by this way too, so that they find what their channel has published before; the queue answers the channel
-itself. So do replies to a consumer of its node (direct reply-to). The delegate also declares queues that a locator has
-sent to its node (``queue_declare.py``).
+Calls take the same way, behind the publishes of their channel; the queue answers the channel directly. Replies to a
+consumer of this node (direct reply-to) come here as well. The delegate also declares queues that a locator has placed
+on its node (``queue_declare.py``).
 
-While the store's disk does not follow, the delegate holds what it is sent, and what a channel asks behind it. The
-queues grant no credit for it, so the channels stop, and nothing more is held than they have credit for.
+While the store's disk is behind, the delegate holds publishes, and calls of the same channels. The queues grant no
+credit for held publishes, so the channels stop when their credit is used up.
 
 The delegate belongs to the failure unit of its vhost: the end of either is the end of both, so a channel that waits for
 a queue need not watch the delegate.
@@ -53,7 +53,7 @@ class Delegate(GenServer):
     """The delegate of one vhost."""
 
     def init(self, vhost: VHost) -> None:
-        """Begin; the other nodes are told of it by the directory."""
+        """Begin; the queue directory announces it to the other nodes."""
         assert vhost.local_queues is not None, "it is for nodes of a cluster"
         self._vhost = vhost
         self._queues = vhost.local_queues
@@ -117,7 +117,7 @@ class Delegate(GenServer):
         self.runtime.send(call.to, call.request)
 
     def _publish(self, run: NodePublish) -> None:
-        """Send a run to its queues, without those that have ended: the channel hears of their end."""
+        """Send a run to its queues that still run; the channel's monitors report the others."""
         by_number = self._queues.by_number
         entries = [by_number[number] for number in run.queues if number in by_number]
         if run.persistent:
@@ -168,7 +168,7 @@ class Delegate(GenServer):
         self.runtime.run_as(self.ref, self._send_held)
 
     def _send_held(self) -> None:
-        """Handle what was held, until the store is behind again."""
+        """Handle held mail, until the store is behind again."""
         self._backpressure = None
         held = self._held
         while held and self._backpressure is None:

@@ -1,7 +1,7 @@
 """Deletions: the removals of a vhost's topology that take more than one step.
 
 A deletion takes effect in memory at once. Its bindings are dropped in steps (``routing/topology.py``), the first in
-the turn of whoever deletes, each other one after a drain of the run queue, so that clients are served between two
+the turn of the deleting actor, each other one after a drain of the run queue, so that clients are served between two
 steps; several deletions take turns. Rows are deleted with the step that removes their objects, the row of the deleted
 queue or exchange with the first: whatever step a crash falls behind, the object is either there with all its bindings
 or gone, and a start deletes the rows of bindings that lack an end (``VHost.forget_bindings``).
@@ -25,10 +25,10 @@ BINDINGS_PER_TURN: Final = 1_000  # of a deletion; those with long keys or argum
 
 
 class Deletions:
-    """The deletions of one vhost that are under way.
+    """The unfinished deletions of one vhost.
 
     Args:
-        rows: returns the rows of what a step has removed.
+        rows: returns the rows of the objects that a step has removed.
     """
 
     def __init__(

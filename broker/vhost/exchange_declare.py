@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def declare_exchange(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
-    """Declare an exchange, or check that it is there as declared."""
+    """Declare an exchange, or check that an existing one was declared alike."""
     return retried(lambda: _declare(vhost, user, method))
 
 
@@ -109,7 +109,7 @@ def _write_with_delay_queue(vhost: VHost, exchange: Exchange, user_name: str) ->
 
 
 def have_delay_queue(vhost: VHost, exchange: str) -> Steps:
-    """Give an exchange that is there a new delay queue, or wait for the one that it has."""
+    """Make the delay queue of an existing exchange, or wait for the queue that it has."""
     if queue_of(exchange) not in vhost.topology.queues:
         yield from vhost.add_queue(_new_delay_queue(vhost, exchange), "")
     else:

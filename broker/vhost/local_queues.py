@@ -1,7 +1,7 @@
 """The queues of a vhost that run on this node, for the other nodes of a cluster.
 
-The delegate finds them by the number of their actor; the directory takes what has changed since it last looked, and
-tells the other nodes.
+The delegate finds them by the number of their actor; the queue directory takes the changes since its last
+announcement, and announces them to the other nodes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class LocalQueues:
     """The queues of one vhost on this node.
 
     Args:
-        note_change: called when something has changed that the other nodes have not been told.
+        note_change: called when there is a change to announce.
 
     Attributes:
         delegate: of the vhost; None while it does not run.
-        by_number: those that run, by the number of the amqqueue.
+        by_number: the running queues, by the number of the amqqueue.
     """
 
     def __init__(self, note_change: Callable[[], None]) -> None:

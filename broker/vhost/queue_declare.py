@@ -61,8 +61,8 @@ LOCATOR: Final = "queue-master-locator"
 class DelegatedDeclare:
     """A call to a delegate: declare a queue on its node, unless there is one of that name.
 
-    Answered None when the queue runs, or is there, and all nodes know it; else with a ``SoftError``, or False after an
-    error of the node.
+    Answered None when the queue runs, or exists already, and all nodes know it; else with a ``SoftError``, or False
+    after an error of the node.
     """
 
     name: str
@@ -73,7 +73,7 @@ class DelegatedDeclare:
 
 
 def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
-    """Declare a queue, or check that it is there as declared; return its entry, and whether it is new."""
+    """Declare a queue, or check that an existing one was declared alike; return its entry, and whether it is new."""
     name = exchange_rules.new_queue_name(method.queue)
     return retried(lambda: _declare(vhost, client, name, method))
 
@@ -160,7 +160,7 @@ def _declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
 def _await_existing(
     vhost: VHost, client: Client, method: QueueDeclare, current: QueueEntry
 ) -> Steps:
-    """Check that a queue is there as declared, when it runs, and wait until all nodes know it.
+    """Check that an existing queue was declared alike, when it runs, and wait until all nodes know it.
 
     Another client may be declaring it, and be overtaken; then it is deleted here.
     """
@@ -250,7 +250,7 @@ def locator_of(vhost: VHost, name: str, arguments: Table) -> str:
 
 
 def located(vhost: VHost, locator: str) -> ClusterNode | None:
-    """Return the node that a locator chooses, among those that run the vhost; None: this one."""
+    """Return the node that a locator chooses among the nodes that run the vhost; None: this one."""
     cluster_nodes = vhost.cluster_nodes
     if cluster_nodes is None or locator == CLIENT_LOCAL:
         return None

@@ -1,11 +1,10 @@
-"""Read your writes: a client that is told of the end of a queue finds it gone on every node.
+"""Read your writes: a client whose queue was deleted finds it gone on every node.
 
-A queue is deleted in the memory of its node at once, and its row follows. In a cluster others may look in between, so
-what tells a client waits until all nodes have applied that: ``delete-ok`` (``VHost.remove_queue``), and here
-``cancel-ok`` and ``close-ok``, where an auto-delete or exclusive queue ends with them. The node of the queue has the
-row to delete; for a queue elsewhere the delegate there is asked. RabbitMQ's nodes commit such deletions together.
-
-On one node nobody can look in between, and nothing waits.
+A queue is deleted in the memory of its node at once, and its row follows. In a cluster another node may use the queue
+in between, so the client's answer waits until all nodes have applied the deletion: ``delete-ok``
+(``VHost.remove_queue``), and here ``cancel-ok`` and ``close-ok``, which may end an auto-delete or exclusive queue. The
+queue's own node deletes the row; for a remote queue its node's delegate is asked. RabbitMQ's nodes commit such
+deletions together. A single node need not wait.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def await_gone(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
-    """Wait until no node has those of these queues any more that are deleted; queues of a lost node are not waited for.
+    """Wait until all nodes have applied the deletions of these queues, but for queues of a lost node.
 
     Raises:
         InternalError: a deletion could not be written.

@@ -108,7 +108,7 @@ class VhostState:
         return self.now is not State.RUNNING and self.now not in ENDED
 
     def enter(self, event: Event) -> None:
-        """Go on to the next state, and tell those who wait for the end of the start."""
+        """Enter the state that follows an event; at the end of a start call the callbacks that wait for it."""
         before, self.now = self.now, after(self.now, event)
         if self.now is before:
             return

@@ -49,7 +49,7 @@ class StoreState:
             self._waiting.append(then)
 
     def opened(self, msg_store: MsgStore | None) -> None:
-        """Note that the store is open, and tell those who wait for it."""
+        """Note that the store is open, and call the callbacks that wait for it."""
         self.msg_store = msg_store
         self._is_open = True
         self.error = self.durable_at_failure = None
@@ -58,7 +58,7 @@ class StoreState:
             then(None)
 
     def closed(self) -> None:
-        """Note that the store is not open, and forget those who wait: its actor has ended."""
+        """Note that the store is not open, and drop the waiting callbacks: its actor has ended."""
         self.msg_store = self.give_up = None
         self._is_open = False
         self._waiting = []

@@ -1,14 +1,14 @@
 """The firehose of a vhost: copies of the messages that clients publish and get (RabbitMQ's ``rabbit_trace``).
 
 A copy goes to the exchange ``amq.rabbitmq.trace`` with the key ``publish.EXCHANGE`` or ``deliver.QUEUE``; its body is
-the message's, and its headers tell the rest. Channels hand over batches (``published``, ``delivered``), which wait here
-until the publisher of the node's own messages has time for them (``next``). What waits is bounded; batches beyond that
-are counted and dropped, so that the firehose holds no client up.
+the message's, and its headers describe the event. Channels hand over batches (``published``, ``delivered``), which wait
+here until the publisher of the node's own messages fetches them (``next``). The queue of batches is bounded; further
+batches are counted and dropped, so that the firehose holds no client up.
 
-Settlements, dead-letterings and expiries are told too, with the key ``settle.QUEUE`` and no body. Those of copies are
-not, since they would be copies again.
+Settlements, dead-letterings and expiries are traced too, with the key ``settle.QUEUE`` and no body; settlements of
+copies are not, since these would be copies again.
 
-A vhost whose firehose is off has none, and costs its channels one look per batch.
+A vhost whose firehose is off has no such object, and costs its channels one check per batch.
 
 Sans-IO.
 """
@@ -118,7 +118,7 @@ class Firehose:
         rate: the share of the messages that is copied, above 0 and at most 1.
 
     Attributes:
-        dropped: how many messages were not copied, since somebody has looked.
+        dropped: how many messages were not copied since the last report.
     """
 
     def __init__(

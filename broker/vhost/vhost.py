@@ -85,20 +85,20 @@ class VHost:
     """One virtual host of the node.
 
     Attributes:
-        policies: its policies; every exchange and queue of the topology has what applies to it.
-        state: whether it serves, and where it stands else.
+        policies: of the vhost; each exchange and queue of the topology has the policies that apply to it.
+        state: of its start and end (``states.py``).
         supervisor: of all its actors; None before the first start.
         queues_sup: the supervisor its queues are started under; None before the first start.
         store: the state of its message store.
-        deletions: what is left of deleted queues and exchanges.
+        deletions: unfinished deletions of queues and exchanges.
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         features: its firehose, and counts of its special queues; each publish and delivery reads them.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         reply_addresses: where dead letters go that are replies; None: there are no clients.
-        cluster_nodes: the other nodes of the cluster; None outside of one.
-        local_queues: what other nodes need of its queues on this node; None outside of a cluster.
+        cluster_nodes: the other nodes of the cluster; None: there is no cluster.
+        local_queues: its queues on this node, for the other nodes; None: there is no cluster.
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class VHost:
         yield from self.until_acknowledged()
 
     def until_acknowledged(self) -> Steps:
-        """Wait until all nodes know which queues run here: who is told of one may publish to it on any node."""
+        """Wait until all nodes know the queues of this node: clients may then publish to them on any node."""
         if self.cluster_nodes is not None:
             yield Until(self.cluster_nodes.when_acknowledged)
 
@@ -347,7 +347,7 @@ class VHost:
         self.register(entry_of(row, self.cluster_nodes, self.queue_deleted))
 
     def _lead_delays(self, entry: QueueEntry, queue: QueueEntry | None) -> None:
-        """Have the exchange of a delay queue, if it is there, send delayed messages to it; None: to none."""
+        """Have the exchange of a delay queue, if it exists, send delayed messages to ``queue``; None: to no queue."""
         name = entry.delayed_exchange
         exchange = self.topology.exchanges.get(name) if name is not None else None
         if exchange is not None and isinstance(exchange.matcher, DelayedMatcher):
@@ -395,7 +395,7 @@ class VHost:
     def remove_queue(
         self, entry: QueueEntry, if_unused: bool = False, if_empty: bool = False
     ) -> Steps:
-        """Delete a queue, whoever asks; return the number of ready messages it had.
+        """Delete a queue for a client or an operator; return the number of ready messages it had.
 
         Raises:
             NotFound: it lives on another node, and does not run.
@@ -418,10 +418,10 @@ class VHost:
             except NotFound:
                 if entry.state == "down":
                     raise
-                count = 0  # it went while it was asked
+                count = 0  # it has ended meanwhile
         if entry.is_remote:
             yield from await_remote_deletion(entry)
-            entry.deleted()  # what its node tells of that may come later
+            entry.deleted()  # before its node announces that
         yield from self.deletions.ended(entry)
         return count
 
@@ -479,7 +479,7 @@ class VHost:
         yield from self.deletions.name_free(QUEUE, entry.name)
 
     def lose_queue(self, entry: QueueEntry) -> list[Ref]:
-        """End a queue whose row is gone, or another node's; return the channels of its consumers, to be told.
+        """End a queue whose row is deleted or another node's; return the channels of its consumers, to be notified.
 
         It was not durable, and the nodes had lost each other, so that it counted as deleted there; or another node
         was faster to declare it.
@@ -520,7 +520,7 @@ class VHost:
         """Wait for a row that another client has put and that may not be on disk, or on all nodes, yet.
 
         In a cluster it is not put once more: another node may delete it in between. It may be refused, so the caller
-        must look whether its object is still there.
+        must check whether its object still exists.
         """
         if self._metadata.shared is not None:
             yield from self._metadata.until_put(row)
@@ -534,14 +534,14 @@ class VHost:
         may take the row all the same.
 
         Raises:
-            OvertakenError: a client was; it is open whether the object is there now.
+            OvertakenError: a client was; the object may exist now.
         """
         if self._metadata.shared is not None and self._metadata.pending.is_being_put(row):
             yield from self._metadata.until_put(row)
             raise OvertakenError(f"row {row.key} was being written")
 
     def until_deleted(self, *rows: Row) -> Steps:
-        """Wait, before a client is told that there are no such objects, until no node of the cluster has them."""
+        """Wait until no node of the cluster has these rows, before a client is answered that they do not exist."""
         if self.cluster_nodes is not None:
             yield from self._metadata.until_deleted(*rows)
 

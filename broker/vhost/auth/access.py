@@ -81,7 +81,7 @@ class Access:
 
     Args:
         loopback_users: users that may only come from the machine itself.
-        now_s: measures searches; a clock that goes on within a turn.
+        now_s: measures searches; a clock that moves within a turn.
 
     Attributes:
         epoch: grows with every change.

@@ -1,7 +1,7 @@
 """The metadata store as an actor: writes come as calls, the answer comes when they are on disk.
 
 The store itself belongs to the node and outlives the actor, so a killed actor leaves no environment
-open twice; its successor goes on with the same store. Writes that were not answered are asked for again
+open twice; its successor uses the same store. Writes that were not answered are asked for again
 (``MetadataWriter.commit``): putting and deleting rows twice changes nothing. Deletions without an answer
 are among the pending writes: a successor begins with them, and they are tried again while the disk
 refuses them.

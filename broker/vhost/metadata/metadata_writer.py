@@ -6,14 +6,14 @@ Both note the rows on their way in ``pending``, so that neither brings back a ro
 In a cluster a script decides on the rows that this node has applied, and waits for revisions, never for a time:
 
 =================  ======================================================================================
-``commit``         a write is answered when all nodes have applied its revision
-``retried``        a conflict is answered when this node has applied what was in the way; then the script begins anew
-``until_put``      what other clients of this node put is answered
-``until_deleted``  what was deleted in the memory of this node is deleted in the store
-``until_applied``  all nodes have applied the revision that this one has, for answers about the rows of others
+``commit``         until all nodes have applied the revision of the write
+``retried``        after a conflict: until this node has applied the conflicting row; then the script begins anew
+``until_put``      until the puts of other clients of this node are answered
+``until_deleted``  until rows that were deleted in the memory of this node are deleted in the store
+``until_applied``  until all nodes have applied this node's revision, before answers about rows of other nodes
 =================  ======================================================================================
 
-So a client that was answered finds what it was told on any node. Calls to other nodes are answered in the same way.
+So every answer holds on all nodes when the client has it. Calls to other nodes are answered in the same way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _RETRY_S: Final = 0.02  # while the metadata server is restarted
 
 
 class OvertakenError(InternalError):
-    """Another node of the cluster has changed a row since this one looked at it: nothing was written.
+    """Another node of the cluster has changed a row since this node decided on it: nothing was written.
 
     Args:
         reason: the row and what has become of it, for the log.
@@ -61,7 +61,7 @@ class OvertakenError(InternalError):
 
 
 def retried(attempt: Callable[[], Steps]) -> Steps:
-    """Run the script that ``attempt`` makes, again whenever another node was faster: its row is known here then.
+    """Run the script that ``attempt`` makes; repeat it each time another node was faster, whose row is applied then.
 
     Raises:
         InternalError: it was so ``ATTEMPTS_MAX`` times; the memory of this node differs from the metadata store.
@@ -177,11 +177,11 @@ class MetadataWriter:
     def _write_shared(
         self, puts: Sequence[Row], deletes: Sequence[Row], resume: Callable[[Any], None]
     ) -> None:
-        """Have the store write rows in this turn, in which their client's script has looked.
+        """Have the store write rows in the same turn in which their client's script has decided on them.
 
-        What other nodes change comes between two turns. So the store's rows are those on which the script has decided;
-        if they are others when the write is made, it is a conflict. Others who wait for the rows do so until the store
-        has answered, though the client may have gone.
+        Changes of other nodes are applied between two turns. So the script has decided on the store's present rows; if
+        they have changed when the write is made, it is a conflict. Other clients wait for the rows until the store has
+        answered, even if this client has gone.
         """
 
         def written(error: StoreError | None) -> None:
@@ -197,7 +197,7 @@ class MetadataWriter:
     def until_applied(self) -> Steps:
         """Wait until all nodes of the cluster have applied the revision that this one has applied.
 
-        Whoever is told of rows that others have written finds them on every node then.
+        A client that is answered afterwards finds the rows of other nodes on every node.
         """
         shared = self.shared
         if shared is not None:
@@ -255,7 +255,7 @@ class MetadataWriter:
         self._delete_owed(rows)
 
     def delete_left(self, rows: Iterable[Row]) -> None:
-        """Delete exchanges that have gone with what other nodes have deleted, unless these have deleted them, too."""
+        """Delete auto-delete exchanges that ended with deletions by other nodes, which may have deleted them too."""
         shared = self.shared
         if shared is None:
             return

@@ -46,7 +46,7 @@ class PendingWrites:
     """The rows on their way to the disk.
 
     Args:
-        later: calls back when those who are at work have gone on with what was written or refused.
+        later: calls back when the scripts whose rows were written or refused have been resumed.
 
     Attributes:
         deletes: rows whose deletion is owed, oldest first.
@@ -75,7 +75,7 @@ class PendingWrites:
         """Take off rows that are deleted, whatever is answered: what others put in their place must stay.
 
         Args:
-            rows: deleted rows, as the store tells.
+            rows: deleted rows, as the store reports them.
             is_own: this node has deleted them; a row that it has put since may have been deleted once more.
         """
         for row in rows:

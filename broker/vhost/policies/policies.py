@@ -11,7 +11,7 @@ itself is stronger than either, except for limits, of which again the least hold
 A look-up tries the expressions of all policies, strongest first; with many policies, or costly expressions, it
 takes long and is cut: ``search`` pauses, and leaves its finding for the ``of_queue`` or ``of_exchange`` that follows.
 
-``Policies`` does no I/O; ``apply_to_all`` tells the queues of a change. Source: ``rabbit_policy``
+``Policies`` does no I/O; ``apply_to_all`` sends the queues a change. Source: ``rabbit_policy``
 and ``rabbit_amqqueue_process:process_args_policy``, 3.10.8.
 """
 
@@ -62,7 +62,7 @@ class Policies:
     """The policies of one vhost; their rows are checked before (``policy_validation.check``).
 
     Args:
-        now_s: decides where a look-up pauses; a clock that goes on within a turn.
+        now_s: decides where a look-up pauses; a clock that moves within a turn.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:

@@ -1,7 +1,7 @@
 """The valid keys and values of policies, and RabbitMQ's texts for all others.
 
 Keys are checked in RabbitMQ's order: those of the broker itself, sorted, then the ``ha-`` ones, then the
-master's locator; the first that is wrong is told, unknown ones last. Source: ``rabbit_policies``,
+master's locator; the first wrong key is reported, unknown ones last. Source: ``rabbit_policies``,
 ``rabbit_mirror_queue_misc`` and ``rabbit_policy:validation``, 3.10.8.
 
 Differs from RabbitMQ: where it crashes (a definition that is no object, a ``max-age`` without a number,

@@ -413,7 +413,7 @@ def test_many_queues_are_sent_mail_in_several_turns(monkeypatch: pytest.MonkeyPa
     watched = Watched(MemoryWatch)
     memory, heard, turns = watched.node.resources.memory, [], []
     queues = [watched.runtime.spawn(Queue, heard) for _ in range(2 * QUEUES_PER_TURN + 1)]
-    send, tell = watched.runtime.send_bulk, MemoryWatch._tell_some
+    send, tell = watched.runtime.send_bulk, MemoryWatch._send_some
 
     def counted_send(*mail: Any) -> None:
         turns[-1] += type(mail[1]) in {ReportRamDuration, SetRamDurationTarget}
@@ -424,7 +424,7 @@ def test_many_queues_are_sent_mail_in_several_turns(monkeypatch: pytest.MonkeyPa
         tell(watch)
 
     monkeypatch.setattr(watched.runtime, "send_bulk", counted_send)
-    monkeypatch.setattr(MemoryWatch, "_tell_some", counted_turn)
+    monkeypatch.setattr(MemoryWatch, "_send_some", counted_turn)
     for queue in queues:
         memory.active[queue] = None
     watched.clock.jump(5.0)

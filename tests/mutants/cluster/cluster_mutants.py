@@ -85,7 +85,7 @@ MUTANTS = {
         "VHost.is_written", "is_durable or self.cluster_nodes is not None", "is_durable"
     ),
     "a queue that another node has taken stays": Mutant(
-        "other_changes._put", "_lose(...)\nthere = None", "_lose(...)"
+        "other_changes._put", "_lose(...)\nentry = None", "_lose(...)"
     ),
     "a deletion elsewhere deletes the rows of the next queue": Mutant(
         "VHost.queue_deleted", "self._metadata.delete_left(deletes)\nreturn", "pass"
