@@ -1,7 +1,7 @@
-"""The store that the nodes of a cluster share: etcd, asked over its HTTP gateway.
+"""A client of etcd, the store that the nodes of a cluster share, over its HTTP gateway.
 
-``errors`` are its failures, ``key_values`` what it holds, ``settings`` where it is and who asks, ``gateway`` and
-``gateway_txns`` the forms of requests and answers without I/O, ``client`` the connections to its servers,
-``background`` the client for code that cannot wait.
+``errors`` are its failures, ``key_values`` its data types and interface, ``settings`` its endpoints and the login,
+``gateway`` and ``gateway_txns`` the forms of requests and answers without I/O, ``client`` the connections to its
+servers, ``background`` the client for code that cannot wait.
 Imports core only.
 """

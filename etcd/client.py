@@ -1,6 +1,6 @@
-"""EtcdClient: asks the servers of one etcd cluster, one after the other until one answers.
+"""EtcdClient: sends requests to the servers of one etcd cluster, one after the other until one answers.
 
-It stays with the server that has answered last. A *read* that fails is tried at each endpoint once. A *write* goes on
+It stays with the server that has answered last. A *read* that fails is tried at each endpoint once. A *write* is sent
 to the next endpoint only if it cannot have reached this one; once it was sent, silence and failures of the server are
 an unknown outcome, which only the caller can resolve: it reads again. To send the write again would do no harm, as it
 is a compare-and-swap, but the answer would be a conflict of the write with itself.
@@ -63,7 +63,7 @@ class EtcdClient:
         self._login_lock = asyncio.Lock()
 
     async def read(self, key: str) -> Row | None:
-        """Return what is under a key, as of now.
+        """Return the value of a key, as of now.
 
         Raises:
             ClusterError: see ``leveret.etcd.errors``; never ``UnknownOutcomeError``.

@@ -18,7 +18,7 @@ from leveret.core.errors import LeveretError
 
 
 class ClusterError(LeveretError):
-    """The shared store has not done what was asked; the text names the endpoint and the remedy."""
+    """A request to the shared store has failed; the text names the endpoint and the remedy."""
 
 
 class UnavailableError(ClusterError):

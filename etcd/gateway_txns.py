@@ -175,7 +175,7 @@ def lease_request(lease: int) -> bytes:
 
 
 def keep_alive_answer(body: bytes) -> bool:
-    """Return whether the lease goes on."""
+    """Return whether the lease still exists."""
     return bool(decoded(_kept_alive, body).result.ttl_s)
 
 

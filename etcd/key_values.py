@@ -45,13 +45,13 @@ OnSwap: TypeAlias = Callable[[Swap | ClusterError], None]
 
 
 class KeyValues(Protocol):
-    """The store, asked without waiting. ``then`` is called exactly once, on the event loop's thread."""
+    """The store, for requests that do not block. ``then`` is called exactly once, on the event loop's thread."""
 
     def read(self, key: str, then: OnRow) -> None:
-        """Answer what is under a key, or why that is not known."""
+        """Answer the row of a key, or the error."""
 
     def swap(self, key: str, value: bytes | None, revision: int, then: OnSwap) -> None:
-        """Answer the outcome of a compare-and-swap, or why it has none."""
+        """Answer the outcome of a compare-and-swap, or the error."""
 
 
 class Scan(NamedTuple):
@@ -62,10 +62,10 @@ class Scan(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A write to a key, as a watch tells of it.
+    """A write to a key, as a watch reports it.
 
     Attributes:
-        key: what was written.
+        key: that was written.
         value: the bytes; None: the key was deleted.
         revision: of the write; writes of one transaction have the same.
         lease: of the key; 0: none.
@@ -118,7 +118,7 @@ class TxnAnswer(NamedTuple):
     Attributes:
         is_done: whether the preconditions held.
         revision: of the store, after it.
-        rows: what was read.
+        rows: that were read.
         found: if it was not done, the revision of the last write of each expected key, 0 without one.
     """
 
@@ -136,14 +136,14 @@ OnEvents: TypeAlias = Callable[[Sequence[Event] | ClusterError], None]
 
 
 class Watch(Protocol):
-    """A watch that goes on."""
+    """A running watch."""
 
     def cancel(self) -> object:
-        """End it: nothing is told any more. A second call does nothing."""
+        """End it: no events are reported any more. A second call does nothing."""
 
 
 class WatchedStore(Protocol):
-    """The store, asked without waiting. ``then`` is called exactly once, on the event loop's thread, never at once."""
+    """The store, for requests that do not block. ``then`` is called exactly once, on the loop, never at once."""
 
     def scan(self, prefix: str, then: OnScan) -> None:
         """Answer all keys with a prefix."""
@@ -159,13 +159,13 @@ class WatchedStore(Protocol):
         """Answer the number of a new lease, which ends so long after it was kept alive last."""
 
     def keep_alive(self, lease: int, then: OnAlive) -> None:
-        """Answer whether the lease goes on."""
+        """Answer whether the lease still exists."""
 
     def revoke(self, lease: int, then: OnAlive) -> None:
         """End a lease, and its keys; answer whether there was one."""
 
     def watch(self, prefix: str, revision: int, on_events: OnEvents) -> Watch:
-        """Tell of all writes to keys with a prefix, from a revision on and in their order.
+        """Report all writes to keys with a prefix, from a revision on and in their order.
 
         The events of one revision come in one call. An error comes last; then the watch has ended.
         ``CompactedError``: the store does not keep that revision any more.

@@ -1,8 +1,8 @@
 """Guaranteed multicast: every member of a group gets every message, in its sender's order, whoever dies.
 
-``group`` is the interface for tasks, ``actor`` the actor that a member is, ``callbacks`` what it tells its user,
-``node`` what the members of a node share, ``links`` how members reach each other, ``wire`` the form of frames between
-nodes, ``ring`` the state machines, ``records`` the record of a group and what keeps it.
+``group`` is the interface for tasks, ``actor`` the actor of a member, ``callbacks`` its calls of the user's code,
+``node`` the services that the members of a node share, ``links`` the links between members, ``wire`` the form of
+frames between nodes, ``ring`` the state machines, ``records`` the record of a group and its stores.
 
 The names for users are imported from here; each is loaded when it is first used.
 Imports etcd, actors and core only.

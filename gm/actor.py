@@ -1,4 +1,4 @@
-"""GmActor: a member of a ring as an actor. It drives a ``Member`` and does what that wants."""
+"""GmActor: a member of a ring as an actor. It drives a ``Member`` and carries out its effects."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class GmActor(GenServer):
     # The end.
 
     def terminate(self, reason: object) -> None:
-        """Send what waits, unless the member has failed, and tell the callbacks."""
+        """Send the waiting frames, unless the member has failed, and call ``handle_terminate``."""
         if is_orderly(reason):
             self._member.idle()
             for effect in self._member.take_effects():

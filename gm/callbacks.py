@@ -12,7 +12,7 @@ from leveret.gm.records.group import MemberId
 class Stop:
     """Answer of a callback: leave the group. After it only ``handle_terminate`` is called.
 
-    The member ends when its messages have been round; until then it passes on those of others.
+    The member ends when its messages have been round; until then it passes on messages of others.
     """
 
     reason: object = "normal"
@@ -32,30 +32,30 @@ class Callbacks:
     """The user of a member. Its methods run in turns of the member's actor, one after the other.
 
     An exception in one of them ends the member. None of them may wait for a confirmed broadcast: the ring stands still
-    meanwhile. Subclasses define what they need.
+    meanwhile. Subclasses override the methods they need.
     """
 
     def joined(self, me: MemberId, members: frozenset[MemberId]) -> Answer:
-        """Hear that the member, ``me``, has joined; it is one of ``members``."""
+        """The member, ``me``, has joined; it is one of ``members``."""
 
     def members_changed(self, births: frozenset[MemberId], deaths: frozenset[MemberId]) -> Answer:
-        """Hear of members that have joined or died.
+        """Members have joined or died.
 
-        ``handle_msg`` has had every message of the dead that any member has had, and gets no more of theirs.
+        ``handle_msg`` has had every message of the dead that any member has had, and gets no further ones.
         """
 
     def handle_msg(self, publisher: MemberId, message: bytes) -> Answer:
-        """Take a message of any member, this one included."""
+        """Handle a message of any member, this one included."""
 
     def flow(self, is_blocked: bool) -> None:
-        """Hear that broadcasts should stop (True), or may go on: too many have not been round."""
+        """Broadcasts should stop (True), since too many have not been round, or may be resumed (False)."""
 
     def handle_terminate(self, reason: object) -> None:
-        """Hear that the member has ended, if it had joined; not after a kill."""
+        """The member has ended, after it had joined; not called after a kill."""
 
 
 class Dialogue:
-    """The calls of one member's callbacks, and what their answers mean.
+    """The calls of one member's callbacks, and the handling of their answers.
 
     Args:
         callbacks: called first.

@@ -1,13 +1,13 @@
-"""How members reach each other: links between the actors that they are.
+"""Links between the actors of members.
 
 The contract, for members on one node and for those on several:
 
 * what one member sends another arrives in order, without a gap or a copy, or not at all from some point on;
 * those who monitor a member get its end after everything that it sent;
-* after that, nothing of it arrives any more. If the link between two nodes breaks, the members of each have ended
-  for those of the other, with the reason ``noconnection``, and stay so when the nodes are connected again;
-* a reason other than ``noconnection`` says that the member has ended indeed, wherever it was reached from. For a node
-  that does not come back something else must say so, such as the end of its lease.
+* after that, nothing of it arrives any more. If the link between two nodes breaks, the members of each node have
+  ended for the members of the other, with the reason ``noconnection``, also after the nodes are linked again;
+* a reason other than ``noconnection`` says that the member has ended indeed, wherever it was reached from. The end of a
+  node that does not come back must be found out by other means, such as the end of its lease.
 """
 
 from __future__ import annotations

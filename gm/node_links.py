@@ -1,7 +1,7 @@
 """Links between members on several nodes.
 
-A frame travels as ``wire`` says, its messages untouched, beside the mail that carries it. Two members that were there
-already when their nodes lost each other have ended for each other, also when the nodes are linked again: one of them
+A frame travels as ``wire`` says, its messages untouched, beside the mail that carries it. Two members that existed
+when their nodes lost each other have ended for each other, also when the nodes are linked again: one of them
 may have missed what the other has sent. Both nodes know which pairs these are (``Node.were_parted``), so neither
 member waits for the other.
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def node_links(node: Node) -> ActorLinks:
-    """Return links between the members of this node, and with those of the nodes that it is linked with."""
+    """Return links between the members of this node, and with the members of linked nodes."""
 
     def find(own: MemberId, member: MemberId) -> Ref:
         if node.is_past(member.node):

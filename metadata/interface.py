@@ -69,8 +69,8 @@ class Metadata(Protocol):
 class SharedMetadata(Metadata, Protocol):
     """Metadata that several nodes share: rows as this node has seen them last.
 
-    A write is answered when all nodes have applied it, with ``ConflictError`` when this one has applied what was in the
-    way.
+    A write is answered when all nodes have applied it, or with ``ConflictError`` when this node has applied the
+    conflicting row.
     """
 
     def find(self, row: Row) -> Row | None:

@@ -1,9 +1,9 @@
-"""The writer of ``archive.json``: publishes the durable watermark, and what else a reader of the archive must know.
+"""The writer of ``archive.json``: publishes durable watermark, archived queues and freed segments to readers.
 
 After a flush the file is written, at most every ``INTERVAL_S``, as long as a queue is archived; a change of the queues,
-or of what was freed, is written at once and synced. The reader's thread writes. The collector waits for the file before
-it unlinks segments of archived queues (``Archive.free``), and is woken when it is written, or cannot be. An error is
-logged once and the file is tried again later: readers of the archive wait meanwhile, and nobody else.
+or of the freed segments, is written at once and synced. The reader's thread writes. The collector waits for the file
+before it unlinks segments of archived queues (``Archive.free``), and is woken when it is written, or cannot be. An
+error is logged once and the file is tried again later: only readers of the archive wait meanwhile.
 """
 
 from __future__ import annotations

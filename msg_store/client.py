@@ -62,7 +62,7 @@ class ClientsStore(Protocol):
 
 
 class CleanTerms(NamedTuple):
-    """The seqs with which a queue goes on after a clean end."""
+    """The seqs that a queue resumes with after a clean end."""
 
     next_seq: int
     next_deliver: int
@@ -89,7 +89,7 @@ class QueueClient:
         self.messages = messages  # rows it has, all of persistent messages
         self.size_bytes = size_bytes  # their bodies
         self._store = store
-        self.terms = terms  # where its next owner goes on, until an owner has taken it
+        self.terms = terms  # that its next owner resumes with, until an owner has taken it
         self._owner: QueueOwner | None = None
         self._transients_lost: Callable[[list[int]], None]
         self._first_seq = next_seq
@@ -191,7 +191,7 @@ class QueueClient:
         self._store.contents.prefetch(wanted, self.resume)
 
     def report_lost(self, rows: Sequence[tuple[int, int]]) -> None:
-        """Note that the queue goes on without messages ``(seq, msg_no)``."""
+        """Note that the queue has dropped messages ``(seq, msg_no)`` that cannot be read."""
         new = [row for row in rows if row[0] not in self._reported]
         if new:
             self._reported.update([seq for seq, _ in new])
@@ -204,7 +204,7 @@ class QueueClient:
             self._owner.resume()
 
     def on_safe(self, runs: list[tuple[int, int]]) -> None:
-        """Report seqs of this owner; not those of one before."""
+        """Report seqs of this owner, and none of an earlier owner."""
         if len(runs) > 1 or runs[0][0] < self._first_seq:
             runs = self._own(runs)
         if runs and self._owner is not None:

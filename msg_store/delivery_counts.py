@@ -104,7 +104,7 @@ class DeliveryCountLog:
             self._write_in(0.0)
 
     def end(self) -> None:
-        """The store stops in order: write what is left."""
+        """Write the remaining counts: the store stops in order."""
         while self._changed or self._forgotten:
             self._submit(partial(self._file.write, self._take(WRITTEN_AT_ONCE)), _ignore)
 

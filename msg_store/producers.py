@@ -1,7 +1,7 @@
-"""The producers of a store's queues, on the loop: what was issued, durable or not.
+"""The producers of a store's queues, on the loop: their last sequences, durable or not.
 
-A queue that dies and begins again while the store goes on finds its rows, pending or not (``client``), and here the
-sequences that go with them. ``wal/producers`` brings them to the disk.
+A queue that is restarted while the store runs finds its rows, pending or not (``client``), and here the sequences
+that go with them. ``wal/producers`` brings them to the disk.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ opens it again. An index that is found damaged is a failure as well; the next st
 
 At the end a thread of its own waits for the others and closes what they used: readers and the collector first,
 then the index, then the folder with its lock. The loop waits for none of them, for each may be in a system call
-on a disk that hangs. A store that is stopped in order is ended like a killed one, once nothing is left to be
-written. It can be opened again only when its files are closed.
+on a disk that hangs. A store that is stopped in order is ended like a killed one, after its last
+write. It can be opened again only when its files are closed.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ class MsgStore:
     # The archive.
 
     def retain(self, queue_nos: Sequence[int], name: str, retention: Retention | None) -> None:
-        """Keep settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities.
+        """Archive settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities.
 
         It is archived from the durable end on: places behind it are given anew when a flush fails.
         """
@@ -334,7 +334,7 @@ class MsgStore:
             self._archive_changed()
 
     def policies_known(self, queue_nos: Collection[int]) -> None:
-        """Note that all queues of the vhost, these, have been told their policies since the start."""
+        """Note that all queues of the vhost, ``queue_nos``, have got their policies since the start."""
         if self.archive.policies_known(queue_nos):
             self._archive_changed()
 
@@ -602,7 +602,7 @@ class MsgStore:
         self._opened.folder.close()
 
     def _ended(self, worker: Worker, _: None, error: Exception | None) -> None:
-        worker.close()  # it has nothing more to do; whoever is called finds no thread
+        worker.close()  # before the callbacks, which find no thread
         if error is not None:
             raise error
         self._index_threads.closed()

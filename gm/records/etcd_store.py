@@ -1,17 +1,18 @@
 """Records of groups in etcd, for members on several nodes.
 
 The record of group ``g`` is under the key ``PREFIX/gm/g``; its revision is the key's *mod revision*. A write is one
-transaction of etcd: if the key still has the revision that was read, put or delete it, otherwise return what is there.
+transaction of etcd: if the key still has the revision that was read, put or delete it, otherwise return the present
+record.
 
 A request that was not answered may take effect later, when it has already been tried again. This does no harm:
 
 * while the record exists, the late write and the next one expect the same revision, so one of them fails;
-* after the late write, the next transaction reads what it wanted as already done (``transactions``);
+* after the late write, the next transaction finds its change already made (``transactions``);
 * ``Create`` expects no record. If one was made and deleted meanwhile, a late ``Create`` begins the group again, with
-  a member that may have ended; who joins then finds that out, as after any end.
+  a member that may have ended; a later newcomer finds that out, as after any end.
 
 A record that cannot be read was written by somebody else, or by another version. It is logged with its key, and
-answered as ``Unavailable``: members keep their view, and go on when the record was repaired or deleted.
+answered as ``Unavailable``: members keep their view until the record is repaired or deleted.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ ENTRIES_MAX: Final = 1_000  # of a record
 
 
 class GmError(LeveretError):
-    """Guaranteed multicast cannot do what was asked."""
+    """A request to guaranteed multicast has failed."""
 
 
 class LostMembershipError(GmError):

@@ -12,7 +12,7 @@ _NOTHING: Final = Stored(None, 0)
 
 
 class MemoryGroupStore:
-    """A ``GroupStore`` that answers at once, with what a record's bytes say; it is empty in the next process.
+    """A ``GroupStore`` that answers at once, with the record decoded from its bytes; it is empty in the next process.
 
     Attributes:
         revision: of the last write, of any record.

@@ -26,7 +26,7 @@ class Stored(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A write found another revision and has changed nothing; ``stored`` is what is there."""
+    """A write found another revision and has changed nothing; ``stored`` is the present record."""
 
     stored: Stored
 

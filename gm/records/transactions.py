@@ -1,7 +1,7 @@
 """The five transactions on a group's record, and reading it: pure functions from record to record.
 
 ``apply`` returns the new record, the very record it was given when nothing has to be written, or None to delete it.
-Each may be applied again after a write whose outcome is unknown: what it wants is then there already.
+Each may be applied again after a write whose outcome is unknown: it changes nothing then.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Transactor:
         then: Callable[[Result], None],
         answer: Stored | Conflict | Unavailable,
     ) -> None:
-        """Apply the transaction to what was read."""
+        """Apply the transaction to the record that was read."""
         if self._is_closed:
             return
         if isinstance(answer, Unavailable):

@@ -20,14 +20,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Monitor:
-    """Tell the end of another member, with ``down``."""
+    """Monitor another member, and report its end with ``down``."""
 
     peer: MemberId
 
 
 @dataclass(frozen=True, slots=True)
 class Demonitor:
-    """Its end need not be told any more."""
+    """Stop monitoring another member."""
 
     peer: MemberId
 

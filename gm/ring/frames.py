@@ -1,4 +1,4 @@
-"""What members of a ring send each other.
+"""The frames that members of a ring send each other.
 
 Every frame has the stamp of its sender's view. In one process frames travel as they are; ``gm.wire`` is their form
 between nodes.
@@ -12,7 +12,7 @@ from leveret.gm.records.group import MemberId, Stamp
 
 Body: TypeAlias = bytes | None  # of a publication; None: a mark, which is delivered to nobody
 
-BODY_OVERHEAD_BYTES: Final = 64  # what a publication counts for besides its bytes
+BODY_OVERHEAD_BYTES: Final = 64  # that each publication counts for besides its own
 
 
 def weight(bodies: list[Body]) -> int:
@@ -75,7 +75,7 @@ class Ask(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Look at the record, if your view is older than mine."""
+    """Read the record, if your view is older than mine."""
 
     stamp: Stamp
 

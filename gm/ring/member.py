@@ -36,7 +36,7 @@ declares dead only whom it knows to have ended. Members whose nodes it cannot re
 reaches none of them it ends, with ``noconnection``.
 
 **Fencing.** Each frame has the stamp (epoch, version) of its sender's view. A member whose view is older reads the
-record before it looks at the frame, and what comes after waits. If the record does not list it any more, it stops.
+record before it handles the frame, and later frames wait. If the record does not list it any more, it stops.
 Frames of an older epoch, or from a member that is dead in the receiver's view, are dropped; their sender gets the
 stamp, reads the record and stops. Each change of view goes round, so an idle ring hears of it too. Transactions see the
 record as it is, so one older than the member's view comes from a store that was restored from a backup: it stops.
@@ -556,7 +556,7 @@ class Member:
         self._become_ready()
 
     def _merge(self, view: View, entries: list[Entry]) -> None:
-        """Take the left neighbour's news: deliver what is new, and note what others do not know."""
+        """Merge the left neighbour's news: deliver new publications, and note them for the right neighbour."""
         for publisher, first, bodies, acked in entries:
             stream = self._streams.get(publisher)
             if stream is None:

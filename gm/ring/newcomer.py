@@ -1,4 +1,4 @@
-"""A member that is not in the record yet: whom it asks to be added, and when it must give up."""
+"""A newcomer, a member that is not in the record yet: which member it asks to add it, and when it must give up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Newcomer:
         random: chooses whom it asks.
 
     Attributes:
-        asked: whom it waits for.
+        asked: the member whose answer it waits for.
     """
 
     __slots__ = ("_asked_at", "_me", "_pauses", "_random", "_unreachable", "asked")

@@ -74,7 +74,7 @@ class News:
         return in_parts(entries, self._frame_bytes)
 
     def _entries(self, stream: Stream, receiver: MemberId) -> Iterator[Entry]:
-        """Yield the news of one stream. Its publisher is told only that its publications have been round."""
+        """Yield the news of one stream; for its publisher only the number up to which publications have been round."""
         size = stream.unsent_bytes
         first, bodies = stream.take_unsent()
         if stream.publisher == receiver:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Outbox:
-    """Who waits for own publications to come round, and the bound of those that have not.
+    """The broadcasts that wait for their publications to come round, and the bound of these.
 
     Args:
         pending_bytes: the bound.

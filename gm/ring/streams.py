@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GapError(GmError):
-    """Publications are missing between those that came and those before; a defect of the ring or of a link."""
+    """Publications are missing before those that arrived; a defect of the ring or of a link."""
 
 
 class Stream:
@@ -24,7 +24,7 @@ class Stream:
     Attributes:
         last: number of the last publication that came; -1: none.
         acked: all up to this number have been round; ``last - acked`` are kept.
-        size_bytes: what those that are kept count for (``frames.weight``).
+        size_bytes: of the kept publications (``frames.weight``).
         unsent_bytes: what the last ones count for that the right neighbour has not been sent.
     """
 
@@ -57,7 +57,7 @@ class Stream:
         self.add(first, bodies)
 
     def add(self, first: int, bodies: list[Body]) -> list[Body]:
-        """Keep publications; return those that are new.
+        """Keep publications; return the new ones.
 
         Raises:
             GapError: publications before ``first`` have not come.
@@ -98,7 +98,7 @@ class Stream:
         return True
 
     def chunks(self, size_max: int) -> Iterator[Entry]:
-        """Yield what is kept, with about so many bytes in each entry; at least one."""
+        """Yield entries of the kept publications, with about so many bytes in each; at least one entry."""
         bodies = list(self._kept)
         for begin, end in runs(bodies, size_max):
             yield Entry(self.publisher, self.acked + 1 + begin, bodies[begin:end], self.acked)

@@ -13,8 +13,8 @@ class View:
         alive: the members that are alive, in ring order.
         left: the neighbour that sends to this member; the member itself if it is alone.
         right: the neighbour that it sends to.
-        aliases: the dead members between ``left`` and this one. It *inherits* them: it does for their
-            publications what they would do.
+        aliases: the dead members between ``left`` and this one. It *inherits* them: it acts as
+            the publisher of their publications.
         known: all members of the record, dead ones too. Only these have messages in the ring.
     """
 

@@ -2,7 +2,7 @@
 
 ::
 
-    PREFIX/metadata/format                                       1; written last by who fills an empty prefix
+    PREFIX/metadata/format                                       1; written last when an empty prefix is filled
     PREFIX/metadata/counters/boot_epoch                          the last number that a start of a node has taken
     PREFIX/metadata/counters/queue_no                            the end of the last block of numbers that was taken
     PREFIX/metadata/nodes/NODE                                   a node (``NodeState``); on its lease
@@ -102,7 +102,7 @@ class NodeState(NamedTuple):
     """What a node says of itself.
 
     Attributes:
-        uuid: of its data directory: two nodes of one name are told apart by it.
+        uuid: of its data directory; distinguishes two nodes of one name.
         seq: the number of its last transaction.
         applied: the revision up to which its clients see all rows.
         has_left: it has ended in order, and serves nobody any more.
@@ -258,7 +258,7 @@ def packed_node(state: NodeState) -> bytes:
 
 
 def unpacked_node(stored: Stored) -> NodeState:
-    """Return what a node says; StoreError: it is damaged."""
+    """Return the state in a node's key; StoreError: it is damaged."""
     try:
         return NodeState(*unpacked(stored.value))
     except (StoreError, TypeError) as error:

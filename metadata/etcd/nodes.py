@@ -1,7 +1,7 @@
 """Which nodes serve clients, and up to which revision each has applied the rows.
 
-A node has a key on its lease, in which it says how far it is (``NodeState.applied``). It *serves* only as long as its
-last transaction that found the key in place was sent less than ``valid_s`` ago. So a node whose key is gone, by
+A node has a key on its lease, with the revision that it has applied (``NodeState.applied``). It *serves* only as long
+as its last transaction that found the key in place was sent less than ``valid_s`` ago. So a node whose key is gone, by
 whatever cause, serves nobody ``valid_s`` later: it *fades*.
 
 A writer is answered when its revision is *settled*: every node that has a key, or fades, has applied it. Then a client
@@ -28,7 +28,7 @@ class Seen(NamedTuple):
     """A node's key as this node has seen it.
 
     Attributes:
-        state: what the node says.
+        state: the value of the key.
         revision: of the last write.
         lease: of the node.
     """
@@ -101,7 +101,7 @@ class Nodes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this node is the one that does what one node has to do for all."""
+        """Whether this node does the work that one node does for all, such as collecting garbage."""
         serving = [key for key, seen in self.known.items() if not seen.state.has_left]
         return bool(serving) and min(serving) == self._own
 

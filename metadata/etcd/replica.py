@@ -58,14 +58,14 @@ class Replica:
         self._decoded: dict[str, Entry] = {}
 
     def decode(self, rows: Iterable[Stored]) -> None:
-        """Decode rows that ``load`` will be given, but for those that this node has, and damaged ones."""
+        """Decode rows ahead of ``load``, but for unchanged and damaged rows."""
         for each in rows:
             if self._keys.is_row(each.key) and self.revision(each.key) != each.revision:
-                with suppress(StoreError):  # ``load`` says so
+                with suppress(StoreError):  # ``load`` raises it
                     self._decoded[each.key] = self._keys.entry(each)
 
     def load(self, rows: Iterable[Stored], revision: int) -> Changed:
-        """Take all rows as they are at a revision in place of what there is; only those written since are decoded.
+        """Replace all rows by those at a revision; only rows written since are decoded.
 
         Raises:
             StoreError: a row is damaged, or the revision is lower than the one that was applied. Nothing is changed.
@@ -89,7 +89,7 @@ class Replica:
         return self._change(touched | left, revision)
 
     def apply(self, events: Sequence[Event], revision: int) -> Changed:
-        """Apply the writes of one revision; those of one that was applied before change nothing.
+        """Apply the writes of one revision; a revision that was applied before changes nothing.
 
         Raises:
             StoreError: a row is damaged. Nothing is changed.

@@ -39,23 +39,23 @@ class RowWrites:
         then: OnMade,
         after: Write | None = None,
     ) -> Write:
-        """Have rows put and deleted; return the last of the writes that do it.
+        """Put and delete rows; return the last of the writes for it.
 
         More than ``WRITES_MAX`` keys, or more bytes than one transaction has, are made in parts, parents before their
-        children; the first part that fails ends the write. Of so many deletions, those of rows that hang on other
-        deleted ones are left to the collector of garbage.
+        children; the first part that fails ends the write. Of so many deletions, rows that hang on other deleted rows
+        are left to the garbage collector.
 
         Args:
             puts: rows to write.
-            deletes: rows to delete before; what hangs on one that is put again ends. Those that are not there are
-                ignored, and so is the row of a queue in whose place another one has been declared.
+            deletes: rows to delete before; rows that hang on a row that is put again end. Missing rows are ignored, and
+                so is the row of a queue that was replaced by another declaration.
             lease: of this node.
             now_s: the time.
-            then: gets None and the revision when all is made and applied here, or the first error.
+            then: gets None and the revision when all parts are applied here, or the first error.
             after: a write without which these are not made.
 
         Raises:
-            ConflictError: a row's parent is not there.
+            ConflictError: a row's parent is missing.
             StoreError: a row is too large, or has a value that cannot be stored. Nothing is written.
         """
         putting = {self._keys.row(row): row for row in sorted(puts, key=_table)}
@@ -66,7 +66,7 @@ class RowWrites:
         return self._add_parts(parts, now_s, then, after)
 
     def _deletes(self, rows: dict[str, Row]) -> list[Change]:
-        """Return deletions of rows that are there, or are being deleted already: they share the fate of these."""
+        """Return deletions of existing rows, and of rows whose deletion is pending: they share its outcome."""
         found = {
             key: entry
             for key, row in rows.items()

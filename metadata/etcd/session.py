@@ -1,16 +1,16 @@
-"""What one node does with the rows in etcd: it loads and follows them, writes, says how far it is, and joins again.
+"""The session of one node with etcd: it loads and follows the rows, writes, records what it has applied, and rejoins.
 
 ::
 
     load all keys at revision R -> watch from R+1 -> lease -> put the own key at J -> applied J: the node serves
 
-Everything is asked without waiting. ``is_live`` says whether the node may serve clients; while it may not, clients
-must not see its rows.
+No request blocks. ``is_live`` says whether the node may serve clients; while it may not, clients must not see its
+rows.
 
 When nothing is to be written, a transaction that only reads is made every ``renew_s``: it finds the node's key in
 place, so the node may serve for ``valid_s`` more (``nodes``). A node whose key is gone was taken for dead, or has not
-kept its lease. It answers all writes with an error, ends its lease, so that its exclusive queues are gone for all, and
-joins again. Its rows stay as they are until it has loaded all again.
+kept its lease. It answers all writes with an error, ends its lease, which deletes its exclusive queues on all nodes,
+and joins again. Its rows stay as they are until it has loaded all again.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Session:
             if error is not None:
                 then(error)
             else:
-                # Nodes say how far they are when rows have changed: a deletion of what was gone has changed none.
+                # Nodes record a revision only if it has changed rows; a deletion of missing rows has not.
                 needed = min(revision, self._changed_at)
                 self.nodes.wait(needed, self._clock.monotonic_s(), lambda: then(None))
 
@@ -550,7 +550,7 @@ class Session:
             self._write_keys([format_], _ignored, {self.keys.format: 0})
         is_first_of_all = not self._has_joined and len(answer.rows) == 1
         self._has_joined = True
-        if is_first_of_all:  # no other node was there: what is not durable has ended
+        if is_first_of_all:  # there was no other node: transient exchanges have ended
             for key, entry in list(self.replica.live.items()):
                 if isinstance(entry.row, ExchangeRow) and not entry.row.durable:
                     self._write_keys([Delete(key)], _ignored)
@@ -592,7 +592,7 @@ class Session:
     # Time.
 
     def _tick(self) -> None:
-        """Do what is due by time."""
+        """Give up old writes, keep the lease alive, take hung nodes for dead, collect garbage."""
         if self._has_ended:
             return
         now_s = self._clock.monotonic_s()
@@ -610,7 +610,7 @@ class Session:
         self._advance()
 
     def _take_for_dead(self, now_s: float) -> None:
-        """Delete the keys of nodes that do not apply what is waited for."""
+        """Delete the keys of nodes that have not applied an awaited revision in time."""
         for key, seen in self.nodes.suspects(self.replica.applied, now_s):
             if self._writes.is_busy(key):
                 continue

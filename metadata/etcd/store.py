@@ -1,7 +1,7 @@
-"""``Metadata`` in etcd, on an event loop: what a broker of a cluster writes to.
+"""``Metadata`` in etcd, on an event loop: the metadata store of a broker in a cluster.
 
-It is opened when it has loaded all rows, and the node may serve clients. From then on it tells its ``listener`` of
-every change of rows, by this node or another, before the outcome of the write that made it.
+It is open when it has loaded all rows and the node may serve clients. From then on its ``listener`` gets every change
+of rows, by this node or another, before the outcome of the write that made it.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class EtcdMetadata:
         self._background.cancel()
 
     async def leave(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Make the writes that wait, tell the other nodes that this one serves nobody any more, and end.
+        """Make the waiting writes, record for the other nodes that this one no longer serves, and end.
 
         After ``timeout_s`` it ends without that.
         """

@@ -1,10 +1,11 @@
-"""The transactions of one node, one after the other, each on the node's key as the last one has left it.
+"""The transactions of one node, one after the other; each expects the revision of the node's key that the last left.
 
-The node's key has the number of the last transaction that wrote it (``seq``). So after a lost answer a *barrier*,
-which writes that key only, tells whether the transaction was made: if the barrier is made, it was not, and never will
-be, for the revision that it expects is gone. If the barrier fails, the number in the key says which one was the last.
+The node's key has the number of the last transaction that wrote it (``seq``). When an answer is lost, a *barrier*, a
+transaction that writes only that key, finds the outcome: if the barrier succeeds, the lost transaction was not made,
+and never will be, since the revision that it expects is gone. If the barrier fails, the number in the key says which
+transaction was the last.
 
-A transaction that finds the key gone, or with another lease, finds that this node was taken for dead.
+If a transaction finds the key gone, or with another lease, this node was taken for dead.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    """Who is told of the transactions."""
+    """The receiver of the outcomes."""
 
     def found_own(self, sent_s: float, answer: TxnAnswer) -> None:
         """A transaction sent at a time has found the node's key in place."""
@@ -42,7 +43,7 @@ class Owner(Protocol):
         """Writes have been made, or have met a conflict."""
 
     def went_back(self, revision: int) -> None:
-        """Etcd has a lower revision than the node had applied before it asked."""
+        """Etcd has a lower revision than the node had applied when it sent the transaction."""
 
     def not_answered(self, why: str) -> None:
         """A transaction was not answered; ``send`` is to be called again, a little later."""
@@ -56,7 +57,7 @@ class Transactor:
         clock: for the times of ``found_own``.
         keys: of the node.
         state: what the node says of itself, but for its transactions.
-        writes: what is to be sent.
+        writes: the writes to send.
         owner: gets their outcomes.
 
     Attributes:
@@ -88,7 +89,7 @@ class Transactor:
         self._unknown: tuple[int, list[Write]] | None = (
             None  # whose answer was lost, and its number
         )
-        self._terms = 0  # how often the node has joined, or was lost
+        self._terms = 0  # how often the node has joined, or has lost its key
 
     @property
     def is_settled(self) -> bool:
@@ -96,7 +97,7 @@ class Transactor:
         return not self._is_asking and self._unknown is None
 
     def joined(self, revision: int, lease: int, applied: int) -> None:
-        """Begin: the node's key is there."""
+        """Begin: the node's key is written."""
         self.revision, self.lease, self.recorded_applied = revision, lease, applied
         self._terms += 1
 

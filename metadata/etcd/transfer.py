@@ -55,7 +55,7 @@ class Held(NamedTuple):
 
     Attributes:
         replica: the rows.
-        nodes: the nodes that are there, by key.
+        nodes: the nodes that have keys, by key.
         boot_epoch: the highest that was used.
         queue_no: the highest that may have been used.
     """
@@ -84,7 +84,7 @@ async def read_etcd(client: EtcdClient, keys: Keys) -> Held:
 
 
 async def move_into_etcd(client: EtcdClient, keys: Keys, moved: Metadata) -> list[Row]:
-    """Write all rows into etcd, and read them again; return the rows left out, since what they hang on is missing.
+    """Write all rows into etcd, and read them again; return the rows left out, whose parents are missing.
 
     Raises:
         StoreError: there is metadata already, a node is there, a row is too large, or etcd has other rows afterwards.
@@ -154,7 +154,7 @@ def write_directory(directory: Path, rows: Sequence[Row], boot_epoch: int, queue
 
 
 def move_into_directory(directory: Path, held: Held) -> int:
-    """Put the durable rows of etcd in the place of those of a directory, and read them again; return how many.
+    """Replace the rows of a directory by the durable rows of etcd, and read them again; return how many.
 
     Raises:
         StoreError: it cannot be written, or has other rows afterwards.
@@ -167,7 +167,7 @@ def move_into_directory(directory: Path, held: Held) -> int:
 
 
 async def _make_empty(client: EtcdClient, keys: Keys) -> None:
-    """Delete what a move has left that was cut short; StoreError: there is something else."""
+    """Delete the rows that an interrupted move has left; StoreError: the prefix has other contents."""
     rows = await client.scan(keys.all)
     for row in rows:
         if keys.is_node(row.key):
@@ -184,7 +184,7 @@ async def _make_empty(client: EtcdClient, keys: Keys) -> None:
 
 
 def _puts(keys: Keys, rows: Sequence[Row]) -> tuple[list[Put], dict[str, Row], list[Row]]:
-    """Return the puts of rows, the rows by key, and those that hang on a missing one."""
+    """Return the puts of rows, the rows by key, and the rows whose parents are missing."""
     random = SystemRandom()
     incarnations: dict[str, int] = {}
     puts, found, left_out = [], {}, []

@@ -1,19 +1,19 @@
 """The changes of one node on their way to etcd.
 
-A *write* is a list of changes of keys. Each has the revision that its key had when the writer asked: what it decided,
-it decided on that. etcd makes the write only if all keys still have these revisions; otherwise it is a *conflict*, and
-the writer decides again, when this node has applied what was in the way. A write may build on one that is still on its
-way: then it expects the revision that this one will get, and shares its fate.
+A *write* is a list of changes of keys. Each change has the revision of its key on which the writer has decided. etcd
+makes the write only if all keys still have these revisions; otherwise it is a *conflict*, and the writer decides again
+when this node has applied the conflicting change. A write may build on a pending write: then it expects the revision
+that the pending write will get, and shares its outcome.
 
-So the answer ``ConflictError`` always has a revision that this node has applied: that of the key which was in the way,
-or, where that is not known (``answer_later``), that of the node's next transaction. A writer that decides again sees
-something else than before, and need not wait.
+So when ``ConflictError`` is answered, this node has applied the conflicting revision: that of the key in conflict, or,
+where that is not known (``answer_later``), that of the node's next transaction. A writer that decides again finds
+other rows than before, and need not wait.
 
-One transaction of a node is on its way at a time. What waits goes into the next one, as far as it fits, so a burst of
-writes costs few round trips, and the order of one node's writes is that of its calls. If a transaction fails, the
-writes in conflict are taken out, and the others are tried again.
+A node has one transaction under way at a time. Waiting writes go into the next one, as many as fit, so a burst of
+writes costs few round trips, and a node's writes keep the order of the calls. If a transaction fails, the writes in
+conflict are taken out, and the others are sent again.
 
-This file decides what the next transaction has, and what its answer means for the writes; ``transactor`` sends it.
+This file composes the next transaction, and applies its answer to the writes; ``transactor`` sends it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Change(NamedTuple):
     """A change of one key.
 
     Attributes:
-        write: what is done.
+        write: the put or the deletion.
         entry: the row that is put; None: the row is deleted, or it is no row.
     """
 
@@ -95,7 +95,7 @@ class _Expected(NamedTuple):
 
 
 class _Conflict(NamedTuple):
-    """A write that failed, to be answered when this node has applied what was in its way."""
+    """A write that failed, to be answered when this node has applied the conflicting change."""
 
     write: Write
     key: str
@@ -169,7 +169,7 @@ class Writes:
     # Transactions.
 
     def take(self) -> list[Write]:
-        """Return the writes of the next transaction; those that share the fate of others have no changes any more."""
+        """Return the writes of the next transaction; a write that shares another's outcome has no changes."""
         group: list[Write] = []
         keys: set[str] = set()
         count = size = 0
@@ -291,7 +291,7 @@ class Writes:
         return None
 
     def _is_known(self, conflict: _Conflict) -> bool:
-        """Return whether the replica has what was in the way of a write."""
+        """Return whether the replica has applied the conflicting change."""
         replica, key = self._replica, conflict.key
         if conflict.found or not self._keys.is_row(key):
             return replica.applied >= conflict.found
