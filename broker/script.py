@@ -103,10 +103,10 @@ class Script:
         if isinstance(effect, Ask):
             self._owner.call(effect.to, effect.request, self.resume, effect.timeout_s, effect.via)
         else:
-            effect.register(self._resume_from_outside)
+            effect.register(self._resume_as_owner)
 
-    def _resume_from_outside(self, value: Any = None) -> None:
-        """Go on as a turn of the owner, from any caller."""
+    def _resume_as_owner(self, value: Any = None) -> None:
+        """Resume in a turn of the owner, from any caller."""
         self._owner.runtime.run_as(self._owner.ref, self.resume, value)
 
 

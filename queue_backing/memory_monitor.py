@@ -146,9 +146,9 @@ class MemoryMonitor:
         )
         if desired_s == INFINITE_S and not disk_alarm:
             return []
-        told = [queue for queue in self._sent if self._must_hear(queue, disk_alarm)]
-        self._sent.update(dict.fromkeys(told, desired_s))
-        return [(queue, desired_s) for queue in told]
+        notified = [queue for queue in self._sent if self._must_hear(queue, disk_alarm)]
+        self._sent.update(dict.fromkeys(notified, desired_s))
+        return [(queue, desired_s) for queue in notified]
 
     def _must_hear(self, queue: Hashable, disk_alarm: bool) -> bool:
         sent_s, desired_s = self._sent[queue], self.desired_s

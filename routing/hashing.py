@@ -82,8 +82,8 @@ class _HashMatcher(Matcher):
         names = list(self._entries)
         for start in range(0, len(names), _SLICE):
             some = map(self._entries.get, names[start : start + _SLICE])
-            there = [entry for entry in some if entry is not None]
-            best, target = self._best(number, there, best, target)
+            present = [entry for entry in some if entry is not None]
+            best, target = self._best(number, present, best, target)
             yield _ENTRY_WORK * _SLICE
         if target is not None:
             found[target] = None

@@ -133,13 +133,13 @@ class HeadersMatcher(Matcher):
         for place in rule.places:
             name = place if type(place) is str else place[0]
             self._names[name] = self._names.get(name, 0) + 1
-            there = self._places.get(place)
-            if there is None:
+            rules_at = self._places.get(place)
+            if rules_at is None:
                 self._places[place] = rule
-            elif type(there) is dict:
-                there[rule] = None
+            elif type(rules_at) is dict:
+                rules_at[rule] = None
             else:
-                self._places[place] = {there: None, rule: None}
+                self._places[place] = {rules_at: None, rule: None}
 
     def remove(self, binding: Binding) -> None:
         rule = self._rules.pop(binding)
@@ -147,10 +147,10 @@ class HeadersMatcher(Matcher):
             forget(self._always, rule.target)
         for place in rule.places:
             forget(self._names, place if type(place) is str else place[0])
-            there = self._places[place]
-            if type(there) is dict:
-                del there[rule]
-            if there is rule or not there:
+            rules_at = self._places[place]
+            if type(rules_at) is dict:
+                del rules_at[rule]
+            if rules_at is rule or not rules_at:
                 del self._places[place]
 
     def match(self, keys: Sequence[bytes], head: Head | None, found: dict[Any, Any]) -> int:
@@ -163,7 +163,7 @@ class HeadersMatcher(Matcher):
             return NEEDS_WALK
         values: dict[str, Any] = {}
         rules: list[_Rule] = []
-        work = self._look_up(headers, list(headers), values, rules)
+        work = self._lookup(headers, list(headers), values, rules)
         if len(rules) > _SLICE_RULES:
             return NEEDS_WALK
         return work + _try(rules, headers, values, found)
@@ -178,11 +178,11 @@ class HeadersMatcher(Matcher):
         rules: list[_Rule] = []
         for start in range(0, len(names), _SLICE_HEADERS):
             some = names[start : start + _SLICE_HEADERS]
-            yield self._look_up(headers, some, values, rules)
+            yield self._lookup(headers, some, values, rules)
         for start in range(0, len(rules), _SLICE_RULES):
             yield _try(rules[start : start + _SLICE_RULES], headers, values, found)
 
-    def _look_up(
+    def _lookup(
         self, headers: Table, names: list[str], values: dict[str, Any], rules: list[_Rule]
     ) -> int:
         """Add the rules that stand at these headers to ``rules``, comparable values to ``values``; return the work."""
@@ -192,24 +192,24 @@ class HeadersMatcher(Matcher):
             value = values[key] = comparable(headers[key])
             work += 2 + _size(value)
             for place in (key, (key, value)):
-                there = places.get(place)
-                if there is None:
+                rules_at = places.get(place)
+                if rules_at is None:
                     continue
-                if type(there) is dict:
-                    rules += there
-                    work += len(there) >> 4
+                if type(rules_at) is dict:
+                    rules += rules_at
+                    work += len(rules_at) >> 4
                 else:
-                    rules.append(there)
+                    rules.append(rules_at)
         return work
 
     def _rarest_place(self, pairs: list[Pair]) -> Place:
         """Return the place at which the fewest rules stand."""
         fewest, best = sys.maxsize, _place(pairs[0])
         for place in map(_place, pairs):
-            there = self._places.get(place)
-            if there is None:
+            rules_at = self._places.get(place)
+            if rules_at is None:
                 return place
-            count = len(there) if type(there) is dict else 1
+            count = len(rules_at) if type(rules_at) is dict else 1
             if count < fewest:
                 fewest, best = count, place
         return best

@@ -109,12 +109,12 @@ class DataDirectory:
         path = self.path / CLUSTER
         wanted = f"{cluster} {node}".strip()
         try:
-            there = path.read_text("ascii").strip() if path.exists() else ""
-            if there == wanted and (there or not cluster):
+            found = path.read_text("ascii").strip() if path.exists() else ""
+            if found == wanted and (found or not cluster):
                 return
-            if there:
+            if found:
                 raise DataDirectoryError(
-                    f"{self.path} is that of node {there.rpartition(' ')[2]} of cluster {there.partition(' ')[0]}: "
+                    f"{self.path} is that of node {found.rpartition(' ')[2]} of cluster {found.partition(' ')[0]}: "
                     "start it as such, or make it a single node's with leveret metadata from-etcd"
                 )
             if (self.path / METADATA).exists():
@@ -304,8 +304,8 @@ def _bind(address: Address, addresses: Sequence[Address], bound: list[Bound]) ->
         port = _port(address, bound)
         places = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
         for family, _, _, _, place in places:
-            there = (place[0], _port(address, found) or port, *place[2:])
-            listener = _listening(family, there)
+            full_place = (place[0], _port(address, found) or port, *place[2:])
+            listener = _listening(family, full_place)
             host, real_port = listener.getsockname()[:2]
             found.append(Bound(listener, replace(address, host=host, port=real_port)))
     except OSError as error:

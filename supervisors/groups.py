@@ -53,10 +53,10 @@ class GroupCore(SupervisorCore):
         problem = self.spec.problem_with(spec)
         if problem is not None:
             return ("error", problem)
-        there = self.children.get(spec.id)
-        if there is not None:
-            running = there.is_running
-            return ("error", ("already_started", there.ref) if running else "already_present")
+        present = self.children.get(spec.id)
+        if present is not None:
+            running = present.is_running
+            return ("error", ("already_started", present.ref) if running else "already_present")
         if self.spec.children_max is not None and len(self.children) >= self.spec.children_max:
             return ("error", MAX_CHILDREN)
         child = Child(spec, spec.args)

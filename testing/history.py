@@ -202,9 +202,9 @@ class _Check:
         self._disturbed_at = at
 
     def contents(self, queue: str, names: list[Name]) -> None:
-        there: set[Name] = set()
+        left: set[Name] = set()
         for name in names:
-            if name in there:
+            if name in left:
                 self._say("twice", queue, name, " in the queue")
             elif name not in self._routed[queue]:
                 self._say("out of nothing", queue, name)
@@ -212,7 +212,7 @@ class _Check:
                 self._in_order(queue, "the final look", name)
             if (queue, name) in self._gone:
                 self._say("back after its ack", queue, name)
-            there.add(name)
-        owed = (self._confirmed & self._routed[queue]) - self._acked[queue] - there
+            left.add(name)
+        owed = (self._confirmed & self._routed[queue]) - self._acked[queue] - left
         for name in sorted(owed, key=self._places.__getitem__):
             self._say("lost", queue, name)

@@ -109,8 +109,8 @@ class Brokers:
 
 def _setting(line: str) -> tuple[str, Any]:
     """Parse ``FIELD = VALUE``; numbers, true and false are converted."""
-    name, is_there, text = (part.strip() for part in line.partition("="))
-    if not is_there:
+    name, is_given, text = (part.strip() for part in line.partition("="))
+    if not is_given:
         raise pytest.UsageError(f'leveret_config: "{line}" is not FIELD = VALUE')
     if text in {"true", "false"}:
         return name, text == "true"

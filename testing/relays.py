@@ -56,9 +56,9 @@ class _Way:
 class _Connection:
     """A connection from a process to another, over a relay: two sockets."""
 
-    def __init__(self, random: Random, there: _Way, back: _Way) -> None:
+    def __init__(self, random: Random, forth: _Way, back: _Way) -> None:
         self._random = random
-        self._there = there
+        self._forth = forth
         self._back = back
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -68,12 +68,12 @@ class _Connection:
         """Connect to the target and carry everything, until both directions have ended."""
         self._writers.append(writer)
         try:
-            await self._there.open.wait()
+            await self._forth.open.wait()
             await self._back.open.wait()
             far_reader, far_writer = await asyncio.open_connection(*target)
             self._writers.append(far_writer)
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._carry(reader, far_writer, self._there))
+                group.create_task(self._carry(reader, far_writer, self._forth))
                 group.create_task(self._carry(far_reader, writer, self._back))
         except OSError:
             pass  # nobody listens there: the dialler's connection ends, as it would without a relay

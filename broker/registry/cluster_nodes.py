@@ -146,8 +146,8 @@ class RemoteEntry(QueueEntry):
     def ref(self) -> Ref | None:
         """The amqqueue over the link; None unless its node has announced that it runs."""
         ref = self._ref
-        is_there = ref is not None and ref.is_alive and self.home.is_up
-        return ref if is_there and self.delegate is not None else None
+        is_connected = ref is not None and ref.is_alive and self.home.is_up
+        return ref if is_connected and self.delegate is not None else None
 
     @ref.setter
     def ref(self, ref: Ref | None) -> None:

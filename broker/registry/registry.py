@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "down", "deleted"]
 GONE: Final = ("crashed", "stopped", "down", "deleted")
-_NOT_THERE: Final = ("starting", "deleted")
+_NOT_EXISTING: Final = ("starting", "deleted")
 
 
 class QueueUp(Struct, eq=False):
@@ -215,7 +215,7 @@ class QueueEntry:
     @property
     def is_refusing(self) -> bool:
         """Whether messages to it are refused: it could not be started. A queue being declared does not exist yet."""
-        return self.ref is None and self.state not in _NOT_THERE
+        return self.ref is None and self.state not in _NOT_EXISTING
 
     def missing(self) -> NotFound:
         """Return the error for an operation on a queue that does not run."""

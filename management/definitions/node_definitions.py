@@ -244,8 +244,8 @@ class NodeDefinitions:
                 doomed.append(row)
             elif isinstance(row, ExchangeRow | QueueRow):
                 topology = self._node.vhosts[row.vhost].topology
-                there = topology.exchanges if isinstance(row, ExchangeRow) else topology.queues
-                if not getattr(there.get(row.name), "durable", False):
+                objects = topology.exchanges if isinstance(row, ExchangeRow) else topology.queues
+                if not getattr(objects.get(row.name), "durable", False):
                     doomed.append(row)
         if doomed:
             self._node.metadata.delete_later(doomed)

@@ -138,11 +138,11 @@ def _delete(directory: Path, rows: list[Row]) -> None:
 
 def _checked(contents: Contents, wanted: Wanted) -> list[str]:
     """Return the names of the vhosts that are wanted."""
-    there = [vhost.name for vhost in contents.vhosts]
+    names = [vhost.name for vhost in contents.vhosts]
     for name in wanted.vhosts:
-        if name not in there:
+        if name not in names:
             raise RefusedError(f"Virtual host '{name}' does not exist")
-    return [name for name in there if name in wanted.vhosts or not wanted.vhosts]
+    return [name for name in names if name in wanted.vhosts or not wanted.vhosts]
 
 
 def _vhost_of(row: Row) -> str | None:

@@ -138,17 +138,17 @@ class RowWrites:
         return after
 
 
-def _is_another(row: Row, there: Row) -> bool:
+def _is_another(row: Row, stored: Row) -> bool:
     """Return whether two rows of one key are different queues or exchanges.
 
     Queues are of two nodes, or have two numbers; a row without node (outside of clusters, or of whatever queue has the
     name) or number is that of any. The fields of an exchange never change.
     """
     if isinstance(row, ExchangeRow):
-        return row.to_fields() != there.to_fields()
-    if not isinstance(row, QueueRow) or not isinstance(there, QueueRow):
+        return row.to_fields() != stored.to_fields()
+    if not isinstance(row, QueueRow) or not isinstance(stored, QueueRow):
         return False
-    ours, theirs = (row.node, row.queue_no), (there.node, there.queue_no)
+    ours, theirs = (row.node, row.queue_no), (stored.node, stored.queue_no)
     return any(one and other and one != other for one, other in zip(ours, theirs, strict=True))
 
 

@@ -529,13 +529,13 @@ class Session:
                     self._lease = 0
                 self._join_again(str(answer))
                 return
-            there = next((row for row in answer.rows if row.key == own.key), None)
-            if there is None:
+            found = next((row for row in answer.rows if row.key == own.key), None)
+            if found is None:
                 self._join_again("the key of this node was deleted while it joined")
-            elif answer.is_done or there.lease == self._lease:  # else an answer was lost
-                self._joined(there.revision, applied, sent_s, answer)
+            elif answer.is_done or found.lease == self._lease:  # else an answer was lost
+                self._joined(found.revision, applied, sent_s, answer)
             else:
-                self._replace(there)
+                self._replace(found)
 
         self._store.transact(Txn([Expect(own.key, 0)], [own], self.keys.nodes), answered)
 
@@ -556,27 +556,27 @@ class Session:
                     self._write_keys([Delete(key)], _ignored)
         self.found_own(sent_s, answer)
 
-    def _replace(self, there: Stored) -> None:
+    def _replace(self, found: Stored) -> None:
         """Delete the key that an earlier process of this node has left, and its lease."""
         try:
-            uuid = unpacked_node(there).uuid
+            uuid = unpacked_node(found).uuid
         except StoreError as error:
             self._join_again(str(error))
             return
         if uuid != self._uuid:
-            self.taken = f"{there.key} is another node, of the data directory {uuid}: give each node a name of its own"
+            self.taken = f"{found.key} is another node, of the data directory {uuid}: give each node a name of its own"
             self._join_again(self.taken)
             return
-        expect = Expect(there.key, there.revision)
+        expect = Expect(found.key, found.revision)
 
         def answered(answer: TxnAnswer | ClusterError) -> None:
             if isinstance(answer, ClusterError):
                 self._join_again(str(answer))
             else:
                 self._is_joining = False
-                self._revoke(there.lease, self._join)
+                self._revoke(found.lease, self._join)
 
-        self._store.transact(Txn([expect], [Delete(there.key)], self.keys.nodes), answered)
+        self._store.transact(Txn([expect], [Delete(found.key)], self.keys.nodes), answered)
 
     def _revoke(self, lease: int, then: Callable[[], None]) -> None:
         def answered(answer: bool | ClusterError) -> None:

@@ -174,9 +174,9 @@ def load(folder: StorePaths) -> Archive:
         return Archive(is_doubtful=True)
     if found is None:
         return Archive()
-    there = set(folder.rdq_nos())
-    ends = {file_no: end for file_no, end in found.ends.items() if file_no in there}
-    torn = {file_no: ranges for file_no, ranges in found.torn.items() if file_no in there}
+    existing = set(folder.rdq_nos())
+    ends = {file_no: end for file_no, end in found.ends.items() if file_no in existing}
+    torn = {file_no: ranges for file_no, ranges in found.torn.items() if file_no in existing}
     return Archive(
         found.queues, ends, torn, found.begun, found.frees, segment_seen=found.watermark.segment
     )

@@ -107,7 +107,7 @@ def drop_orphans(folder: StorePaths) -> None:
     """Remove drafts, and the files of segments that are gone."""
     if FOLDER not in folder.files.names(folder.path):
         return
-    there = {_NAME % file_no for file_no in folder.rdq_nos()}
+    existing = {_NAME % file_no for file_no in folder.rdq_nos()}
     for name in folder.files.names(folder.path / FOLDER):
-        if name not in there:
+        if name not in existing:
             folder.files.unlink(folder.path / FOLDER / name)

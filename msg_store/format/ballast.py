@@ -62,7 +62,7 @@ class Ballast:
             OSError: the disk refuses for another reason than being full.
         """
         with self._lock:
-            if self._is_there():
+            if self._exists():
                 self.is_given_up = False
                 return True
             if self._files.free_bytes(self._folder) < _ROOM_FACTOR * self._size_bytes:
@@ -77,7 +77,7 @@ class Ballast:
             self.is_given_up = False
             return True
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         if self._path.name not in self._files.names(self._folder):
             return False
         with self._files.open_read(self._path) as file:

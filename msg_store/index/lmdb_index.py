@@ -234,11 +234,11 @@ class LmdbIndex:
         """Return the numbers of queues with rows, ascending; costs a step per queue, not per row."""
         found: list[int] = []
         with self._read(self._qidx) as transaction, transaction.cursor() as cursor:
-            is_there = cursor.first()
-            while is_there:
+            is_found = cursor.first()
+            while is_found:
                 queue_no, _ = _QIDX_KEY.unpack(cursor.key())
                 found.append(queue_no)
-                is_there = queue_no < _NO_MAX and cursor.set_range(_NO_KEY.pack(queue_no + 1))
+                is_found = queue_no < _NO_MAX and cursor.set_range(_NO_KEY.pack(queue_no + 1))
         return found
 
     def queues(self) -> dict[int, QueueTerms]:
@@ -474,7 +474,7 @@ def _delete(cursor: Any, first_no: int, last_no: int, key: Callable[[int], bytes
     for low in range(first_no, last_no + 1, _AT_ONCE):
         high = min(low + _AT_ONCE - 1, last_no)
         first, last, count = key(low), key(high), high - low + 1
-        if _are_all_there(cursor, first, last, count):
+        if _are_all_found(cursor, first, last, count):
             cursor.set_key(first)
             deque(starmap(cursor.delete, repeat((), count)), 0)
         elif cursor.set_range(first):
@@ -482,7 +482,7 @@ def _delete(cursor: Any, first_no: int, last_no: int, key: Callable[[int], bytes
                 cursor.delete()
 
 
-def _are_all_there(cursor: Any, first: bytes, last: bytes, count: int) -> bool:
+def _are_all_found(cursor: Any, first: bytes, last: bytes, count: int) -> bool:
     """Tell whether so many keys go from the first to the last: then no number is missing."""
     if not cursor.set_key(first):
         return False

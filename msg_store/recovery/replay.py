@@ -216,9 +216,9 @@ class Replay:
             acked = active.acked.get(queue_no, ())
             below = iter(pages(self._index, queue_no, first, last + 1))
             while page := list(islice(below, _PAGE_ROWS)):
-                there = [(row[0], row[1]) for row in page if row[0] not in acked]
-                if there:
-                    self._memtables.acked(queue_no, there)
+                live = [(row[0], row[1]) for row in page if row[0] not in acked]
+                if live:
+                    self._memtables.acked(queue_no, live)
         if present:
             self._memtables.acked(queue_no, present)
 

@@ -1256,12 +1256,12 @@ class Batch:
             return
         messages: list[Any] = paged.fetch_contents(chunk) if is_q4 else paged.read_back(chunk)
         if None in messages:
-            there = messages.index(None)
-            rest = chunk[there:]
+            first = messages.index(None)
+            rest = chunk[first:]
             paged.index.prefetch([entry for entry in rest if entry[MESSAGE] is None])
             self.pending = True
             part.extendleft(reversed(rest))
-            del chunk[there:], messages[there:]
+            del chunk[first:], messages[first:]
         if LOST in messages:
             messages = self._without_lost(chunk, messages, is_q4)
         self.messages += messages

@@ -47,7 +47,7 @@ def _await_nodes(command: Command, options: Options, ask: Ask) -> None:
         raise UsageError("Bad argument: Argument must be a positive integer")
     count = int(options.count)
 
-    def are_there() -> bool:
+    def are_up() -> bool:
         try:
             running = ask("running_nodes", {})
         except NoBrokerError:
@@ -56,7 +56,7 @@ def _await_nodes(command: Command, options: Options, ask: Ask) -> None:
             raise RefusedError(SINGLE_NODE, EX_UNAVAILABLE)
         return len(running) >= count
 
-    if not wait_until(are_there, options.timeout):
+    if not wait_until(are_up, options.timeout):
         raise RefusedError(
             f"Error: timed out while waiting. Not enough nodes joined {options.own_node}'s cluster.",
             EX_SOFTWARE,

@@ -46,12 +46,12 @@ def _wait(command: Command, options: Options, ask: Ask) -> None:
         f"Waiting for erlang distribution on node '{options.own_node}' while OS process '{pid}' is running"
     )
 
-    def is_there() -> bool:
+    def is_up() -> bool:
         if not _is_alive(pid):
             raise RefusedError("Error: process is not running.", EX_SOFTWARE)
         return _serves(ask)
 
-    _until(is_there, command, options)
+    _until(is_up, command, options)
     say(f"Applications 'rabbit_and_plugins' are running on node '{options.own_node}'")
 
 

@@ -115,9 +115,9 @@ async def _to_etcd(options: argparse.Namespace, keys: Keys, client: EtcdClient) 
 
 async def _from_etcd(options: argparse.Namespace, keys: Keys, client: EtcdClient) -> int:
     held = await read_etcd(client, keys)
-    there = [key for key, state in held.nodes.items() if not state.has_left]
-    if there:
-        raise StoreError(f"stop the nodes that use {keys.all} first: {', '.join(there)}")
+    running = [key for key, state in held.nodes.items() if not state.has_left]
+    if running:
+        raise StoreError(f"stop the nodes that use {keys.all} first: {', '.join(running)}")
     with DataDirectory(options.data) as directory:
         folder = directory.path / METADATA
         if folder.is_dir() and read_contents(folder):

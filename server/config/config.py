@@ -269,8 +269,8 @@ class Config(BrokerSettings):
         if not self.listen:
             raise SettingError("listen", "has no address; at least one is needed")
         for address in self.listen:
-            is_there = bool(address.path) if address.scheme == UNIX else bool(address.host)
-            if not is_there or not 0 <= address.port <= 65_535 or address.scheme not in SCHEMES:
+            has_place = bool(address.path) if address.scheme == UNIX else bool(address.host)
+            if not has_place or not 0 <= address.port <= 65_535 or address.scheme not in SCHEMES:
                 raise _refusal("listen", str(address), FORMS)
 
     def _check_tls(self) -> None:

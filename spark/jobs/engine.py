@@ -37,13 +37,13 @@ class SparkFailed(LeveretError):  # noqa: N818 - what happened
 @contextmanager
 def spark_of(choice: EngineChoice) -> Iterator[SparkSession]:
     """Yield a session, and stop it if it was made here."""
-    was_there = SparkSession.getActiveSession() is not None
+    was_active = SparkSession.getActiveSession() is not None
     master = choice.master or (None if os.environ.get(_SUBMITTED) else "local[*]")
     spark = session(master, **dict(choice.settings))
     try:
         yield spark
     finally:
-        if not was_there:
+        if not was_active:
             spark.stop()
 
 

@@ -123,9 +123,9 @@ class Follower:
             return
         first = min(queue.since for queue, _ in passed)
         last = Position(max(begin.segment for _, begin in passed), 0)
-        there = [part.segment for part in unread(store, first, last, lambda _: None)]
+        existing = [part.segment for part in unread(store, first, last, lambda _: None)]
         for queue, begin in passed:
-            older = [number for number in there if queue.since.segment <= number < begin.segment]
+            older = [number for number in existing if queue.since.segment <= number < begin.segment]
             if older:
                 log.warning(
                     "queue '%s' of vhost '%s' is complete from %s on: segments %s are gone, and its messages in older"

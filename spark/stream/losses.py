@@ -69,9 +69,9 @@ def losses(
             )
 
 
-def missing(there: Sequence[int], last: int) -> str:
+def missing(existing: Sequence[int], last: int) -> str:
     """Return the numbers that are missing among ascending ones, up to ``last``, as errors name segments."""
-    pairs = zip(there, [*there[1:], last + 1], strict=True)
+    pairs = zip(existing, [*existing[1:], last + 1], strict=True)
     gaps = [(low + 1, high - 1) for low, high in pairs if high - low > 1]
     texts = [f"{low:08x}" if low == high else f"{low:08x}-{high:08x}" for low, high in gaps]
     more = [f"and {len(texts) - GAPS_MAX} more gaps"] if len(texts) > GAPS_MAX else []

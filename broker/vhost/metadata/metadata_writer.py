@@ -264,8 +264,8 @@ class MetadataWriter:
             for row in rows
             if isinstance(row, ExchangeRow)
             and not self.pending.is_pending(row)
-            and (there := shared.find(row)) is not None
-            and there.to_fields() == row.to_fields()
+            and (stored := shared.find(row)) is not None
+            and stored.to_fields() == row.to_fields()
         ]
         if left:
             self.delete_later(left)

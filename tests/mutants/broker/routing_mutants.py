@@ -27,10 +27,10 @@ MUTANTS = {
     ),
     "work of a topic walk is not counted": Mutant("_walk_nodes", "_NODE_WORK * len(each)", "0"),
     "a headers rule stays in the index": Mutant(
-        "HeadersMatcher.remove", "if there is rule or not there: ...", ""
+        "HeadersMatcher.remove", "if rules_at is rule or not rules_at: ...", ""
     ),
     "the last of several rules is lost": Mutant(
-        "HeadersMatcher.remove", "there is rule or not there", "True"
+        "HeadersMatcher.remove", "rules_at is rule or not rules_at", "True"
     ),
     "a hash leads to deleted queues": Mutant(
         "_HashMatcher._best", "score > best and target not in leaving", "score > best"
