@@ -49,7 +49,7 @@ class ProtocolError(_ProtocolError):
 
     @property
     def log_text(self) -> str:
-        """The text for the log, which may hold more than a client is told."""
+        """The text for the log, which may say more than the client's text."""
         return self.text.decode("utf-8", "surrogateescape")
 
     def __str__(self) -> str:

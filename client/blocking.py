@@ -49,7 +49,7 @@ class BlockingConnection:
         return self._sock.fileno()
 
     def send(self, data: bytes) -> None:
-        """Append bytes to those that ``step`` writes."""
+        """Append bytes to the output of ``step``."""
         self._unsent += data
 
     def step(self, wait_s: float) -> list[Event]:

@@ -165,7 +165,7 @@ class ClusterMember:
         await self.metadata.leave(LEAVE_S)
 
     def _dial(self) -> None:
-        """Dial nodes that have come, and those that have gone no more."""
+        """Dial new nodes, and stop dialling nodes that have gone."""
         wanted = self.metadata.addresses
         for name, address in list(self._dialled.items()):
             if wanted.get(name) != address:

@@ -80,7 +80,7 @@ def verdict(spec: ChildSpec, reason: Any, dialect: str) -> str:
 
 
 def is_expected_stop(spec: ChildSpec, reason: Any, dialect: str) -> bool:
-    """Tell whether a child that was told to stop ended as it should (else it is reported)."""
+    """Return whether a child ended as its stop signal asked (else it is reported)."""
     if isinstance(reason, str):
         if reason == ("killed" if spec.shutdown == "brutal_kill" else "shutdown"):
             return True
@@ -170,7 +170,7 @@ class SupervisorCore(ABC):
 
     @abstractmethod
     def _others_matter(self) -> bool:
-        """Tell whether a significant child is still there."""
+        """Return whether a significant child still runs."""
 
     def _wait(self, again: Again) -> None:
         """Put ``again.child`` into the state of waiting for ``again``."""

@@ -184,7 +184,7 @@ class SimulatedNetwork:
                     self.at(self.due_s(), connection.hear, wire, "connection reset")
 
     def crash(self, name: str) -> None:
-        """End a node without a word of its own; the others' kernels are told, as after ``kill -9``."""
+        """End a node without a last message; the kernels of the others see it, as after ``kill -9``."""
         self._ports.pop(name).is_crashed = True
         self._accepts.pop(name, None)
         for connection in self._connections:

@@ -46,7 +46,7 @@ from leveret.actors.links.streams import (
     Signal,
 )
 
-SWEPT_STREAMS: Final = 1_000  # at which one tick looks
+SWEPT_STREAMS: Final = 1_000  # that one tick checks
 WAITING_MAIL_BYTES: Final = 200  # about the memory that a waiting mail takes besides its own bytes
 _RUN, _FIRST, _MORE = int(Kind.RUN), int(Kind.FIRST), int(Kind.MORE)
 _EMPTY: Final = b"\xc4\x00"  # msgpack: no bytes
@@ -482,7 +482,7 @@ class Connection:
         return self._has_heartbeats or bool(self._out or self._noted)
 
     def _sweep(self) -> None:
-        """Look at the next ``SWEPT_STREAMS`` streams, and close the idle ones."""
+        """Check the next ``SWEPT_STREAMS`` streams, and close the idle ones."""
         self._close_run()
         for number in list(islice(self._out, SWEPT_STREAMS)):
             stream = self._out.pop(number)

@@ -20,10 +20,10 @@ class Owner(Protocol):
     """What an endpoint tells its node."""
 
     def made(self, endpoint: Endpoint, handshake: Handshake) -> Peer | None:
-        """Hear of a finished handshake; return the link, None if it is not used."""
+        """Handle the end of a handshake; return the link, None if it is not used."""
 
     def ended(self, endpoint: Endpoint, reason: str) -> None:
-        """Hear of the end of the socket, or that it could not be made."""
+        """Handle the end of the socket, or that it could not be made."""
 
 
 class Endpoint:
@@ -87,12 +87,12 @@ class Endpoint:
             self._shake(data)
 
     def writable(self) -> None:
-        """Hear that the socket takes bytes again."""
+        """The socket takes bytes again."""
         if self._peer is not None:
             self._peer.flush()
 
     def ended(self, reason: str) -> None:
-        """Hear that the socket has ended, or could not be connected."""
+        """The socket has ended, or could not be connected."""
         if self._is_ended:
             return
         self._is_ended = True

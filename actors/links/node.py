@@ -71,7 +71,7 @@ class Network(Protocol):
         """Listen; return the address with the port that was chosen."""
 
     def dial(self, address: str, endpoint: Endpoint) -> None:
-        """Begin to connect; the endpoint hears of success or failure."""
+        """Begin to connect; success or failure is reported to the endpoint."""
 
     async def close(self) -> None:
         """Listen and dial no more."""

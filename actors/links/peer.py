@@ -53,7 +53,7 @@ ANSWERS: Final = -1  # the receiver of replies to calls that came from no actor
 OURS: Final = 0  # the node of an address: the side that names it
 THEIRS: Final = 1
 _BUDGET_BYTES: Final = 256 * 1024  # that are handed to the socket at once
-_GRANT_S: Final = 0.005  # before it is looked again whether actors have handled their mail
+_GRANT_S: Final = 0.005  # until the next check whether actors have handled their mail
 
 
 class Wire(Protocol):
@@ -67,7 +67,7 @@ class Wire(Protocol):
         """Write bytes."""
 
     def abort(self) -> None:
-        """Close it without writing the rest; the endpoint hears of the end later."""
+        """Close it without writing the rest; the end is reported to the endpoint later."""
 
     def close(self) -> None:
         """Close it when the rest is written."""
@@ -81,7 +81,7 @@ class Hub(Protocol):
         """The node's server."""
 
     def down(self, peer: Peer, reason: str) -> None:
-        """Hear that the peer is lost."""
+        """The peer is lost."""
 
 
 class Inbox:

@@ -180,7 +180,7 @@ class SocketWire:
 
 
 class Listener(Protocol):
-    """What hears of a socket's events: an ``Endpoint``, or the link with a process."""
+    """The receiver of a socket's events: an ``Endpoint``, or the link with a process."""
 
     def connected(self, wire: Wire) -> None:
         """Begin."""
@@ -189,10 +189,10 @@ class Listener(Protocol):
         """Take bytes."""
 
     def writable(self) -> None:
-        """Hear that the socket takes bytes again."""
+        """The socket takes bytes again."""
 
     def ended(self, reason: str) -> None:
-        """Hear that the socket has ended."""
+        """The socket has ended."""
 
 
 class _UnauthenticatedPeer(asyncio.BufferedProtocol):

@@ -52,7 +52,7 @@ def unlink(one: Ref, other: Ref) -> None:
 
 
 def watch(monitor: MonitorRef) -> None:
-    """Put a monitor in force; a dead target is told of now, as ``noproc`` or ``noconnection``."""
+    """Put a monitor in force; a dead target is reported at once, as ``noproc`` or ``noconnection``."""
     target = monitor.target.cell
     if target.state & (DEAD | REMOTE):
         if target.state & DEAD:

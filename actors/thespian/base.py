@@ -204,7 +204,7 @@ class AsyncioBase:
     # Creating actors, on the loop's thread.
 
     def create_child(self, parent: Ref, order: Order) -> Ref:
-        """Start an actor as a child of a hosted one, which is told if it fails."""
+        """Start an actor as a child of a hosted one, which gets its failure."""
         if not parent.is_alive:
             raise ActorError(f"{parent} is dead and cannot create an actor")
         ref, result = self._start(parent, order)
@@ -317,7 +317,7 @@ class AsyncioBase:
     def updateCapability(  # noqa: N802
         self, name: str, value: Any = None, turn: int | None = None
     ) -> None:
-        """Set a capability, or remove it; actors that miss it from then on are told to exit."""
+        """Set a capability, or remove it; actors that miss it from then on get an exit request."""
         self.run(self._update_capability, name, value, turn)
 
     def _update_capability(self, name: str, value: Any, turn: int | None) -> None:
@@ -350,7 +350,7 @@ class AsyncioBase:
     def notifyOnSystemRegistrationChanges(  # noqa: N802
         self, address: Ref, enable: bool = True
     ) -> None:
-        """Accept: there are no other systems whose coming and going could be told."""
+        """Accept, and do nothing: there are no other systems to report."""
 
     def actorSystemShutdown(self) -> None:  # noqa: N802
         self.shutdown()

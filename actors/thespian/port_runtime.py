@@ -78,7 +78,7 @@ class RemoteActor(OtpActor):
 
     @property
     def has_reason(self) -> bool:
-        """Whether the real one has told the reason of its end."""
+        """Whether the real actor has sent the reason of its end."""
         return self._reason is not None
 
     @property
@@ -142,7 +142,7 @@ class RemoteActor(OtpActor):
 
 
 class ParentProxy(OtpActor):
-    """Stands for the parent of the runtime's own actor, and is told of its end."""
+    """Stands for the parent of the runtime's own actor, and gets its end."""
 
     trap_exits = True
 

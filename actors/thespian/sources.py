@@ -29,7 +29,7 @@ log = logger(__name__)
 
 
 class Sources:
-    """Loaded sources, the actor that validates them, and the actors that are told of them.
+    """Loaded sources, the actor that validates them, and the actors that are notified of them.
 
     Args:
         send: sends a message in the system's name.

@@ -1,4 +1,4 @@
-"""OtpActor as an instance of Thespian's ``Actor``, for code that looks at the class."""
+"""OtpActor as an instance of Thespian's ``Actor``, for code that checks the class."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def after(state: State, event: Event) -> State:
 
 
 class ConnectionState:
-    """Where one connection stands; its reader, its input and its channel table look at it."""
+    """The state of one connection, shared by its reader, its input and its channel table."""
 
     __slots__ = ("now",)
 

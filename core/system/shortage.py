@@ -49,7 +49,7 @@ def as_os_error(error: MemoryError) -> OSError:
 
 
 class ShortageLog:
-    """Tells the log when a part begins to wait and when it goes on, not at each try between.
+    """Logs when a part begins to wait and when it resumes, and no try between.
 
     Args:
         part: names the part in the log.

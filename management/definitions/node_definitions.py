@@ -188,7 +188,7 @@ class NodeDefinitions:
         return True
 
     async def _start_vhosts(self, plan: Plan) -> None:
-        """Start new vhosts; the queues of those that take long are started when their stores are open."""
+        """Start new vhosts; where a start takes long, its queues are started when the store is open."""
         try:
             begun = [await bootstrap.start_vhost(self._node, name) for name in plan.new_vhosts]
         except CallExit as error:

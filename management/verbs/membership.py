@@ -63,7 +63,7 @@ class MembershipAdmin:
         self._others = others
 
     def cluster(self) -> Row | None:
-        """Return the names of this node, of all members, and of those that run; None: it is a single node."""
+        """Return the names of this node, of all members, and of the running ones; None: it is a single node."""
         if self._serving is None or self._others is None:
             return None
         own = self._others.own

@@ -130,7 +130,7 @@ class ParameterAdmin:
         await self.clear_parameter(vhost, VHOST_LIMITS, LIMITS)
 
     async def list_vhost_limits(self, vhost: str | None) -> list[Row]:
-        """Return vhost and limits (JSON) of those that have some: of one vhost, or of all."""
+        """Return the limits (JSON) of vhosts that have some: of one vhost, or of all."""
         return [
             {"vhost": row.vhost, "limits": as_json(row.value)}
             for name in ([vhost] if vhost is not None else list(self._node.vhosts))
@@ -160,7 +160,7 @@ class ParameterAdmin:
         )
 
     async def set_cluster_name(self, name: str) -> None:
-        """Set the name of the cluster that clients are told from now on."""
+        """Set the name of the cluster that clients see from now on."""
         await self.set_global_parameter(CLUSTER_NAME, as_json(name))
 
     async def clear_global_parameter(self, name: str) -> None:

@@ -19,7 +19,7 @@ collector makes, are kept like others; they hold messages that older segments he
 
 When the disk is short, segments that are kept for the archive alone are **given up**, the oldest first.
 
-Readers go from position to position, and must be told what they missed:
+Readers go from position to position, and must learn what they missed:
 
 * A queue is archived **since** a position, and **complete from** a segment: all its records from there on are there.
 * A position is **freed** for a queue if a segment with records of it up to there has been removed. Frees are counted,
@@ -106,7 +106,7 @@ class Archive:
     """Decides which segments are kept. Empty, it costs nothing.
 
     Args:
-        queues: as the last start left them, until the queues have been told their policies.
+        queues: as the last start left them, until the queues have got their policies.
         ends: where readable records end in segments that a crash has left longer.
         torn: by segment, ranges of bytes before its end that a crash has torn.
         begun: the segment in use when the archive began; None: when a queue is archived.
@@ -193,7 +193,7 @@ class Archive:
         return True
 
     def policies_known(self, queue_nos: Collection[int]) -> bool:
-        """Note that all queues have been told their policies; these are the queues. Return whether that is a change."""
+        """Note that all queues of the vhost, ``queue_nos``, have got their policies; return whether this is new."""
         gone = self.queues.keys() - set(queue_nos)
         if not gone and not self.is_doubtful:
             return False

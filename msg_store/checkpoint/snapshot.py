@@ -1,4 +1,4 @@
-"""A snapshot of a store that goes on working: links to segments, and a copy of the index.
+"""A snapshot of a running store: links to segments, and a copy of the index.
 
 A snapshot is the store as of one LSN, the *cut*. Segments never change, so they are only linked; the
 index does, so it is copied. The cut is the end of a memtable (``checkpoint``), and the index is copied

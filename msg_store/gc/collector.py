@@ -29,8 +29,8 @@ all durable, not yet unlinked  sources that no row refers to               remov
 Only accounting decides about unlinking: a segment goes when ``Memtables`` counts nothing valid in it, the
 flush that made it so is durable (``Memtables`` changes only then), the memtable of the log in which
 that happened is in the index on disk (until then a damaged journal could bring messages back that lie
-in it), no snapshot pins it, and the archive (``archive.archive``) does not keep it and has told its readers that it
-goes. Therefore nothing that was overlooked while copying is lost, and what died meanwhile is just garbage in the copy:
+in it), no snapshot pins it, and the archive (``archive.archive``) does not keep it and has published that it goes.
+Therefore nothing that was overlooked while copying is lost, and what died meanwhile is just garbage in the copy:
 ``Memtables.moved`` takes only messages still at their source.
 
 For the archive the collector also counts and saves the shares of the queues in sealed segments (``survey``); segments
@@ -91,13 +91,13 @@ class Wait(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that must have ended on the thread before the task goes on."""
+    """A job that must have ended on the thread before the task is resumed."""
 
     steps: Steps[None]
 
 
 class Moving:
-    """Moves that must be applied or dropped, each, before the task goes on."""
+    """Moves, each of which must be applied or dropped before the task is resumed."""
 
     def __init__(self, count: int) -> None:
         self.used = 0

@@ -314,7 +314,7 @@ class Memtables:
     # Queues.
 
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
-        """Note the seqs with which a queue goes on after a clean stop; its work may still be pending."""
+        """Note the seqs that a queue resumes with after a clean stop; its work may still be pending."""
         terms = self._touched(queue_no)
         terms.next_seq, terms.next_deliver, terms.is_clean = next_seq, next_deliver, True
 

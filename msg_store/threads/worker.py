@@ -75,7 +75,7 @@ class ThreadWorker:
         loop: gets results. One that has been closed gets none.
         at_end: called on the thread when it ends, to close what the jobs have used.
         reached: called on the thread for each point of a job.
-        gil_yielding: is told of jobs that have not ended.
+        gil_yielding: gets jobs that have not ended.
     """
 
     def __init__(

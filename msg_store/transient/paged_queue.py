@@ -205,7 +205,7 @@ class PagedQueue:
         return ([] if missing else [known[seq] for seq in seqs]), missing
 
     def places(self, seqs: list[int]) -> Places:
-        """Return where contents are, those that are on the disk."""
+        """Return the positions of contents on the disk."""
         found: Places = {}
         for at, end in _runs(seqs):
             base, low = seqs[at] & -BLOCK, seqs[at] & BLOCK - 1
@@ -279,7 +279,7 @@ def _row_of(entry: Entry) -> Row:
 
 
 def _live(seqs: Sequence[int], positions: range | array[int]) -> Places:
-    """Return the positions of those that are live."""
+    """Return the positions of live rows."""
     if isinstance(positions, range) or 0 not in positions:
         return dict(zip(seqs, positions, strict=True))
     return {seq: position for seq, position in zip(seqs, positions, strict=True) if position}

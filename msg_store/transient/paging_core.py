@@ -78,7 +78,7 @@ class Write:
 
 @dataclass(slots=True)
 class Unlink:
-    """Unlink segments; ``unlinked`` has those that are gone afterwards."""
+    """Unlink segments; ``unlinked`` gets the unlinked ones."""
 
     segments: list[Segment]
     unlinked: list[int]

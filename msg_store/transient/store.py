@@ -227,7 +227,7 @@ class TransientStore:
     def _find(
         self, queue: PagedQueue, bounds: tuple[int, int, int], known: dict[int, Row], then: GotRows
     ) -> None:
-        """Answer with the rows, when those that are not known have been read."""
+        """Answer with the rows, when the unknown ones have been read."""
         if self._is_over(queue):
             return
         if queue.deleting:
@@ -387,5 +387,5 @@ class TransientStore:
 
 
 def _still(queue: PagedQueue, places: Places) -> list[tuple[int, int]]:
-    """Return those that are still live, and where they were."""
+    """Return the rows that are still live, and their former positions."""
     return [(seq, at) for seq, at in places.items() if queue.position(seq) == at]

@@ -132,7 +132,7 @@ class FlushDriver:
             self._start()  # the closing frame
 
     def _hold_back(self, window: FlushWindow) -> None:
-        """Start the flush that is due at the end of its batching window; look again in each round of the loop."""
+        """Start the flush that is due at the end of its batching window; check again in each round of the loop."""
         core = self._core
         now_s = self._loop.time()
         if not self._is_held_back:

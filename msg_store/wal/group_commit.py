@@ -373,7 +373,7 @@ class GroupCommit:
         return len(message[BODY]) if message else self.holds.locations[msg_no][3]
 
     def close_queue(self, queue_no: int, next_seq: int, next_deliver: int) -> None:
-        """Note the seqs with which a queue goes on at the start after a clean stop.
+        """Note the seqs that a queue resumes with at the start after a clean stop.
 
         A later publish or ack of the queue makes that void. Messages below ``next_deliver`` were handed out.
         """

@@ -18,7 +18,7 @@ AHEAD_BYTES_MAX: Final = 4 * 1024 * 1024  # of room in the file in use
 
 
 class JournalEnd(NamedTuple):
-    """Where the journal goes on."""
+    """The position at which the journal is continued."""
 
     place: LogEnd
     next_lsn: int

@@ -43,7 +43,7 @@ class Holds:
     Attributes:
         counts: holds of messages routed to several queues, until the last one ends. A message routed
             to one queue is held as long as its row is on the way, which needs no count.
-        unheld: told of a message on disk when its last hold has ended.
+        unheld: gets a message on disk when its last hold has ended.
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ def _is_running(_command: Command, options: Options, ask: Ask) -> Answer:
 
 
 def _is_booting(_command: Command, options: Options, ask: Ask) -> Answer:
-    """The socket is there when the start is over; vhosts that are down are told by ``check_virtual_hosts``."""
+    """The socket exists when the start is over; ``check_virtual_hosts`` reports vhosts that are down."""
     ask("ping", {})
     text = (
         f"RabbitMQ on node {options.own_node} is fully booted (check with is_running), stopped or has not"

@@ -139,7 +139,7 @@ def run(
         transfers: by vhost.
         follow: go on when there is no message left.
         is_stopped: asked often; True: publish no more, and end when all confirms have come.
-        seen: told how many messages have been moved.
+        seen: gets the number of messages moved.
 
     Raises:
         MigrationFailed, BrokerError: a broker will not go on; its text names the vhost.

@@ -56,7 +56,7 @@ def audit(
         spark: a session whose tasks read the segments; None: this process reads them.
         repair_plan: a new file for the plan that ``leveret store repair --plan`` carries out.
         shown_max: how many defects the report names; it counts all.
-        progress: told of the work.
+        progress: gets the work done so far.
 
     Raises:
         NotASnapshot: the path is neither.

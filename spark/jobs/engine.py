@@ -77,7 +77,7 @@ def queries(spark: SparkSession, progress: Progress) -> Iterator[None]:
 
 
 def frame_of(spark: SparkSession, selection: Selection, columns: Sequence[str]) -> DataFrame:
-    """Return the selected messages; of all columns if there is a condition, which may look at any."""
+    """Return the selected messages; of all columns if there is a condition, which may use any."""
     wanted = [] if selection.where else list(dict.fromkeys([*columns, *selection.columns]))
     options = selection.options(wanted)
     del options["paths"]

@@ -38,7 +38,7 @@ def rebuild(
         path: of the snapshot, or the folder of the store. It is not changed.
         to: a new folder for the store; of a snapshot, for its stores by their names. A dry run has none.
         is_dry_run: only count.
-        progress: told of the work.
+        progress: gets the work done so far.
 
     Returns:
         How many ``messages`` and ``entries`` of queues there are; how many entries ``came_back``, whose messages were

@@ -71,7 +71,7 @@ class Selection:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the selection itself looks at, besides those of ``where``."""
+        """The columns that the selection itself uses, besides the columns of ``where``."""
         keys = (_ROUTING_KEY,) if self.routing_keys else ()
         return (*keys, _DEATHS) if self.death else keys
 

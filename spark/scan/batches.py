@@ -327,7 +327,7 @@ class _Records:
 def _columns(
     store: StoreRef, piece: Slice, part: Columns, found: dict[str, Any], settings: BatchSettings
 ) -> dict[str, Any]:
-    """Return the columns of rows, but for bodies: those that were found in records, and those of the locator."""
+    """Return the columns of rows, but for bodies: columns from records, and columns of the locator."""
     count = len(part["offset"])
     for name in settings.names - found.keys() - {_BODY}:
         found[name] = _OF_LOCATOR[name](store, piece, part, count)

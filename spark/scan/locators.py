@@ -121,7 +121,7 @@ class StoreFacts:
 
     @property
     def rows(self) -> int:
-        """How many messages queues have; those that cannot be read are among them."""
+        """How many messages queues have, including unreadable ones."""
         return sum(queue.depth for queue in self.queues)
 
     @property

@@ -27,7 +27,7 @@ def begin_of(queue: ArchivedQueue, is_complete: bool) -> Position:
 def losses(
     contents: ArchiveContents | None, wanted: Iterable[ArchivedQueue], start: StoreOffset
 ) -> Iterator[str]:
-    """Yield what is lost to a reader that goes on from an offset, one text each.
+    """Yield the losses of a reader that resumes from an offset, one text each.
 
     Args:
         contents: of ``archive.json``, read after the segments were listed; None: there is none.

@@ -15,7 +15,7 @@ class Connected(Protocol):
         """A socket has been accepted; return whether it may stay."""
 
     def comes_from(self, peer: Place, local: Place | None) -> None:
-        """A proxy has told who the client is, and which address it has connected to."""
+        """A proxy has sent the client's address, and the address that the client has connected to."""
 
     def refused(self, reason: str, has_spoken: bool) -> None:
         """The socket is closed before it has become a connection; ``has_spoken``: the client has sent something."""

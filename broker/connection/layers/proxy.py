@@ -1,4 +1,4 @@
-"""A socket of a listener with the PROXY protocol, until its header has come: then the connection, or TLS, goes on.
+"""A socket of a listener with the PROXY protocol, until its header has come; the connection, or TLS, follows.
 
 The header comes before everything else, also before TLS, and within ``PROXY_HEADER_S``. From then on the
 connection's addresses are those of the header. Bytes of a long header's end are dropped as they come.

@@ -55,7 +55,7 @@ class ResumeQueue:
         self.is_open = True
 
     def open(self) -> None:
-        """The connection takes more: resume those that have waited longest."""
+        """The connection takes more: resume the queues that have waited longest."""
         self.is_open = True
         self._resume()
 

@@ -48,7 +48,7 @@ def dlq(job: Dlq, *, spark: SparkSession | None = None, progress: Progress = sil
     Args:
         job: which letters.
         spark: a session to run in; None: this process.
-        progress: told how many messages were read, or how many tasks ended.
+        progress: gets the number of messages read, or of tasks that ended.
 
     Returns:
         Counts of letters and groups, and of letters that the queue they died in may still have as well, if it is

@@ -54,7 +54,7 @@ def export(
         job: what and where.
         is_dry_run: count messages by folder, and write nothing.
         spark: a session to run in; None: this process.
-        progress: told how many messages were written, or how many tasks ended.
+        progress: gets the number of messages written, or of tasks that ended.
 
     Returns:
         Counts of rows, bodies, and of files and their bytes where the target is a local folder.

@@ -51,7 +51,7 @@ def ingest(
         job: what and how.
         is_dry_run: read all, count by exchange and routing key, and publish nothing.
         spark: a session to run in; None: this process.
-        progress: told how many rows were read, or how many tasks ended.
+        progress: gets the number of rows read, or of tasks that ended.
 
     Returns:
         The counts of the sink, ``selected`` rows and ``body_bytes``; ``details`` has the columns that were left out.

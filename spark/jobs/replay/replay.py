@@ -49,7 +49,7 @@ def replay(
         job: what and how.
         is_dry_run: count by exchange and routing key, and publish nothing.
         spark: a session to run in; None: this process.
-        progress: told how many messages were read, or how many tasks ended.
+        progress: gets the number of messages read, or of tasks that ended.
 
     Returns:
         The counts of the sink (``sent``, ``skipped``, ``dropped``, ...), ``selected`` messages and ``body_bytes``, and

@@ -59,7 +59,7 @@ def stats(
     Args:
         job: which messages.
         spark: a session to run in; None: this process.
-        progress: told how many messages were read, or how many tasks ended.
+        progress: gets the number of messages read, or of tasks that ended.
 
     Returns:
         A report whose ``details`` are ``queues`` and ``keys`` (the largest first), ``rates``, ``sizes``, ``ages`` and
