@@ -71,7 +71,7 @@ async def _write_first(node: Node, rows: list[Row]) -> None:
 
 
 async def _add_log_exchange(node: Node, contents: Contents) -> None:
-    """Make the exchange to which the log is published, if it is; its vhost must be there."""
+    """Make the exchange to which the log is published, if the settings name one; its vhost must exist."""
     settings = node.settings
     row = ExchangeRow(settings.default_vhost, LOG_EXCHANGE, "topic", internal=True)
     is_wanted = settings.log_exchange and any(each.name == row.vhost for each in contents.vhosts)
@@ -83,7 +83,7 @@ async def _add_log_exchange(node: Node, contents: Contents) -> None:
 
 
 async def _number_queues(node: Node, contents: Contents) -> None:
-    """Give those durable queues a number in the message store that were declared without."""
+    """Number the durable queues that were declared without a message store."""
     rows: list[Row] = []
     for row in contents.queues:
         if row.durable and not row.queue_no and node.is_own(row):
@@ -129,7 +129,7 @@ def fill(node: Node, contents: Contents) -> None:
 
 
 def stored_exchange(row: ExchangeRow) -> Exchange:
-    """Return the exchange of a row; one whose type is gone, or refuses the arguments now, leads nowhere."""
+    """Return the exchange of a row; if its type is gone, or refuses the arguments now, the exchange routes nothing."""
     make = functools.partial(
         Exchange, row.name, row.type, row.durable, row.auto_delete, row.internal, row.arguments
     )
@@ -145,7 +145,7 @@ def stored_exchange(row: ExchangeRow) -> Exchange:
 
 
 def _add_policies(vhosts: dict[str, VHost], rows: list[PolicyRow]) -> None:
-    """Take policies in; a policy that this version would refuse stays stored without effect."""
+    """Add policies; a policy that this version would refuse stays stored without effect."""
     for row in rows:
         try:
             policy_validation.check(row)
@@ -192,9 +192,9 @@ def _bind(vhosts: dict[str, VHost], row: BindingRow) -> bool:
 class VhostStarter(GenServer):
     """Starts all vhosts, then acknowledges its start and ends.
 
-    It stands before the listeners in the tree, so that a client that can connect finds the queues recovered.
-    A vhost that fails does not hold the others up, and neither does one whose start takes longer than
-    ``OTHERS_WAIT_S``, as soon as another serves. When the broker stops it waits for none.
+    It stands before the listeners in the tree, so a client that can connect finds the queues recovered. A vhost that
+    fails does not hold up the listeners. After ``OTHERS_WAIT_S`` one vhost that serves is enough. When the broker
+    stops, the starter waits for none.
     """
 
     def init(self, node: Node) -> object:
@@ -244,7 +244,7 @@ class VhostStarter(GenServer):
 
 
 def end_start(runtime: Runtime) -> None:
-    """Have nobody wait for vhosts that are being started: the broker stops, in order."""
+    """End the wait for vhosts that are being started: the broker stops in order."""
     starter = runtime.whereis(_STARTER)
     if starter is not None:
         runtime.send(starter, _STOPPING)

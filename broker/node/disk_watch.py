@@ -1,16 +1,16 @@
 """The disk watch: compares the free space in the data directory with the limit.
 
-Below it publishers are blocked (``alarms``). A message store that cannot write, because the disk is full whatever
-``statvfs`` says (a quota, say), or because descriptors or memory are used up, has the watch check at once and counts
-as below the limit, until it can write again. While the disk is short, stores give up what they keep for replays
-(``msg_store/archive``), as much as is missing at each check.
+Below the limit publishers are blocked (``alarms``). When a message store cannot write, since the disk is full
+whatever ``statvfs`` says (a quota, say), or descriptors or memory are used up, the watch checks at once and holds the
+alarm until the store can write again. While the disk is short, stores give up messages that they archive for replays
+(``msg_store/archive``), as many bytes as are missing at each check.
 
 The less is free above the limit, the sooner is the next check: after 0.1 to 10 seconds, as if the disk could fill
 up at 250 MB/s. Source: ``rabbit_disk_monitor``. Differs from RabbitMQ: while the alarm is raised it checks every
-second and not every ten, so that publishers go on soon after room was made.
+second and not every ten, so that publishers resume soon after room was made.
 
 When less than ``RESERVE_BELOW_BYTES`` are free the watch takes the reserve (``msg_store/format/ballast.py``). While
-that is given up, so that stores could start or acks be written, the disk alarm holds whatever the limit.
+the reserve is used, to start stores or write acks, the disk alarm is raised whatever the limit.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class DiskWatch(GenServer):
         self._timer = self.start_timer(delay_s, _CHECK)
 
     def _use_archives(self, missing_bytes: int | None) -> None:
-        """Have stores give up settled messages that they keep for replays; None: nothing is missing."""
+        """Have stores give up archived messages of so many bytes; None: the disk is not short."""
         for vhost in self._node.vhosts.values():
             store = vhost.store.msg_store
             if store is None:

@@ -1,7 +1,7 @@
 """Lines of the log as messages of the exchange ``amq.rabbitmq.log`` (RabbitMQ's ``rabbit_logger_exchange_h``).
 
 The routing key is the level, the body the line as in the log file. Lines wait here for the publisher of the node's own
-messages; what waits is bounded, and further lines are dropped and counted. The lines of that publisher itself are not
+messages; their number is bounded, and further lines are dropped and counted. The lines of that publisher itself are not
 published, so that no line causes another for ever.
 """
 
@@ -25,7 +25,7 @@ LOG_EXCHANGE: Final = "amq.rabbitmq.log"
 
 
 class LogExchange(logging.Handler):
-    """Takes lines in any thread, and gives them as messages on the event loop.
+    """Takes lines on any thread, and returns them as messages on the event loop.
 
     Args:
         vhost: in which the exchange is.

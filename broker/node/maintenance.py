@@ -1,4 +1,4 @@
-"""Maintenance: memory and disk space that nothing needs is given back, in the background.
+"""Maintenance: frees unneeded memory and disk space in the background.
 
 * Every second: a slice of the actors is swept. A mailbox that was used once keeps about 700 bytes, and
   most queues and connections are idle. A slice costs well under a millisecond.

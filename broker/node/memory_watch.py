@@ -5,8 +5,8 @@ seconds of traffic they may keep in RAM (``queue_backing/memory_monitor.py``), a
 
 It checks once a second, and sooner the nearer the paging ratio is: as if memory could fill up at
 ``FAST_BYTES_PER_S`` from now on. Clients that send large messages can be faster than that, so it also checks
-when large reads have brought a quarter of what is left below the limit. The RAM that the limit is a share of
-is read as well, since the limit of a control group can change. Queues in use report every 5 s, more often
+when large reads have brought a quarter of the room below the limit. It also reads the size of the RAM, since the
+limit of a control group can change. Queues in use report every 5 s, more often
 where memory is short, and less often where they are many, so that asking them stays cheap. Mails to many queues
 are sent in several turns.
 

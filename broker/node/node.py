@@ -1,4 +1,4 @@
-"""The node: what exists once per broker process, put together.
+"""The node: the objects that exist once per broker process.
 
 A plain object. Its actors are in the tree (``broker/tree.py``) and are found by registered name, so a
 restarted one is found again. Each part owns its state; the node makes the parts and adds up their counts.
@@ -43,7 +43,7 @@ VHOSTS: Final = "vhosts"
 
 
 class BootEpochs:
-    """Gives each opening of a message store an epoch that it was never opened with.
+    """Gives each opening of a message store an epoch that the store was never opened with.
 
     Attributes:
         current: how often a broker was started on this metadata store, or a vhost's messages recovered.
@@ -81,18 +81,18 @@ class Node:
         data_dir: where messages are stored; None = nowhere.
         gil_yielding: tracks the jobs of threads.
         access: with users of auth back ends; None: of the broker's own only.
-        links: with the other nodes of the cluster; None outside of one.
+        links: with the other nodes of the cluster; None: there is no cluster.
 
     Attributes:
-        cluster_nodes: the other nodes of the cluster; None outside of one.
+        cluster_nodes: the other nodes of the cluster; None: there is no cluster.
         ballast: reserved disk space, released when the disk is full.
         reserve: the same, for starts and for acks.
         epochs: numbers of starts, for message stores.
         outages: the vhosts that are down.
         own_messages: of the firehose and the log, which the node publishes.
-        openings: lets few message stores be opened at once.
-        removals: done when the messages of a deleted vhost are removed; by its name, while they are not.
-        admin_turn: held while an operator's change is checked, written and made.
+        openings: limits how many message stores are opened at once.
+        removals: futures of the removal of deleted vhosts' messages, by the vhost's name, until they are done.
+        admin_turn: a lock, held while an operator's change is checked, written and made.
         services: more children of the supervisor ``infra``, set before the tree is started.
     """
 

@@ -1,7 +1,7 @@
 """Orphans: messages of queues, and folders of vhosts, without a definition; removed after a week.
 
-They remain when the broker crashes after it has deleted a definition and before it has deleted the
-messages; or when definitions were lost, and then an operator may want the messages back. So they are
+Messages become orphans when the broker crashes between the deletion of a definition and of its
+messages; or when definitions were lost, and then an operator may want the messages back. So orphans are
 *listed*, in ``orphans.json`` beside them and in the log, and removed once they were seen for ``KEPT_MS``.
 Numbers of queues are given once, so a queue that is declared again under the same name never sees them.
 
@@ -46,7 +46,7 @@ def due(
     """Update a store's list of orphans; return the queue numbers that are due.
 
     ``found`` are queue numbers with messages and without a definition; ``leaving`` likewise, but being
-    deleted: they are due if the broker ends before that is done.
+    deleted: they are due if the broker ends before their deletion has.
     """
     names = list(map(str, found))
     return list(map(int, _due(files, folder, names, map(str, leaving), now_ms, kept_ms)))
@@ -110,7 +110,7 @@ def _note(files: Files, folder: Path, now: dict[str, int]) -> None:
 
 
 def set_aside(files: Files, folder: Path, now_ms: int) -> Path:
-    """Rename a folder, so that it is removed now or, if that is cut off, after the next start.
+    """Rename a folder, so that it is removed now or, if the broker ends meanwhile, after the next start.
 
     Otherwise half a store would be left to the next vhost of that name.
     """

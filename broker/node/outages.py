@@ -1,7 +1,8 @@
 """Outages: which vhosts of a node do not serve, why, since when, and when they are started again.
 
-A plain object of the node, which follows the states of its vhosts (``broker/vhost/states.py``). An outage begins when
-a vhost is started and ends when its queues have been. ``status``, ``leveret serve`` and embedding services read them.
+A plain object of the node, which follows the states of its vhosts (``broker/vhost/states.py``). An outage begins with
+the start of a vhost and ends when its queues have been started. ``status``, ``leveret serve`` and embedding services
+read the outages.
 
 The log has a line when a vhost is down, one per minute until it serves, and one when it serves again. A start that
 takes less than ``SLOW_S`` has none of them.
@@ -46,8 +47,8 @@ class Outage(Struct, eq=False):
         is_retried: it is started again and again; else it stays down until an operator does something.
         tries: how often it was started in vain since.
         next_try_s: when it is started again; None if it is not, or is being started.
-        is_logged: the log says that it is down.
-        logged_s: when it said so last, or else when the vhost went down; monotonic time.
+        is_logged: the log has a line that it is down.
+        logged_s: when it was logged last, or else when the vhost went down; monotonic time.
     """
 
     reason: str

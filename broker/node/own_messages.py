@@ -1,4 +1,4 @@
-"""The node's own messages, copies for firehoses and lines of the log, and where they wait for their publisher."""
+"""The sources of the node's own messages: firehoses and the log, where messages wait for their publisher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTINUE: Final = "continue"  # to the publisher
 
 
 class Source(Protocol):
-    """Where messages wait.
+    """A source of messages, a bounded queue.
 
     Attributes:
         dropped: how many were dropped since it was last set to 0.
@@ -43,7 +43,7 @@ class OwnMessages:
         self.wake()
 
     def remove(self, source: Source) -> None:
-        """Forget a source, with what waits there."""
+        """Forget a source, and its messages."""
         self.sources.remove(source)
 
     def wake(self) -> None:
@@ -53,7 +53,7 @@ class OwnMessages:
             self._runtime.send(self.publisher, CONTINUE)
 
     def sleep(self) -> None:
-        """The publisher has found nothing more."""
+        """Note that the publisher has found no more messages."""
         self._is_awake = False
 
     def started(self, publisher: Ref) -> None:

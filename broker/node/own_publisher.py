@@ -2,8 +2,8 @@
 
 They wait at their source (``own_messages.py``), which is bounded. The actor takes them one by one, routes them and
 sends them to their queues, in turns of ``PUBLISH_TURN_WORK``. It has credit with each queue as a channel has. A
-channel waits when a queue withholds credit; this publisher leaves the queue out, so that neither clients nor the log
-wait for a queue. What is left out, or dropped by a source, is counted in the log.
+channel waits when a queue withholds credit; this publisher skips the queue, so that neither clients nor the log wait
+for a queue. The log has counts of skipped messages, and of messages that a source has dropped.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _UnderWay(Struct, eq=False):
 
 
 class OwnPublisher(GenServer):
-    """Publishes what waits at the sources."""
+    """Publishes the messages of the sources."""
 
     def init(self, node: Node) -> None:
         self._node = node
@@ -119,7 +119,7 @@ class OwnPublisher(GenServer):
         return routed.work
 
     def _send_some(self) -> int:
-        """Go on with the message under way; return the work."""
+        """Route or send the next part of the message under way; return the work."""
         under_way = self._under_way
         assert under_way is not None
         routed = under_way.routed
@@ -150,7 +150,7 @@ class OwnPublisher(GenServer):
             self.runtime.send(ref, mail)
 
     def _spend(self, queue: Ref, size_bytes: int) -> bool:
-        """Spend credit for a message; return whether there was some. Else the queue is left out."""
+        """Spend credit for a message; return False, to skip the queue, if there is none."""
         credit = self._credit(queue)
         if credit.is_blocked:
             self._left_out += 1

@@ -1,7 +1,7 @@
 """The message store of one vhost as an actor: opened when the vhost starts, closed when it ends.
 
-Opening reads the disk, so a thread does it. The start is acknowledged before: a recovery may take minutes and
-a disk may hang, and no supervisor may wait for it, for it would take no other request meanwhile. The vhost's queues
+A thread opens the store, since opening reads the disk. The start is acknowledged before: a recovery may take minutes
+and a disk may hang, and a supervisor that waits takes no other request. The vhost's queues
 are started when the store is open (``bootstrap.QueueStarter``). When the store fails, or cannot be opened, this
 actor ends and takes the queues along: the vhost starts anew and recovers from the disk. An error of disk,
 descriptors or memory is noted in the vhost (``StoreState.error``); the restarter of the vhosts starts it again
@@ -243,8 +243,8 @@ class StoreServer(GenServer):
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
         """Stop the store in order, over several turns, when the supervisor says so.
 
-        A deleted vhost's is not written to its end: that may take long, and its messages go anyway. Neither is
-        one whose supervisor dies meanwhile: the successor waits for its files.
+        The store of a deleted vhost does not make its last writes: they may take long, and its messages go anyway.
+        Nor does a store whose supervisor dies meanwhile: the successor waits for its files.
         """
         store = self._state.msg_store
         is_end = isinstance(message, Exit) and sender is self.parent
@@ -263,7 +263,7 @@ class StoreServer(GenServer):
         self.stop(reason)
 
     def terminate(self, reason: object) -> None:
-        """Let go of a store that was not stopped in order."""
+        """Abandon a store that was not stopped in order."""
         self._vhost.state.enter(Event.PART_ENDED)
         if self.runtime.loop is not None:
             self._state.let_go(self.runtime.loop)
@@ -274,8 +274,8 @@ class StoreServer(GenServer):
 async def remove_store(node: Node, vhost: VHost) -> None:
     """Remove the messages of a vhost that is deleted and stopped, beside the loop.
 
-    As long as a thread has its files, on a disk that hangs, they are left; a new vhost of the same name is not
-    opened before they are removed. A disk that takes long is not waited for. Folders that are left when the broker
+    While a thread has the files, on a disk that hangs, they are left; the store of a new vhost of the same name is not
+    opened before they are removed. A slow disk is not waited for. Folders that are left when the broker
     stops are removed after the next start.
     """
     if node.data_dir is None:
@@ -320,6 +320,6 @@ async def remove_store(node: Node, vhost: VHost) -> None:
 
 
 def store_folder(data_dir: Path, vhost_name: str) -> Path:
-    """Return where the messages of a vhost are; a name made of the vhost's, never the name itself."""
+    """Return the folder of a vhost's messages; its name is made of the vhost's name, and never that name itself."""
     name = blake2b(vhost_name.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
     return data_dir / "vhosts" / name

@@ -1,4 +1,4 @@
-"""The restarter of the vhosts: a vhost that the machine has taken down is started again, for ever.
+"""The restarter of vhosts: it starts vhosts again that have failed by a shortage or error of the machine.
 
 A supervisor gives up on a vhost that fails a third time in five minutes, or whose store cannot be opened. That is
 right for bugs. A disk that is full or has errors, or descriptors and memory that are used up, get better by
@@ -26,7 +26,7 @@ _RESTART: Final = "restart"
 
 
 class VhostRestarter(GenServer):
-    """Starts the vhosts that have failed, for ever."""
+    """Starts the vhosts that have failed, every ``PAUSE_S``."""
 
     def init(self, node: Node) -> None:
         self._node = node

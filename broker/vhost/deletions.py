@@ -61,7 +61,7 @@ class Deletions:
         return rows
 
     def ended(self, target: object) -> Steps:
-        """Wait until all is dropped that went with this queue or exchange."""
+        """Wait until all bindings of this deleted queue or exchange are dropped."""
         removal = next((own for each, own, _ in self._under_way if each is target), None)
         if removal is not None:
             yield from self._until(lambda: removal.is_done)

@@ -82,7 +82,7 @@ def _declare(vhost: VHost, user: User, method: ExchangeDeclare) -> Steps:
 def _write_with_delay_queue(vhost: VHost, exchange: Exchange, user_name: str) -> Steps:
     """Write the rows of a new exchange and of its delay queue, and start the queue.
 
-    A delay queue may be there, left of an earlier exchange with this name.
+    A delay queue may exist, left of an earlier exchange with this name.
     """
     queue = None
     rows: list[Row] = []

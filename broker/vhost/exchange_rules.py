@@ -1,7 +1,7 @@
 """Rules of names and exchanges: which may be declared and deleted, and which exchanges every vhost has.
 
-Line breaks are taken out of names in declare, delete and bind. ``amq.`` is reserved for creation; what
-exists may be declared again. Names made by the server are 16 random bytes in URL-safe base64.
+Line breaks are taken out of names in declare, delete and bind. ``amq.`` is reserved for creation; existing
+objects may be declared again. Names made by the server are 16 random bytes in URL-safe base64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""VhostFeatures: the features of a vhost that each publish and delivery must look for."""
+"""VhostFeatures: the features of a vhost that each publish and delivery must check."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 class VhostFeatures:
-    """The features of a vhost that each publish and delivery must look for.
+    """The features of a vhost that each publish and delivery must check.
 
-    A plain class, so that the look is compiled code (docs/decisions/0041).
+    A plain class, so that the check is compiled code (docs/decisions/0041).
 
     Attributes:
         firehose: gets copies of all messages; None while it is off.

@@ -3,7 +3,7 @@ r"""Regular expressions of permissions and policies: PCRE, as RabbitMQ has them,
 Names are matched as bytes and anywhere (unanchored). PCRE2 counts its steps, and a search that needs more
 than ``PATTERN_STEPS_MAX`` ends without a match, as in RabbitMQ, whose limit is ten million; so a permission then
 refuses and a policy does not apply. The expression is logged once. ``docs/decisions/0023-pcre2.md`` has
-the figures and what else was measured.
+the measurements.
 
 PCRE2 counts anew at each place of the name where a match may begin. The search over these places is
 therefore part of the expression (``\A.*?`` before it), so that one count covers the whole search. A

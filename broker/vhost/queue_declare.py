@@ -13,7 +13,8 @@ random         any
 The delegate of that node declares it (``DelegatedDeclare``), writes its row and starts it. It answers when all nodes
 have applied the row, so the queue is known here then, and the client can use it at once.
 
-A script decides on what this node has applied. It begins anew (``OvertakenError``) when another client was faster.
+A script decides on the rows that this node has applied. It begins anew (``OvertakenError``) when another client was
+faster.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
 
 
 def declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
-    """Declare a queue that a client of another node wants here; all has been checked there.
+    """Declare a queue here for a client of another node, which has made all checks.
 
     The other nodes know the delegate of a vhost before its store is open, so the queue waits for the vhost's start.
     """
@@ -268,10 +269,10 @@ def located(vhost: VHost, locator: str) -> ClusterNode | None:
 def declare_remote(vhost: VHost, home: ClusterNode, asked: DelegatedDeclare) -> Steps:
     """Have a queue declared on another node; it is known here then.
 
-    It is not, if that node is lost, or the queue is deleted before its answer comes.
+    It is unknown if that node is lost, or the queue is deleted before its answer comes.
 
     Raises:
-        InternalError: the node could not.
+        InternalError: the node could not declare it.
     """
     assert vhost.cluster_nodes is not None
     vhost.cluster_nodes.expect(home.name, 1)

@@ -41,7 +41,7 @@ def await_gone(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
 
 
 def connection_ended(vhost: VHost, entries: Iterable[QueueEntry]) -> Steps:
-    """Wait until queues are gone that end with a connection: exclusive ones, and those it was the last to consume.
+    """Wait until the queues that end with a connection are gone: its exclusive queues, and auto-delete ones.
 
     It ends all the same when the metadata store fails.
     """

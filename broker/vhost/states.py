@@ -15,7 +15,7 @@ STOPPED     it was deleted, or the node stops                    541, 530    320
 ==========  ===================================================  ==========  =============  =============
 
 541 is ``INTERNAL_ERROR - access to vhost 'v' refused for user 'u': vhost 'v' is down``. In a cluster the clients of a
-vhost that never served (``is_new``) wait instead, for another node may have let them know of it. Clients stay connected
+vhost that never served (``is_new``) wait instead, since another node may serve it already. Clients stay connected
 while the store is opened again; when the supervisor ends they are closed with 320, ``CONNECTION_FORCED - vhost 'v' is
 down``. ``node/outages.py`` has the reasons; the ``cluster_state`` of list_vhosts is ``running`` in RUNNING alone.
 
@@ -32,7 +32,7 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a vhost stands between its first start and its deletion."""
+    """The state of a vhost between its first start and its deletion."""
 
     NEW = auto()
     OPENING = auto()
@@ -46,7 +46,7 @@ class State(Enum):
 
 
 class Event(Enum):
-    """An event that takes a vhost to its next state; behind it stand the actors that report it."""
+    """An event that takes a vhost to its next state; the comments name the actors that report it."""
 
     STARTS = auto()  # VhostSup; after a crash QueueStarter
     STORE_OPENED = auto()  # QueueStarter
@@ -89,7 +89,7 @@ def after(state: State, event: Event) -> State:
 
 
 class VhostState:
-    """Where one vhost stands.
+    """The state of one vhost, and the callbacks that wait for its start.
 
     Attributes:
         is_new: it has never served; its first start is under way, about to be, or is tried again.
@@ -104,7 +104,7 @@ class VhostState:
 
     @property
     def is_starting(self) -> bool:
-        """Whether its supervisor runs and the vhost does not serve: one or the other ends."""
+        """Whether the supervisor runs and the vhost does not serve yet."""
         return self.now is not State.RUNNING and self.now not in ENDED
 
     def enter(self, event: Event) -> None:

@@ -109,7 +109,7 @@ class _Settlement(Struct, eq=False):
 
 
 class Firehose:
-    """What the channels of a vhost hand over.
+    """The firehose of one vhost: batches that its channels hand over.
 
     Args:
         vhost: its name.
@@ -168,7 +168,7 @@ class Firehose:
         outcome: bytes,
         settled: Sequence[tuple[Settled, list[int]]],
     ) -> None:
-        """Take what a client has settled: ``ack``, ``requeue`` or ``reject``. The rate is that of messages."""
+        """Take deliveries that a client has settled: ``ack``, ``requeue`` or ``reject``. The rate is of messages."""
         for source, seqs in settled:
             if source.queue_name and not source.has_copies:
                 subject = _settlement_of(source.queue_name)

@@ -94,9 +94,9 @@ class VHost:
         limits: ``max-connections`` and ``max-queues`` of the vhost.
         features: its firehose, and counts of its special queues; each publish and delivery reads them.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
-        producer_limits: how many producers a queue knows, and after how many ms without use it forgets one.
+        producer_limits: how many producers a queue remembers, and for how many ms without use.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
-        reply_addresses: where dead letters go that are replies; None: there are no clients.
+        reply_addresses: targets of dead letters that are replies; None: there are no clients.
         cluster_nodes: the other nodes of the cluster; None: there is no cluster.
         local_queues: its queues on this node, for the other nodes; None: there is no cluster.
     """
@@ -138,7 +138,7 @@ class VHost:
 
     @property
     def firehose(self) -> Firehose | None:
-        """What gets copies of all messages; None while it is off."""
+        """The firehose, which gets copies of all messages; None while it is off."""
         return self.features.firehose
 
     # -- look-ups ------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class VHost:
                 self._metadata.delete_later(rows)
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """Take an exchange in; a delay queue that is left of an earlier one with its name becomes its own."""
+        """Add an exchange; a delay queue left of an earlier exchange with its name becomes its own."""
         apply_to_exchange(self.policies, exchange)
         self.topology.add_exchange(exchange)
         if isinstance(exchange.matcher, DelayedMatcher):
@@ -234,7 +234,7 @@ class VHost:
     def unbind(
         self, client: Client, source: str, kind: str, destination: str, key: bytes, arguments: Table
     ) -> Steps:
-        """Take a binding away; a missing one, or missing ends, are fine."""
+        """Remove a binding; a missing binding, or missing ends, are fine."""
         return retried(lambda: self._unbind(client, source, kind, destination, key, arguments))
 
     def _unbind(
@@ -278,7 +278,7 @@ class VHost:
             self._not_down(self.find_queue(destination, client.reader))
 
     def _not_down(self, entry: QueueEntry) -> None:
-        """Raise NotFound for a queue of a node that is not there."""
+        """Raise NotFound for a queue of a node that is down."""
         if entry.state == "down":
             raise entry.missing()
 
@@ -324,7 +324,7 @@ class VHost:
             yield Until(self.cluster_nodes.when_acknowledged)
 
     def until_applied(self) -> Steps:
-        """Wait until all nodes have applied the rows that this one has applied."""
+        """Wait until all nodes have applied the rows that this node has applied."""
         return self._metadata.until_applied()
 
     def register(self, entry: QueueEntry) -> None:
@@ -398,7 +398,7 @@ class VHost:
         """Delete a queue for a client or an operator; return the number of ready messages it had.
 
         Raises:
-            NotFound: it lives on another node, and does not run.
+            NotFound: it lives on another node and does not run.
         """
         count = yield from self._end_queue(entry, if_unused, if_empty)
         if self.is_written(entry.durable) and not entry.is_remote:
@@ -469,7 +469,7 @@ class VHost:
             self._metadata.delete_later(deletes)
 
     def forget_queue(self, entry: QueueEntry) -> Steps:
-        """End a queue of a node that is in the cluster no more; its row has been deleted.
+        """End a queue of a node that has been removed from the cluster; its row has been deleted.
 
         The rows of its bindings, and of auto-delete exchanges that have lost their last one, are deleted by this node.
         """
@@ -492,7 +492,7 @@ class VHost:
         return watchers
 
     def _note_messages_left(self, entry: QueueEntry) -> None:
-        """Note a queue that has more messages than go with the next flush, so that a crash keeps none of them."""
+        """Note a queue whose messages are more than one flush removes, so that a start after a crash removes them."""
         store = self.store.msg_store
         if store is not None:
             left = [no for no in queue_nos_of(entry) if store.message_count(no) > SLICE_ROWS]
@@ -546,7 +546,7 @@ class VHost:
             yield from self._metadata.until_deleted(*rows)
 
     def _remove(self, target: object, removal: Removal) -> Steps:
-        """Wait until an exchange or binding is removed, with all that goes with it."""
+        """Wait until an exchange or binding is removed, with its bindings and auto-delete exchanges."""
         rows = self.deletions.begin(target, removal)
         yield from self.commit([], rows)
         yield from self.deletions.ended(target)

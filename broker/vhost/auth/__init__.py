@@ -1,1 +1,1 @@
-"""Who may do what in a vhost: users and permissions (``access``), and other sources of both (``auth_backends``)."""
+"""Authentication and authorization: users and permissions (``access``), external services (``auth_backends``)."""

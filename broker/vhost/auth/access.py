@@ -124,7 +124,7 @@ class Access:
         return self.admit(name, mechanism, from_loopback)
 
     def admit(self, name: str, mechanism: str, from_loopback: bool) -> User:
-        """Return a user whose name is known to be right.
+        """Return a user whose name was authenticated by other means.
 
         Raises:
             LoginRefused: no such user, or not from here.

@@ -74,8 +74,7 @@ class AuthBackend:
     async def update_secret(self, user: ExternalUser, secret: bytes) -> bool:
         """Take a new secret of an open connection; return whether it is accepted.
 
-        What the user may is asked anew afterwards. By default it is accepted and means nothing, for logins that do not
-        expire.
+        Permissions are asked anew afterwards. By default it is accepted and ignored, for logins that do not expire.
         """
         return True
 
@@ -127,8 +126,7 @@ class Question(Exception):  # noqa: N818 - it is not an error
 def granted(check: Callable[[], object]) -> Steps:
     """Check a permission as often as a back end must be asked.
 
-    It is for a script that would ask something else if it was begun again: the name of a queue that is made here is
-    another each time.
+    It is for a script that would ask another question if it began again: a server-made queue name differs each time.
     """
     while True:
         try:
@@ -191,8 +189,8 @@ class ExternalAccess(Access):
     """Access with users of back ends beside the broker's own.
 
     Args:
-        chain: in the order of the settings, who knows the password and who knows what the user may; None stands for
-            the broker itself.
+        chain: in the order of the settings, the authenticating and the authorizing back end; None stands for the
+            broker itself.
         cache_s: how long answers are kept.
         timeout_s: that a back end has for an answer.
     """
@@ -325,7 +323,7 @@ class ExternalAccess(Access):
         mechanism: str,
         peer: str,
     ) -> User:
-        """Return the user as a back end knows it; without a password, which somebody else has verified."""
+        """Ask a back end for the user; without a password if another back end or a certificate has proved it."""
         if backend is None:
             return super().log_in(name, password, mechanism, True, peer)()
         try:

@@ -37,7 +37,7 @@ class MetadataServer(GenServer):
     """Front of the node's metadata store, registered as ``metadata_store``."""
 
     def init(self, writer: MetadataWriter) -> None:
-        """Take the name, and the deletions that the actor before has left."""
+        """Register the name, and take over the deletions that the actor before has left."""
         self._writer = writer
         self._retries = False
         self.runtime.register(METADATA_SERVER, self.ref)

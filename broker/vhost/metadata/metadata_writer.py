@@ -93,21 +93,21 @@ class Write(Struct, eq=False):
 
 
 class Delete(Struct, eq=False):
-    """To the metadata server: delete those of these rows that are still owed, without an answer."""
+    """To the metadata server: delete these rows, as far as they are still owed, without an answer."""
 
     rows: Sequence[Row]
 
 
 class MetadataWriter:
-    """The way of a node's changes to its metadata store.
+    """Writes a node's changes to its metadata store.
 
     Attributes:
         store: the metadata store; its maker closes it.
         pending: changes that are not known to be on disk yet.
         deleted_queues: numbers of deleted queues that may have messages in a store still.
-        shared: the store, if several nodes share it; None outside of clusters.
-        on_settled: in a cluster, gets rows whose put or deletion has come to its end: other nodes may have changed
-            them meanwhile, so that this node has something else in memory than there is.
+        shared: the store, if several nodes share it; None: there is no cluster.
+        on_settled: in a cluster, gets rows whose put or deletion has ended: other nodes may have changed them
+            meanwhile, so that this node's memory differs from the store.
     """
 
     def __init__(self, runtime: Runtime, store: Metadata) -> None:

@@ -4,8 +4,8 @@ A deletion stays *owed* until it is written: a disk that refuses it, or the deat
 write it, must not bring a durable queue or binding back at the next start. A row that is put again cancels
 the deletion that is owed for it, since puts are written behind it; a put that the disk refuses does not.
 
-A put may have to be asked for twice, and other clients go on meanwhile. So the second time the ``latest``
-version of the row is written: what another client has put in its place, or nothing when it was deleted.
+A put may have to be repeated, and other clients are served meanwhile. So the second time the ``latest``
+version of the row is written: another client's later put, or nothing when the row was deleted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class PendingWrites:
             del self.deletes[_id(row)]
 
     def gone(self, rows: Iterable[Row], is_own: bool) -> None:
-        """Take off rows that are deleted, whatever is answered: what others put in their place must stay.
+        """Take off rows that are deleted, whatever is answered: rows that others have put in their place must stay.
 
         Args:
             rows: deleted rows, as the store reports them.
