@@ -78,7 +78,7 @@ class Delete(Struct):
 
 
 class Info(Struct):
-    """Answered a dict of figures for status and list_queues (``broker/queue/stats.py``)."""
+    """Answered a dict of statistics for status and list_queues (``broker/queue/stats.py``)."""
 
     items: tuple[str, ...] = ()
 

@@ -36,9 +36,9 @@ PLACES: Final = (
 async def queue_rows(
     runtime: Runtime, vhosts: Collection[VHost], items: tuple[str, ...] = ()
 ) -> AsyncIterator[Row]:
-    """Yield a row for every queue of some vhosts that lives on this node, with some figures or all.
+    """Yield a row for every queue of some vhosts that lives on this node, with some statistics or all.
 
-    A queue that ends meanwhile, or does not answer within ``ASK_S``, has no figures; its state says why.
+    A queue that ends meanwhile, or does not answer within ``ASK_S``, has no statistics; its state says why.
     """
     entries = [entry for vhost in vhosts for entry in _own(vhost)]
     cluster_nodes = next((vhost.cluster_nodes for vhost in vhosts), None)

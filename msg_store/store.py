@@ -74,7 +74,7 @@ class MsgStore:
 
     Args:
         opened: the recovered store; taken over.
-        monotonic_s: for figures.
+        monotonic_s: for statistics.
         failed: gets the error after which the store is of no use, once.
         shortage_changed: called when ``is_short`` has changed.
 

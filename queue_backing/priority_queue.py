@@ -234,7 +234,7 @@ class PriorityQueue(BackingQueue):
         self._level_of = {}
         return sum(level.purge_acks() for level in self._levels)
 
-    # Figures and housekeeping.
+    # Statistics and housekeeping.
 
     def take_fetch_ready(self) -> bool:
         """Whether the pending messages of any level may be in RAM now."""
@@ -283,7 +283,7 @@ class PriorityQueue(BackingQueue):
         self.timeout()
 
     def info(self) -> dict[str, Any]:
-        """Return figures: numbers are summed up, except figures that all levels share."""
+        """Return statistics: numbers are summed up, except statistics that all levels share."""
         infos = [level.info() for level in self._levels]
         total = dict(infos[0])
         for name, value in total.items():

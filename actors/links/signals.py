@@ -222,7 +222,7 @@ class Signals:
 
 
 def far_inbox(ref: Ref) -> RemoteInbox | None:
-    """Return the way to an actor that runs elsewhere; None: it runs in this process."""
+    """Return the way to a remote actor; None: it runs in this process."""
     return links.remote_inbox(ref.cell) if ref.cell.state & AFAR else None
 
 
@@ -248,7 +248,7 @@ def _checked(sender: Any) -> Ref:
 
 
 def _is_passed_on(ref: Ref) -> bool:
-    """Whether the links of an actor are kept elsewhere, because it is behind this node."""
+    """Whether the links of an actor are kept in its own process, because it is behind this node."""
     return bool(ref.cell.state & REMOTE)
 
 

@@ -34,8 +34,8 @@ class RemoteCounts:
     """The counts of the other nodes of a cluster.
 
     Attributes:
-        on_change: called when the counts of this node may have changed; None outside of a cluster.
-        when_acknowledged: calls back when the other nodes know the counts of this one; None outside of a cluster.
+        on_change: called when the counts of this node may have changed; None: there is no cluster.
+        when_acknowledged: calls back when the other nodes know the counts of this one; None: no cluster.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Delivery gate and limiter of a channel on another node, as queues of this node know them.
 
-The objects of ``limiter.py`` are on the channel's node, so a queue elsewhere cannot look at them. In their place
+The objects of ``limiter.py`` are on the channel's node, so a queue on another node cannot read them. In their place
 it has these, one of each per channel:
 
 * ``RemoteGate``: a window in bytes. A delivery takes its bytes from it, and the channel gives them back when it has

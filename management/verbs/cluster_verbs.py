@@ -97,7 +97,7 @@ class ClusterVerbs:
                 yield row
 
     async def _down_queues(self, vhost: str) -> AsyncIterator[Row]:
-        """Yield the durable queues whose nodes are down; they have no figures."""
+        """Yield the durable queues whose nodes are down; they have no statistics."""
         found = self._node.vhosts.get(vhost)
         entries = list(found.topology.queues.values()) if found is not None else []
         async for entry in sliced(entries):

@@ -315,7 +315,7 @@ class Archive:
         self.ends.pop(file_no, None)
         self.torn.pop(file_no, None)
 
-    # Figures.
+    # Statistics.
 
     def archived(self, queue_no: int, now_ms: int) -> Archived:
         """Return what is kept for a queue; nothing for one that is not archived."""

@@ -121,7 +121,7 @@ Task: TypeAlias = Generator[Job | Moving | Wait, None, None]
 
 @dataclass(slots=True)
 class Collected:
-    """Figures since the start."""
+    """Statistics since the start."""
 
     merges: int = 0
     given_up: int = 0

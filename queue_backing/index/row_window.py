@@ -65,7 +65,7 @@ class RowWindow:
         """Return the first rows with ``low <= seq < high`` that are in RAM, and have more read.
 
         Args:
-            low: where ``read`` will go on soon; if the window is elsewhere, nothing is done.
+            low: where ``read`` will continue soon; if the window is at another place, nothing is done.
             high: the end of the range that will be read.
             limit: how many at most; if the window holds fewer, the rows behind it are asked for.
         """

@@ -227,7 +227,7 @@ class VariableQueue(BackingQueue):
         self._leave()
 
     def abandon(self) -> None:
-        """End after a crash, of the queue or of its store: its figures are not to be trusted."""
+        """End after a crash, of the queue or of its store: its statistics are not to be trusted."""
         if self.can_page:
             self.index.forget()
         self._leave()
@@ -1053,7 +1053,7 @@ class VariableQueue(BackingQueue):
         is_left = seq < self.paged.transient_threshold and not row[PERSISTENT]
         return not is_left and seq not in self.pending.in_ram and seq not in self.pending.on_disk
 
-    # Figures.
+    # Statistics.
 
     @property
     def ram_count(self) -> int:
@@ -1085,7 +1085,7 @@ class VariableQueue(BackingQueue):
         return self.count + self.pending.count()
 
     def info(self) -> dict[str, Any]:
-        """Return figures by RabbitMQ's names; a queue that cannot page has no figures of its parts."""
+        """Return statistics by RabbitMQ's names; a queue that cannot page has none of its parts."""
         pending, paged = self.pending, self.paged
         unacked = pending.count()
         ram_count, ram_bytes = self.ram_count, self.ram_bytes
@@ -1095,7 +1095,7 @@ class VariableQueue(BackingQueue):
             self.columns.entries() if self.columns.messages else paged.q3
         )
         entries = in_ram - self.len_q4() + len(self.q4)
-        figures = {
+        stats = {
             "messages_ready": self.count,
             "messages_unacknowledged": unacked,
             "messages": self.count + unacked,
@@ -1124,7 +1124,7 @@ class VariableQueue(BackingQueue):
             "mode": "lazy" if self.to_lazy else self.mode,
         }
         has_parts = self.can_page or not self.uses_columns  # or it is a priority of a queue in RAM
-        return figures | self._stats_of_parts() if has_parts else figures
+        return stats | self._stats_of_parts() if has_parts else stats
 
     def _stats_of_parts(self) -> dict[str, Any]:
         paged, ram = self.paged, self.ram
