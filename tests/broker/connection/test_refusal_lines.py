@@ -624,6 +624,7 @@ NOT_OF_A_CLIENT = {
     "broker/vhost/auth/auth_backends.py _log_in": "likewise",
     "broker/vhost/auth/auth_backends.py check_vhost": "likewise",
     "broker/vhost/auth/auth_backends.py update_secret": "likewise",
+    "broker/vhost/metadata/metadata_writer.py _again": "memory differs from the metadata store; its own line says how",
     "broker/vhost/queue_declare.py declare_remote": "another node cannot declare a queue; its own line says why",
     "broker/vhost/vhost.py start_queue": "a queue does not start; its own line says why",
 }
