@@ -10,8 +10,9 @@ min-masters    the node with the fewest queues; the first by name of several
 random         any
 =============  =======================================================================
 
-The delegate of that node declares it (``DelegatedDeclare``), writes its row and starts it. It answers when all nodes
-have applied the row, so the queue is known here then, and the client can use it at once.
+The delegate of that node declares it (``DelegatedDeclare``), or checks an existing one, writes its row and starts it.
+It answers when all nodes have applied the row, so the queue is known here then, and the client can use it at once.
+Another client may have deleted it by then; it is not declared once more, for others may have seen it.
 
 A script decides on the rows that this node has applied. It begins anew (``OvertakenError``) when another client was
 faster.
@@ -43,6 +44,7 @@ from leveret.metadata.tables import QueueRow
 from leveret.routing.bindings import QUEUE
 
 if TYPE_CHECKING:
+    from leveret.actors.runtime.ref import Ref
     from leveret.amqp.methods import QueueDeclare
     from leveret.amqp.tables import Table
     from leveret.broker.registry.cluster_nodes import ClusterNode
@@ -62,8 +64,8 @@ LOCATOR: Final = "queue-master-locator"
 class DelegatedDeclare:
     """A call to a delegate: declare a queue on its node, unless there is one of that name.
 
-    Answered None when the queue runs, or exists already, and all nodes know it; else with a ``SoftError``, or False
-    after an error of the node.
+    Answered None when the queue runs, or one that is equivalent, and all nodes know it; else with a ``SoftError``, or
+    False after an error of the node.
     """
 
     name: str
@@ -81,6 +83,8 @@ def declare_queue(vhost: VHost, client: Client, method: QueueDeclare) -> Steps:
 
 def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> Steps:
     user = client.user
+    durable = method.durable and not method.exclusive
+    owner = client.reader if method.exclusive else None
     if vhost.default_queue_type and QUEUE_TYPE not in method.arguments:
         _set_default_type(vhost, method)
     check = vhost.access.check_queue
@@ -91,7 +95,8 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
     yield from _forget_lost(vhost, name)
     current = vhost.topology.queues.get(name)
     if current is not None:
-        yield from _await_existing(vhost, client, method, current)
+        declared = durable, method.auto_delete, owner, method.arguments
+        yield from _await_existing(vhost, current, *declared)
         if current.state == "deleted":  # its declaration was taken back
             raise OvertakenError(f"queue '{name}' was deleted")
         return current, False
@@ -100,24 +105,23 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
     yield from vhost.until_undeclared(QueueRow(vhost.name, name))
     if name in vhost.topology.queues:
         raise OvertakenError(f"queue '{name}' was declared")
-    durable = method.durable and not method.exclusive
-    home = None
-    if not method.exclusive:
-        home = located(vhost, locator_of(vhost, name, method.arguments))
-    if home is not None:
-        arguments = pack(method.arguments)
-        asked = DelegatedDeclare(name, durable, method.auto_delete, arguments, user.name)
-        yield from declare_remote(vhost, home, asked)
-        raise OvertakenError(f"queue '{name}' was declared on node '{home.name}'")  # it is here now
     entry = QueueEntry(
         vhost.name,
         name,
         durable=durable,
         auto_delete=method.auto_delete,
-        exclusive=client.reader if method.exclusive else None,
+        exclusive=owner,
         arguments=method.arguments,
         on_deleted=vhost.queue_deleted,
     )
+    locator = CLIENT_LOCAL if method.exclusive else locator_of(vhost, name, method.arguments)
+    home = located(vhost, locator)
+    if home is not None:
+        arguments = pack(method.arguments)
+        asked = DelegatedDeclare(name, durable, method.auto_delete, arguments, user.name)
+        if (yield from declare_remote(vhost, home, asked)):
+            return vhost.topology.queues.get(name, entry), True
+        raise OvertakenError(f"node '{home.name}' was lost, queue '{name}' may be declared")
     if durable:
         vhost.number(entry)
     yield from vhost.add_queue(entry, user.name)
@@ -138,9 +142,13 @@ def declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
 
 def _declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
     yield from vhost.deletions.name_free(QUEUE, asked.name)
+    yield from _forget_lost(vhost, asked.name)
     current = vhost.topology.queues.get(asked.name)
+    arguments = unpack(asked.arguments)
     if current is not None:
-        yield from vhost.wait_for(vhost.queue_row(current))
+        yield from _await_existing(
+            vhost, current, asked.durable, asked.auto_delete, None, arguments
+        )
         if vhost.topology.queues.get(asked.name) is not current:
             raise OvertakenError(f"queue '{asked.name}' was deleted")
         return
@@ -150,7 +158,7 @@ def _declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
         asked.name,
         durable=asked.durable,
         auto_delete=asked.auto_delete,
-        arguments=unpack(asked.arguments),
+        arguments=arguments,
         on_deleted=vhost.queue_deleted,
     )
     if asked.durable:
@@ -159,7 +167,12 @@ def _declare_for_remote(vhost: VHost, asked: DelegatedDeclare) -> Steps:
 
 
 def _await_existing(
-    vhost: VHost, client: Client, method: QueueDeclare, current: QueueEntry
+    vhost: VHost,
+    current: QueueEntry,
+    durable: bool,
+    auto_delete: bool,
+    owner: Ref | None,
+    arguments: Table,
 ) -> Steps:
     """Check that an existing queue was declared alike, when it runs, and wait until all nodes know it.
 
@@ -170,9 +183,7 @@ def _await_existing(
         yield from vhost.until_acknowledged()
         if vhost.topology.queues.get(current.name) is not current:
             return
-    durable = method.durable and not method.exclusive
-    owner = client.reader if method.exclusive else None
-    queue_arguments.check_equivalent(current, durable, method.auto_delete, owner, method.arguments)
+    queue_arguments.check_equivalent(current, durable, auto_delete, owner, arguments)
     yield from vhost.until_applied()
 
 
@@ -267,12 +278,13 @@ def located(vhost: VHost, locator: str) -> ClusterNode | None:
 
 
 def declare_remote(vhost: VHost, home: ClusterNode, asked: DelegatedDeclare) -> Steps:
-    """Have a queue declared on another node; it is known here then.
+    """Have a queue declared on another node; return False if that node was lost.
 
-    It is unknown if that node is lost, or the queue is deleted before its answer comes.
+    The queue is known here then, unless it was deleted before the answer came.
 
     Raises:
-        InternalError: the node could not declare it.
+        SoftError: there is one that is not equivalent.
+        InternalError: the node could not.
     """
     assert vhost.cluster_nodes is not None
     vhost.cluster_nodes.expect(home.name, 1)
@@ -285,3 +297,4 @@ def declare_remote(vhost: VHost, home: ClusterNode, asked: DelegatedDeclare) -> 
     if answer is not None and not isinstance(answer, CallFailed):
         log.error("queue not declared queue=%s vhost=%s node=%s", asked.name, vhost.name, home.name)
         raise InternalError()
+    return answer is None

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+
 import pytest
 
 from leveret.actors.runtime import scheduler
+from leveret.broker.vhost import queue_declare
+from leveret.broker.vhost.queue_declare import CLIENT_LOCAL, RANDOM
 from rigs.cluster.topology_histories import judge
 from rigs.cluster.virtual_histories import busy_histories
 
@@ -13,15 +18,37 @@ from rigs.cluster.virtual_histories import busy_histories
 # deleted twice; an active declaration told 404; a queue that no node runs; a deleted exchange that came back, as a
 # client had waited for its row (166); a binding told 541 (102) or refused although it had been there (20).
 SEEDS = (*range(12), 20, 25, 31, 51, 95, 102, 110, 135, 161, 164, 166)
-MORE = [pytest.param(each, marks=pytest.mark.slow) for each in range(200) if each not in SEEDS]
+# With queues on any node: one that was deleted before the answer of its node came was declared once more.
+SPREAD = (32, 65, 71, 78)
 
 
-@pytest.mark.parametrize("seed", [*SEEDS, *MORE])
+def more_than(some: tuple[int, ...]) -> list[Any]:
+    """Return these seeds and slow tests with others."""
+    slow = [pytest.param(each, marks=pytest.mark.slow) for each in range(200) if each not in some]
+    return [*some, *slow]
+
+
+@pytest.mark.parametrize("seed", more_than(SEEDS))
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_what_clients_are_answered_has_an_order(
     seed: int, is_durable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    check(monkeypatch, seed, is_durable)
+
+
+@pytest.mark.parametrize("seed", more_than(SPREAD))
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_it_has_one_where_queues_are_on_any_node(
+    seed: int, is_durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(monkeypatch, seed, is_durable, RANDOM)
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch, seed: int, is_durable: bool, locator: str = CLIENT_LOCAL
+) -> None:
     monkeypatch.setattr(scheduler, "_FEW_MAILS", 1)
     monkeypatch.setattr(scheduler, "DRAIN_S", 0.0)
-    for history in busy_histories(seed, is_durable).values():
+    monkeypatch.setattr(queue_declare, "random", Random(seed))
+    for history in busy_histories(seed, is_durable, locator=locator).values():
         assert not judge(history)

@@ -128,23 +128,29 @@ def test_a_client_is_refused_where_memory_never_agrees_with_etcd(
     assert "exchanges/%2F/e" in line
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_queue_that_another_node_declares_is_known_when_that_node_answers(
-    cluster: EtcdCluster, is_there: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[DelegatedDeclare] = []
+@pytest.fixture
+def asked(cluster: EtcdCluster, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What delegates are asked to declare; that of a is, since the other nodes have a queue each."""
+    asked: list[str] = []
     handle_call = Delegate.handle_call
 
     def noted(self: Delegate, request: Any, frm: Any) -> Any:
         if isinstance(request, DelegatedDeclare):
-            asked.append(request)
+            asked.append(request.name)
         return handle_call(self, request, frm)
 
     monkeypatch.setattr(Delegate, "handle_call", noted)
-    other, client = cluster["a"].session(), cluster["b"].session()
-    client.ask(1, m.QueueDeclare("one"))
-    cluster["c"].session().ask(1, m.QueueDeclare("two"))
+    for name in "bc":
+        cluster[name].session().ask(1, m.QueueDeclare(f"of {name}"))
     cluster.settle()
+    return asked
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_queue_that_another_node_declares_is_known_when_that_node_answers(
+    cluster: EtcdCluster, asked: list[str], is_there: bool
+) -> None:
+    other, client = cluster["a"].session(), cluster["b"].session()
     cluster.stores["b"].client.faults.is_silent = True
     method = m.QueueDeclare("q", arguments=LOCATOR)
     if is_there:
@@ -156,7 +162,44 @@ def test_a_queue_that_another_node_declares_is_known_when_that_node_answers(
     cluster.until(lambda: bool(client.wire.out), ANSWERED_S, STEP_S)
 
     assert client.take() == [m.QueueDeclareOk("q", 0, 0)]
-    assert [each.name for each in asked] == ["q"]
+    assert asked == ["q"]
+
+
+def test_a_queue_that_is_deleted_before_its_node_answers_is_declared_once(
+    cluster: EtcdCluster, asked: list[str]
+) -> None:
+    other, client = cluster["a"].session(), cluster["b"].session()
+    cluster.stores["b"].client.faults.is_silent = True
+    send(client, m.QueueDeclare("q", arguments=LOCATOR))
+    cluster.clock.jump(0.03)
+    send(other, m.QueueDelete("q"))
+    cluster.clock.jump(LATE_S)
+    cluster.stores["b"].client.faults.is_silent = False
+    cluster.until(lambda: bool(client.wire.out and other.wire.out), ANSWERED_S, STEP_S)
+    cluster.settle()
+
+    assert client.take() == [m.QueueDeclareOk("q", 0, 0)]
+    assert other.take() == [m.QueueDeleteOk(0)]
+    assert asked == ["q"]
+    assert all("q" not in cluster[name].queues for name in "abc")
+
+
+def test_a_queue_that_differs_from_the_one_on_its_node_is_refused_by_that_node(
+    cluster: EtcdCluster, asked: list[str]
+) -> None:
+    other, client = cluster["a"].session(), cluster["b"].session()
+    cluster.stores["b"].client.faults.is_silent = True
+    send(other, m.QueueDeclare("q", arguments=LOCATOR))
+    cluster.clock.jump(0.03)
+    send(client, m.QueueDeclare("q", arguments=LOCATOR | {"x-max-length": ("I", 1)}))
+    cluster.clock.jump(LATE_S)
+    cluster.stores["b"].client.faults.is_silent = False
+    cluster.until(lambda: bool(client.wire.out), ANSWERED_S, STEP_S)
+
+    (refused,) = client.take()
+    assert (refused.reply_code, refused.class_id, refused.method_id) == (406, 50, 10)
+    assert "inequivalent arg 'x-max-length' for queue 'q' in vhost '/'" in refused.reply_text
+    assert asked == ["q"]
 
 
 def test_a_queue_that_the_broker_names_is_declared_once_on_another_node(

@@ -20,7 +20,7 @@ MUTANTS = {
         "PendingWrites.waited_for", "self._ended(put)", ""
     ),
     "another node is answered before all nodes know a queue": Mutant(
-        "_declare_for_remote", "yield from vhost.wait_for(...)", ""
+        "_declare_for_remote", "yield from _await_existing(...)", ""
     ),
     "an exchange that was declared again is deleted with the earlier one": Mutant(
         "other_changes._drop", "isinstance(target, Exchange)", "False"

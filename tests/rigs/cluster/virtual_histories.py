@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final
 
 from leveret.amqp import methods as m
+from leveret.broker.vhost.queue_declare import CLIENT_LOCAL
 from rigs.broker_rig import mandatory
 from rigs.cluster.etcd_cluster import EtcdCluster
 from rigs.cluster.topology_histories import (
@@ -185,11 +186,21 @@ def _method(kind: str, name: str, number: int, is_durable: bool) -> m.Method:
 
 
 def busy_histories(
-    seed: int, is_durable: bool, clients: int = 6, operations: int = 25
+    seed: int,
+    is_durable: bool,
+    clients: int = 6,
+    operations: int = 25,
+    locator: str = CLIENT_LOCAL,
 ) -> dict[str, list[Operation]]:
-    """Let clients, two of each of three busy nodes, change two pairs at once; return the history of each."""
+    """Let clients, two of each of three busy nodes, change two pairs at once; return the history of each.
+
+    ``locator`` chooses the nodes of their queues.
+    """
     random = Random(seed)
     cluster = EtcdCluster("abc", seed)
+    for member in cluster.members.values():
+        assert member.node.cluster_nodes is not None
+        member.node.cluster_nodes.default_locator = locator
     histories: dict[str, list[Operation]] = defaultdict(list, x=[], y=[])
     kinds = MIXTURES[seed % len(MIXTURES)]
     started = [
