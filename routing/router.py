@@ -49,7 +49,7 @@ class Routed(Struct, Generic[QueueT], eq=False):
     per_message: bool = False
     is_direct: bool = False
 
-    def go_on(self, budget: int = UNLIMITED) -> bool:
+    def advance(self, budget: int = UNLIMITED) -> bool:
         """Go on with the walk until it ends or has done as much work; return whether it has ended."""
         rest = self.rest
         if rest is None:
@@ -90,7 +90,7 @@ def route(
         return Routed(list(found), matcher.uses_headers, work, None, matcher.per_message, True)
     routed: Routed[QueueT] = Routed([], False, 0)
     routed.rest = _walk(topology, exchange, keys, head, found, match_work)
-    routed.go_on(budget)
+    routed.advance(budget)
     return routed
 
 

@@ -144,7 +144,7 @@ class Channel(GenServer):
         self._script: Script | None = None
         self._scripted: Run = ()  # the method of the script
         self._when_writable: Callable[[Any], None] | None = None
-        self._when_commit_goes_on: Callable[[Any], None] | None = None
+        self._when_commit_resumes: Callable[[Any], None] | None = None
         self.send_method(ChannelOpenOk())
 
     @property
@@ -430,7 +430,7 @@ class Channel(GenServer):
                 assert self._script is not None
                 self._script.close()
                 self.is_busy = False
-                self._when_commit_goes_on = None
+                self._when_commit_resumes = None
                 self.fail_hard(error)
 
     def refuse_held(self) -> None:
@@ -450,12 +450,12 @@ class Channel(GenServer):
         self.deliveries.gate.wait(self.ref)
         self._when_writable = callback
 
-    def when_commit_goes_on(self, callback: Callable[[Any], None]) -> None:
+    def when_commit_resumes(self, callback: Callable[[Any], None]) -> None:
         """Call back when what the commit of a transaction waits for may have come."""
-        self._when_commit_goes_on = callback
+        self._when_commit_resumes = callback
 
-    def commit_goes_on(self) -> None:
-        callback, self._when_commit_goes_on = self._when_commit_goes_on, None
+    def resume_commit(self) -> None:
+        callback, self._when_commit_resumes = self._when_commit_resumes, None
         if callback is not None:
             callback(None)
 

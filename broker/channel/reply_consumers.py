@@ -111,7 +111,7 @@ class ReplyConsumers:
                 return next(iter(home.delegates.values()), None)
         return None
 
-    def send_elsewhere(
+    def send_to_node(
         self, key: bytes, messages: list[Message], publisher: Ref | None = None
     ) -> None:
         """Send messages to a consumer that is not on this node; drop them if its node is not there."""
@@ -170,7 +170,7 @@ class ReplyConsumers:
     def deliver(self, key: bytes, messages: list[Message]) -> None:
         consumer = self.find(key)
         if consumer is None:
-            self.send_elsewhere(key, messages)
+            self.send_to_node(key, messages)
         elif not consumer.is_full:
             self.send(consumer, messages)
 

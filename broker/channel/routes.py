@@ -121,7 +121,7 @@ class Routes:
         assert walk is not None
         routed = walk.routed
         before = routed.work
-        is_complete = routed.go_on(budget)
+        is_complete = routed.advance(budget)
         route_.work += routed.work - before
         if not is_complete:
             return

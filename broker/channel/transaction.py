@@ -67,7 +67,7 @@ class Channel(ChannelActor, Protocol):
 
     def refuse_held(self) -> None: ...
 
-    def when_commit_goes_on(self, callback: Callable[[Any], None]) -> None: ...
+    def when_commit_resumes(self, callback: Callable[[Any], None]) -> None: ...
 
 
 class Transaction:
@@ -231,7 +231,7 @@ class Transaction:
             try:
                 channel.refuse_held()
                 while publisher.awaits_confirms:
-                    yield Until(channel.when_commit_goes_on)
+                    yield Until(channel.when_commit_resumes)
             finally:
                 self.is_waiting = False
         if self._is_refused:
@@ -243,7 +243,7 @@ class Transaction:
         while batches:
             if publisher.must_wait:
                 publisher.send_confirms()
-                yield Until(self._channel.when_commit_goes_on)
+                yield Until(self._channel.when_commit_resumes)
                 publisher.work_left = PUBLISH_TURN_WORK
             elif publisher.fan_out is not None or publisher.work_left <= 0:
                 publisher.send_confirms()
@@ -278,7 +278,7 @@ class Transaction:
         """The queues have answered for publishes of a commit."""
         self._is_refused |= not all(is_ack for is_ack, _, _ in answers)
         if self.is_waiting and not self._channel.publisher.awaits_confirms:
-            self._channel.commit_goes_on()
+            self._channel.resume_commit()
 
     def rollback(self) -> None:
         """Drop the publishes; deliveries that were settled are unsettled again."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Keeper(Protocol):
+class OpenTransaction(Protocol):
     """A transaction.
 
     Attributes:
@@ -42,7 +42,7 @@ class OpenTransactions:
         self.size_bytes = 0
         self.count = 0
 
-    def keep(self, transaction: Keeper, size_bytes: int) -> None:
+    def keep(self, transaction: OpenTransaction, size_bytes: int) -> None:
         """Count what a transaction keeps; PreconditionFailed: it is too much."""
         if not transaction.size_bytes:
             self.count += 1
@@ -55,7 +55,7 @@ class OpenTransactions:
                 f" is {limit_bytes}"
             )
 
-    def let_go(self, transaction: Keeper) -> None:
+    def let_go(self, transaction: OpenTransaction) -> None:
         """Forget what a transaction kept."""
         if transaction.size_bytes:
             self.count -= 1

@@ -44,7 +44,7 @@ _SPECIAL: Final = _EDGES | _ONLY_SENT
 # Behind all runs that came before connection.close; the channel answers with ``AllHandled``.
 _END_OF_RUNS: Final[Run] = (END_OF_RUNS, 0)
 CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
-_CHANNELS_PER_LOOK: Final = 8  # at the clock: costly methods, one per channel, are long work too
+_CHANNELS_PER_CHECK: Final = 8  # at the clock: costly methods, one per channel, are long work too
 
 
 def is_of_connection(run: Run, ids: int) -> bool:
@@ -173,7 +173,7 @@ class ChannelTable:
                 if not left:
                     return runs[position:]
                 left -= 1
-                if not left % _CHANNELS_PER_LOOK:
+                if not left % _CHANNELS_PER_CHECK:
                     now_s = self._reader.runtime.clock.monotonic_s()
                     if until_s is None:
                         until_s = now_s + DRAIN_S

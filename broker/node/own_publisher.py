@@ -124,7 +124,7 @@ class OwnPublisher(GenServer):
         assert under_way is not None
         routed = under_way.routed
         before = routed.work
-        if not routed.go_on(PUBLISH_TURN_WORK):
+        if not routed.advance(PUBLISH_TURN_WORK):
             return routed.work - before
         queues = routed.queues[under_way.at : under_way.at + FAN_OUT_QUEUES]
         under_way.at += len(queues)

@@ -5,7 +5,7 @@ costs no turn of the other half. ``ready`` is the number of ready messages, coun
 
 Publish: when no message is ready and consumers wait, messages go straight to them. Those for consumers
 that do not acknowledge are only discarded in the backing queue; the others are ``publish_delivered``.
-The rest is published, and ``go_on`` delivers it as soon as a consumer has room. A turn delivers at most
+The rest is published, and ``run_message_queue`` delivers it as soon as a consumer has room. A turn delivers at most
 one batch; then the queue sends itself a ``Continue``. Invariant at the end of a turn:
 when messages are ready and a consumer is in its ring, a ``Continue`` is under way, or the backing queue
 owes a ``FetchReady``.
@@ -129,7 +129,7 @@ class AmqQueue(GenServer):
         self._unused_timer: UnusedTimer | None = None
         self._returning: ReturningChannels | None = None
         if self.ready:
-            self.go_on_later()
+            self.run_later()
         if entry.exclusive is not None:
             self.monitor(entry.exclusive)
         self._apply_settings()
@@ -162,7 +162,7 @@ class AmqQueue(GenServer):
         if not self.is_deleted:
             self._apply_settings()
             if self.ready:
-                self.go_on_later()
+                self.run_later()
 
     def _give_up(self, seqs: list[int]) -> None:
         """Dead-letter or drop unacked messages that came back too often."""
@@ -287,9 +287,9 @@ class AmqQueue(GenServer):
             unsafe_from = unsafe_from if safe else min(unsafe_from, taken)
         publishers.published(publish, unsafe_from, base)
         if taken and self.ready and consumers is not None and consumers.active:
-            self.go_on_later()
+            self.run_later()
         elif self.ready:
-            self.go_on()
+            self.run_message_queue()
         if self._is_backlogged is not (self.ready > 0):
             self._show_backlog(self.ready > 0)
         return base, rows_from
@@ -339,7 +339,7 @@ class AmqQueue(GenServer):
             )
         return self.consumers
 
-    def go_on_later(self) -> None:
+    def run_later(self) -> None:
         """Go on in the next turn."""
         if not self._continues:
             self._continues = True
@@ -352,13 +352,13 @@ class AmqQueue(GenServer):
         if self.requeueing is not None:
             self._requeue_some(self.requeueing)
         if self.requeueing is not None:
-            self.go_on_later()
+            self.run_later()
             return
         if self._waiting_calls:
             self._answer_waiting()
-        self.go_on()
+        self.run_message_queue()
 
-    def go_on(self) -> None:
+    def run_message_queue(self) -> None:
         """Keep the length limits, drop expired messages, deliver as many as the consumers take."""
         if self.is_deleted:
             return
@@ -388,7 +388,7 @@ class AmqQueue(GenServer):
         if self.expiry.may_expire and self.ready:
             self.drop_expired()
         if self.ready and consumers.active and not pending:
-            self.go_on_later()
+            self.run_later()
 
     def _fetch_and_deal(self, consumers: Consumers, room: int) -> tuple[int, bool]:
         """Deliver up to ``room`` messages; return how many, and whether the next must be read first."""
@@ -402,7 +402,7 @@ class AmqQueue(GenServer):
     def resume(self, channel: Ref) -> None:
         """Go on with the consumers of a channel that has room again."""
         if self.consumers is not None and self.consumers.resume(channel):
-            self.go_on()
+            self.run_message_queue()
 
     def _keep_limits(self, overflow: Overflow, before_delivery: bool = False) -> None:
         """Drop or dead-letter messages from the head that are too many and that no consumer takes."""
@@ -414,7 +414,7 @@ class AmqQueue(GenServer):
             before, self.ready = self.ready, self.backing.len()
             self._budget.charge(before - self.ready)
             if is_above and before > self.ready:
-                self.go_on_later()
+                self.run_later()
         if self.publishers is not None:
             overflow.control_credit(self.publishers, self.dead_letters, is_above)
 
@@ -441,7 +441,7 @@ class AmqQueue(GenServer):
         if dropped.head is None or not expired_at(now_ms)(dropped.head):
             return dead_letters is None or not dropped.pending
         if dead_letters is None or dead_letters.room():
-            self.go_on_later()
+            self.run_later()
         return False
 
     # Settling.
@@ -465,7 +465,7 @@ class AmqQueue(GenServer):
             dead_letters.take_unacked(seqs)
         self._budget.charge(len(seqs))
         if unblocked:
-            self.go_on()
+            self.run_message_queue()
 
     def _requeue(self, requeue: Requeue) -> None:
         consumers = self.consumers
@@ -480,13 +480,13 @@ class AmqQueue(GenServer):
         self.ready += self.backing.requeue(seqs)
         if self.overflow is not None:
             self._keep_limits(self.overflow, before_delivery=True)
-        self.go_on()
+        self.run_message_queue()
 
     def requeue_later(self) -> Requeueing:
         """Return what takes messages that are requeued in later turns."""
         if self.requeueing is None:
             self.requeueing = Requeueing()
-            self.go_on_later()
+            self.run_later()
         return self.requeueing
 
     def _requeue_some(self, requeueing: Requeueing) -> None:
@@ -524,10 +524,10 @@ class AmqQueue(GenServer):
     def on_fetch_ready(self, _: FetchReady) -> None:
         """Go on with messages that have been read."""
         if self.dead_letters is not None:
-            self.dead_letters.go_on()
+            self.dead_letters.send_waiting()
         if self._waiting_calls:
             self._answer_waiting()
-        self.go_on()
+        self.run_message_queue()
 
     def on_dead_letter_mail(self, message: object) -> None:
         """Hand on mail about dead letters; go on with messages that had to wait until others have arrived."""
@@ -536,11 +536,11 @@ class AmqQueue(GenServer):
         self.dead_letters.handle(message)
         if self._waiting_calls:
             self._answer_waiting()
-        self.go_on()
+        self.run_message_queue()
 
     def on_drop_expired(self, _: mailbox.DropExpired) -> None:
         self.expiry.fired()
-        self.go_on()
+        self.run_message_queue()
 
     # Consumers and channels.
 
@@ -576,7 +576,7 @@ class AmqQueue(GenServer):
         if is_remote(consume.channel):
             remote_channels.attach(consume, entry, self.ref, self.post)
         if self.ready:
-            self.go_on_later()  # not now: the answer comes before the first delivery
+            self.run_later()  # not now: the answer comes before the first delivery
         return None
 
     def cancel(self, cancel: queue_requests.Cancel) -> None:
@@ -635,7 +635,7 @@ class AmqQueue(GenServer):
         """Delete an auto-delete queue without consumers, or restart ``x-expires``; another may be active now."""
         if self._consumer_count():
             if self.ready:
-                self.go_on_later()
+                self.run_later()
             return
         if self._entry.auto_delete:
             self._delete()

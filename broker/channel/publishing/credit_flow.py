@@ -63,7 +63,7 @@ class CreditFlow:
     def _unblock(self) -> None:
         self._lagging -= 1
         self._channel.session.read_control.unblock(Block.CREDIT)
-        self._channel.commit_goes_on()
+        self._channel.resume_commit()
 
     def granted(self, queue: Ref, messages: int, size_bytes: int) -> None:
         """A queue has granted credit."""
@@ -98,7 +98,7 @@ class CreditFlow:
     def _caught_up(self) -> None:
         self._backpressure = None
         self._channel.session.read_control.unblock(Block.BACK_PRESSURE)
-        self._channel.commit_goes_on()
+        self._channel.resume_commit()
 
     def close(self) -> None:
         """The channel ends: take back what blocks the connection."""

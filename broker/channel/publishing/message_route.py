@@ -123,7 +123,7 @@ class MessageRoute:
 
     def _advance(self, routed: Routed[QueueEntry], budget: int) -> int:
         """Go on with a route until it is complete, or has taken so much work more; return all its work."""
-        is_complete = routed.go_on(budget)
+        is_complete = routed.advance(budget)
         self.queues, self.holds_for_equals = routed.queues, not routed.per_message
         self.unfinished = None if is_complete else routed
         return routed.work

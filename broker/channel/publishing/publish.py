@@ -443,12 +443,12 @@ class Publisher:
     def reply_consumer_resumes(self, channel: Ref) -> None:
         """The channel of a reply consumer takes more, or has ended."""
         self.replies.goes_on(channel)
-        self._channel.commit_goes_on()
+        self._channel.resume_commit()
 
     def reply_consumers_stall(self) -> None:
         """The reply consumers that were waited for take nothing."""
         self.replies.waited_enough()
-        self._channel.commit_goes_on()
+        self._channel.resume_commit()
 
     def forget_idle(self, queue: Ref) -> bool:
         """Forget a queue that owes this channel nothing; return whether it owed nothing."""

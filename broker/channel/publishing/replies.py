@@ -45,7 +45,7 @@ class Replies:
         """Send messages to the reply consumer with this key, if there is one."""
         consumer = self._session.reply_consumers.find(key)
         if consumer is None:
-            self._session.reply_consumers.send_elsewhere(key, messages, self._channel.ref)
+            self._session.reply_consumers.send_to_node(key, messages, self._channel.ref)
             return
         is_full = consumer.is_full
         if is_full and consumer.is_stalled:

@@ -209,7 +209,7 @@ class DeadLetters:
     def take_unacked(self, seqs: list[int], reason: bytes = REJECTED) -> None:
         """Dead-letter unacked messages, which nobody owes any more."""
         self._rejected.append(_Rejected(seqs, reason))
-        self.go_on()
+        self.send_waiting()
 
     def take_refused(self, messages: list[Message], reason: bytes) -> None:
         """Dead-letter messages that the queue has not taken in."""
@@ -217,7 +217,7 @@ class DeadLetters:
 
     def _add(self, dead: _Dead) -> None:
         self._put(dead)
-        self.go_on()
+        self.send_waiting()
 
     def _put(self, dead: _Dead) -> None:
         self._rules.taken(dead.messages, dead.reason)
@@ -239,9 +239,9 @@ class DeadLetters:
             self._retry()
         else:
             self._is_scheduled = False
-        self.go_on()
+        self.send_waiting()
 
-    def go_on(self) -> None:
+    def send_waiting(self) -> None:
         """Send what waits, a turn's worth."""
         if self._is_scheduled:
             return
@@ -362,7 +362,7 @@ class DeadLetters:
         if self._routed is not None:
             (dead, routed), self._routed = self._routed, None
             before = routed.work
-            routed.go_on(budget)
+            routed.advance(budget)
             work = routed.work - before
         else:
             dead = heads.dead_letter(origin, head)
@@ -466,7 +466,7 @@ class DeadLetters:
         source = self._source
         publisher = (source.ref, len(batch.messages), batch.size_bytes, batch.first)
         if any(target.is_remote for target in running):
-            self._send_elsewhere(batch, running)
+            self._send_to_nodes(batch, running)
             running = [target for target in running if not target.is_remote]
         store, msg_no = self._store(), 0
         kept = running
@@ -499,7 +499,7 @@ class DeadLetters:
         batch.owes(target, ref)
         return ref
 
-    def _send_elsewhere(self, batch: DeadLetterBatch, running: Sequence[QueueEntry]) -> None:
+    def _send_to_nodes(self, batch: DeadLetterBatch, running: Sequence[QueueEntry]) -> None:
         """Send a batch to its targets on other nodes, to the delegate of each node once."""
         source = self._source
         for home, targets in running_by_home(running).items():

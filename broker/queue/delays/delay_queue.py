@@ -154,7 +154,7 @@ class DelayQueue(GenServer):
 
     def _continued(self, _: Continue) -> None:
         self._continues = False
-        self._go_on()
+        self._work()
 
     def _now_ms(self) -> int:
         return int(self.runtime.clock.wall_s() * 1000)
@@ -215,7 +215,7 @@ class DelayQueue(GenServer):
 
     # Messages that are due.
 
-    def _go_on(self) -> None:
+    def _work(self) -> None:
         """Do the next piece of work: schedule recovered messages; then ack purged ones; then publish due ones."""
         if self._is_deleted:
             return
@@ -270,24 +270,24 @@ class DelayQueue(GenServer):
 
     def _due(self, _: DropExpired) -> None:
         self._timer = None
-        self._go_on()
+        self._work()
 
     def _handle_dead_letter_mail(self, message: object) -> None:
         if not self._is_deleted:
             self._dead_letters.handle(message)
-            self._go_on()
+            self._work()
 
     def _fetch_ready(self, _: FetchReady) -> None:
         """Go on with messages that have been read."""
         if self._is_deleted:
             return
-        self._dead_letters.go_on()
+        self._dead_letters.send_waiting()
         waiting, self._waiting_calls = self._waiting_calls, []
         for request, frm in waiting:
             answer = self.handle_call(request, frm)
             if answer is not NOREPLY:
                 self.runtime.reply(frm, answer)
-        self._go_on()
+        self._work()
 
     def _has_exchange(self) -> bool:
         vhost, name = self._entry.vhost, self._entry.delayed_exchange
@@ -373,7 +373,7 @@ class DelayQueue(GenServer):
             self.stop()
 
     def _delete_if_unneeded(self, _: object) -> None:
-        self._go_on()
+        self._work()
 
     CASTS: ClassVar[dict[type, Callable[..., None]]] = {
         mail.Publish: _publish,

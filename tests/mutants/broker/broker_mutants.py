@@ -109,7 +109,7 @@ LETTERS = {
         "DeadLetters._look_up_rejected", "seqs = seqs[:seqs.index(...)]", ""
     ),
     "letters are sent although the disk does not follow": Mutant(
-        "DeadLetters.go_on", "left > 0 and (not self._waits_for_store())", "left > 0"
+        "DeadLetters.send_waiting", "left > 0 and (not self._waits_for_store())", "left > 0"
     ),
     "the disk's callback outlives a deleted queue": Mutant(
         "DeadLetters.end", "store.backpressure.forget(...)", "pass"
@@ -173,7 +173,7 @@ DELAYS = {
         "DelayQueue._withdraw", "time_ms > due_ms and seq >= purged_below", "time_ms > due_ms"
     ),
     "the queue outlives its exchange": Mutant(
-        "DelayQueue._go_on", "not self._has_exchange()", "False"
+        "DelayQueue._work", "not self._has_exchange()", "False"
     ),
     "it waits for any exchange of the name": Mutant(
         "DelayQueue._has_exchange",
