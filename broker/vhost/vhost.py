@@ -217,6 +217,8 @@ class VHost:
         bound = self.topology.binding(*ends)
         if bound is not None:
             yield from self.wait_for(binding_row(self.name, bound))
+            if self._metadata.shared is not None and self.topology.binding(*ends) is None:
+                raise OvertakenError(f"binding {ends[:4]} was deleted")
             return
         # Where other nodes may delete an end meanwhile, nothing is routed by it before it is written.
         new = None if self._metadata.shared is not None else self.topology.bind(*ends)

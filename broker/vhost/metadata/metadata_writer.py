@@ -147,32 +147,42 @@ class MetadataWriter:
     def _commit(
         self, puts: Sequence[Row], deletes: Sequence[Row], replaced: Sequence[Row]
     ) -> Steps:
-        clock, attempts = self._runtime.clock, 0
+        attempts = 0
         while True:
-            owed = self.pending.owed(deletes)
-            server = self._runtime.whereis(METADATA_SERVER)
-            if self.shared is not None:
-                answer = yield Until(partial(self._write_shared, puts, [*owed, *replaced]))
-            elif server is not None:
-                answer = yield Ask(server, Write(self.pending.latest(puts), owed))
-            else:
-                answer = CallFailed("noproc")
+            answer, owed = yield from self._attempt(puts, deletes, replaced)
             if answer is None:
-                break
-            if isinstance(answer, CallFailed):
-                yield Until(lambda resume: clock.call_later(_RETRY_S, resume))
+                self.pending.deleted(owed)
+                if len(owed) == len(deletes):
+                    return
+                puts = replaced = ()
             elif not isinstance(answer, ConflictError):
                 log.error("metadata not written, its client is refused error=%s", answer)
                 raise InternalError()
             elif puts:
                 raise OvertakenError(str(answer))
-            elif not self.pending.owed(deletes):
-                owed = []
-                break
-            else:
+            elif self.pending.owed(deletes):
                 attempts = _again(attempts, str(answer))
-        if len(owed) < len(deletes):
+                continue
+            # Other clients put these rows again. Where that is refused, the deletion is owed once more.
             yield from self.until_put(*deletes)
+            if not self.pending.owed(deletes):
+                return
+
+    def _attempt(
+        self, puts: Sequence[Row], deletes: Sequence[Row], replaced: Sequence[Row]
+    ) -> Steps:
+        """Have rows written; return None or the store's error, and the deletes that were owed and written with them."""
+        while True:
+            owed = self.pending.owed(deletes)
+            server = self._runtime.whereis(METADATA_SERVER)
+            if self.shared is not None:
+                answer = yield Until(partial(self._write_shared, puts, [*owed, *replaced]))
+                return answer, owed
+            if server is not None:
+                answer = yield Ask(server, Write(self.pending.latest(puts), owed))
+                if not isinstance(answer, CallFailed):
+                    return answer, owed
+            yield Until(lambda resume: self._runtime.clock.call_later(_RETRY_S, resume))
 
     def _write_shared(
         self, puts: Sequence[Row], deletes: Sequence[Row], resume: Callable[[Any], None]
