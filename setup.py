@@ -74,7 +74,7 @@ PATH = [
     "broker/channel/routes.py",
     "broker/channel/session.py",
     "broker/channel/channel.py",
-    "broker/channel/consuming/settlement_timeout.py",
+    "broker/channel/settlement_timeout.py",
     "broker/connection/alarms.py",
     "broker/connection/channel_table.py",
     "broker/connection/input.py",

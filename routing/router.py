@@ -1,4 +1,4 @@
-"""Routes from an exchange to queues, over exchange bindings and alternate exchanges.
+"""Routes from an exchange to queues, over exchange-to-exchange bindings and alternate exchanges.
 
 The work list starts with the exchange published to. Each exchange is visited once: what its type
 matches over *all* keys of the message (the routing key, later CC and BCC too) are its destinations;

@@ -240,6 +240,7 @@ class SupervisorCore(ABC):
         return None
 
     def _overrun(self, child: Child, report: Report | None) -> Operation:
+        """End, or restart the child later where its spec says so (the delayed restart of RabbitMQ's supervisor2)."""
         delay_s = child.spec.delay_s
         if delay_s is None:
             yield Report(SHUTDOWN, MAX_INTENSITY, child.last_ref, child.spec)

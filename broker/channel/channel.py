@@ -39,12 +39,12 @@ from leveret.amqp.methods import (
 from leveret.amqp.spec import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK, method_name
 from leveret.broker.channel import methods
 from leveret.broker.channel.consuming.deliveries import Deliveries, NoDeliveries
-from leveret.broker.channel.consuming.settlement_timeout import CheckSettlement, SettlementTimeout
 from leveret.broker.channel.publishing.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.publishing.replies import WaitedEnough
 from leveret.broker.channel.reply_consumers import Reply
 from leveret.broker.channel.routes import WORK_S
 from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block, Session, method_of
+from leveret.broker.channel.settlement_timeout import CheckSettlement, SettlementTimeout
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.channel.transaction import Transaction
 from leveret.broker.mail import (
@@ -129,7 +129,8 @@ class Channel(GenServer):
         self.current = 0
         self.state = State.RUNNING
         self.publisher = Publisher(self)
-        self.settlement_timeout = SettlementTimeout(self)
+        timeout_ms = session.settings.consumer_timeout_ms
+        self.settlement_timeout = SettlementTimeout(self, self.runtime.clock, timeout_ms)
         self.deliveries: Deliveries = Deliveries(self, gate)
         self.transaction: Transaction | None = None
         self.held: deque[Run] = deque()

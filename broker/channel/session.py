@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
     from leveret.actors.runtime.timers import Timer
     from leveret.amqp.fields import Method
-    from leveret.broker.channel.consuming.settlement_timeout import SettlementTimeout
     from leveret.broker.channel.reply_consumers import ReplyConsumers
     from leveret.broker.channel.routes import Routes
+    from leveret.broker.channel.settlement_timeout import SettlementTimeout
     from leveret.broker.channel.uncommitted import OpenTransactions
     from leveret.broker.registry.registry import QueueEntry
     from leveret.broker.vhost.auth.access import User

@@ -1,4 +1,4 @@
-"""How much of each segment is live: the collector chooses segments by it, to merge or to unlink."""
+"""The file summary: how much of each segment is live. The collector chooses segments by it, to merge or to unlink."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Everything that a connection, channel or queue does because time has passed; on virtual time.
 
-Tests: broker/channel/consuming/settlement_timeout.py
+Tests: broker/channel/settlement_timeout.py
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When messages and unused queues expire.
+"""When messages (message TTL) and unused queues (queue TTL, ``x-expires``) expire.
 
 A message expires at its time of publishing plus the lesser of the queue's ``x-message-ttl`` and its
 own ``expiration``. As in RabbitMQ, messages expire only at the head of the queue: a short-lived message

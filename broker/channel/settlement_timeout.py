@@ -5,15 +5,23 @@ A delivery's age counts from the check that first found it the oldest. No timer 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.amqp.errors import PreconditionFailed
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.timers import Timer
-    from leveret.broker.channel.session import ChannelActor
+    from leveret.core.clock import Clock
 
 _CHECK_S: Final = 60.0
+
+
+class Channel(Protocol):
+    """The channel's actor, as it is used here."""
+
+    number: int
+
+    def start_timer(self, delay_s: float, message: Any) -> Timer: ...
 
 
 class CheckSettlement:
@@ -25,16 +33,22 @@ class CheckSettlement:
 class SettlementTimeout:
     """Of one channel.
 
+    Args:
+        channel: gets the timer's ``CheckSettlement``.
+        clock: of its runtime.
+        timeout_ms: None or 0: there is none.
+
     Attributes:
         timer: runs while deliveries wait for their settlement.
     """
 
-    __slots__ = ("_channel", "_oldest_s", "_oldest_tag", "_timeout_ms", "timer")
+    __slots__ = ("_channel", "_clock", "_oldest_s", "_oldest_tag", "_timeout_ms", "timer")
 
-    def __init__(self, channel: ChannelActor) -> None:
+    def __init__(self, channel: Channel, clock: Clock, timeout_ms: int | None) -> None:
         self.timer: Timer | None = None
         self._channel = channel
-        self._timeout_ms = channel.session.settings.consumer_timeout_ms
+        self._clock = clock
+        self._timeout_ms = timeout_ms
         self._oldest_s = 0.0
         self._oldest_tag: int | None = None
 
@@ -54,7 +68,7 @@ class SettlementTimeout:
         timeout_ms = self._timeout_ms
         if oldest is None or not timeout_ms:
             return None
-        now_s = self._channel.runtime.clock.monotonic_s()
+        now_s = self._clock.monotonic_s()
         if oldest != self._oldest_tag:
             self._oldest_tag, self._oldest_s = oldest, now_s
         if (now_s - self._oldest_s) * 1000 < timeout_ms or is_busy:
