@@ -165,7 +165,7 @@ class Channel(GenServer):
     # -- mail ----------------------------------------------------------------------------------
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Handle a mail: here those of ordinary messages, the others by ``_MAILS``."""
+        """Handle a mail: those of ordinary messages here, the others through ``_MAILS``."""
         kind = type(message)
         if kind is list:
             session, publisher = self.session, self.publisher
@@ -332,12 +332,13 @@ class Channel(GenServer):
     # -- held runs -----------------------------------------------------------------------------
 
     def _hold(self, runs: list[Run]) -> None:
-        """Hold the rest of what is handled, before all that is held."""
+        """Put the runs that this turn has not handled in front of the held ones."""
         self.held.extendleft(reversed(runs))
         self._block_reading()
         self.refuse_during_commit()
 
     def _hold_behind(self, runs: list[Run]) -> None:
+        """Put runs that have just come behind the held ones."""
         self.held.extend(runs)
         self._block_reading()
         self.refuse_during_commit()

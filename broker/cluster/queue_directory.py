@@ -103,7 +103,7 @@ class Acknowledge:
 
 
 class _Announce:
-    """To itself: announce what has changed on this node."""
+    """A directory to itself: announce this node's changes to the other nodes."""
 
 
 class _Search(str):

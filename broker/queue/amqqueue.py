@@ -176,7 +176,7 @@ class AmqQueue(GenServer):
         return mailbox.level_of(message, self._entry.exclusive)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Handle a mail: here those that ordinary messages need, the others by ``_CASTS``."""
+        """Handle a mail: those of ordinary messages here, the others through ``_CASTS``."""
         kind = type(message)
         if kind is Publish:
             self.take_in(message)

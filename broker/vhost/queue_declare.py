@@ -64,7 +64,7 @@ LOCATOR: Final = "queue-master-locator"
 class DelegatedDeclare:
     """A call to a delegate: declare a queue on its node, unless there is one of that name.
 
-    Answered None when the queue runs, or one that is equivalent, and all nodes know it; else with a ``SoftError``, or
+    The delegate answers None when the queue, new or equivalent, runs and all nodes know it; else a ``SoftError``, or
     False after an error of the node.
     """
 
@@ -283,7 +283,7 @@ def declare_remote(vhost: VHost, home: ClusterNode, asked: DelegatedDeclare) -> 
     The queue is known here then, unless it was deleted before the answer came.
 
     Raises:
-        SoftError: there is one that is not equivalent.
+        SoftError: that node has a queue of this name that is not equivalent.
         InternalError: the node could not.
     """
     assert vhost.cluster_nodes is not None

@@ -338,7 +338,7 @@ class Publisher:
         return reached
 
     def _post_apart(self, batch: Batch, queues: Sequence[QueueEntry]) -> list[Ref]:
-        """Send a batch by kind of queue: those of other nodes, those that keep all messages on disk, and the others."""
+        """Send a batch to queues of other nodes, then to queues that keep all messages on disk, then to the rest."""
         reached: list[Ref] = []
         if self._session.features.remote_queues:
             here = [entry for entry in queues if not entry.is_remote]

@@ -52,7 +52,7 @@ class OvertakenError(InternalError):
     """Another node of the cluster has changed a row since this node decided on it: nothing was written.
 
     Args:
-        reason: the row and what has become of it, for the log.
+        reason: names the row and says how it changed; it is logged.
     """
 
     def __init__(self, reason: str) -> None:

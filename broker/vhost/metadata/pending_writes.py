@@ -72,7 +72,7 @@ class PendingWrites:
             del self.deletes[_id(row)]
 
     def gone(self, rows: Iterable[Row], is_own: bool) -> None:
-        """Take off rows that are deleted, whatever is answered: rows that others have put in their place must stay.
+        """Owe the deletion of these rows no more: the store has deleted them, and another node may have put them since.
 
         Args:
             rows: deleted rows, as the store reports them.
