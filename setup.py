@@ -57,6 +57,7 @@ PATH = [
     "actors/credit.py",
     "actors/gen_server.py",
     "actors/runtime/busy_wait.py",
+    "actors/runtime/fair_queue.py",
     "actors/runtime/inbox.py",
     "actors/runtime/inline.py",
     "actors/runtime/ref.py",

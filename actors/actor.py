@@ -93,6 +93,17 @@ class OtpActor(MailHandler):
         """Send a mail with this actor as its sender."""
         self.runtime.send(to, message, self.ref)
 
+    def charge_to(self, account: int) -> None:
+        """Have this actor's long work, and that of children that it starts from now on, charged to an account.
+
+        An account is the number of an actor (``runtime/fair_queue.py``); an actor has at first that of its parent.
+        """
+        self.ref.cell.account = account
+
+    def charge_to_callers(self) -> None:
+        """Have this actor's long work charged to those who wake it."""
+        self.ref.cell.follows = True
+
     def start_timer(self, delay_s: float, message: Any) -> Timer:
         """Send ``message`` to oneself later, with TIMER as its sender."""
         return Timer(self.runtime.clock, self.ref.cell, delay_s, (message, TIMER))

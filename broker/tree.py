@@ -168,6 +168,7 @@ class VhostSup(_OfVhost):
         if vhost.state.now not in ENDED or node.vhosts.get(vhost.name) is not vhost:
             return IGNORE
         self._node, self._vhost = node, vhost
+        self.charge_to(self.ref.num)
         vhost.supervisor = self.ref
         vhost.state.enter(Event.STARTS)
         self.runtime.watch(self.ref, lambda _: vhost.state.enter(_end_of(node, vhost)))
@@ -271,6 +272,7 @@ class ConnectionSup(Supervisor):
     def init(self, name: str, reader: Ref) -> SupervisorSpec:
         self.partner = reader
         self.link(reader)
+        self.charge_to(reader.cell.account)
         return _CHANNELS
 
 

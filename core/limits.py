@@ -67,6 +67,10 @@ CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 # Dead letters of one queue that their targets have not answered for; more wait in the queue.
 DEAD_LETTERS_IN_FLIGHT: Final = 4_096
+# Queues in which a letter may die without a rejection between; x-death has so many tables, about 20 KB.
+DEATHS_MAX: Final = 128
+# Copies that dead-lettering may make of a message, as far as a letter shows: its targets to the power of its deaths.
+DEAD_LETTER_COPIES_MAX: Final = 100_000
 DEAD_LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one letter may have more
 
 # Producers that number their messages, of one queue; the guarantee against duplicates lasts as long as the entry.

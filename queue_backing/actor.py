@@ -86,6 +86,7 @@ class BackingActor(GenServer):
 
     def init(self, make: MakeQueue, entry: _RegistryEntry) -> None:
         """Make the queue, recover its messages, and leave the address in the entry."""
+        self.charge_to_callers()
         self._has_work = False
         self._amqqueue: Ref | None = None
         self._memory: MemoryMonitor | None = None

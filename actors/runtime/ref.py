@@ -83,8 +83,8 @@ class Dispatcher(metaclass=ABCMeta):
         """Put a mail into a live actor's mailbox as it is."""
 
     @abstractmethod
-    def defer(self, job: DeferredJob) -> None:
-        """Run an errand when all have had a turn that wait in the bulk queue now."""
+    def defer(self, job: DeferredJob, cell: Cell) -> None:
+        """Run a job of an actor in the bulk queue."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -119,8 +119,10 @@ class Cell:
     """One actor as the runtime sees it."""
 
     __slots__ = (
+        "account",
         "actor",
         "doom",
+        "follows",
         "handler",
         "inbox",
         "kind",
@@ -131,6 +133,7 @@ class Cell:
         "names",
         "parent",
         "ref",
+        "shared_by",
         "starting",
         "state",
         "task",
@@ -156,6 +159,12 @@ class Cell:
         self.links: SmallSet = None  # refs it is linked with
         self.monitors: SmallSet = None  # its monitors on others
         self.names: SmallSet = None  # registered for it
+        # Where its long work is charged: the number of the actor at the root, as a connection's reader.
+        self.account: int = 0
+        self.follows: bool = False  # its account is that of who wakes it
+        self.shared_by: int = (
+            0  # while it waits in the bulk queue: the drain that had no time for it
+        )
         self.parent: Ref | None = None  # the actor that started it with ``start_link``
         self.ref: Ref = None  # type: ignore[assignment]  # set by the runtime, which makes both
         # Takes the ``StartResult``; None when the start is acknowledged.

@@ -188,12 +188,14 @@ class Runtime:
         if not hasattr(actor_class, "handle_mail"):
             actor_class, args = ThespianHost, (actor_class,)
         cell = self._new_cell(actor_class, label)
+        cell.account = cell.ref.num
         if parent is not None:
             if not parent.is_alive:
                 raise ActorError(f"parent {parent} is dead")
             if parent.cell.state & REMOTE:
                 raise ActorError(f"parent {parent} is on another node: start the actor there")
             cell.parent = parent
+            cell.account = parent.cell.account
             links.link(cell, parent)
         ref = cell.ref
         self._table.live[ref.num] = cell

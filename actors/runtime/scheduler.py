@@ -6,12 +6,14 @@ the queue is empty or a budget of ``DRAIN_MAILS`` mails or ``DRAIN_S`` is used u
 I/O. At most one drain is on its way, by one ``call_soon``. Where mail has followed soon lately, the loop does not sleep
 at once (``busy_wait``).
 
-The bulk queue is for long work: actors that have more to do than a turn should last, and receivers of
-mail in great numbers: of the actors that a turn wakes, or a drain of the bulk queue, all but the first
-``WOKEN_MAX``. So the other actors wait for one turn of long work, not for a round of all of it, and
-long work gets at least as much of each drain as they do. The place in a queue belongs to the actor, not to the
-mail: mail that it gets meanwhile waits with it. Timers of housekeeping have places of their own in the bulk queue
-(``DeferredJob``), so that other mail of their actors does not wait for them.
+The bulk queue is for long work: actors that have more to do than a turn should last, those that such a turn wakes,
+and receivers of mail in great numbers: of the actors that another turn wakes, all but the first ``WOKEN_MAX``. When a
+drain has used up its budget and more than ``WOKEN_MAX`` are left in the run queue, these wait there too. So the other
+actors wait for a few turns of long work, not for a round of all of it, and long work gets at least as much of each
+drain as they do. The bulk queue is fair (``fair_queue.py``): the accounts that long work is charged to share its
+time. The place in a queue belongs to the actor, not to the mail: mail that it gets meanwhile waits with it. Timers of
+housekeeping have places of their own in the bulk queue (``DeferredJob``), so that other mail of their actors does not
+wait for them.
 
 A scheduler without a loop is driven by hand: nothing runs until ``run_until_idle``.
 
@@ -42,10 +44,12 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from leveret.actors.runtime import links, timers
 from leveret.actors.runtime.busy_wait import BusyWait
+from leveret.actors.runtime.fair_queue import FairQueue
 from leveret.actors.runtime.inbox import MERGING_MAILS, PLAIN_MAILS, Levels, absorbs
 from leveret.actors.runtime.ref import (
     ACTIVE,
@@ -85,6 +89,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from leveret.actors.runtime.actor_table import ActorTable
+    from leveret.actors.runtime.fair_queue import Place
     from leveret.actors.runtime.inbox import Mail
     from leveret.actors.runtime.ref import DeferredJob, Ref
     from leveret.actors.runtime.tasks import Tasks
@@ -102,8 +107,7 @@ EVENTS_MAX: Final = 128  # socket events in a row; then the mails that they brou
 _FEW_MAILS: Final = 4  # are handled without a look at the clock, which costs a little
 _QUIET: Final = 3  # handles that bring no mail
 
-_Place = TypeVar("_Place", bound="Cell | DeferredJob")
-_Rounds: TypeAlias = "deque[tuple[int, Callable[[], None]]]"  # due at this turn, callback
+_Rounds: TypeAlias = "deque[tuple[int, Callable[[], None]]]"  # due at this drain, or turn; callback
 TURN_MAILS: Final = 200
 END_MAILS: Final = 5  # an end counts as so many, so that a drain looks at the clock behind each
 
@@ -143,11 +147,12 @@ class Scheduler:
         self.drains = 0
         self.clock = clock
         self._turn = turn
-        self._bulk: Final[deque[Cell | DeferredJob]] = deque()
+        self._bulk: Final = FairQueue()
         self._after: list[Callable[[], None]] = []
         self._is_draining = False
-        self._turns = 0  # given from the run queue while rounds were under way
-        self._rounds: _Rounds = deque()
+        # Actors of the run queue that wait in the bulk queue, by the drain that had no time for them.
+        self._shared: dict[int, int] = {}
+        self._rounds: _Rounds = deque()  # due at the drain by which all had a turn or are shared
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
         self._coming: asyncio.Handle | None = None
@@ -169,13 +174,13 @@ class Scheduler:
 
     def add_bulk(self, cell: Cell) -> None:
         cell.state |= QUEUED
-        self._bulk.append(cell)
+        self._bulk.put(cell.account, cell)
         if not self.is_awake:
             self.wake()
 
-    def defer(self, job: DeferredJob) -> None:
-        """Run a job when all have had a turn that wait in the bulk queue now."""
-        self._bulk.append(job)
+    def defer(self, job: DeferredJob, account: int) -> None:
+        """Run a job when its account's actors have had a turn that wait in the bulk queue now."""
+        self._bulk.put(account, job)
         if not self.is_awake:
             self.wake()
 
@@ -197,15 +202,15 @@ class Scheduler:
         For sources of work: mail that comes once per round of the run queue piles up no higher than in one
         round, and an actor with mail waits no longer than that.
         """
-        if self.ready:
-            self._rounds.append((self._turns + len(self.ready), callback))
+        if self.ready or self._shared:
+            self._rounds.append((self.drains + 1, callback))
         else:
             self.after_drain(callback)
 
     def after_bulk_round(self, callback: Callable[[], None]) -> None:
         """Call ``callback`` once, after the drain by which all in the bulk queue have had a turn that wait now."""
-        if self._bulk:
-            self._bulk_rounds.append((self._bulk_turns + len(self._bulk), callback))
+        if self._bulk.count:
+            self._bulk_rounds.append((self._bulk_turns + self._bulk.count, callback))
         else:
             self.after_drain(callback)
 
@@ -223,86 +228,132 @@ class Scheduler:
         self.drains += 1
         ready, bulk, turn = self.ready, self._bulk, self._turn
         try:
-            mails = turns = 0
+            mails = 0
             before = len(ready)
             while ready and mails < _FEW_MAILS:
                 mails += turn(ready.popleft())
-                turns += 1
             self.mails += mails
             if ready:
-                turns += self._serve(ready, turn, before, _FEW_MAILS)
-            if bulk and with_bulk:
-                until_s = self.clock.monotonic_s() + DRAIN_S
-                self._bulk_turns += self._serve(bulk, self._bulk_turn, len(ready), 0, until_s)
-                self._end_rounds(self._bulk_rounds, self._bulk_turns, bulk)
+                self._serve(before)
+            if bulk.count and with_bulk:
+                self._serve_bulk()
             if self._rounds:
-                self._turns += turns
-                self._end_rounds(self._rounds, self._turns, ready)
+                self._end_rounds()
             if self._after:
                 self._run_after()
         finally:
             self.is_awake = self._is_draining = False
-            if ready or bulk or self._after:
+            if ready or bulk.count or self._after:
                 self.wake()
             elif self._busy_wait is not None:
                 self._busy_wait.begin()
 
-    def _bulk_turn(self, place: Cell | DeferredJob) -> int:
-        if place.__class__ is not Cell:
-            cell = cast("DeferredJob", place).run()
-            if cell is None:
-                return 1
-            place = cell
-        return self._turn(place)
+    def _serve(self, before: int) -> None:
+        """Give turns until the run queue is empty or one of its budgets is used up.
 
-    def _serve(
-        self,
-        queue: deque[_Place],
-        turn: Callable[[_Place], int],
-        before: int,
-        mails_per_look: int,
-        until_s: float | None = None,
-    ) -> int:
-        """Give turns until the queue is empty or one of its budgets is used up; return how many.
-
-        ``before``: how many were in the run queue before the turns that were given last. ``until_s`` None: the time
-        begins with the first look at the clock.
+        ``before``: how many were in the run queue before the turns that were given last. The time begins with the
+        first look at the clock.
         """
-        ready = self.ready
-        left, turns = DRAIN_MAILS, 0
-        look_at = left - mails_per_look
+        ready, turn = self.ready, self._turn
+        left = DRAIN_MAILS
+        look_at = left - _FEW_MAILS
+        until_s = inf
         longest = before + WOKEN_MAX
         if len(ready) > longest:
             self.limit_woken(longest)
             longest += WOKEN_MAX
-        while queue and left > 0:
-            left -= turn(queue.popleft())
-            turns += 1
+        while ready and left > 0:
+            left -= turn(ready.popleft())
             if len(ready) > longest:
                 self.limit_woken(longest)
             if left < look_at:
-                look_at = left - mails_per_look
-                if queue is ready:  # the next few turns may wake as many
-                    longest = len(ready) + WOKEN_MAX
+                look_at = left - _FEW_MAILS
+                longest = len(ready) + WOKEN_MAX  # the next few turns may wake as many
                 now_s = self.clock.monotonic_s()
-                if until_s is None:
+                if until_s == inf:
                     until_s = now_s + DRAIN_S
                 elif now_s >= until_s:
                     break
         self.mails += DRAIN_MAILS - left
-        return turns
+        if ready:
+            self._share_rest()
 
-    def limit_woken(self, longest: int) -> None:
+    def _serve_bulk(self) -> None:
+        """Give turns until the bulk queue is empty or a budget is used up.
+
+        The actors that such a turn wakes wait in the bulk queue too: what long work causes is long work.
+        """
+        ready, bulk, clock = self.ready, self._bulk, self.clock
+        now_s = clock.monotonic_s()
+        until_s = now_s + DRAIN_S
+        left, turns = DRAIN_MAILS, 0
+        before = len(ready)
+        while bulk.count and left > 0:
+            left -= self._bulk_turn(bulk.take())
+            turns += 1
+            if len(ready) > before:
+                self.limit_woken(before, bulk.account)
+            began_s, now_s = now_s, clock.monotonic_s()
+            bulk.charge(now_s - began_s)
+            if now_s >= until_s:
+                break
+        self.mails += DRAIN_MAILS - left
+        self._bulk_turns += turns
+        rounds = self._bulk_rounds
+        while rounds and (rounds[0][0] <= self._bulk_turns or not bulk.count):
+            self._after.append(rounds.popleft()[1])
+
+    def _bulk_turn(self, place: Place) -> int:
+        if place.__class__ is Cell:
+            if place.shared_by:
+                self._had_turn(place)
+            return self._turn(place)
+        woken = cast("DeferredJob", place).run()
+        return 1 if woken is None else self._turn(woken)
+
+    def _share_rest(self) -> None:
+        """Let actors wait in the bulk queue that a drain has had no time for: they share the next with long work."""
+        ready, bulk = self.ready, self._bulk
+        self._shared[self.drains] = len(ready)
+        while ready:
+            cell = ready.popleft()
+            cell.shared_by = self.drains
+            bulk.put(cell.account, cell)
+
+    def _had_turn(self, cell: Cell) -> None:
+        """Count a turn of an actor that a drain had no time for."""
+        drain, cell.shared_by = cell.shared_by, 0
+        left = self._shared[drain] - 1
+        if left:
+            self._shared[drain] = left
+        else:
+            del self._shared[drain]
+
+    def limit_woken(self, longest: int, account: int = 0) -> None:
         """Let actors that a turn has woken wait in the bulk queue, until the run queue has no more than ``longest``.
 
         Else one client that sends to thousands of queues at once would make all others wait for these.
+
+        Args:
+            longest: how many stay in the run queue.
+            account: of the actor that has woken them; 0: several have.
         """
         ready, bulk = self.ready, self._bulk
         woken = [ready.pop() for _ in range(len(ready) - longest)]
-        bulk.extend(reversed(woken))
+        for cell in reversed(woken):
+            if account and cell.follows:
+                cell.account = account
+            bulk.put(cell.account, cell)
 
-    def _end_rounds(self, rounds: _Rounds, turns: int, queue: deque[_Place]) -> None:
-        while rounds and (rounds[0][0] <= turns or not queue):
+    def _end_rounds(self) -> None:
+        """Call back those whose rounds are over: all that waited then have had a turn."""
+        rounds, shared = self._rounds, self._shared
+        over = self.drains
+        if shared:
+            over = next(iter(shared)) - 1
+        elif not self.ready:
+            over += 1
+        while rounds and rounds[0][0] <= over:
             self._after.append(rounds.popleft()[1])
 
     def _run_after(self) -> None:
@@ -322,13 +373,13 @@ class Scheduler:
 
     def run_until_idle(self) -> None:
         """Drain by hand until nothing is left to do at this moment."""
-        while self.ready or self._bulk or self._after:
+        while self.ready or self._bulk.count or self._after:
             self.drain()
 
     @property
     def is_idle(self) -> bool:
         """Whether no actor has anything to do at this moment."""
-        return not (self.ready or self._bulk or self._after)
+        return not (self.ready or self._bulk.count or self._after)
 
     # Callbacks of the loop.
 
@@ -361,7 +412,7 @@ class Scheduler:
                     self.drain()
                 elif self._events >= EVENTS_MAX:
                     self.drain(with_bulk=False)
-        elif not (self.ready or self._bulk or self._after):
+        elif not (self.ready or self._bulk.count or self._after):
             self.is_awake = False
         elif self._is_last():
             self.drain()
@@ -512,9 +563,9 @@ class Turns(Dispatcher):
         if not cell.state:
             self.scheduler.add(cell)
 
-    def defer(self, job: DeferredJob) -> None:
-        """Run a job when all have had a turn that wait in the bulk queue now."""
-        self.scheduler.defer(job)
+    def defer(self, job: DeferredJob, cell: Cell) -> None:
+        """Run a job of an actor in the bulk queue."""
+        self.scheduler.defer(job, cell.account)
 
     def _dead_letter(self, message: object, sender: Ref | None) -> None:
         self.dead_letters += 1
@@ -681,7 +732,7 @@ class Turns(Dispatcher):
             else:
                 self.leave(cell)
         if len(ready) > longest:
-            self.scheduler.limit_woken(longest)
+            self.scheduler.limit_woken(longest, cell.account)
 
     def run_event(self, ref: Ref, function: Callable[[Any], object], data: Any) -> None:
         """Run a socket event as a turn of an actor (``run_as``), and drain when it is the last one."""
@@ -704,7 +755,7 @@ class Turns(Dispatcher):
                 else:
                     self.leave(cell)
         if len(ready) > longest:
-            scheduler.limit_woken(longest)
+            scheduler.limit_woken(longest, cell.account)
         scheduler.drain_if_last(was_awake)
 
     # Turns that last longer than a drain: coroutine handlers, and handlers in other threads.

@@ -52,7 +52,7 @@ class Timer:
         if cell is not None and mail is not None:
             cell.timers = small_set.discard(cell.timers, self)
             if self._is_bulk:
-                cell.turns.defer(self)
+                cell.turns.defer(self, cell)
             else:
                 cell.turns.put(cell, mail)
 

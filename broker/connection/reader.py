@@ -107,6 +107,7 @@ class Reader(GenServer):
         if transport.is_closing():
             return IGNORE
         self.trap_exits = True
+        self.charge_to(self.ref.num)
         self.connections = connections
         self.protocol = protocol
         transport.set_write_buffer_limits(_WRITE_HIGH_BYTES, _WRITE_LOW_BYTES)

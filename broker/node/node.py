@@ -168,6 +168,7 @@ class Node:
         settings = self.settings
         vhost.producer_limits = settings.producers_max, int(settings.producer_expiry_s * 1000)
         vhost.reply_addresses = self.connections.reply_consumers
+        vhost.alarms = self.resources.alarms
         vhost.store.in_use = self.removals.get(name)
         return vhost
 

@@ -104,6 +104,7 @@ class AmqQueue(GenServer):
     def init(self, entry: QueueEntry) -> None:
         """Take over the backing queue and announce this incarnation."""
         assert entry.backing is not None, "the backing actor is started first"
+        self.charge_to_callers()
         # First what each message needs: compiled, fields lie in memory in this order.
         self._turns = self.runtime.turns
         self.backing = BackingProxy(self._turns, entry.backing)

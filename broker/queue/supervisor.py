@@ -47,6 +47,8 @@ class QueueSup(Supervisor):
         if entry.state == "deleted" or (supervisor is not None and supervisor.is_alive):
             return IGNORE
         self._entry = entry
+        if entry.account:
+            self.charge_to(entry.account)
         self._is_stopped = False
         entry.supervised(self.ref)
         if entry.delayed_exchange is not None:

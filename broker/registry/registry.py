@@ -85,11 +85,18 @@ class ReplyAddresses(Protocol):
         """A publisher on another node has waited long enough for a consumer of this one."""
 
 
+class RaisedAlarms(Protocol):
+    """The alarms of the node and its cluster (``broker/connection/alarms.py``)."""
+
+    raised: tuple[str, ...]
+
+
 class Surroundings(Protocol):
     """A queue's vhost, as the queue itself knows it: the target of its dead letters, and their tracing."""
 
     topology: Topology[QueueEntry]
     producer_limits: tuple[int, int]
+    alarms: RaisedAlarms | None
 
     @property
     def store(self) -> StoreHolder: ...
@@ -107,6 +114,7 @@ class QueueEntry:
         durable: whether it survives a restart of the node.
         auto_delete: whether it is deleted after its last consumer.
         exclusive: the reader of the connection that owns it, None = shared.
+        account: of the connection that has declared it here, to which its work is charged; 0: to its vhost.
         applied: the policies that apply to it.
         settings: the arguments and policies in effect.
         queue_no: its number in the message store; 0 when it is not durable.
@@ -128,7 +136,7 @@ class QueueEntry:
 
     is_remote: ClassVar[bool] = False  # True of a ``RemoteEntry``
 
-    __slots__ = ("_packed_arguments", "_waiters", "_watchers", "applied", "auto_delete", "backing", "durable", "ended",
+    __slots__ = ("_packed_arguments", "_waiters", "_watchers", "account", "applied", "auto_delete", "backing", "durable", "ended",
         "exclusive", "is_archived", "is_backlogged", "mandatory_route", "name", "on_change", "on_deleted",
         "persists_all", "queue_no", "ref", "route", "route_no", "settings", "supervisor", "transient_no",
         "vhost", "vhost_name", "was_consumed")  # fmt: skip
@@ -149,6 +157,7 @@ class QueueEntry:
         self.durable = durable
         self.auto_delete = auto_delete
         self.exclusive = exclusive
+        self.account = 0
         self._packed_arguments = pack(arguments or {})
         self.applied: AppliedPolicies = NO_POLICIES
         self.settings = settings_of(arguments or {})

@@ -114,6 +114,7 @@ def _declare(vhost: VHost, client: Client, name: str, method: QueueDeclare) -> S
         arguments=method.arguments,
         on_deleted=vhost.queue_deleted,
     )
+    entry.account = client.reader.cell.account
     locator = CLIENT_LOCAL if method.exclusive else locator_of(vhost, name, method.arguments)
     home = located(vhost, locator)
     if home is not None:

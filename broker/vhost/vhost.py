@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from leveret.amqp.methods import ExchangeDelete
     from leveret.amqp.tables import Table
     from leveret.broker.registry.cluster_nodes import ClusterNodes
-    from leveret.broker.registry.registry import ReplyAddresses
+    from leveret.broker.registry.registry import RaisedAlarms, ReplyAddresses
     from leveret.broker.vhost.auth.access import Access, User
     from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter
     from leveret.broker.vhost.trace import Firehose
@@ -127,6 +127,7 @@ class VHost:
         self.producer_limits = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
         self.is_closing = False
         self.reply_addresses: ReplyAddresses | None = None
+        self.alarms: RaisedAlarms | None = None
         self.cluster_nodes = cluster_nodes
         self.local_queues = None if cluster_nodes is None else LocalQueues(cluster_nodes.changed)
         self._lost_queue: QueueEntry | None = None  # while it is ended

@@ -279,6 +279,133 @@ def evil_names(address: Address) -> None:
     peer.drop()
 
 
+# -- dead letters ------------------------------------------------------------------------------
+
+
+def dead_letter_to(key: str, **more: object) -> dict[str, object]:
+    return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": key, **more}
+
+
+@attack
+def dead_letter_chain(address: Address) -> None:
+    """Send twenty thousand messages along a chain of five hundred queues, each dead-lettering to the next."""
+    peer = Peer(address)
+    for number in range(500):
+        peer.put(
+            "queue.declare",
+            queue=f"link{number}",
+            exclusive=True,
+            arguments=dead_letter_to(f"link{number + 1}", **{"x-message-ttl": 0}),
+            nowait=True,
+        )
+    peer.settle()
+    for _ in range(20_000):
+        peer.publish("link0")
+    peer.settle()
+    time.sleep(_HELD_S)
+    peer.drop()
+
+
+@attack
+def dead_letter_ring(address: Address) -> None:
+    """Let three hundred messages go round a hundred queues, one millisecond in each."""
+    peer = Peer(address)
+    for number in range(100):
+        peer.put(
+            "queue.declare",
+            queue=f"ring{number}",
+            exclusive=True,
+            arguments=dead_letter_to(f"ring{(number + 1) % 100}", **{"x-message-ttl": 1}),
+            nowait=True,
+        )
+    peer.settle()
+    for _ in range(300):
+        peer.publish("ring0")
+    peer.settle()
+    time.sleep(_HELD_S)
+    peer.drop()
+
+
+@attack
+def dead_letter_fan(address: Address) -> None:
+    """Let one message multiply: twenty queues of no TTL dead-letter to an exchange that leads to all of them."""
+    peer = Peer(address)
+    peer.call("exchange.declare", exchange="fan", type="fanout", auto_delete=True)
+    for number in range(20):
+        peer.put(
+            "queue.declare",
+            queue=f"fan{number}",
+            exclusive=True,
+            arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "fan"},
+            nowait=True,
+        )
+        peer.put("queue.bind", queue=f"fan{number}", exchange="fan", nowait=True)
+    peer.settle()
+    peer.publish("", b"", "fan")
+    peer.settle()
+    time.sleep(_HELD_S)
+    peer.drop()
+
+
+@attack
+def long_x_death(address: Address) -> None:
+    """Send twenty messages round three thousand queues: at each they get one more entry of x-death."""
+    peer = Peer(address)
+    for number in range(3_000):
+        peer.put(
+            "queue.declare",
+            queue=f"death{number}",
+            exclusive=True,
+            arguments=dead_letter_to(f"death{(number + 1) % 3_000}", **{"x-message-ttl": 0}),
+            nowait=True,
+        )
+    peer.settle()
+    for _ in range(20):
+        peer.publish("death0")
+    peer.settle()
+    time.sleep(_HELD_S * 3)
+    peer.drop()
+
+
+@attack
+def tables_at_once(address: Address) -> None:
+    """Publish header tables of 120 KB from twenty connections at once."""
+    peers = [Peer(address) for _ in range(20)]
+    headers = {f"k{number}": number for number in range(9_000)}
+    one = publish("", b"", "amq.headers", headers=headers)
+    peers[0].call("queue.declare", queue="tables", exclusive=True)
+    rule = {"x-match": "all", "k1": 1}
+    peers[0].call("queue.bind", queue="tables", exchange="amq.headers", arguments=rule)
+    for _ in range(20):
+        for peer in peers:
+            peer.raw(one)
+    for peer in peers:
+        peer.flush()
+    for peer in peers:
+        peer.settle()
+        peer.drop()
+
+
+@attack
+def patterns_of_many_channels(address: Address) -> None:
+    """Declare and bind with hostile patterns on five hundred channels, in one write."""
+    peer = Peer(address)
+    rng = random.Random()
+    for channel in range(2, 502):
+        peer.put("channel.open", channel)
+    for channel in range(2, 502):
+        name = f"pattern{channel}"
+        peer.put("queue.declare", channel, queue=name, exclusive=True, nowait=True)
+        key = ".".join(rng.choice(["#", "*", "#.a"]) for _ in range(100))[:250]
+        peer.put(
+            "queue.bind", channel, queue=name, exchange="amq.topic", routing_key=key, nowait=True
+        )
+    for channel in range(2, 502):
+        peer.publish(".".join(rng.choice("ab") for _ in range(120)), b"", "amq.topic", channel)
+    peer.settle()
+    peer.drop()
+
+
 # -- memory ------------------------------------------------------------------------------------
 
 

@@ -50,9 +50,20 @@ def _python(version: str) -> Path:
     return found
 
 
+def built_clone(folder: Path) -> Path:
+    """A clone with the objects of this checkout: those of the same sources need not be compiled again.
+
+    A source distribution has none, and other Pythons take their own.
+    """
+    clone = copy_of_the_checkout(folder)
+    if (ROOT / "build").is_dir():
+        shutil.copytree(ROOT / "build", clone / "build")
+    return clone
+
+
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return copy_of_the_checkout(tmp_path_factory.mktemp("clone") / "leveret")
+    return built_clone(tmp_path_factory.mktemp("clone") / "leveret")
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +114,7 @@ def test_a_clone_is_compiled(tmp_path: Path, clone: Path, version: str) -> None:
 
 def test_an_editable_installation_is_compiled(tmp_path: Path) -> None:
     assert "-e ." in LINES
-    clone = copy_of_the_checkout(tmp_path / "clone")
+    clone = built_clone(tmp_path / "clone")
     installed = Installed(tmp_path / "installed", _python("3.11"))
 
     installed.pip_install("-e", ".", cwd=clone)
@@ -296,9 +307,7 @@ def test_make_run_needs_a_bare_clone_only(tmp_path: Path) -> None:
 
 
 def test_a_changed_source_runs_with_one_warning_until_make_compiles_it(tmp_path: Path) -> None:
-    clone = copy_of_the_checkout(tmp_path / "clone")
-    if (ROOT / "build").is_dir():  # objects whose sources are the same need not be compiled again
-        shutil.copytree(ROOT / "build", clone / "build")
+    clone = built_clone(tmp_path / "clone")
     environment = Installed(tmp_path / "other", _python("3.11")).environment
     make = ["make", "compiled"]
     subprocess.run(make, cwd=clone, env=environment, check=True, capture_output=True)

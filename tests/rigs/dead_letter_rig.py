@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from leveret.actors.runtime.ref import Ref
@@ -33,6 +34,7 @@ class Home:
         self.topology: Topology[QueueEntry] = Topology("/")
         self.store = Store()
         self.firehose = None
+        self.alarms = SimpleNamespace(raised=())
 
 
 class Target:

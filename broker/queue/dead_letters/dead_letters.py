@@ -18,6 +18,11 @@ they are not delivered. Only letters of messages that the queue has refused (rej
 withholds credit from its publishers as long as there is no ``room``. A target takes letters without credit: two queues
 that dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
 
+**Copies.** A letter to one queue takes the room of its message; one to several takes more. These wait while an alarm is
+raised, as publishers do. A letter that has died in ``DEATHS_MAX`` queues since it was last rejected is dropped, as in a
+cycle. So is one to several queues if that makes ``DEAD_LETTER_COPIES_MAX`` of it: twenty queues that dead-letter to
+all others would turn one message into 20! without a client.
+
 **Turns.** A turn begins ``LETTERS_AT_ONCE`` and does ``PUBLISH_TURN_WORK``: it builds headers, routes, sends; routes
 that are long, and letters for very many queues, are continued in the next. Neighbours with the same header and origin
 share the work, and go to the same targets as one mail.
@@ -48,7 +53,9 @@ from leveret.broker.remote.mail_between_nodes import NodePublish
 from leveret.core.entry import MESSAGE, SEQ, SIZE
 from leveret.core.limits import (
     DEAD_LETTER_BYTES_IN_FLIGHT,
+    DEAD_LETTER_COPIES_MAX,
     DEAD_LETTERS_IN_FLIGHT,
+    DEATHS_MAX,
     FAN_OUT_QUEUES,
     PUBLISH_TURN_WORK,
     TURN_MESSAGES,
@@ -81,7 +88,7 @@ READ_AT_ONCE: Final = 500  # rejected messages whose contents are looked up toge
 MONITORS_KEPT: Final = 100  # of targets, while no letter is under way
 FORGOTTEN_AT_ONCE: Final = 500
 RETRIES_AT_ONCE: Final = 1_000
-_CYCLES_MAX: Final = 1_000  # that are remembered, to log each once
+_LOGGED_MAX: Final = 1_000  # cycles that are remembered, to log each once
 
 # Work, in units of about 0.1 us, as in ``channel/publishing/publish.py``.
 _DEAD_LETTER_WORK: Final = 10
@@ -158,8 +165,8 @@ class DeadLetters:
         budget: of the source's turns.
     """
 
-    __slots__ = ("_backing", "_budget", "_cycles", "_dead", "_entry", "_flight", "_is_scheduled", "_is_waiting_for_store",
-        "_monitors", "_rejected", "_retries", "_routed", "_rules", "_source", "_timer", "_waiting_bytes",
+    __slots__ = ("_backing", "_budget", "_dead", "_entry", "_flight", "_is_scheduled", "_is_under_alarm",
+        "_is_waiting_for_store", "_logged",        "_monitors", "_rejected", "_retries", "_routed", "_rules", "_source", "_timer", "_waiting_bytes",
         "_waiting_count", "_wide")  # fmt: skip
 
     def __init__(
@@ -184,8 +191,8 @@ class DeadLetters:
         self._retries: list[tuple[DeadLetterBatch, QueueEntry]] = []
         self._monitors: dict[Ref, MonitorRef] = {}
         self._timer: Timer | None = None
-        self._cycles: set[tuple[str, ...]] = set()
-        self._is_scheduled = self._is_waiting_for_store = False
+        self._logged: set[tuple[str, ...] | str] = set()  # cycles, and bounds
+        self._is_scheduled = self._is_waiting_for_store = self._is_under_alarm = False
 
     @property
     def is_reading(self) -> bool:
@@ -246,7 +253,7 @@ class DeadLetters:
         if self._is_scheduled:
             return
         left = PUBLISH_TURN_WORK
-        while left > 0 and not self._waits_for_store():
+        while left > 0 and not self._is_under_alarm and not self._waits_for_store():
             if self._wide is not None:
                 left -= self._send_slice(self._wide)
             elif self._flight.size_bytes >= DEAD_LETTER_BYTES_IN_FLIGHT:
@@ -271,6 +278,12 @@ class DeadLetters:
             self._is_waiting_for_store = True
             store.backpressure.wait(self._store_follows)
         return True
+
+    def _wait_under_alarm(self) -> None:
+        """Send no more for now, and look again in a second."""
+        self._is_under_alarm = True
+        if self._timer is None:
+            self._timer = self._source.start_bulk_timer(RETRY_S, _RETRY_DEAD_LETTERS)
 
     def _store(self) -> MsgStore | None:
         vhost = self._entry.vhost
@@ -388,6 +401,10 @@ class DeadLetters:
         targets = routed.queues
         if self._rules.finds_cycles:
             targets = self._without_cycles(targets, dead)
+            if len(targets) > 1 and vhost.alarms is not None and vhost.alarms.raised:
+                self._wait_under_alarm()
+                self._routed = dead, routed
+                return None, work
         new_origin = self._rules.origin(origin, dead.keys[0])
         reply_keys = sorted({key for key in dead.keys if self._is_reply(key)})
         is_shared = not routed.per_message
@@ -414,16 +431,34 @@ class DeadLetters:
             for target in targets:
                 if target.name in seen:
                     self._log_cycle((target.name, *queues))
+        if kept and len(seen) >= DEATHS_MAX:
+            self._log_bound("in too many queues", dead)
+            return []
+        if len(kept) > 1 and len(kept) ** len(seen) > DEAD_LETTER_COPIES_MAX:
+            self._log_bound("they multiply", dead)
+            return []
         return kept
 
     def _log_cycle(self, queues: tuple[str, ...]) -> None:
-        if queues not in self._cycles and len(self._cycles) < _CYCLES_MAX:
-            self._cycles.add(queues)
+        if queues not in self._logged and len(self._logged) < _LOGGED_MAX:
+            self._logged.add(queues)
             log.warning(
                 "dead-letter cycle, messages dropped queue=%s vhost=%s queues=%s",
                 self._entry.name,
                 self._entry.vhost_name,
                 ",".join(queues),
+            )
+
+    def _log_bound(self, bound: str, dead: DeadLetter) -> None:
+        """Log once that letters were dropped that no client drives."""
+        if bound not in self._logged:
+            self._logged.add(bound)
+            log.warning(
+                "dead letters dropped reason=%s queue=%s vhost=%s queues=%s",
+                bound,
+                self._entry.name,
+                self._entry.vhost_name,
+                ",".join(queues_of(dead.headers)),
             )
 
     # Sending.
@@ -538,6 +573,7 @@ class DeadLetters:
     def _retry(self) -> None:
         """Send batches again to targets that did not run, a turn's worth."""
         self._timer = None
+        self._is_under_alarm = False
         retries = self._retries[:RETRIES_AT_ONCE]
         del self._retries[:RETRIES_AT_ONCE]
         if self._retries:

@@ -11,6 +11,7 @@ RabbitMQ's (``rabbit_dead_letter``, 3.10.8):
 * An ``x-death`` that is no array is replaced, and sets no ``x-first-death-*``.
 * The property ``expiration`` goes. The header ``CC`` goes when the queue's ``x-dead-letter-routing-key`` replaces the
   keys of the message.
+* ``x-death`` has at most ``DEATHS_MAX`` tables; the oldest go.
 * Headers are written sorted by name, and ``L`` as ``l``; the table of a new ``x-death`` keeps the order above, every
   later one is sorted.
 
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from leveret.amqp.errors import SyntaxError_
 from leveret.amqp.properties import Properties, examine, head_of, with_table, without_expiration
 from leveret.amqp.tables import S64_MAX, encode_table
+from leveret.core.limits import DEATHS_MAX
 from leveret.core.message import blind_keys_of, exchange_and_key
 
 if TYPE_CHECKING:
@@ -169,7 +171,7 @@ def _counted(deaths: list[Field], death: Table) -> list[Field]:
             death = each[1] | {"count": ("l", _next_count(each[1].get("count")))}
         else:
             others.append(each)
-    return [("F", dict(sorted(death.items()))), *others]
+    return [("F", dict(sorted(death.items()))), *others[: DEATHS_MAX - 1]]
 
 
 def _grouped(deaths: list[Field]) -> list[Field]:

@@ -84,6 +84,9 @@ class Flood(OtpActor):
         self.post(self.queue, mail.Publish(messages, False, [(self.ref, count, count, 0)]))
 
 
+FLOODS = 3 * TURN_MESSAGES // CREDIT_MESSAGES[0]
+
+
 def test_a_requeue_ends_while_publishers_fill_the_mailbox_as_fast_as_it_is_handled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -92,7 +95,7 @@ def test_a_requeue_ends_while_publishers_fill_the_mailbox_as_fast_as_it_is_handl
     channel, other = rig.channel(), rig.channel()
     unacked(rig, channel)
     seqs = [seq for _, seq, _ in channel.deliveries()]
-    for _ in range(3 * TURN_MESSAGES // CREDIT_MESSAGES[0]):
+    for _ in range(FLOODS):
         rig.runtime.spawn(Flood, rig.queue)
 
     channel.send(mail.Requeue(channel.ref, b"c", seqs))
@@ -101,7 +104,7 @@ def test_a_requeue_ends_while_publishers_fill_the_mailbox_as_fast_as_it_is_handl
     while not other.box:
         rig.runtime.drain()
         drains += 1
-        assert drains < 100
+        assert drains < 20 * FLOODS  # each has as many turns as the queue
 
 
 def test_gets_during_a_requeue_are_answered_in_order() -> None:

@@ -88,4 +88,4 @@ def test_what_others_ask_of_the_queues_waits_for_a_few_reads_as_well(
     while not quiet.wire.out:
         flood()
         drains += 1
-    assert drains < 9  # eighteen, where reading did not wait for the queues
+    assert drains < 60  # of one long turn; 271, where reading does not wait for the queues

@@ -5,16 +5,24 @@ Tests: broker/queue/dead_letters/in_flight.py, broker/queue/dead_letters/rules.p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from leveret.amqp.properties import decode_properties
+from leveret.amqp.tables import Field
 from leveret.broker import mail, queue_requests
 from leveret.broker.queue.dead_letters import dead_letters
 from leveret.broker.queue.dead_letters.dead_letters import RETRY_S
-from leveret.core.limits import DEAD_LETTERS_IN_FLIGHT, TURN_MESSAGES
+from leveret.broker.queue.dead_letters.death_headers import EXPIRED, REJECTED
+from leveret.core.limits import (
+    DEAD_LETTER_COPIES_MAX,
+    DEAD_LETTERS_IN_FLIGHT,
+    DEATHS_MAX,
+    TURN_MESSAGES,
+)
 from leveret.queue_backing.actor import StoreResumes
 from leveret.queue_backing.api import Confirmed, Refused
 from leveret.queue_backing.variable.limits import Limits
@@ -465,6 +473,73 @@ def test_a_cycle_is_logged_once(rig: LetterRig, caplog: pytest.LogCaptureFixture
     lines = [each.getMessage() for each in caplog.records]
     assert lines == ["dead-letter cycle, messages dropped queue=q vhost=/ queues=q,q"]
     assert rig.info()["messages"] == 0
+
+
+def death(queue: str, reason: bytes = EXPIRED) -> Field:
+    return ("F", {"queue": ("S", queue.encode()), "reason": ("S", reason)})
+
+
+def expire_one(rig: LetterRig, deaths: list[Field]) -> None:
+    """Let a message expire in the queue that has died elsewhere before."""
+    head = message(expiration="0", headers={"x-death": ("A", deaths)})[1]
+    rig.channel().publish(b"x", expiration_ms=0, head=head)
+    rig.settle()
+
+
+def test_a_letter_that_has_died_in_too_many_queues_is_dropped(
+    rig: LetterRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = rig.target()
+    before = [death(f"q{number}") for number in range(DEATHS_MAX - 1)]
+
+    expire_one(rig, before[:-1])
+    assert target.bodies() == [b"x"]
+    assert caplog.records == []
+    for _ in range(2):
+        expire_one(rig, before)
+    assert target.bodies() == []
+    assert rig.info()["messages"] == 1  # the first, which is not answered
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith(
+        'dead letters dropped reason="in too many queues" queue=q vhost=/ queues=q,q0,q1'
+    )
+
+    expire_one(rig, [death("q0", REJECTED), *before])
+    assert target.bodies() == [b"x"]
+
+
+def test_a_letter_that_multiplies_is_dropped_before_it_is_too_many(
+    rig: LetterRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    targets = [rig.target(f"t{number}") for number in range(10)]
+    most = int(math.log10(DEAD_LETTER_COPIES_MAX))
+
+    expire_one(rig, [death(f"q{number}") for number in range(most - 1)])
+    assert [target.bodies() for target in targets] == [[b"x"]] * 10
+    assert caplog.records == []
+    expire_one(rig, [death(f"q{number}") for number in range(most)])
+    assert [target.bodies() for target in targets] == [[]] * 10
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith(
+        'dead letters dropped reason="they multiply" queue=q vhost=/ queues=q,q0,'
+    )
+
+
+def test_letters_to_several_queues_wait_until_the_alarm_is_over(rig: LetterRig) -> None:
+    target = rig.target("one")
+    rig.home.alarms.raised = ("memory",)
+    rejected(rig, b"0")
+    assert target.bodies() == [b"0"]  # takes the room of the message
+
+    other = rig.target("other")
+    rejected(rig, b"1", b"2")
+    rig.clock.jump(10 * RETRY_S)
+    assert target.bodies() == other.bodies() == []
+    assert rig.unacked() == 3
+
+    rig.home.alarms.raised = ()
+    rig.clock.jump(RETRY_S)
+    assert target.bodies() == other.bodies() == [b"1", b"2"]
 
 
 class Backpressure:

@@ -17,6 +17,7 @@ from leveret.broker.queue.dead_letters.death_headers import (
     died_since_rejection,
     queues_of,
 )
+from leveret.core.limits import DEATHS_MAX
 from leveret.core.message import origin_of
 
 
@@ -49,6 +50,17 @@ def test_the_new_header_decodes_to_the_headers_that_are_routed_by() -> None:
     assert (properties.type, dead.persistent, dead.keys) == ("t", True, [b"key"])
     assert dead.head[:12] == head_of(Properties(), 5)[:12]
     assert dead.headers["x-death"][1][0][1]["original-expiration"] == ("S", b"77")
+
+
+def test_the_oldest_deaths_are_forgotten() -> None:
+    before = [table(f"q{number}", REJECTED, count=("l", 1)) for number in range(2 * DEATHS_MAX)]
+
+    dead = dead_letter({"x-death": ("A", before)})
+
+    assert [each[0] for each in deaths(dead.headers)] == [
+        b"q",
+        *(f"q{number}".encode() for number in range(DEATHS_MAX - 1)),
+    ]
 
 
 @pytest.mark.parametrize(
