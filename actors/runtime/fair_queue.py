@@ -32,13 +32,14 @@ Place: TypeAlias = "Cell | DeferredJob"
 
 
 class _Line:
-    """The places of one account, and the time it has had."""
+    """The places of one account, the time it has had, and what its last turn took."""
 
-    __slots__ = ("account", "had_s", "places")
+    __slots__ = ("account", "had_s", "places", "took_s")
 
     def __init__(self, account: int, had_s: float) -> None:
         self.account = account
         self.had_s = had_s
+        self.took_s = 0.0
         self.places: deque[Place] = deque()
 
 
@@ -85,11 +86,16 @@ class FairQueue:
         if line is None:
             return
         self._taken = None
+        line.took_s = took_s
         line.had_s += took_s
         if line.places:
             self._push(line)
         else:
             del self._lines[line.account]
+
+    def next_takes_s(self) -> float:
+        """Return how long the last turn took of the account that is next; there is one."""
+        return self._order[0][2].took_s
 
     def _push(self, line: _Line) -> None:
         self._pushed += 1

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
+LONG_TURN_S: Final = 0.001
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
@@ -155,6 +156,7 @@ class Scheduler:
         self._rounds: _Rounds = deque()  # due at the drain by which all had a turn or are shared
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
+        self._has_passed = False  # the last drain has not begun a long turn
         self._coming: asyncio.Handle | None = None
         self._busy_wait: Final = (
             None if loop is None or busy_wait is None else BusyWait(loop, busy_wait)
@@ -281,7 +283,8 @@ class Scheduler:
     def _serve_bulk(self) -> None:
         """Give turns until the bulk queue is empty or a budget is used up.
 
-        The actors that such a turn wakes wait in the bulk queue too: what long work causes is long work.
+        The actors that such a turn wakes wait in the bulk queue too: what long work causes is long work. What waits
+        to be written is written before a turn that will be long, unless that has waited for it the last time.
         """
         ready, bulk, clock = self.ready, self._bulk, self.clock
         now_s = clock.monotonic_s()
@@ -289,6 +292,10 @@ class Scheduler:
         left, turns = DRAIN_MAILS, 0
         before = len(ready)
         while bulk.count and left > 0:
+            if self._after and not self._has_passed and bulk.next_takes_s() >= LONG_TURN_S:
+                self._has_passed = True
+                break
+            self._has_passed = False
             left -= self._bulk_turn(bulk.take())
             turns += 1
             if len(ready) > before:

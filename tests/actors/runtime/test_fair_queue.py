@@ -188,3 +188,21 @@ def test_an_actor_that_follows_is_charged_to_the_long_turn_that_wakes_it() -> No
     runtime.run_until_idle()
 
     assert (follower.cell.account, other.cell.account) == (waker.num, other.num)
+
+
+def test_what_is_to_be_written_does_not_wait_for_a_long_turn_but_long_work_goes_on() -> None:
+    clock = TickingClock()  # each turn seems to be long
+    runtime = Runtime(clock=clock)
+    turns: list[int] = []
+    long = runtime.spawn(Peer, turns, 0, 0)
+    runtime.send_bulk(long, 20)
+    for _ in range(3):
+        runtime.drain()
+    seen = []
+    for _ in range(6):
+        before = len(turns)
+        runtime.after_drain(lambda before=before: seen.append(len(turns) - before))
+        runtime.drain()
+
+    assert sum(seen) == 3
+    assert set(seen) == {0, 1}
