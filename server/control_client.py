@@ -14,6 +14,7 @@ from typing import Any, Final
 from leveret.core.errors import LeveretError
 from leveret.management import json_text
 from leveret.management.errors import RefusedError
+from leveret.server.process import LOCK
 
 SOCKET: Final = "control.sock"
 PART_ITEMS: Final = 250  # of a list; a longer one goes in parts
@@ -111,13 +112,39 @@ def _result(line: bytes, warn: Callable[[str], object]) -> Any:
 
 
 def _connect(client: socket.socket, data_dir: Path) -> None:
+    folder = data_dir.absolute()
     try:
-        with short_alias(data_dir.absolute() / SOCKET) as short:
+        with short_alias(folder / SOCKET) as short:
             client.connect(short)
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
-        raise NoBrokerError(f"no broker is running in {data_dir.absolute()}") from error
+        what = "" if folder.is_dir() else ", which is no directory"
+        text = f"no broker is running in {folder}{what}; --data DIR or LEVERET_DATA chooses another"
+        if found := running_brokers():
+            text += ": brokers run in " + ", ".join(
+                f"{path} (process {pid})" for path, pid in sorted(found.items())
+            )
+        raise NoBrokerError(text) from error
     except PermissionError as error:
-        raise NoBrokerError(f"no permission to open {data_dir.absolute() / SOCKET}") from error
+        raise NoBrokerError(
+            f"no permission to open {folder / SOCKET}: only the broker's user may"
+        ) from error
+
+
+def running_brokers() -> dict[Path, int]:
+    """Return the data directories of this machine's brokers, with process ids, as far as ``/proc`` tells this user."""
+    found: dict[Path, int] = {}
+    try:
+        rows = [row.split() for row in Path("/proc/locks").read_text("ascii").splitlines()]
+    except OSError:  # there is no /proc
+        return found
+    for pid in {row[4] for row in rows if row[1] == "FLOCK"}:
+        with contextlib.suppress(OSError):  # another user's, or it has ended
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    path = Path(os.readlink(f"/proc/{pid}/fd/{number}"))
+                    if path.name == LOCK and (path.parent / SOCKET).exists():
+                        found[path.parent] = int(pid)
+    return found
 
 
 @contextlib.contextmanager

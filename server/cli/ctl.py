@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from leveret.server.cli.actions import (
@@ -23,9 +24,10 @@ from leveret.server.cli.actions import (
 )
 from leveret.server.cli.checks import CHECKS
 from leveret.server.cli.cluster import CLUSTER
-from leveret.server.cli.commands import COMMANDS, Command
+from leveret.server.cli.commands import COMMANDS, NODE, Command
 from leveret.server.cli.life import LIFE
 from leveret.server.cli.reports import REPORTS
+from leveret.server.control_client import NoBrokerError
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
 
@@ -46,6 +48,21 @@ _OF_VHOST: Final = (
 _BY_VERB: Final = {command.verb: command for command in COMMANDS}
 
 
+LACKING: Final = frozenset({
+    "autocomplete", "cancel_sync_queue", "certificates", "change_cluster_node_type",
+    "check_if_node_is_mirror_sync_critical", "check_if_node_is_quorum_critical", "cipher_suites",
+    "command_line_arguments", "consume_event_stream", "decode", "disable_auth_attempt_source_tracking",
+    "discover_peers", "enable_auth_attempt_source_tracking", "enable_feature_flag", "encode", "erlang_cookie_hash",
+    "erlang_cookie_sources", "erlang_version", "eval", "eval_file", "exec", "force_boot", "force_gc",
+    "hipe_compile", "list_ciphers", "list_feature_flags", "list_hashes", "list_network_interfaces",
+    "list_node_auth_attempt_stats", "log_tail_stream", "maybe_stuck", "observer", "quorum_status",
+    "reclaim_quorum_memory", "remote_shell", "rename_cluster_node", "reset_node_auth_attempt_metrics",
+    "resolve_hostname", "resolver_info", "resume_listeners", "runtime_thread_stats", "schema_info", "stream_status",
+    "suspend_listeners", "sync_queue", "tls_versions", "update_cluster_nodes",
+})  # fmt: skip
+"""Verbs of rabbitmqctl and rabbitmq-diagnostics that are not here."""
+
+
 def add_parsers(
     parent: argparse.ArgumentParser, common: argparse.ArgumentParser, given: Iterable[str]
 ) -> None:
@@ -61,6 +78,31 @@ def add_parsers(
         )
         _add_arguments(parser, command)
         parser.set_defaults(command=command)
+
+
+def with_help(given: list[str]) -> list[str]:
+    """Return the arguments with ``--help`` in the place of the word ``help``, where a command or a verb is expected."""
+    for at, word in enumerate(given):
+        if word == "help":
+            return [*given[:at], *given[at + 1 :], "--help"]
+        if given[0] != "ctl" or word in _BY_VERB:
+            break
+    return given
+
+
+def check_node(name: str, own: str, data_dir: Path) -> None:
+    """Check that a node, named as for rabbitmqctl, is the one of the data directory.
+
+    Raises:
+        NoBrokerError: it is another.
+    """
+    base, _, host = name.partition("@")
+    is_here = host.partition(".")[0].lower() in {"", "localhost", NODE.partition("@")[2].lower()}
+    if not (is_here and base in {"rabbit", own.partition("@")[0]}):
+        raise NoBrokerError(
+            f'"{name}" is not the node of {data_dir.absolute()}, which is {own}: a data directory chooses the node, with'
+            " --data DIR or LEVERET_DATA, on the node's machine"
+        )
 
 
 def _add_arguments(parser: argparse.ArgumentParser, command: Command) -> None:

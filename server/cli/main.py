@@ -1,16 +1,18 @@
-"""The command ``leveret``: serve, status, tree, ctl, store, snapshot, gm, metadata, perf, jobs over stored messages.
+"""The command ``leveret``: serve, config, status, tree, ctl, store, snapshot, gm, metadata, perf, jobs over messages.
 
 Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker (by some verbs 64, 67, 69 or 70, as by
 rabbitmqctl), 69 no broker, a port in use, or a health check that failed, 70 the broker failed, 71 no thread, descriptor
-or memory for its start, 75 not in time, 78 configuration or data directory. Every failure is one line on stderr.
+or memory for its start, 75 not in time, 78 configuration or data directory. Every failure is one line on stderr, and
+each error of a configuration file is one. A command whose reader closes stdout ends (``leveret tree | head -1``).
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -28,9 +30,17 @@ from leveret.server.cli import metadata_arguments as metadata
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.cli.commands import NODE
+from leveret.server.config import files as conf_file
+from leveret.server.config.config import DATA_DEFAULT, default_data_dir
 from leveret.server.config.keys import one_or_more
 from leveret.server.output import formats
-from leveret.server.output.terminal import show
+from leveret.server.output.terminal import (
+    OutputClosedError,
+    OutputFailedError,
+    drop_output,
+    flush_output,
+    show,
+)
 from leveret.server.process import cluster_node
 from leveret.server.store_tools import command as store_tool
 
@@ -45,16 +55,58 @@ FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
 }
 
 
+EX_INVALID: Final = 1  # of ``config check``
+CHOICES_SHOWN: Final = 12  # of the verbs of ``ctl`` there are ninety
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
+    lacking: Collection[str] = ()
+    """Names that users of RabbitMQ know, and that are not here."""
+
     def error(self, message: str) -> NoReturn:
         self.exit(os.EX_USAGE, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(each) for each in action.choices]
+        if action.option_strings:
+            self.error(f'{action.option_strings[-1]} is "{value}"; allowed: {", ".join(names)}')
+        what = str(action.metavar or action.dest).lower()
+        if value in self.lacking:
+            self.error(f'"{value}" is a {what} of RabbitMQ\'s that Leveret lacks')
+        near = difflib.get_close_matches(str(value), names, 2, 0.7)
+        hint = ""
+        if near:
+            hint = "; did you mean " + " or ".join(f'"{name}"' for name in near) + "?"
+        elif len(names) <= CHOICES_SHOWN:
+            hint = f"; allowed: {', '.join(names)}"
+        self.error(f'unknown {what} "{value}"{hint}')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default the process's; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    code = 0
+    try:
+        try:
+            code = _run(ctl.with_help(given))
+        finally:
+            flush_output()
+    except OutputClosedError:
+        drop_output()
+    except OutputFailedError as error:
+        drop_output()
+        show(f"leveret: {error}", file=sys.stderr)
+        code = os.EX_IOERR
+    except KeyboardInterrupt:
+        code = 130
+    return code
+
+
+def _run(given: list[str]) -> int:
     if given[:1] == ["perf"]:
         from leveret.server.perf.command import main as perf  # noqa: PLC0415 - not needed to serve
 
@@ -68,14 +120,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code, words = next(FAILURES[kind] for kind in FAILURES if isinstance(error, kind))
         if isinstance(error, RefusedError) and error.is_bare:
             words = "{}"
-        if text := words.format(error):
+        text = words.format(error)
+        if isinstance(error, ConfigError):
+            text = text.replace("\n", "\nleveret: ")
+        if text:
             show(text, file=sys.stderr)
         return error.exit_code if isinstance(error, RefusedError) else code
-    except BrokenPipeError:  # ``leveret tree | head``
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
 
 
 def parser(given: Sequence[str] = ()) -> Parser:
@@ -88,6 +138,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
     top.add_argument("--version", action="version", version=f"leveret {leveret.__version__}")
     commands = top.add_subparsers(dest="command_name", metavar="COMMAND", required=True)
     _add_serve(commands)
+    _add_config(commands)
     where = _where()
     status = commands.add_parser("status", help="what the broker does", parents=[where])
     status.add_argument("--json", action="store_true", help="one JSON object")
@@ -97,6 +148,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
     tree.set_defaults(run=_tree)
     common = _ctl_options(where)
     verbs = commands.add_parser("ctl", help="administration as with rabbitmqctl", parents=[common])
+    verbs.lacking = ctl.LACKING
     ctl.add_parsers(verbs, common, given)
     verbs.set_defaults(run=_ctl)
     snapshot.add_parser(commands)
@@ -113,7 +165,7 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--listen", action="append", metavar="ADDRESS", help=f"{FORMS}; may be repeated"
     )
-    serve.add_argument("--data", type=Path, metavar="DIR", help="data directory (./data)")
+    serve.add_argument("--data", type=Path, metavar="DIR", help=f"data directory ({DATA_DEFAULT})")
     serve.add_argument("--config", type=Path, metavar="FILE", help="leveret.toml or rabbitmq.conf")
     serve.add_argument(
         "--log-level", metavar="LEVEL", choices=LOG_LEVELS, help=", ".join(LOG_LEVELS)
@@ -143,10 +195,20 @@ def _add_serve(commands: Any) -> None:
     serve.set_defaults(run=_serve)
 
 
+def _add_config(commands: Any) -> None:
+    about = "check a configuration file"
+    config = commands.add_parser("config", help=about, description=about)
+    verbs = config.add_subparsers(dest="verb", metavar="VERB", required=True)
+    about = "print all errors of a leveret.toml or rabbitmq.conf, and what has no effect"
+    check = verbs.add_parser("check", help=about, description=about)
+    check.add_argument("file", type=Path, metavar="FILE")
+    check.set_defaults(run=_check_config)
+
+
 def _where() -> Parser:
     where = Parser(add_help=False, argument_default=argparse.SUPPRESS)
     where.add_argument(
-        "--data", type=Path, metavar="DIR", help="the broker's data directory (./data)"
+        "--data", type=Path, metavar="DIR", help=f"the broker's data directory ({DATA_DEFAULT})"
     )
     where.add_argument("-t", "--timeout", type=float, metavar="S", help="wait at most")
     return where
@@ -158,16 +220,19 @@ def _ctl_options(where: Parser) -> Parser:
     common.add_argument("-s", "--silent", action="store_true", help="no banner, no headers")
     common.add_argument("--no-table-headers", action="store_true")
     common.add_argument("--formatter", choices=formats.FORMATTERS)
+    common.add_argument(
+        "-n", "--node", metavar="NODE", help="checked only: the data directory chooses the node"
+    )
     return common
 
 
 _DEFAULTS: Final = {
-    "data": Path("data"),
     "timeout": 60.0,
     "quiet": False,
     "silent": False,
     "no_table_headers": False,
     "formatter": "table",
+    "node": None,
 }
 
 
@@ -203,6 +268,16 @@ def _serve(options: argparse.Namespace) -> int:
     return serve.run(options.config, given)
 
 
+def _check_config(options: argparse.Namespace) -> int:
+    checked = conf_file.check(options.file)
+    for kind, texts in (("error", checked.errors), ("warning", checked.warnings)):
+        show("".join(f"{kind}: {text}\n" for text in texts), end="")
+    verdict = "can be used" if checked.config is not None else "cannot be used"
+    counts = f"errors: {len(checked.errors)}, warnings: {len(checked.warnings)}"
+    show(f"{options.file} {verdict}; {counts}")
+    return 0 if checked.config is not None else EX_INVALID
+
+
 def _status(options: argparse.Namespace) -> int:
     found = _asking(options)("status", {})
     show(formats.json_line(found) if options.json else formats.status(found), end="")
@@ -223,10 +298,12 @@ def _asking(options: argparse.Namespace) -> Ask:
     """Return the function that asks the broker; missing options get their defaults."""
     command = getattr(options, "command", None)
     own = {} if command is None else {"timeout": command.timeout_s}
-    for name, value in (_DEFAULTS | own).items():
+    for name, value in ({"data": default_data_dir()} | _DEFAULTS | own).items():
         if not hasattr(options, name):
             setattr(options, name, value)
     options.own_node = cluster_node(options.data) or NODE
+    if options.node is not None:
+        ctl.check_node(options.node, options.own_node, options.data)
 
     def ask(verb: str, arguments: dict[str, Any]) -> Any:
         return control.ask(options.data, verb, arguments, options.timeout, _warn)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leveret.server.cli import etcd_arguments
+from leveret.server.config.config import DATA_DEFAULT, default_data_dir
 
 
 def add_parser(commands: Any) -> None:
@@ -24,7 +25,9 @@ def add_parser(commands: Any) -> None:
     back = verbs.add_parser("from-etcd", help="write the metadata in etcd into a data directory")
     for each in (into, back):
         etcd_arguments.add_arguments(each)
-        each.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help="(./data)")
+        each.add_argument(
+            "--data", type=Path, default=default_data_dir(), metavar="DIR", help=f"({DATA_DEFAULT})"
+        )
         each.add_argument(
             "--node", required=True, metavar="NAME", help="of the node with this data directory"
         )

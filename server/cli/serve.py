@@ -37,7 +37,7 @@ from leveret.server.cli.spare_memory import SpareMemory
 from leveret.server.cli.young_objects import collect_young
 from leveret.server.config import files as conf_file
 from leveret.server.config.config import Config
-from leveret.server.output.terminal import show
+from leveret.server.output.terminal import OutputClosedError, show
 from leveret.server.process import AddressUnavailableError, OwnProcess, PortInUseError
 
 log = logger(__name__)
@@ -195,7 +195,10 @@ async def _tell_ready(broker: Broker, config: Config) -> None:
 def _say(line: str) -> None:
     try:
         show(line, flush=True)
-    except OSError as error:  # a file on a full disk, or nobody listens any more
+    except (
+        OutputClosedError,
+        OSError,
+    ) as error:  # nobody listens any more, or a file on a full disk
         log.warning("standard output cannot be written line=%s error=%s", line, error)
 
 

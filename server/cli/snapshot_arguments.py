@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.server.config.config import DATA_DEFAULT, default_data_dir
+
 TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
 
 
@@ -13,7 +15,11 @@ def add_parser(commands: Any) -> None:
     """Add the command ``snapshot``."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument(
-        "--data", type=Path, metavar="DIR", default=Path("data"), help="data directory (./data)"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        default=default_data_dir(),
+        help=f"data directory ({DATA_DEFAULT})",
     )
     about = "snapshots of all durable messages and definitions"
     parser = commands.add_parser("snapshot", help=about, description=about)

@@ -7,6 +7,7 @@ setting.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import KW_ONLY, dataclass, fields
 from dataclasses import field as dataclass_field
@@ -38,6 +39,7 @@ CLUSTER_FIELDS: Final = (
     "cluster_tls_key_password", "cluster_tls_ca_file", "cluster_queue_master_locator",
     "cluster_valid_s", "cluster_lease_s",
 )  # fmt: skip
+DATA_DEFAULT: Final = "LEVERET_DATA, or ./data"
 PAUSE_MINORITY: Final = "pause_minority"
 PARTITION_HANDLING: Final = ("ignore", PAUSE_MINORITY, "pause_if_all_down", "autoheal")
 LOCATORS: Final = ("client-local", "min-masters", "random")
@@ -48,6 +50,11 @@ MESSAGE_BYTES_CEILING: Final = 536_870_912  # RabbitMQ's ceiling for this settin
 
 
 DEFAULT_LISTEN: Final = (Address("127.0.0.1", DEFAULT_PORT), Address("::1", DEFAULT_PORT))
+
+
+def default_data_dir() -> Path:
+    """Return the data directory of commands where nothing else names one: LEVERET_DATA, or ``data``."""
+    return Path(os.environ.get("LEVERET_DATA") or "data")
 
 
 class SettingError(ConfigError):

@@ -1,7 +1,8 @@
 """Configuration files into a ``Config``: ``leveret.toml`` and, ending in ``.conf``, RabbitMQ's format.
 
-An unknown key is an error that names the file, the line and the most similar known key. In RabbitMQ's format
-each line is ``key = value``, ``#`` begins a comment anywhere, and the last of two equal keys counts.
+All errors of a file are found at once; each names the file, the line and, for an unknown key, the most similar known
+one. In RabbitMQ's format each line is ``key = value``, ``#`` begins a comment anywhere, and the last of two equal keys
+counts.
 
 Differs from RabbitMQ: a bare port in ``listeners.tcp.*`` listens on 127.0.0.1 and ::1, not on all
 interfaces; a listener is reachable from outside only if its address is configured.
@@ -13,9 +14,10 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from leveret.core.addresses import AMQP, AMQPS, Address, parse_address
 from leveret.core.errors import ConfigError
@@ -25,17 +27,23 @@ from leveret.server.config.config import (
     DEFAULT_LISTEN,
     INTERNAL,
     LINK_SEPARATOR,
+    MECHANISMS,
     PAUSE_MINORITY,
+    TLS_VERSIONS,
     Config,
     SettingError,
+    default_data_dir,
 )
 from leveret.server.config.keys import (
     KEYS,
-    OF_LATER_VERSIONS,
+    LACKING,
     WITHOUT_EFFECT,
+    Converter,
     Key,
+    conf_milliseconds,
     conf_share,
     conf_switch,
+    entry_of,
     size,
 )
 
@@ -50,6 +58,9 @@ _HEADER = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]")
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z0-9_.\-\"' ]+?)\s*=")
 
 
+Take: TypeAlias = "Callable[[dict[str, Line], Path], Any]"
+
+
 class Line(NamedTuple):
     """One setting of a file in RabbitMQ's format."""
 
@@ -58,11 +69,76 @@ class Line(NamedTuple):
     value: str
 
 
-class Found(NamedTuple):
-    """Values by field of ``Config``, with their lines."""
+class LineError(ConfigError):
+    """A line of a file cannot be used; the text begins with the file and the line."""
 
-    values: dict[str, Any]
-    lines: dict[str, int]
+    def __init__(self, path: Path, line: int, text: str) -> None:
+        super().__init__(f"{path}:{line}: {text}")
+        self.line = line
+
+
+@dataclass(slots=True)
+class Found:
+    """What a file has.
+
+    Attributes:
+        values: by field of ``Config``.
+        lines: of these values, by field.
+        keys: of these values, as the file writes them, by field.
+        errors: of lines, in any order.
+        warnings: texts, each with its line.
+        useless: fields whose values are not there because of an error.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    errors: list[LineError] = field(default_factory=list)
+    warnings: list[tuple[int, str]] = field(default_factory=list)
+    useless: set[str] = field(default_factory=set)
+
+    def take(self, path: Path, line: Line, key: Key, convert: Converter, value: Any) -> None:
+        """Take the value of a key, or note why it cannot be used."""
+        self._at(key.field, line)
+        try:
+            self.values[key.field] = _converted(convert, value, path, line.number, line.key)
+        except LineError as error:
+            self.errors.append(error)
+            self.useless.add(key.field)
+
+    def take_group(self, path: Path, group: dict[str, Line], name: str, take: Take) -> None:
+        """Take the value that several lines make together, or note the error of each that is wrong."""
+        self._at(name, next(iter(group.values())))
+        while group:
+            try:
+                self.values[name] = take(group, path)
+                return
+            except LineError as error:
+                self.errors.append(error)
+                self.useless.add(name)
+                group = {part: line for part, line in group.items() if line.number != error.line}
+
+    def _at(self, name: str, line: Line) -> None:
+        self.lines[name], self.keys[name] = line.number, line.key
+
+    def warn(self, path: Path, line: int, text: str) -> None:
+        """Note what the operator should know of a line."""
+        self.warnings.append((line, f"{path}:{line}: {text}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A configuration as far as it can be told without a start.
+
+    Attributes:
+        config: None if there are errors.
+        errors: a line of text for each, in the order of the file.
+        warnings: likewise.
+    """
+
+    config: Config | None
+    errors: list[str]
+    warnings: list[str]
 
 
 def load(path: Path | None, given: dict[str, Any] | None = None) -> Config:
@@ -73,37 +149,112 @@ def load(path: Path | None, given: dict[str, Any] | None = None) -> Config:
         given: fields of ``Config`` that override the file.
 
     Raises:
-        ConfigError: one line, with file and line number if known.
+        ConfigError: a line for each error, with file and line number if known.
     """
-    found = Found({}, {}) if path is None else read(path)
-    values = found.values | (given or {})
+    checked = check(path, given)
+    for text in checked.warnings:
+        log.warning("%s", text)
+    if checked.config is None:
+        raise ConfigError("\n".join(checked.errors))
+    return checked.config
+
+
+def check(path: Path | None, given: dict[str, Any] | None = None) -> Checked:
+    """Find all errors of a configuration, and what its operator should know; the arguments are those of ``load``."""
+    given = given or {}
     try:
-        config = Config(**values)
-    except SettingError as error:
-        if path is None or error.field not in found.lines or error.field in (given or {}):
-            raise
-        raise ConfigError(f"{path}:{found.lines[error.field]}: {error}") from error
-    _warn_of_partition_handling(config, path, found.lines)
-    return config
+        found = Found() if path is None else read(path)
+    except ConfigError as error:
+        return Checked(None, [str(error)], [])
+    values = {"data_dir": default_data_dir()} | found.values | given
+    if path is not None:
+        _leave_out_locator(values, found, path)
+    config, others = _config(values, found, path, given)
+    if config is not None and path is not None:
+        _warn(config, path, found)
+    errors = sorted(found.errors, key=lambda error: error.line)
+    texts = [str(error) for error in errors] + others
+    warnings = [text for _, text in sorted(set(found.warnings))]
+    return Checked(None if texts else config, texts, warnings)
 
 
-def _warn_of_partition_handling(config: Config, path: Path | None, lines: dict[str, int]) -> None:
-    """Say what is done in the place of the setting, where a file has it."""
-    line = lines.get("cluster_partition_handling")
-    if line is None:
-        return
-    if not config.cluster:
-        log.warning("%s:%d: cluster_partition_handling has no effect on a single node", path, line)
-    elif config.cluster_partition_handling != PAUSE_MINORITY:
-        log.warning(
-            "%s:%d: cluster_partition_handling is %s, what is done is %s: a node that does not reach the majority of "
-            "etcd closes its connections until it does",
-            path, line, config.cluster_partition_handling, PAUSE_MINORITY,
-        )  # fmt: skip
+def _leave_out_locator(values: dict[str, Any], found: Found, path: Path) -> None:
+    """Have RabbitMQ's key do on a single node what it does there: nothing."""
+    name = "cluster_queue_master_locator"
+    if path.suffix == ".conf" and name in found.lines and not values.get("cluster"):
+        values.pop(name, None)
+        found.warn(path, found.lines[name], f"{found.keys[name]} has no effect on a single node")
+
+
+def _config(
+    values: dict[str, Any], found: Found, path: Path | None, given: dict[str, Any]
+) -> tuple[Config | None, list[str]]:
+    """Make the configuration without the values that are wrong; return the errors that no line has as well."""
+    others: list[str] = []
+    while True:
+        try:
+            return Config(**values), others
+        except SettingError as error:
+            name, text = error.field, str(error)
+            if path is not None and name in found.lines and name not in given:
+                if not any(re.search(rf"\b{each}\b", text) for each in found.useless):
+                    words = _in_words_of(path, found, text)
+                    found.errors.append(LineError(path, found.lines[name], words))
+                found.useless.add(name)
+            else:
+                others.append(text)
+            if name not in values:  # it is missing
+                return None, others
+            del values[name]
+
+
+def _in_words_of(path: Path, found: Found, text: str) -> str:
+    """Return the text of an error with the names of the file's keys in the place of fields."""
+    names: dict[str, str] = {}
+    for key in KEYS:
+        in_conf = key.rabbitmq.partition(" ")[0].partition(".$")[0]
+        names[key.field] = (in_conf if path.suffix == ".conf" else "") or key.native
+        if key.from_conf is conf_milliseconds and names[key.field] == in_conf:
+            names[key.field] += " (in seconds)"
+    first, space, rest = text.partition(" ")
+    if not names[first].endswith(")"):
+        names[first] = found.keys[first]
+    rest = re.sub(r"[a-z]+_[a-z_]+", lambda word: names.get(word[0], word[0]), rest)
+    return f"{names[first]}{space}{rest}"
+
+
+def _warn(config: Config, path: Path, found: Found) -> None:
+    """Say what is done in the place of a setting, or follows from it, where the file has it."""
+    handling, watermark = "cluster_partition_handling", "memory_high_watermark"
+    if handling in found.lines and not config.cluster:
+        found.warn(
+            path, found.lines[handling], f"{found.keys[handling]} has no effect on a single node"
+        )
+    elif handling in found.lines and config.cluster_partition_handling != PAUSE_MINORITY:
+        found.warn(
+            path,
+            found.lines[handling],
+            f"{found.keys[handling]} is {config.cluster_partition_handling}, what is done is {PAUSE_MINORITY}: a node that does not"
+            " reach the majority of etcd closes its connections until it does",
+        )
+    if watermark in found.lines and not config.memory_high_watermark.of(2**40):
+        found.warn(
+            path,
+            found.lines[watermark],
+            f"{found.keys[watermark]} is 0: the memory alarm never ends, and all publishers are blocked",
+        )
 
 
 def read(path: Path) -> Found:
-    """Read a file of either format; the values are checked one by one only."""
+    """Read a file of either format; the values are checked one by one only.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if path.suffix == ".config":
+        raise ConfigError(
+            f"{path} has the form of Erlang's terms, which is not read: write it as leveret.toml or rabbitmq.conf"
+        )
     try:
         source = path.read_text("utf-8")
     except OSError as error:
@@ -120,14 +271,14 @@ def read_toml(source: str, path: Path) -> Found:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     where = dict(_toml_lines(source))
-    found = Found({}, {})
+    found = Found()
     for name, value in _flat(document, ""):
-        line = where.get(name, 0)
+        line = Line(where.get(name, 0), name, "")
         key = NATIVE.get(name)
         if key is None:
-            raise _unknown(path, line, name, list(NATIVE))
-        found.values[key.field] = _converted(key.from_toml, value, path, line, name)
-        found.lines[key.field] = line
+            found.errors.append(_unknown(path, line.number, name, list(NATIVE)))
+        else:
+            found.take(path, line, key, key.from_toml, value)
     return found
 
 
@@ -151,57 +302,70 @@ def _toml_lines(source: str) -> Iterator[tuple[str, int]]:
 def read_rabbitmq(source: str, path: Path) -> Found:
     """Parse RabbitMQ's format."""
     collected: dict[str, dict[str, Line]] = {group: {} for group in COLLECTED}
-    found = Found({}, {})
-    for line in _rabbitmq_lines(source, path):
+    found, folder = Found(), None
+    for line in _rabbitmq_lines(source, path, found):
         group = next((g for g in COLLECTED if line.key == g or line.key.startswith(g + ".")), None)
         if group is not None:
             collected[group][line.key[len(group) + 1 :]] = line
-        elif line.key in RABBITMQ:
-            key = RABBITMQ[line.key]
-            assert key.from_conf is not None
-            found.values[key.field] = _converted(
-                key.from_conf, line.value, path, line.number, line.key
-            )
-            found.lines[key.field] = line.number
-        elif line.key in WITHOUT_EFFECT:
-            log.warning("%s:%d: %s has no effect: %s", path, *line[:2], WITHOUT_EFFECT[line.key])
-        elif line.key == "log.console":
-            _log_console(line, path, found)
+        elif line.key == "log.dir":
+            folder = line
         else:
-            raise _unknown(path, line.number, line.key, _rabbitmq_names())
-    _take_collected(collected, path, found)
+            _take_key(line, path, found)
+    for name, (of, take) in COLLECTED.items():
+        if collected[name]:
+            found.take_group(path, collected[name], of, take)
+    if folder is not None:
+        _place_log(folder, path, found)
     if "log_file_level" in found.values and found.values.get("log_file") is None:
         found.values.setdefault("log_level", found.values["log_file_level"])
     return found
 
 
+def _take_key(line: Line, path: Path, found: Found) -> None:
+    """Take a key that alone makes a value, or warn that it makes none."""
+    key = RABBITMQ.get(line.key)
+    if key is not None and key.from_conf is not None:
+        found.take(path, line, key, key.from_conf, line.value)
+    elif line.key == "log.console":
+        if line.value != "true":
+            found.take(path, line, NATIVE["log.level"], _no_console, line.value)
+    elif (why := entry_of(line.key, WITHOUT_EFFECT)) is not None:
+        found.warn(path, line.number, f"{line.key} has no effect: {why}")
+    else:
+        found.errors.append(_unknown(path, line.number, line.key, _rabbitmq_names()))
+
+
 def _rabbitmq_names() -> list[str]:
     names = [name for key in KEYS for name in key.rabbitmq.split()]
-    return [*names, *_LISTENERS, "log.console", *WITHOUT_EFFECT]
+    families = [name.removesuffix(".*") for name in (*WITHOUT_EFFECT, *LACKING)]
+    return [*names, *_LISTENERS, "log.console", "log.dir", *families]
 
 
-def _rabbitmq_lines(source: str, path: Path) -> Iterator[Line]:
+def _rabbitmq_lines(source: str, path: Path, found: Found) -> Iterator[Line]:
     for number, raw in enumerate(source.splitlines(), 1):
         stripped = raw.partition("#")[0].strip()
         if not stripped:
             continue
         key, equals, value = stripped.partition("=")
-        if not equals or not key.strip() or not value.strip():
-            raise ConfigError(f'{path}:{number}: "{stripped}" is not key = value')
-        yield Line(number, key.strip(), value.strip())
+        if equals and key.strip() and value.strip():
+            yield Line(number, key.strip(), value.strip())
+        else:
+            found.errors.append(LineError(path, number, f'"{stripped}" is not key = value'))
 
 
-def _log_console(line: Line, path: Path, found: Found) -> None:
-    if not _converted(conf_switch, line.value, path, line.number, line.key):
-        found.values["log_level"] = "none"
-        found.lines["log_level"] = line.number
+def _no_console(value: str) -> str:
+    conf_switch(value)
+    return "none"
 
 
-def _take_collected(collected: dict[str, dict[str, Line]], path: Path, found: Found) -> None:
-    for group, (field, take) in COLLECTED.items():
-        if lines := collected[group]:
-            found.values[field] = take(lines, path)
-            found.lines[field] = next(iter(lines.values())).number
+def _place_log(folder: Line, path: Path, found: Found) -> None:
+    """Have a log file whose path is relative lie in the folder of ``log.dir``."""
+    file = found.values.get("log_file")
+    if file is None:
+        text = "log.dir has no effect without log.file: the log goes to stderr"
+        found.warn(path, folder.number, text)
+    else:
+        found.values["log_file"] = Path(folder.value, file)
 
 
 def _listeners(lines: dict[str, Line], path: Path) -> tuple[Address, ...]:
@@ -233,18 +397,21 @@ def _address(value: str, path: Path, line: Line, kind: str) -> Address:
         host, _, port = value.rpartition(":")
         value = f"[{host}]:{port}"
     if "/" in value or "?" in value:
-        raise ConfigError(
-            f'{path}:{line.number}: {line.key} is "{value}"; allowed: PORT, HOST:PORT'
-        )
+        raise LineError(path, line.number, f'{line.key} is "{value}"; allowed: PORT, HOST:PORT')
     found = _converted(parse_address, value, path, line.number, line.key)
     return replace(found, scheme=_SCHEMES[kind])  # type: ignore[no-any-return]
 
 
-def _texts(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
+def _texts(
+    lines: dict[str, Line], path: Path, allowed: tuple[str, ...] | None = None
+) -> tuple[str, ...]:
     """Collect the values of numbered keys, in the order of the file."""
     for name, line in lines.items():
         if not name or "." in name:
             raise _unknown(path, line.number, line.key, [line.key + ".1"])
+        if allowed is not None and line.value not in allowed:
+            texts = line.key, line.value, ", ".join(allowed)
+            raise LineError(path, line.number, '{} is "{}"; allowed: {}'.format(*texts))
     return tuple(line.value for line in lines.values())
 
 
@@ -266,7 +433,7 @@ def _loopback_users(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
     if bare is None:
         return tuple(_named(lines, path))  # as in RabbitMQ: replaces the default
     if bare.value != "none":
-        raise ConfigError(f'{path}:{bare.number}: loopback_users is "{bare.value}"; allowed: none')
+        raise LineError(path, bare.number, f'loopback_users is "{bare.value}"; allowed: none')
     return ()
 
 
@@ -304,16 +471,13 @@ def _auth_backends(lines: dict[str, Line], path: Path) -> tuple[str, ...]:
     for name, line in lines.items():
         number, _, what = name.partition(".")
         if not number.isdigit() or what not in {"", "authn", "authz"}:
-            text = f'{path}:{line.number}: "{line.key}" is a key of RabbitMQ\'s that Leveret lacks'
-            raise ConfigError(text)
+            raise _unknown(path, line.number, line.key, ["auth_backends.1"])
         if line.value not in _BACKENDS:
             allowed = ", ".join(_BACKENDS)
-            raise ConfigError(
-                f'{path}:{line.number}: {line.key} is "{line.value}"; allowed: {allowed}'
-            )
+            raise LineError(path, line.number, f'{line.key} is "{line.value}"; allowed: {allowed}')
         link = found.setdefault(int(number), {})
         if link and not (what and link.keys() <= {"authn", "authz"}):
-            raise ConfigError(f"{path}:{line.number}: {line.key} is given twice")
+            raise LineError(path, line.number, f"{line.key} is given twice")
         link[what] = _BACKENDS[line.value]
     return tuple(_link(found[number]) for number in sorted(found))
 
@@ -324,24 +488,10 @@ def _link(named: dict[str, str]) -> str:
     return LINK_SEPARATOR.join(dict.fromkeys(both))
 
 
-def _partition_handling(lines: dict[str, Line], path: Path) -> str:
-    """Return how partitions are handled; the further keys of ``pause_if_all_down`` have no effect."""
-    found = PAUSE_MINORITY
-    for name, line in lines.items():
-        if not name:
-            found = line.value
-        elif name == "pause_if_all_down.recover" or name.startswith("pause_if_all_down.nodes."):
-            why = f"what is done is {PAUSE_MINORITY}, of the nodes of etcd"
-            log.warning("%s:%d: %s has no effect: %s", path, line.number, line.key, why)
-        else:
-            raise _unknown(path, line.number, line.key, ["cluster_partition_handling"])
-    return found
-
-
-COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] = {
+COLLECTED: Final[dict[str, tuple[str, Take]]] = {
     "listeners": ("listen", _listeners),
-    "auth_mechanisms": ("auth_mechanisms", _texts),
-    "ssl_options.versions": ("tls_versions", _texts),
+    "auth_mechanisms": ("auth_mechanisms", partial(_texts, allowed=MECHANISMS)),
+    "ssl_options.versions": ("tls_versions", partial(_texts, allowed=TLS_VERSIONS)),
     "ssl_options.ciphers": ("tls_ciphers", _texts),
     "default_user_tags": ("default_user_tags", _user_tags),
     "loopback_users": ("loopback_users", _loopback_users),
@@ -349,7 +499,6 @@ COLLECTED: Final[dict[str, tuple[str, Callable[[dict[str, Line], Path], Any]]]] 
     "default_permissions": ("default_permissions", _permissions),
     "vm_memory_high_watermark": ("memory_high_watermark", _limit),
     "disk_free_limit": ("disk_free_limit", _limit),
-    "cluster_partition_handling": ("cluster_partition_handling", _partition_handling),
 }
 """Groups of keys that make one field together: the field, and the function that reads the group's lines."""
 
@@ -359,18 +508,19 @@ def _converted(convert: Any, value: Any, path: Path, line: int, name: str) -> An
         return convert(value)
     except ValueError as error:
         shown = "..." if name.endswith(("pass", "password")) else value
-        raise ConfigError(f'{path}:{line}: {name} is "{shown}"; allowed: {error}') from error
+        raise LineError(path, line, f'{name} is "{shown}"; allowed: {error}') from error
     except ConfigError as error:
-        raise ConfigError(f"{path}:{line}: {name}: {error}") from error
+        raise LineError(path, line, f"{name}: {error}") from error
 
 
-def _unknown(path: Path, line: int, name: str, known: list[str]) -> ConfigError:
-    if path.suffix == ".conf" and name.startswith(OF_LATER_VERSIONS):
-        return ConfigError(f'{path}:{line}: "{name}" is a key of RabbitMQ\'s that Leveret lacks')
+def _unknown(path: Path, line: int, name: str, known: list[str]) -> LineError:
+    why = entry_of(name, LACKING) if path.suffix == ".conf" else None
+    if why is not None:
+        return LineError(path, line, f"{name} is a key of RabbitMQ's that Leveret lacks: {why}")
     leaves = {key.rpartition(".")[2]: key for key in known}
     near = difflib.get_close_matches(name, known, 1, 0.6)
     near = near or [leaves[leaf] for leaf in difflib.get_close_matches(name, leaves, 1, 0.6)]
     tail = name.rpartition(".")[2]
     near = near or [leaves[leaf] for leaf in difflib.get_close_matches(tail, leaves, 1, 0.7)]
     suggestion = f'; did you mean "{near[0]}"?' if near else ""
-    return ConfigError(f'{path}:{line}: unknown key "{name}"{suggestion}')
+    return LineError(path, line, f'unknown key "{name}"{suggestion}')

@@ -2,8 +2,8 @@
 
 One row per native key: ``leveret.toml`` nests them (``amqp.frame_max`` is ``frame_max`` under
 ``[amqp]``), ``rabbitmq.conf`` writes them flat under RabbitMQ's names and units. A key of RabbitMQ's
-either has the same effect as in RabbitMQ or is refused; keys of ``WITHOUT_EFFECT`` are accepted because they tune
-a mechanism that Leveret does not have.
+has the same effect as in RabbitMQ; or nothing is lost without its effect (``WITHOUT_EFFECT``), and a warning says
+that it has none; or it is refused (``LACKING``).
 """
 
 from __future__ import annotations
@@ -191,10 +191,6 @@ def conf_share(value: str) -> float:
         raise ValueError("a number such as 0.4") from None
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
-
-
 KEYS: Final = (
     Key("listen", "listen", addresses, "listeners.tcp.$name listeners.ssl.$name"),
     Key("proxy_protocol", "proxy_protocol", switch, "proxy_protocol", conf_switch),
@@ -293,7 +289,7 @@ KEYS: Final = (
         "definitions.file",
         "load_definitions",
         path,
-        "load_definitions definitions.local.path",
+        "load_definitions definitions.local.path management.load_definitions",
         path,
     ),
     Key("access.mechanisms", "auth_mechanisms", strings, "auth_mechanisms.$name"),
@@ -330,6 +326,7 @@ KEYS: Final = (
         "cluster_partition_handling",
         text,
         "cluster_partition_handling",
+        text,
     ),
     Key("cluster.etcd_user", "cluster_etcd_user", text),
     Key("cluster.etcd_password", "cluster_etcd_password", text),
@@ -352,33 +349,126 @@ KEYS: Final = (
     Key("announce.cluster_name", "cluster_name", text, "cluster_name", text),
 )
 
+_ERLANG: Final = "it tunes the Erlang machine"
+_LEASES: Final = "a node is down when its lease in etcd ends (cluster.lease_s)"
+_NO_MIRRORS: Final = "queues have no mirrors"
+_ONE_LEVEL: Final = (
+    "log.console.level, log.file.level and log.exchange.level are for lines of all categories"
+)
+_ONE_FORM: Final = "a line has one form"
+_SAME_TWICE: Final = "a file that is imported again changes nothing"
+
 WITHOUT_EFFECT: Final = {
-    "num_acceptors.tcp": "one event loop accepts all connections",
-    "num_acceptors.ssl": "one event loop accepts all connections",
+    "num_acceptors.*": "one event loop accepts all connections",
     "ssl_options.bypass_pem_cache": "files of certificates are read again when they change",
     "ssl_options.client_renegotiation": "never allowed",
+    "ssl_options.dhfile": "keys are agreed on with elliptic curves (ECDHE)",
     "ssl_options.honor_cipher_order": "the order of ciphers is always the broker's",
     "ssl_options.honor_ecc_order": "the order of curves is always the broker's",
     "ssl_options.log_alert": "each handshake that fails has a line in the log",
     "ssl_options.log_level": "each handshake that fails has a line in the log",
     "ssl_options.reuse_sessions": "clients may resume sessions of TLS 1.2, and none of TLS 1.3",
     "ssl_options.secure_renegotiate": "never renegotiated",
-    "definitions.import_backend": "local_filesystem is the only one",
+    "ssl_allow_poodle_attack": "TLS before 1.2 does not exist here",
     "tcp_listen_options.nodelay": "always on",
+    "tcp_listen_options.*": "sockets have the system's settings; heartbeats find clients that are gone",
+    "initial_frame_max": "a frame of a login has at most 4,096 bytes",
+    "reverse_dns_lookups": "clients are shown with their addresses",
+    "definitions.import_backend": "local_filesystem is the only one",
+    "definitions.skip_if_unchanged": _SAME_TWICE,
+    "definitions.hashing.algorithm": _SAME_TWICE,
+    "password_hashing_module": "new passwords are hashed with salted SHA-256",
+    "auth_cache.cached_backend.*": "answers of all back ends but internal are kept",
+    "auth_cache.cache_module": "answers are kept in memory",
+    "auth_cache.cache_refusals": "refusals are kept as long as other answers",
+    "auth_http.connection_timeout": "auth_http.request_timeout is for all of a request",
+    "auth_ldap.*": "there is no back end for LDAP",
+    "auth_oauth2.*": "there is no back end for OAuth 2",
+    "trust_store.*": "ssl_options.cacertfile has the authorities that are trusted",
     "memory_monitor_interval": "memory is measured more often the scarcer it is",
     "vm_memory_calculation_strategy": "always the process's anonymous memory",
+    "classic_queue.default_version": "all queues are stored in the same way",
+    "queue_index_embed_msgs_below": "the store chooses by its size where a message is stored",
+    "msg_store_file_size_limit": "the size of a segment is fixed",
+    "message_store_shutdown_timeout": "a start finishes what a stop has left",
+    "quorum_queue.compute_checksums": "each stored message has a checksum",
+    "raft.*": "a quorum queue has one replica and no Raft",
+    "mirroring_sync_batch_size": _NO_MIRRORS,
+    "mirroring_sync_max_throughput": _NO_MIRRORS,
+    "vhost_restart_strategy": "a vhost that is down is started again until it serves; the others serve meanwhile",
+    "collect_statistics": "figures are counted when they are asked for",
+    "collect_statistics_interval": "figures are counted when they are asked for",
+    "cluster_formation.*": "nodes find each other in etcd; a node without a cluster's name is alone",
+    "cluster_partition_handling.pause_if_all_down.*": "what is done is pause_minority, of the nodes of etcd",
+    "cluster_keepalive_interval": _LEASES,
+    "net_ticktime": _LEASES,
+    "distribution.*": "nodes are linked at the address of cluster.listen",
+    "mnesia_table_loading_retry_limit": "there is no Mnesia",
+    "mnesia_table_loading_retry_timeout": "there is no Mnesia",
+    "queue_leader_locator": "queue_master_locator is for queues of all types",
+    "background_gc_enabled": _ERLANG,
+    "background_gc_target_interval": _ERLANG,
+    "default_worker_pool_size": _ERLANG,
+    "delegate_count": _ERLANG,
+    "erlang.*": _ERLANG,
+    "hipe_compile": _ERLANG,
+    "socket_writer.gc_threshold": _ERLANG,
+    "sysmon_handler.*": _ERLANG,
+    "motd_file": "a start shows no greeting",
+    "log.console.stdio": "the log goes to stderr",
+    "log.console.use_colors": "the log has no colours",
+    "log.console.color_esc_seqs.*": "the log has no colours",
+    "log.console.formatter.*": _ONE_FORM,
+    "log.file.formatter.*": _ONE_FORM,
+    "log.file.rotation.*": "logrotate rotates the file: SIGHUP opens it anew",
+    "log.exchange.formatter.*": _ONE_FORM,
+    "log.syslog.*": "the log goes to stderr, log.file and log.exchange",
+    "log.journald.*": "journald takes what a service writes to stderr",
+    "log.channel.*": _ONE_LEVEL,
+    "log.connection.*": _ONE_LEVEL,
+    "log.default.*": _ONE_LEVEL,
+    "log.federation.*": _ONE_LEVEL,
+    "log.mirroring.*": _ONE_LEVEL,
+    "log.queue.*": _ONE_LEVEL,
+    "log.ra.*": _ONE_LEVEL,
+    "log.upgrade.*": _ONE_LEVEL,
+    "management.*": "there is no management plug-in; leveret status and leveret ctl have its figures",
+    "management_agent.*": "there is no management plug-in",
+    "prometheus.*": "there is no Prometheus plug-in; leveret status --json has its figures",
+    "mqtt.*": "there is no MQTT",
+    "web_mqtt.*": "there is no MQTT",
+    "stomp.*": "there is no STOMP",
+    "web_stomp.*": "there is no STOMP",
+    "stream.*": "there is no stream protocol",
+    "amqp1_0.*": "there is no AMQP 1.0",
+    "event_exchange.*": "there is no event exchange",
+    "aws.*": "nodes find each other in etcd",
 }
-"""RabbitMQ's keys that are accepted with a warning in the log that they have no effect."""
+"""RabbitMQ's keys that are accepted, and why they have no effect; ``a.*`` is ``a`` and all that begin with ``a.``."""
 
-OF_LATER_VERSIONS: Final = _words(
-    """
-    auth_cache auth_http cluster_formation cluster_keepalive_interval
-    collect_statistics log.channel log.connection
-    log.default log.dir log.exchange.formatter log.federation log.file.formatter log.file.rotation
-    log.mirroring log.queue log.syslog log.upgrade management mirroring_sync_batch_size mqtt
-    msg_store_file_size_limit prometheus queue_index_embed_msgs_below
-    queue_leader_locator reverse_dns_lookups ssl_options statistics stomp
-    tcp_listen_options web_
-    """
-)
-"""Prefixes of RabbitMQ's keys that Leveret does not have: refused, but not as misspelt."""
+LACKING: Final = {
+    "credential_validator.*": "passwords of new users are not checked",
+    "definitions.https.*": "load_definitions names a file",
+    "definitions.tls.*": "load_definitions names a file",
+    "ssl_options.cacerts.*": "ssl_options.cacertfile names a file",
+    "ssl_options.cert": "ssl_options.certfile names a file",
+    "ssl_options.key.*": "ssl_options.keyfile names a file",
+    "ssl_options.crl_check": "lists of revoked certificates are not read",
+    "ssl_options.dh": "ssl_options.dhfile can be left out",
+    "ssl_options.psk_identity": "there are no pre-shared keys",
+    "ssl_options": "without the keys ssl_options.* there is no TLS",
+    "default_limits.*": "load_definitions names a file that can have them",
+    "default_policies.*": "load_definitions names a file that can have them",
+    "default_users.*": "load_definitions names a file that can have them",
+    "default_queue_type": "a vhost has it: leveret ctl add_vhost --default-queue-type",
+}
+"""RabbitMQ's keys that are refused: without their effect the broker would be less safe, or another."""
+
+
+def entry_of(name: str, table: dict[str, str]) -> str | None:
+    """Return the text that a table such as ``WITHOUT_EFFECT`` has for a key; None: none."""
+    if name in table:
+        return table[name]
+    parts = name.split(".")
+    families = (".".join(parts[:count]) + ".*" for count in range(len(parts), 0, -1))
+    return next((table[family] for family in families if family in table), None)

@@ -14,6 +14,7 @@ from leveret.client.target import Target
 from leveret.core.errors import ConfigError
 from leveret.metadata.definitions import REFUSE, UNSUPPORTED_QUEUES
 from leveret.server import control_client as control
+from leveret.server.config.config import DATA_DEFAULT, default_data_dir
 from leveret.server.migrate.definitions import Queue, definitions_of, queues_of
 from leveret.server.migrate.pump import QueueState
 from leveret.server.migrate.transfer import QueueStatus, Transfer, connected, queue_statuses
@@ -40,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_place(parser, "target", f"this Leveret ({_TARGET})", required=False)
     group = parser.add_argument_group("definitions")
     group.add_argument(
-        "--data", type=Path, default=Path("data"), metavar="DIR", help="the Leveret's data (./data)"
+        "--data",
+        type=Path,
+        default=default_data_dir(),
+        metavar="DIR",
+        help=f"the Leveret's data ({DATA_DEFAULT})",
     )
     group.add_argument(
         "--no-import", action="store_true", help="move messages only: the target has the queues"

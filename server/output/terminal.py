@@ -7,6 +7,7 @@ output, so a text that has them in a cell escapes them before (``formats``).
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from typing import Final, TextIO
@@ -16,9 +17,51 @@ from leveret.core.printable import printable
 _LAYOUT: Final = re.compile(r"([\n\t]+)")
 
 
+class OutputClosedError(Exception):
+    """Who read the output has closed it (``leveret perf | head -1``): the command ends. No OSError of its files."""
+
+    def __str__(self) -> str:
+        return "standard output is closed"
+
+
+class OutputFailedError(Exception):
+    """What was printed cannot be written; the text says why."""
+
+
 def show(text: object, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
-    """Print a text with all characters escaped that are not printable, but for line breaks and tabs."""
-    print(laid_out(str(text)), end=end, file=file if file is not None else sys.stdout, flush=flush)
+    """Print a text with all characters escaped that are not printable, but for line breaks and tabs.
+
+    Raises:
+        OutputClosedError: nobody reads it any more.
+    """
+    to = file if file is not None else sys.stdout
+    try:
+        print(laid_out(str(text)), end=end, file=to, flush=flush)
+    except BrokenPipeError as error:
+        raise OutputClosedError from error
+
+
+def flush_output() -> None:
+    """Write what was printed, while an error can still be handled: at the interpreter's end it is a traceback.
+
+    Raises:
+        OutputClosedError: nobody reads it any more.
+        OutputFailedError: a disk is full, say.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise OutputClosedError from error
+    except OSError as error:
+        raise OutputFailedError(f"standard output cannot be written: {error.strerror}") from error
+
+
+def drop_output() -> None:
+    """Have what is still to be printed go nowhere: its reader has closed the pipe."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def laid_out(text: str) -> str:

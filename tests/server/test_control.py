@@ -17,14 +17,23 @@ from typing import Any
 
 import pytest
 
+from leveret.core.addresses import Address
 from leveret.core.limits import CONTROL_CLIENTS_MAX
 from leveret.core.slices import SLICE_ITEMS
 from leveret.management.audit_log import audit
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin
 from leveret.server import control, control_client
+from leveret.server.broker import Broker
+from leveret.server.config.config import Config
 from leveret.server.control import ROWS_AT_ONCE
-from leveret.server.control_client import SOCKET, ControlFailedError, NoBrokerError, ask
+from leveret.server.control_client import (
+    SOCKET,
+    ControlFailedError,
+    NoBrokerError,
+    ask,
+    running_brokers,
+)
 from rigs.waiting import wait_until
 
 SINGLE = SimpleNamespace(node=SimpleNamespace(links=None), cluster=None)  # a broker without others
@@ -325,12 +334,26 @@ def test_a_dead_brokers_socket_is_taken_over(
         assert ask(tmp_path, "list_users", {})
 
 
-@pytest.mark.parametrize("folder", [".", "not-there"])
-def test_no_broker_is_said_with_the_directory(tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize(("folder", "what"), [(".", ""), ("not-there", ", which is no directory")])
+def test_no_broker_is_said_with_the_directory_and_how_another_is_chosen(
+    tmp_path: Path, folder: str, what: str
+) -> None:
     with pytest.raises(NoBrokerError) as caught:
         ask(tmp_path / folder, "tree", {})
 
-    assert str(caught.value) == f"no broker is running in {(tmp_path / folder).absolute()}"
+    place = (tmp_path / folder).absolute()
+    text = f"no broker is running in {place}{what}; --data DIR or LEVERET_DATA chooses another"
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="only Linux tells who holds a lock")
+async def test_brokers_that_run_elsewhere_are_named(tmp_path: Path) -> None:
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "there")):
+        assert running_brokers()[tmp_path / "there"] == os.getpid()
+        with pytest.raises(NoBrokerError) as caught:
+            ask(tmp_path / "here", "tree", {})
+
+    assert f"{tmp_path / 'there'} (process {os.getpid()})" in str(caught.value)
 
 
 def test_a_client_that_stays_does_not_keep_the_server(

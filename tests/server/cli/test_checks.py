@@ -278,4 +278,4 @@ def test_a_broker_that_does_not_run_is_69_for_every_check(
 ) -> None:
     for verb in ("ping", "check_running", "is_running", "check_alarms", "listeners", "status"):
         assert main(["ctl", "-q", verb, "--data", str(tmp_path)]) == 69
-        assert capsys.readouterr().err == f"leveret: no broker is running in {tmp_path}\n"
+        assert capsys.readouterr().err.startswith(f"leveret: no broker is running in {tmp_path};")

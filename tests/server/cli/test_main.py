@@ -104,7 +104,18 @@ def test_no_broker_exits_69_with_one_line(
 ) -> None:
     for arguments in (["status"], ["tree"], ["ctl", "-q", "list_users"]):
         assert main([*arguments, "--data", str(tmp_path)]) == 69
-        assert capsys.readouterr().err == f"leveret: no broker is running in {tmp_path}\n"
+        err = capsys.readouterr().err
+        assert err.startswith(f"leveret: no broker is running in {tmp_path};")
+        assert err.count("\n") == 1
+
+
+def test_the_environment_names_the_data_directory(
+    serving: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEVERET_DATA", str(serving))
+
+    assert main(["ctl", "-s", "list_queues"]) == 0
+    assert capsys.readouterr().out == "lev.a\t2\nlev.b\t0\n"
 
 
 def test_a_failing_broker_exits_70(run: Any) -> None:
@@ -135,6 +146,120 @@ def test_wrong_arguments_exit_64_with_one_line(
 
     assert caught.value.code == 64
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["ctl", "list_queue"], 'unknown verb "list_queue"; did you mean "list_queues"'),
+        (["ctl", "-q", "add_usr", "x"], 'unknown verb "add_usr"; did you mean "add_user"'),
+        (["ctl", "zzz"], 'leveret ctl: unknown verb "zzz" (see leveret ctl --help)'),
+        (["ctl", "sync_queue"], '"sync_queue" is a verb of RabbitMQ\'s that Leveret lacks'),
+        (["ctl", "help", "list_queue"], 'unknown verb "list_queue"; did you mean "list_queues"'),
+        (["statsu"], 'unknown command "statsu"; did you mean "stats" or "status"?'),
+        (["store", "look"], 'unknown verb "look"; allowed: stat, verify, salvage, repair, compact'),
+        (["serve", "--log-level", "loud"], '--log-level is "loud"; allowed: debug, info, warning'),
+        (["ctl", "list_users", "--formatter", "x"], '--formatter is "x"; allowed: table, json'),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_right_one(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    err = capsys.readouterr().err
+    assert (caught.value.code, err.count("\n")) == (64, 1)
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["help"], "usage: leveret "),
+        (["help", "serve"], "usage: leveret serve "),
+        (["ctl", "help"], "usage: leveret ctl "),
+        (["ctl", "-q", "help"], "usage: leveret ctl "),
+        (["ctl", "--data", "d", "help", "add_user"], "usage: leveret ctl add_user "),
+        (["help", "ctl", "add_user"], "usage: leveret ctl add_user "),
+    ],
+)
+def test_help_is_a_word_too(
+    arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith(usage)
+
+
+def test_help_may_be_the_name_of_something(run: Any, admin: Any) -> None:
+    assert run("ctl", "-q", "add_vhost", "help")[0] == 0
+    assert admin.asked[0][1]["name"] == "help"
+
+
+HOST = NODE.partition("@")[2]
+
+
+@pytest.mark.parametrize("node", ["rabbit", f"rabbit@{HOST}", "rabbit@localhost", NODE])
+def test_the_node_of_the_data_directory_may_be_named(run: Any, node: str) -> None:
+    assert run("ctl", "-n", node, "-s", "list_queues")[:2] == (0, "lev.a\t2\nlev.b\t0\n")
+    assert run("ctl", "-s", "list_queues", f"--node={node}")[:2] == (0, "lev.a\t2\nlev.b\t0\n")
+
+
+@pytest.mark.parametrize("node", ["rabbit@elsewhere", f"other@{HOST}", "rabbit2"])
+def test_another_node_is_not_mistaken_for_this_one(
+    run: Any, serving: Path, admin: Any, node: str
+) -> None:
+    code, out, err = run("ctl", "-n", node, "list_queues")
+
+    assert (code, out, admin.asked) == (69, "", [])
+    assert err == (
+        f'leveret: "{node}" is not the node of {serving}, which is {NODE}: a data directory chooses the node,'
+        " with --data DIR or LEVERET_DATA, on the node's machine\n"
+    )
+
+
+def test_a_node_of_a_cluster_is_named_by_its_own_name(run: Any, serving: Path) -> None:
+    (serving / "cluster").write_text("burrow hare\n")
+
+    assert run("ctl", "-n", "hare", "-s", "list_queues")[0] == 0
+    assert run("ctl", "-n", "doe", "-s", "list_queues")[0] == 69
+
+
+def test_a_configuration_is_checked_without_a_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rabbitmq.conf"
+    file.write_text("net_ticktime = 60\nheartbeat = soon\n\nchanel_max = 3\n")
+
+    assert main(["config", "check", str(file)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f'error: {file}:2: heartbeat is "soon"; allowed: an integer',
+        f'error: {file}:4: unknown key "chanel_max"; did you mean "channel_max"?',
+        f"warning: {file}:1: net_ticktime has no effect: a node is down when its lease in etcd ends (cluster.lease_s)",
+        f"{file} cannot be used; errors: 2, warnings: 1",
+    ]
+    assert main(["config", "check", str(tmp_path / "none.toml")]) == 1
+    assert "cannot read" in capsys.readouterr().out
+    file.write_text("heartbeat = 60")
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().out == f"{file} can be used; errors: 0, warnings: 0\n"
+
+
+def test_each_error_of_a_configuration_is_a_line_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[amqp]\nheartbeat = 1\nframe_max = 5\n")
+
+    assert main(["serve", "--config", str(file)]) == 78
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2].partition(" ")[0] for line in lines] == [
+        f"{file}:2:",
+        f"{file}:3:",
+    ]
 
 
 def test_an_unknown_column_exits_64(run: Any) -> None:

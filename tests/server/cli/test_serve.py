@@ -260,7 +260,8 @@ def test_after_the_end_nobody_answers(tmp_path: Path) -> None:
     done = leveret("status", cwd=tmp_path)
 
     assert done.returncode == 69
-    assert done.stderr == f"leveret: no broker is running in {tmp_path / 'data'}\n"
+    assert done.stderr.startswith(f"leveret: no broker is running in {tmp_path / 'data'};")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_killed_broker_leaves_nothing_that_keeps_the_next_from_starting(tmp_path: Path) -> None:

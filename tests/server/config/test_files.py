@@ -331,7 +331,10 @@ RABBITMQ = [
     ("product.version = 9", "product_version", "9"),
     ("cluster_name = burrow", "cluster_name", "burrow"),
     ("cluster_partition_handling = pause_minority", "cluster_partition_handling", "pause_minority"),
-    ("queue_master_locator = client-local", "cluster_queue_master_locator", "client-local"),
+    ("queue_master_locator = random", "cluster_queue_master_locator", "client-local"),
+    ("management.load_definitions = /d.json", "load_definitions", Path("/d.json")),
+    ("log.dir = /var/log\nlog.file = a.log", "log_file", Path("/var/log/a.log")),
+    ("log.file = /a.log\nlog.dir = /var/log", "log_file", Path("/a.log")),
     ("heartbeat = 1\nheartbeat = 2", "heartbeat_s", 2),
 ]
 
@@ -340,60 +343,64 @@ MISTAKES = [
     ("a.toml", "[amqp]\nheartbeat = 3", '2: unknown key "amqp.heartbeat"; did you mean "amqp.heartbeat_s"?'),
     ("a.toml", "[amqp]\n\nchanel_max = 3", '3: unknown key "amqp.chanel_max"; did you mean "amqp.channel_max"?'),
     ("a.toml", "zzz = 3", '1: unknown key "zzz"'),
-    ("a.toml", "[amqp]\nframe_max = 5", '2: frame_max is "5"; allowed: 0 or 4096 to 2147483647'),
+    ("a.toml", "[amqp]\nframe_max = 5", '2: amqp.frame_max is "5"; allowed: 0 or 4096 to 2147483647'),
     ("a.toml", '[amqp]\nframe_max = "5"', '2: amqp.frame_max is "5"; allowed: an integer'),
     ("a.toml", "[amqp]\nframe_max = true", '2: amqp.frame_max is "True"; allowed: an integer'),
     ("a.toml", "listen = 5", '1: listen is "5"; allowed: a list of strings'),
     ("a.toml", "listen = []", "1: listen has no address; at least one is needed"),
     ("a.toml", 'listen = "x:y"', '1: listen: address "x:y" is not HOST:PORT with a port from 0 to 65535'),
     ("a.toml", "[defaults]\npermissions = ['a']", "2: defaults.permissions is \"['a']\"; allowed: three patterns: configure, write, read"),
-    ("a.toml", '[log]\nlevel = "loud"', '2: log_level is "loud"; allowed: debug, info, warning, error, critical, none'),
+    ("a.toml", '[log]\nlevel = "loud"', '2: log.level is "loud"; allowed: debug, info, warning, error, critical, none'),
     ("a.toml", "listen =", ": not valid TOML: Invalid value (at end of document)"),
     ("a.conf", "# fine\nheartbeats = 3", '2: unknown key "heartbeats"; did you mean "heartbeat"?'),
     ("a.conf", "listener.tcp.default = 3", '1: unknown key "listener.tcp.default"; did you mean "listeners.tcp.default"?'),
     ("a.conf", "log.consol.level = info", '1: unknown key "log.consol.level"; did you mean "log.console.level"?'),
     ("a.conf", "heartbeat", '1: "heartbeat" is not key = value'),
     ("a.conf", "heartbeat = soon", '1: heartbeat is "soon"; allowed: an integer'),
-    ("a.conf", "\nheartbeat = 70000", '2: heartbeat_s is "70000"; allowed: 0 to 65535'),
+    ("a.conf", "\nheartbeat = 70000", '2: heartbeat is "70000"; allowed: 0 to 65535'),
     ("a.conf", "loopback_users = all", '1: loopback_users is "all"; allowed: none'),
     ("a.conf", "loopback_users.guest = no", '1: loopback_users.guest is "no"; allowed: true or false'),
-    ("a.conf", "listeners.ssl.default = 5671", "1: listen has amqps://127.0.0.1:5671, which needs tls_cert_file"),
+    ("a.conf", "listeners.ssl.default = 5671", "1: listeners.ssl.default has amqps://127.0.0.1:5671, which needs ssl_options.certfile"),
     ("a.conf", "listeners.ssl = 5671", '1: unknown key "listeners.ssl"; did you mean "listeners.ssl.default"?'),
     ("a.conf", "listeners.tcp.a = unix:///x", '1: listeners.tcp.a is "unix:///x"; allowed: PORT, HOST:PORT'),
     ("a.conf", "ssl_options.verify = true", '1: ssl_options.verify is "true"; allowed: verify_peer, verify_none'),
-    ("a.conf", "ssl_options.verify = verify_peer", "1: tls_verify needs tls_ca_file: the authorities that are trusted"),
-    ("a.conf", "ssl_options.fail_if_no_peer_cert = true", "1: tls_require_certificate needs tls_verify"),
-    ("a.conf", "ssl_options.versions.1 = tlsv1.1", '1: tls_versions is "tlsv1.1"; allowed: tlsv1.2, tlsv1.3'),
-    ("a.conf", "ssl_options.depth = 256", '1: tls_depth is "256"; allowed: 0 to 255'),
-    ("a.conf", "ssl_options.dhfile = a", '1: "ssl_options.dhfile" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.conf", "ssl_options.verify = verify_peer", "1: ssl_options.verify needs ssl_options.cacertfile: the authorities that are trusted"),
+    ("a.conf", "ssl_options.fail_if_no_peer_cert = true", "1: ssl_options.fail_if_no_peer_cert needs ssl_options.verify"),
+    ("a.conf", "ssl_options.versions.1 = tlsv1.1", '1: ssl_options.versions.1 is "tlsv1.1"; allowed: tlsv1.2, tlsv1.3'),
+    ("a.conf", "ssl_options.depth = 256", '1: ssl_options.depth is "256"; allowed: 0 to 255'),
+    ("a.conf", "ssl_options.crl_check = peer", "1: ssl_options.crl_check is a key of RabbitMQ's that Leveret lacks: lists of revoked certificates are not read"),
+    ("a.conf", "ssl_options.certfil = a", '1: unknown key "ssl_options.certfil"; did you mean "ssl_options.certfile"?'),
+    ("a.conf", "credential_validator.min_length = 8", "1: credential_validator.min_length is a key of RabbitMQ's that Leveret lacks: passwords of new users are not checked"),
+    ("a.conf", "handshake_timeout = 10", '1: handshake_timeout (in seconds) is "0.01"; allowed: 0.1 to 3600'),
+    ("a.conf", "log.console = no", '1: log.console is "no"; allowed: true or false'),
     ("a.conf", "auth_mechanisms = PLAIN", '1: unknown key "auth_mechanisms"; did you mean "auth_mechanisms.1"?'),
-    ("a.conf", "auth_mechanisms.1 = RABBIT-CR-DEMO", '1: auth_mechanisms is "RABBIT-CR-DEMO"; allowed: PLAIN, AMQPLAIN, EXTERNAL'),
+    ("a.conf", "auth_mechanisms.1 = RABBIT-CR-DEMO", '1: auth_mechanisms.1 is "RABBIT-CR-DEMO"; allowed: PLAIN, AMQPLAIN, EXTERNAL'),
     ("a.conf", "ssl_cert_login_from = cn", '1: ssl_cert_login_from is "cn"; allowed: distinguished_name, common_name, subject_alternative_name'),
-    ("a.conf", "ssl_cert_login_san_type = other_name", '1: tls_login_san_type is "other_name"; allowed: dns, ip, email, uri'),
+    ("a.conf", "ssl_cert_login_san_type = other_name", '1: ssl_cert_login_san_type is "other_name"; allowed: dns, ip, email, uri'),
     ("a.toml", "[tls]\nkey_password = 77", '2: tls.key_password is "..."; allowed: a string'),
     ("a.toml", "[tls]\nverify = 1", '2: tls.verify is "1"; allowed: true or false'),
     ("a.toml", 'listen = "https://a:1"', '1: listen: address "https://a:1" is not HOST:PORT, amqps://HOST:PORT or unix:///PATH'),
     ("a.toml", 'listen = "unix://a"', '1: listen: address "unix://a" is not unix:///PATH with an absolute path'),
     ("a.toml", 'listen = "1?a=b"', '1: listen: address "1?a=b" has the option "a=b"; allowed: proxy_protocol=true|false'),
     ("a.toml", 'listen = "1?mode=777"', '1: listen: address "1?mode=777" has the option "mode=777"; allowed: proxy_protocol=true|false'),
-    ("a.conf", "listeners.tcp = none", "1: listen has no address; at least one is needed"),
+    ("a.conf", "listeners.tcp = none", "1: listeners.tcp has no address; at least one is needed"),
     ("a.conf", "default_permissions.wrte = a", '1: unknown key "default_permissions.wrte"; did you mean "default_permissions.write"?'),
     ("a.conf", "default_user_tags = administrator", '1: unknown key "default_user_tags"; did you mean "default_user_tags.NAME"?'),
-    ("a.conf", "management.tcp.port = 1", '1: "management.tcp.port" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.conf", "net_tick_time = 1", '1: unknown key "net_tick_time"; did you mean "net_ticktime"?'),
     ("a.conf", "disk_free_limit = 1GB", '1: unknown key "disk_free_limit"; did you mean "disk_free_limit.relative"?'),
     ("a.conf", "disk_free_limit.absolute = 1TB", '1: disk_free_limit.absolute is "1TB"; allowed: a size such as 1024, 512MiB or 2GB'),
-    ("a.conf", "vm_memory_high_watermark.relative = 1.2", '1: memory_high_watermark is "1.2"; allowed: 0.0 to 1.0'),
-    ("a.conf", "vm_memory_high_watermark_paging_ratio = 1", '1: memory_paging_ratio is "1.0"; allowed: 0.0 to 0.99'),
+    ("a.conf", "vm_memory_high_watermark.relative = 1.2", '1: vm_memory_high_watermark.relative is "1.2"; allowed: 0.0 to 1.0'),
+    ("a.conf", "vm_memory_high_watermark_paging_ratio = 1", '1: vm_memory_high_watermark_paging_ratio is "1.0"; allowed: 0.0 to 0.99'),
     ("a.conf", "latency = high", '1: latency is "high"; allowed: low, balanced'),
     ("a.toml", "latency = 5", '1: latency is "5"; allowed: a string'),
     ("a.toml", "[disk]\nfree_limit = -1", '2: disk.free_limit is "-1"; allowed: bytes, or a size such as 512MiB or 2GB'),
     ("a.conf", "auth_backends.1 = ldap", '1: auth_backends.1 is "ldap"; allowed: internal, rabbit_auth_backend_internal, http, rabbit_auth_backend_http'),
-    ("a.conf", "auth_backends.1.cache = http", '1: "auth_backends.1.cache" is a key of RabbitMQ\'s that Leveret lacks'),
+    ("a.conf", "auth_backends.1.cache = http", '1: unknown key "auth_backends.1.cache"; did you mean "auth_backends.1"?'),
     ("a.conf", "auth_backends.1 = http\nauth_backends.1.authz = http", "2: auth_backends.1.authz is given twice"),
-    ("a.toml", '[auth]\nbackends = ["http/"]', '2: auth_backends is "http/"; allowed: a name, or two as in http/internal'),
-    ("a.toml", "[auth]\nbackends = []", "2: auth_backends is empty; nobody could log in"),
-    ("a.toml", '[auth.http]\nmethod = "put"', '2: auth_http_method is "put"; allowed: get, post'),
-    ("a.toml", '[auth.http]\nuser_path = "/user"', '2: auth_http_user_path is "/user"; allowed: a URL such as http://localhost:8000/auth/user'),
+    ("a.toml", '[auth]\nbackends = ["http/"]', '2: auth.backends is "http/"; allowed: a name, or two as in http/internal'),
+    ("a.toml", "[auth]\nbackends = []", "2: auth.backends is empty; nobody could log in"),
+    ("a.toml", '[auth.http]\nmethod = "put"', '2: auth.http.method is "put"; allowed: get, post'),
+    ("a.toml", '[auth.http]\nuser_path = "/user"', '2: auth.http.user_path is "/user"; allowed: a URL such as http://localhost:8000/auth/user'),
     ("a.conf", "log.console.level = loud", '1: log.console.level is "loud"; allowed: debug, info, warning, error, critical, none'),
 ]  # fmt: skip
 
@@ -420,11 +427,13 @@ def test_every_key_of_a_cluster_reaches_its_field(tmp_path: Path) -> None:
     assert "guessed" not in repr(config)
 
 
-def test_the_locator_of_rabbitmqs_format_is_for_nodes_of_a_cluster(tmp_path: Path) -> None:
+def test_the_locator_of_rabbitmqs_format_has_no_effect_on_a_single_node(tmp_path: Path) -> None:
     file = written(tmp_path, "rabbitmq.conf", "queue_master_locator = random")
     assert conf_file.load(file, CLUSTER).cluster_queue_master_locator == "random"
-    with pytest.raises(ConfigError, match="has no effect without the name of a cluster"):
-        conf_file.load(file)
+
+    checked = conf_file.check(file)
+    assert checked.warnings == [f"{file}:1: queue_master_locator has no effect on a single node"]
+    assert checked.config == Config()
 
 
 CLUSTER = {
@@ -490,11 +499,12 @@ def test_every_key_of_rabbitmq_in_the_table_is_tried_above() -> None:
 def test_a_key_without_effect_is_accepted_and_said(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    key = name.replace("*", "a.b")
     with caplog.at_level(logging.WARNING):
-        config = conf_file.load(written(tmp_path, "rabbitmq.conf", f"{name} = 10"))
+        config = conf_file.load(written(tmp_path, "rabbitmq.conf", f"{key} = 10"))
 
     assert config == Config()
-    assert f"rabbitmq.conf:1: {name} has no effect" in caplog.text
+    assert f"rabbitmq.conf:1: {key} has no effect: {WITHOUT_EFFECT[name]}" in caplog.text
 
 
 @pytest.mark.parametrize(("name", "source", "said"), MISTAKES)
@@ -507,6 +517,99 @@ def test_a_mistake_is_told_in_one_line_with_its_place(
         conf_file.load(path)
 
     assert str(caught.value) == f"{path}{said if said.startswith(':') else ':' + said}"
+
+
+MANY = """\
+heartbeat = soon
+chanel_max = 10
+nonsense
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
+auth_backends.1 = ldap
+auth_backends.2 = internal
+auth_backends.3 = kerberos
+ssl_options.versions.1 = tlsv1.1
+ssl_options.versions.2 = tlsv1
+net_ticktime = 60
+vm_memory_high_watermark.relative = 4
+vm_memory_high_watermark_paging_ratio = 2
+management.tcp.port = 15672
+"""
+
+
+def test_all_errors_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:
+    path = written(tmp_path, "rabbitmq.conf", MANY)
+
+    with pytest.raises(ConfigError) as caught:
+        conf_file.load(path)
+
+    lines = str(caught.value).split("\n")
+    found = [int(line.removeprefix(f"{path}:").partition(":")[0]) for line in lines]
+    assert found == [1, 2, 3, 4, 6, 8, 9, 10, 12, 13]  # 5 follows from 4
+    checked = conf_file.check(path)
+    assert checked.errors == lines
+    assert [text.partition(" ")[0] for text in checked.warnings] == [f"{path}:11:", f"{path}:14:"]
+
+
+def test_all_errors_of_a_native_file_are_told_at_once(tmp_path: Path) -> None:
+    source = 'listen = 5\nlatency = "high"\n[amqp]\nheartbeat = 1\nframe_max = 5\n'
+    path = written(tmp_path, "leveret.toml", source)
+
+    found = [text.partition(" ")[0] for text in conf_file.check(path).errors]
+
+    assert found == [f"{path}:{line}:" for line in (1, 2, 4, 5)]
+
+
+def test_an_error_of_the_command_line_is_told_with_those_of_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "leveret.toml", "[amqp]\nframe_max = 5\n")
+
+    checked = conf_file.check(path, {"log_level": "loud"})
+
+    assert len(checked.errors) == 2
+    assert checked.errors[1].startswith('log_level is "loud"')
+
+
+def test_a_log_folder_without_a_log_file_is_warned_of(tmp_path: Path) -> None:
+    checked = conf_file.check(written(tmp_path, "rabbitmq.conf", "log.dir = /var/log"))
+
+    assert checked.config == Config()
+    assert "log.dir has no effect without log.file" in checked.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "key"),
+    [
+        ("a.conf", "vm_memory_high_watermark.relative = 0", "vm_memory_high_watermark.relative"),
+        ("a.conf", "vm_memory_high_watermark.absolute = 0", "vm_memory_high_watermark.absolute"),
+        ("a.toml", "[memory]\nhigh_watermark = 0.0", "memory.high_watermark"),
+    ],
+)
+def test_a_watermark_that_blocks_all_publishers_is_warned_of(
+    tmp_path: Path, name: str, source: str, key: str
+) -> None:
+    (warning,) = conf_file.check(written(tmp_path, name, source)).warnings
+
+    assert f"{key} is 0: the memory alarm never ends, and all publishers are blocked" in warning
+
+
+def test_a_file_of_erlang_terms_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = written(tmp_path, "advanced.config", "[{rabbit, [{heartbeat, 60}]}].")
+
+    with pytest.raises(ConfigError, match="has the form of Erlang's terms"):
+        conf_file.load(path)
+
+
+def test_the_environment_names_the_data_directory_where_nothing_else_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEVERET_DATA", "/env")
+    file = written(tmp_path, "leveret.toml", 'data_dir = "/file"')
+
+    assert conf_file.load(None).data_dir == Path("/env")
+    assert conf_file.load(file).data_dir == Path("/file")
+    assert conf_file.load(file, {"data_dir": Path("/given")}).data_dir == Path("/given")
+    monkeypatch.setenv("LEVERET_DATA", "")
+    assert conf_file.load(None).data_dir == Path("data")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -619,7 +722,7 @@ def test_the_handling_of_partitions_has_no_effect_on_a_single_node(
         conf_file.load(path)
 
     assert (
-        "leveret.toml:2: cluster_partition_handling has no effect on a single node" in caplog.text
+        "leveret.toml:2: cluster.partition_handling has no effect on a single node" in caplog.text
     )
 
 
