@@ -38,6 +38,7 @@ def _interrupt(loop: asyncio.AbstractEventLoop, run: Run) -> None:
 
 async def _run(scenario: Scenario) -> int:
     reporter = Reporter(scenario.id, scenario.json_file == "-")
+    reporter.begin(scenario)
     run = Run(scenario, reporter)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, _interrupt, loop, run)

@@ -6,14 +6,19 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.server.output.terminal import show
+from leveret.server.output.terminal import OutputClosedError, drop_output, show
 from leveret.server.perf.agents import Tally
+from leveret.server.perf.scenario import Scenario
 
 SHARES: Final = (50.0, 75.0, 95.0, 99.0)
 
 
 class Reporter:
-    """Prints the lines of one run."""
+    """Prints the lines of one run.
+
+    Attributes:
+        is_closed: nobody reads them any more.
+    """
 
     def __init__(self, run_id: str, is_quiet: bool) -> None:
         self._id = run_id
@@ -21,6 +26,18 @@ class Reporter:
         self._sent = 0
         self._received = 0
         self._at_ns = 0
+        self.is_closed = False
+
+    def begin(self, scenario: Scenario) -> None:
+        """Name the broker that gets the load, and when that ends."""
+        ends = {
+            f"{scenario.time_s:g} s": scenario.time_s,
+            f"{scenario.producer_messages} messages of each publisher": scenario.producer_messages,
+            f"{scenario.consumer_messages} messages of each consumer": scenario.consumer_messages,
+        }
+        until = " or ".join(text for text, given in ends.items() if given) or "Ctrl-C"
+        target = scenario.target
+        self._show(f"id: {self._id}, target: {target} as {target.user}, until {until}")
 
     def line(self, tally: Tally, now_ns: int) -> None:
         took_s = max(1, now_ns - self._at_ns) / 1e9
@@ -28,22 +45,28 @@ class Reporter:
         received = (tally.received - self._received) / took_s
         self._sent, self._received, self._at_ns = tally.sent, tally.received, now_ns
         window = tally.close_window()
-        if self._is_quiet:
-            return
         text = f"id: {self._id}, time: {now_ns / 1e9:.3f}s, sent: {sent:.0f} msg/s"
         text += f", received: {received:.0f} msg/s"
         if window.count:
             stats = "/".join(map(str, [window.min_us, *window.percentiles(SHARES)]))
             text += f", min/median/75th/95th/99th consumer latency: {stats} µs"
-        show(text, flush=True)
+        self._show(text)
 
     def end(self, result: dict[str, Any], file: str | None) -> None:
-        if not self._is_quiet:
-            show(summary(result), end="", flush=True)
+        self._show(summary(result), end="")
         if file == "-":
             show(json.dumps(result), flush=True)
         elif file is not None:
             Path(file).write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+    def _show(self, text: str, end: str = "\n") -> None:
+        if self._is_quiet:
+            return
+        try:
+            show(text, end=end, flush=True)
+        except OutputClosedError:
+            self.is_closed = True
+            drop_output()
 
 
 def summary(result: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from leveret.amqp import methods
 from leveret.amqp.tables import typed_table
 from leveret.client.asynchronous import AsyncConnection, connect
 from leveret.client.errors import BrokerError
+from leveret.server.output.terminal import OutputClosedError
 from leveret.server.perf.agents import Consumer, Lane, Producer, Tally
 from leveret.server.perf.cpu import Meter
 from leveret.server.perf.report import Reporter
@@ -51,6 +52,7 @@ class Run:
 
         Raises:
             BrokerError: the broker was not there, or refused the topology.
+            OutputClosedError: nobody reads the report any more.
         """
         try:
             await self._prepare()
@@ -250,7 +252,7 @@ class Run:
         end_s = loop.time() + limit_s if limit_s else float("inf")
         progress, seen_s = -1, loop.time()
         while not is_done():
-            self._raise_if_lost()
+            self._raise_if_over()
             now_s = loop.time()
             if self._confirms_are_late(now_s):
                 return False
@@ -272,7 +274,9 @@ class Run:
         limit_s = self.scenario.confirm_timeout_s
         return any(producer.confirm_wait_s() > limit_s for producer in self._producers)
 
-    def _raise_if_lost(self) -> None:
+    def _raise_if_over(self) -> None:
+        if self._reporter.is_closed:
+            raise OutputClosedError
         for connection in self._connections:
             if connection.error is not None:
                 raise connection.error

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from typing import Any
 from zlib import crc32
 
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 from leveret.amqp import methods
 from leveret.client.errors import BrokerError
 from leveret.client.target import Target
+from leveret.server.output.terminal import OutputClosedError
 from leveret.server.perf import args, command, verify
 from leveret.server.perf.cpu import descendants, used_ns
 from leveret.server.perf.latency import Histogram
@@ -214,6 +217,38 @@ async def test_the_command_exits_by_the_verdict(capsys: pytest.CaptureFixture[st
         assert await command._run(scenario) == 1
     result = json.loads(capsys.readouterr().out)
     assert result["violations"] == {"order": 1, "duplicate": 1}
+
+
+@pytest.mark.parametrize(
+    ("options", "until"),
+    [
+        ([], "Ctrl-C"),
+        (["-z", "1.5"], "1.5 s"),
+        (["-C", "9", "-D", "8"], "9 messages of each publisher or 8 messages of each consumer"),
+    ],
+)
+def test_the_target_and_the_end_are_told_first(
+    options: list[str], until: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = args.parse(["-h", "amqp://hare:secret@h:1/v", *options])
+    Reporter("a", is_quiet=False).begin(scenario)
+
+    assert capsys.readouterr().out == f"id: a, target: amqp://h:1 vhost v as hare, until {until}\n"
+
+
+async def test_a_run_without_an_end_ends_with_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding="utf-8") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        async with faulty_broker() as uri:
+            scenario = args.parse(["-h", uri, "-u", "q", "-q", "10", "-i", "0.05"])
+            running = asyncio.ensure_future(command._run(scenario))
+            await asyncio.to_thread(os.read, read, 1000)  # its first line
+            os.close(read)
+
+            with pytest.raises(OutputClosedError):
+                await running
+    monkeypatch.undo()
 
 
 def test_no_broker_exits_69_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
