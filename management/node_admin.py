@@ -20,6 +20,7 @@ from leveret.management.definitions.node_definitions import NodeDefinitions
 from leveret.management.memory_parts import memory_parts
 from leveret.management.other_nodes import OtherNodes
 from leveret.management.queue_stats import totals
+from leveret.management.verb_table import WithWarnings
 from leveret.management.verbs.cluster_verbs import ASKED, ClusterVerbs
 from leveret.management.verbs.connections import ConnectionAdmin
 from leveret.management.verbs.delayed_messages import DelayedMessageAdmin
@@ -236,12 +237,26 @@ class NodeAdmin:
         found[at:at] = down.values()
         return found
 
-    async def set_vm_memory_high_watermark(self, size_bytes: int, share: float | None) -> None:
-        """Limit the memory, to a share of the RAM or else to a size, until the node ends."""
-        self._node.resources.set_limits(memory=SizeLimit(size_bytes, share))
-        audit("memory limit set size_bytes=%s share=%s by=%s", size_bytes, share)
+    async def set_vm_memory_high_watermark(
+        self, size_bytes: int, share: float | None
+    ) -> WithWarnings:
+        """Limit the memory, to a share of the RAM or else to a size, until the node ends; warn of an alarm at once."""
+        limit = SizeLimit(size_bytes, share)
+        self._node.resources.set_limits(memory=limit)
+        audit("memory limit set limit=%s by=%s", limit)
+        memory = self._node.resources.stats()["memory"]
+        used, most = memory["used_bytes"], memory["limit_bytes"]
+        text = f"{used} bytes of memory are in use, the limit is {most}: all publishers are blocked"
+        return WithWarnings(None, [text] if used is not None and used > most else [])
 
-    async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> None:
-        """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends."""
-        self._node.resources.set_limits(disk=SizeLimit(size_bytes, share))
-        audit("disk limit set size_bytes=%s share=%s by=%s", size_bytes, share)
+    async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> WithWarnings:
+        """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends; warn likewise."""
+        limit = SizeLimit(size_bytes, share)
+        self._node.resources.set_limits(disk=limit)
+        audit("disk limit set limit=%s by=%s", limit)
+        disk = self._node.resources.stats()["disk"]
+        free, least = disk["free_bytes"], disk["limit_bytes"]
+        text = (
+            f"{free} bytes of the disk are free, the limit is {least}: all publishers are blocked"
+        )
+        return WithWarnings(None, [text] if free is not None and free < least else [])

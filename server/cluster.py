@@ -99,7 +99,7 @@ class ClusterMember:
             listening = await links.listen(config.cluster_listen)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            text = f"cannot listen for other nodes on {config.cluster_listen}: {reason}"
+            text = f"cannot listen for other nodes on {config.cluster_listen}: {reason}; choose another with --cluster-listen HOST:PORT"
             raise AddressUnavailableError(text) from error
         try:
             metadata = await EtcdMetadata.open(

@@ -196,11 +196,14 @@ class StoreServer(GenServer):
 
     def _log_opened(self, opened: Opened) -> None:
         recovered = opened.recovered
+        has_history = (
+            recovered.point.boot_epoch or recovered.journal_files or recovered.report.rebuilt
+        )
         log.info(
             "message store opened vhost=%s clean=%s journal_files=%d records=%d messages=%d dropped=%d"
             " lost=%d rebuilt=%s took_s=%.3f",
             self._vhost.name,
-            recovered.is_clean,
+            recovered.is_clean if has_history else "new",
             recovered.journal_files,
             recovered.records,
             sum(terms.messages for terms in recovered.memtables.terms.values()),

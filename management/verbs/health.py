@@ -30,7 +30,7 @@ CLUSTERING: Final = "clustering"
 HIDDEN: Final = "********"
 _SECRET: Final = re.compile("pass|secret|token", re.IGNORECASE)
 _LOGIN: Final = re.compile("(?<=//)[^/@]*@")  # of a URL
-_VARIABLES: Final = ("LEVERET_COMPILE", "LEVERET_KERNEL", "LEVERET_LOOP")
+_VARIABLES: Final = ("LEVERET_COMPILED", "LEVERET_DATA", "LEVERET_KERNEL", "LEVERET_LOOP")
 
 
 class HealthAdmin:

@@ -627,7 +627,7 @@ _CHECKS: Final = (
     Command(
         "ping",
         "exit with 69 unless the node answers",
-        "Will ping {node}. This only checks if the OS process is running and registered with epmd."
+        "Will ping {node}. This only checks if the OS process is running and answers at its control socket."
         " Timeout: {timeout_ms:.0f} ms.",
     ),
     Command("is_running", "tell whether the node runs", "Asking node {node} for its status ..."),

@@ -42,9 +42,7 @@ def _wait(command: Command, options: Options, ask: Ask) -> None:
         say(f"Waiting for pid file '{options.pidfile}' to appear")
         pid = _until(lambda: _pid_in(Path(options.pidfile)), command, options)
         say(f"pid is {pid}")
-    say(
-        f"Waiting for erlang distribution on node '{options.own_node}' while OS process '{pid}' is running"
-    )
+    say(f"Waiting for node '{options.own_node}' while OS process '{pid}' is running")
 
     def is_up() -> bool:
         if not _is_alive(pid):

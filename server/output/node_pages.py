@@ -17,8 +17,8 @@ ALARMS: Final = {
 }
 UNITS: Final = {"bytes": 1, "mb": 1_000_000, "gb": 1_000_000_000}
 _PURPOSES: Final = {
-    "amqp": "AMQP 0-9-1 and AMQP 1.0",
-    "amqp/ssl": "AMQP 0-9-1 and AMQP 1.0 over TLS",
+    "amqp": "AMQP 0-9-1",
+    "amqp/ssl": "AMQP 0-9-1 over TLS",
     "amqp/unix": "AMQP 0-9-1 on a Unix socket",
     "clustering": "inter-node and CLI tool communication",
 }

@@ -7,6 +7,7 @@ Tests: core/slices.py, management/audit_log.py, management/definitions/node_defi
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from leveret.server.output import formats
 from leveret.server.perf import args
 from leveret.server.perf.report import Reporter
 from leveret.server.perf.run import Run
+from rigs.waiting import eventually
 
 
 def config(folder: Path, **more: Any) -> Config:
@@ -452,3 +454,38 @@ async def test_each_change_has_one_line_without_passwords(
         "vhost deleted vhost=v" + by,
         "connections closed vhost=all count=0 reason=over" + by,
     ]
+
+
+async def test_a_limit_that_raises_an_alarm_at_once_is_warned_of(
+    admin: NodeAdmin, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        found = await admin.set_vm_memory_high_watermark(0, None)
+        (text,) = found.warnings
+        assert text.endswith("of memory are in use, the limit is 0: all publishers are blocked")
+        assert (await admin.set_vm_memory_high_watermark(0, 0.9)).warnings == []
+        await eventually(lambda: admin._node.resources.disk_free_bytes is not None)
+        found = await admin.set_disk_free_limit(2**60, None)
+        (text,) = found.warnings
+        assert text.endswith(f"are free, the limit is {2**60}: all publishers are blocked")
+        assert (await admin.set_disk_free_limit(1, None)).warnings == []
+
+    told = [line for line in caplog.messages if " limit set " in line]
+    assert told == [
+        'memory limit set limit=0 by="the service"',
+        'memory limit set limit=0.9 by="the service"',
+        f'disk limit set limit={2**60} by="the service"',
+        'disk limit set limit=1 by="the service"',
+    ]
+
+
+async def test_a_new_store_is_told_from_one_that_has_crashed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            async with Broker(config(tmp_path)):
+                pass
+
+    opened = [line for line in caplog.messages if line.startswith("message store opened")]
+    assert [line.split()[4] for line in opened] == ["clean=new", "clean=True"]

@@ -246,10 +246,14 @@ def _no_password() -> str:
 def _problem(error: ssl.SSLError, file: Path, key: Path, setting: str) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"key {key} does not belong to certificate {file}"
-    if setting and "ENCRYPTED" in key.read_text("utf-8", "replace"):
+    text = key.read_text("utf-8", "replace")
+    if "PRIVATE KEY" not in text:
+        remedy = "; the setting of the key can name another file" if key == file else ""
+        return f"key {key} cannot be used: it holds no private key in PEM{remedy}"
+    if setting and "ENCRYPTED" in text:
         return f"key {key} cannot be decrypted with {setting}"
     return f"key {key} cannot be used: {_words(error)}"
 
 
 def _words(error: ssl.SSLError) -> str:
-    return error.reason.lower().replace("_", " ") if error.reason else str(error)
+    return error.reason.lower().replace("_", " ") if error.reason else "it is damaged"

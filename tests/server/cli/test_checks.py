@@ -100,10 +100,18 @@ def test_the_deprecated_check_names_alarms(run: Any, admin: Any) -> None:
 
 
 def test_listeners_are_told_with_their_purpose(run: Any) -> None:
-    purpose = "protocol: amqp, purpose: AMQP 0-9-1 and AMQP 1.0"
+    purpose = "protocol: amqp, purpose: AMQP 0-9-1"
     assert run("listeners", "-q")[1].splitlines() == [
         f"Interface: 127.0.0.1, port: 5672, {purpose}",
         f"Interface: [::1], port: 5672, {purpose}",
+    ]
+
+
+def test_a_ping_says_what_it_checks(run: Any) -> None:
+    assert run("ping")[1].splitlines() == [
+        f"Will ping {NODE}. This only checks if the OS process is running and answers at its control socket."
+        " Timeout: 60000 ms.",
+        "Ping succeeded",
     ]
 
 

@@ -267,9 +267,7 @@ def test_checks_know_listeners_with_tls_and_the_dates_of_their_certificates(
     check = "check_certificate_expiration"
 
     listeners = node.control("listeners", "-q")
-    assert (
-        f"port: {port}, protocol: amqp/ssl, purpose: AMQP 0-9-1 and AMQP 1.0 over TLS" in listeners
-    )
+    assert f"port: {port}, protocol: amqp/ssl, purpose: AMQP 0-9-1 over TLS" in listeners
     assert f"Interface: {tmp_path / 'amqp.sock'}, port: 0, protocol: amqp/unix" in listeners
     assert node.control("check_protocol_listener", "amqps")
     assert "Successfully connected" in node.control("check_port_connectivity")

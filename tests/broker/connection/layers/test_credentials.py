@@ -56,7 +56,14 @@ def test_a_file_that_holds_something_else_is_named(
     assert refused(tls_config(tls_cert_file=text)) == f"{text} holds no certificate in PEM"
     assert refused(tls_config(tls_ca_file=text)) == f"{text} holds no certificate in PEM"
     assert refused(tls_config(tls_cert_file=damaged)).startswith(f"{damaged} ")
-    assert refused(tls_config(tls_key_file=text)).startswith(f"key {text} cannot be used")
+    no_key = "cannot be used: it holds no private key in PEM"
+    assert refused(tls_config(tls_key_file=text)) == f"key {text} {no_key}"
+    alone = refused(tls_config(tls_key_file=None))
+    assert alone == f"key {served.cert} {no_key}; the setting of the key can name another file"
+    damaged.write_text("\n".join([*served.key.read_text().splitlines()[:3], "-----END"]))
+    assert (
+        refused(tls_config(tls_key_file=damaged)) == f"key {damaged} cannot be used: it is damaged"
+    )
 
 
 def test_a_key_of_another_certificate_is_refused(
