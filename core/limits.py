@@ -75,6 +75,8 @@ DEAD_LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one le
 
 # Producers that number their messages, of one queue; the guarantee against duplicates lasts as long as the entry.
 PRODUCERS_MAX: Final = 10_000  # about 4 MB
+NODE_PRODUCERS_SHARE: Final = 10  # all queues: a tenth of the memory limit
+NODE_PRODUCERS_MIN: Final = 10_000  # however small that is
 PRODUCER_EXPIRY_S: Final = 7.0 * 24 * 3600  # without use
 
 # The firehose of a vhost: messages that wait to be copied; further ones are not.

@@ -18,6 +18,7 @@ from leveret.broker.node.openings import Openings
 from leveret.broker.node.outages import Outages
 from leveret.broker.node.own_messages import OwnMessages
 from leveret.broker.node.resources import Resources
+from leveret.broker.queue.publishers.node_producers import NodeProducers
 from leveret.broker.registry.cluster_nodes import ClusterNodes
 from leveret.broker.vhost.auth.access import Access
 from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter
@@ -143,6 +144,7 @@ class Node:
         self.sockets = Sockets(runtime, self.connections, admission)
         self.admin_turn = asyncio.Lock()
         self.services: tuple[ChildSpec, ...] = ()
+        self._producers = NodeProducers(lambda: self.resources.memory_limit_bytes, runtime.clock)
         self._started_at_s = runtime.clock.wall_s()
 
     @property
@@ -167,6 +169,7 @@ class Node:
         vhost.default_queue_type = default_queue_type
         settings = self.settings
         vhost.producer_limits = settings.producers_max, int(settings.producer_expiry_s * 1000)
+        vhost.node_producers = self._producers
         vhost.reply_addresses = self.connections.reply_consumers
         vhost.alarms = self.resources.alarms
         vhost.store.in_use = self.removals.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from leveret.broker.queue.publishers.producers import ENTRY_BYTES
+from leveret.broker.queue.publishers.node_producers import ENTRY_BYTES
 from leveret.broker.queue.storage.retention import archive_stats
 
 if TYPE_CHECKING:

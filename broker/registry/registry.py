@@ -91,12 +91,36 @@ class RaisedAlarms(Protocol):
     raised: tuple[str, ...]
 
 
+class RememberingQueue(Protocol):
+    """A queue that remembers producers (``queue/publishers/deduplication.py``)."""
+
+    @property
+    def vhost_name(self) -> str: ...
+
+    def count(self) -> int:
+        """Return how many producers the queue knows."""
+
+    def forget_oldest(self, count: int) -> None:
+        """Have the queue forget its least recently used producers."""
+
+
+class ProducersOfNode(Protocol):
+    """The bound of the producers that all queues of the node remember (``queue/publishers/node_producers.py``)."""
+
+    def register(self, queue: RememberingQueue, count: int) -> None:
+        """Count a queue in, with the producers that it remembers already."""
+
+    def added(self, count: int) -> None:
+        """Note new producers of registered queues; beyond the bound, others are forgotten."""
+
+
 class Surroundings(Protocol):
     """A queue's vhost, as the queue itself knows it: the target of its dead letters, and their tracing."""
 
     topology: Topology[QueueEntry]
     producer_limits: tuple[int, int]
     alarms: RaisedAlarms | None
+    node_producers: ProducersOfNode | None
 
     @property
     def store(self) -> StoreHolder: ...

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from leveret.amqp.methods import ExchangeDelete
     from leveret.amqp.tables import Table
     from leveret.broker.registry.cluster_nodes import ClusterNodes
-    from leveret.broker.registry.registry import RaisedAlarms, ReplyAddresses
+    from leveret.broker.registry.registry import ProducersOfNode, RaisedAlarms, ReplyAddresses
     from leveret.broker.vhost.auth.access import Access, User
     from leveret.broker.vhost.metadata.metadata_writer import MetadataWriter
     from leveret.broker.vhost.trace import Firehose
@@ -95,6 +95,7 @@ class VHost:
         features: its firehose, and counts of its special queues; each publish and delivery reads them.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         producer_limits: how many producers a queue remembers, and for how many ms without use.
+        node_producers: the bound of all queues of the node together; None: there is none.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         reply_addresses: targets of dead letters that are replies; None: there are no clients.
         cluster_nodes: the other nodes of the cluster; None: there is no cluster.
@@ -125,6 +126,7 @@ class VHost:
         self.features = VhostFeatures()
         self.default_queue_type = ""
         self.producer_limits = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
+        self.node_producers: ProducersOfNode | None = None
         self.is_closing = False
         self.reply_addresses: ReplyAddresses | None = None
         self.alarms: RaisedAlarms | None = None

@@ -35,6 +35,7 @@ class Home:
         self.store = Store()
         self.firehose = None
         self.alarms = SimpleNamespace(raised=())
+        self.node_producers = None
 
 
 class Target:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from leveret.broker.mail import ProducerSeq
     from leveret.broker.queue.publishers.publishers import Publishers
     from leveret.broker.queue.turn_budget import TurnBudget
-    from leveret.broker.registry.registry import QueueEntry
+    from leveret.broker.registry.registry import ProducersOfNode, QueueEntry
     from leveret.queue_backing.proxy import BackingProxy
 
 _PART_COST: Final = 20  # of a stretch, in messages
@@ -60,7 +60,16 @@ class Deduplication:
         budget: of the actor's turns.
     """
 
-    __slots__ = ("_backing", "_budget", "_entry", "_filter", "_ref", "_runtime")
+    __slots__ = (
+        "__weakref__",
+        "_backing",
+        "_budget",
+        "_entry",
+        "_filter",
+        "_of_node",
+        "_ref",
+        "_runtime",
+    )
 
     def __init__(
         self,
@@ -76,10 +85,25 @@ class Deduplication:
         self._backing = backing
         self._budget = budget
         self._filter: ProducerFilter | None = None
+        self._of_node: ProducersOfNode | None = None
+        of_node = None if entry.vhost is None else entry.vhost.node_producers
+        if of_node is not None and (stored := stored_count(entry)):
+            of_node.register(self, stored)
+
+    def __str__(self) -> str:
+        return str(self._entry)
+
+    @property
+    def vhost_name(self) -> str:
+        return self._entry.vhost_name
 
     def _opened(self) -> ProducerFilter:
         if self._filter is None:
             self._filter = filter_of(self._entry, self._wall_ms)
+            vhost = self._entry.vhost
+            self._of_node = None if vhost is None else vhost.node_producers
+            if self._of_node is not None:
+                self._of_node.register(self, 0)  # those that the store keeps are counted
         return self._filter
 
     def count(self) -> int:
@@ -93,6 +117,14 @@ class Deduplication:
     def forget(self, producer: bytes) -> bool:
         """Forget a producer; return whether it was known."""
         return self._opened().forget(producer)
+
+    def forget_oldest(self, count: int) -> None:
+        """Forget the least recently used producers, in a turn of the queue's."""
+        if self._ref.is_alive:
+            self._runtime.run_as(self._ref, self._forget_oldest, count)
+
+    def _forget_oldest(self, count: int) -> None:
+        self._opened().forget_oldest(count)
 
     def _wall_ms(self) -> int:
         return int(self._runtime.clock.wall_s() * 1000)
@@ -109,7 +141,10 @@ class Deduplication:
             is_persistent = part.persistent and self._entry.durable
             if verdict == NEW:
                 if (place := queue.take_in(part)) is not None:
+                    before = len(known)
                     known.taken_in(own, *place, is_persistent)
+                    if self._of_node is not None and len(known) > before:
+                        self._of_node.added(len(known) - before)
                 continue
             self._budget.charge(length + _PART_COST)
             self._backing.discard(part.messages, is_persistent, part.first_msg_no)

@@ -25,7 +25,7 @@ become safe in order, so that is a flush later at most. If the disk refuses such
 refused, too; the rows stay in the queue, and the next duplicate waits for them again.
 
 **Bounds.** The settings limit the number of entries, of which the least recently used goes first, and the time without
-use after which an entry counts as unknown. A purge keeps them.
+use after which an entry counts as unknown. ``node_producers`` bounds those of all queues. A purge keeps them.
 
 Turned down: a set of seen message ids (unbounded, or a window that a late duplicate misses); a filter in the exchange,
 which knows nothing of what a queue took in.
@@ -34,6 +34,7 @@ which knows nothing of what a queue took in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from leveret.broker.registry.registry import QueueEntry
 
 NEW, DUPLICATE, REFUSED, FENCED = range(4)
-ENTRY_BYTES: Final = 400  # with its id of some 50 bytes, about
 _EXPIRED_AT_ONCE: Final = 16
 DEFAULT_LIMITS: Final = PRODUCERS_MAX, int(PRODUCER_EXPIRY_S * 1000)
 
@@ -209,6 +209,12 @@ class ProducerFilter:
         if self._kept is not None:
             self._kept.changed([change])
         return True
+
+    def forget_oldest(self, count: int) -> None:
+        """Forget the least recently used producers."""
+        changes = [self._dropped(producer) for producer in list(islice(self._entries, count))]
+        if self._kept is not None:
+            self._kept.changed(changes)
 
     # Duplicates.
 

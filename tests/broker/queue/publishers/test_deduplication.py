@@ -1,7 +1,11 @@
-"""Numbered publishes at a queue whose disk is slow: when duplicates are confirmed, and what becomes of zombies."""
+"""Numbered publishes at a queue whose disk is slow: when duplicates are confirmed, and what becomes of zombies.
+
+Tests: broker/queue/publishers/node_producers.py
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +14,12 @@ import pytest
 from leveret.actors.runtime.signals import KILL
 from leveret.broker import mail, queue_requests
 from leveret.broker.mail import NO_PREDECESSOR, ProducerSeq
+from leveret.broker.queue.publishers import node_producers
+from leveret.broker.queue.publishers.node_producers import FORGOTTEN_AT_ONCE, NodeProducers
 from leveret.broker.queue.publishers.producers import Change, Entry
 from leveret.core.message import Message
 from leveret.queue_backing.api import Confirmed, Refused
+from leveret.testing.virtual_clock import VirtualClock
 from rigs.queues.open_queue import OpenQueue
 from rigs.queues.queue_rig import Channel, Rig
 
@@ -59,7 +66,7 @@ class SlowDisk(OpenQueue):
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, node: NodeProducers | None = None, vhost_name: str = "/") -> None:
         self.kept, self.disk = Kept(), SlowDisk()
         store = SimpleNamespace(
             producers=lambda queue_no, levels: self.kept,
@@ -67,11 +74,15 @@ class Bench:
             archived=lambda queue_no: (0, 0),
         )
         vhost = SimpleNamespace(
-            store=SimpleNamespace(msg_store=store), producer_limits=(10, 1_000), firehose=None
+            store=SimpleNamespace(msg_store=store),
+            producer_limits=(10_000, 1_000),
+            node_producers=node,
+            firehose=None,
         )
         self.rig = Rig(lambda _: self.disk, vhost=None, durable=True)
         self.rig.entry.vhost = vhost  # type: ignore[assignment]
         self.rig.entry.number(5)
+        self.rig.entry.vhost_name = vhost_name
         self.channel = self.rig.channel()
         self.next_seqno = 1
 
@@ -197,6 +208,45 @@ def test_the_figures_count_the_producers_also_before_the_first_publish(bench: Be
 
     assert bench.rig.info()["producers"] == 2
     assert bench.rig.info()["memory"] > before
+
+
+def test_beyond_the_bound_of_a_node_the_largest_queue_of_the_largest_vhost_forgets_its_oldest_producers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(node_producers, "NODE_PRODUCERS_MIN", 1_000)
+    node = NodeProducers(lambda: 0, VirtualClock())
+    attacked, quiet, other = (Bench(node, name) for name in ("attacked", "attacked", "other"))
+    for bench in (quiet, other):
+        bench.publish(*numbered(range(100)))
+    for start in range(0, 3_000, 100):
+        attacked.publish(*numbered(range(start, start + 100)))
+        assert len(attacked.kept) + len(quiet.kept) + len(other.kept) <= 1_000
+    held = len(attacked.kept)
+
+    assert held >= 800 - 300 - FORGOTTEN_AT_ONCE
+    assert list(attacked.kept.rows) == [b"%d" % number for number in range(3_000 - held, 3_000)]
+    assert (len(quiet.kept), len(other.kept)) == (100, 100)
+    assert caplog.text.count("producers forgotten") == 1
+    assert "queue 'q' in vhost 'attacked'" in caplog.text
+
+
+def test_producers_that_the_store_has_kept_count_from_the_start_of_their_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_producers, "NODE_PRODUCERS_MIN", 50)
+    node = NodeProducers(lambda: 0, VirtualClock())
+    kept, other = Bench(node), Bench(node)
+    kept.kept.rows = {b"%d" % number: (0, 1, number) for number in range(100)}
+    kept.rig.runtime.exit(kept.rig.queue, KILL)
+    kept.rig.settle()
+    other.publish(sent(1))
+
+    assert len(other.kept) == 1
+    assert next(iter(kept.kept.rows)) == b"%d" % (FORGOTTEN_AT_ONCE + 2)
+
+
+def numbered(producers: Iterable[int]) -> list[ProducerSeq]:
+    return [(b"%d" % producer, 0, 1, NO_PREDECESSOR) for producer in producers]
 
 
 def test_producers_are_listed_and_forgotten(bench: Bench) -> None:
