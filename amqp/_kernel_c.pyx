@@ -86,6 +86,7 @@ cdef class Scanner:
     cdef int _run_mode
     cdef bytes _run_method
     cdef list _items
+    cdef readonly uint32_t frames
     # Unfinished frames and contents.
     cdef dict _contents
     cdef bytes _held
@@ -178,7 +179,7 @@ cdef class Scanner:
             count = readv(descriptor, parts, 2)
             if count <= 0:  # the transport will find the end of the stream, or the error
                 break
-            bytes_max -= count
+            bytes_max -= max(count, <Py_ssize_t>READ_COST_BYTES)
             done = self._stream_size - left
             if done < 16:
                 memcpy(
@@ -198,6 +199,7 @@ cdef class Scanner:
         cdef const uint8_t *end = p + size
         self._runs = runs
         self._run = RUN_NONE
+        self.frames = 0
         try:
             p = self._resume(p, end)
             p = self._frames(p, end)
@@ -361,6 +363,7 @@ cdef class Scanner:
     cdef int _frame(
         self, uint32_t kind, uint32_t channel, const uint8_t *p, uint32_t size, Py_ssize_t arrived
     ) except -1:
+        self.frames += 1
         if kind == FRAME_METHOD and size >= 4:
             self._on_method(channel, p, size)
         elif kind == FRAME_HEADER and size >= 12 and channel:

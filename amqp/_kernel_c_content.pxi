@@ -3,6 +3,7 @@
 cdef enum:
     LARGE_BODY_BYTES = 1 << 20
     MAPPED_BYTES = 33 << 20
+    READ_COST_BYTES = 4096  # of a system call, which may bring one byte
 
 
 cdef class _Content:

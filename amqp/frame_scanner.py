@@ -69,6 +69,7 @@ class FrameScanner:
         "_stream_channel",
         "_stream_left",
         "_stream_start",
+        "frames",
         "message_max",
         "stepwise",
     )
@@ -77,6 +78,7 @@ class FrameScanner:
         self._frame_max = frame_max
         self.message_max = message_max
         self.stepwise = False
+        self.frames = 0
         self._failed = False
         self._runs: list[tuple[Any, ...]] = []
         self._contents: dict[int, Content] = {}
@@ -139,6 +141,7 @@ class FrameScanner:
             self._held = b""
         runs: list[tuple[Any, ...]] = []
         self._runs = runs
+        self.frames = 0
         pos = 0
         try:
             if self._part or self._stream is not None:
@@ -204,6 +207,7 @@ class FrameScanner:
 
     def _frame(self, data: bytes, pos: int) -> int:
         """Take one frame; return ``pos`` itself if it is incomplete."""
+        self.frames += 1
         kind, channel, size = self._frame_head(data, pos)
         start = pos + FRAME_HEAD_BYTES
         end = start + size

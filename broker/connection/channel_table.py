@@ -28,7 +28,7 @@ from leveret.broker.mail import PEER_ENDED
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.channel.methods import Channel
@@ -42,6 +42,8 @@ _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_C
 _ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
 _SPECIAL: Final = _EDGES | _ONLY_SENT
 # Behind all runs that came before connection.close; the channel answers with ``AllHandled``.
+FORGOTTEN_AT_ONCE: Final = 1_000  # when the connection has ended
+_CHECKED_CONTENTS: Final = 64
 _END_OF_RUNS: Final[Run] = (END_OF_RUNS, 0)
 CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 _CHANNELS_PER_CHECK: Final = 8  # at the clock: costly methods, one per channel, are long work too
@@ -247,9 +249,12 @@ class ChannelTable:
         request = StartChild((reader.session, number, slot.gate))
         reader.call(reader.channels_sup, request, started, None)
 
-    def check_contents(self, numbers: Iterable[int]) -> None:
-        """Refuse a content that comes for a channel that is not open, without waiting for the rest of it."""
-        for number in numbers:
+    def check_contents(self, numbers: Sequence[int]) -> None:
+        """Refuse a content that comes for a channel that is not open, without waiting for the rest of it.
+
+        It looks at the newest ones: contents may be under way on all channels, and come a frame at a time.
+        """
+        for number in numbers[-_CHECKED_CONTENTS:]:
             if number not in self._slots and not self._reader.connections.is_stopping:
                 self._reader.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
 

@@ -103,6 +103,21 @@ def test_a_read_ends_with_the_body(ends: tuple[socket.socket, socket.socket]) ->
     assert broker.recv(100) == b"next"
 
 
+def test_a_read_of_frames_of_one_byte_ends_early(ends: tuple[socket.socket, socket.socket]) -> None:
+    client, broker = ends
+    wire = published(compiled, 1 << 20, 9)
+    at = wire.index(b"\x03")  # of the first body frame
+    scanner = compiled.Scanner(0, BODY_MAX)
+    scanner.scan(wire[: at + 7])
+    client.sendall(wire[at + 7 : at + 90_007])
+
+    assert scanner.read_body(broker.fileno(), 1 << 20) == []
+    rest = broker.recv(1 << 20)
+    assert len(rest) == 90_000 - 9 * (1 << 20) // 4_096
+    scanner.scan(rest + wire[at + 90_007 :][:7])
+    assert scanner.frames == len(rest) // 9
+
+
 def test_a_frame_that_ends_wrong_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
     client, broker = ends
     wire = published(compiled, 1_000, 0)

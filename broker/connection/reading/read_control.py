@@ -298,7 +298,9 @@ class ReadControl:
         if size_bytes < self.read_bytes:
             return
         self._has_published = bool(scanner.pending) or (bool(runs) and runs[-1][0] == PUBLISH)
-        read_bytes = next_read_bytes(self.read_bytes, len(runs), scanner.buffered, rest_bytes)
+        read_bytes = next_read_bytes(
+            self.read_bytes, len(runs), scanner.frames, scanner.buffered, rest_bytes
+        )
         if self._transport is not None and read_bytes != self.read_bytes:
             self.read_bytes = limit_reads(self._transport, read_bytes)
         self._pause()

@@ -28,6 +28,7 @@ WIDE_READ_BYTES: Final = 1024 * 1024
 UVLOOP_READ_BYTES: Final = 256_000
 
 _MANY_RUNS: Final = 64  # in a read: each is work of its own
+_MANY_FRAMES: Final = 4_096  # likewise, of those that are no whole messages
 _LARGE_BYTES: Final = 8 * 1024  # of a body cut by a full read: bodies are large
 AWAITED_BYTES: Final = 128 * 1024  # of a body; so many are read to where they stay
 
@@ -66,15 +67,18 @@ def _buffer() -> memoryview:
     return found
 
 
-def next_read_bytes(read_bytes: int, runs: int, cut_bytes: int, rest_bytes: int = 0) -> int:
+def next_read_bytes(
+    read_bytes: int, runs: int, frames: int, cut_bytes: int, rest_bytes: int = 0
+) -> int:
     """Return how much to read behind a full read: more, unless this one was work enough.
 
-    ``cut_bytes`` is the part of a frame at its end; a large body that is cut may be copied once more. ``rest_bytes``
-    were read to where they stay.
+    ``frames`` were taken one by one, as those of a body of which each has one byte. ``cut_bytes`` is the part of a
+    frame at the end of the read; a large body that is cut may be copied once more. ``rest_bytes`` were read to where
+    they stay.
     """
     if rest_bytes:
         return BODY_READ_BYTES
-    if runs > _MANY_RUNS:
+    if runs > _MANY_RUNS or frames > _MANY_FRAMES:
         return FIRST_READ_BYTES
     if read_bytes in {FIRST_READ_BYTES, BODY_READ_BYTES}:
         return READ_BYTES

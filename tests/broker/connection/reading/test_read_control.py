@@ -127,17 +127,18 @@ def test_blocks_that_were_released_need_not_be_taken_back(runtime: Runtime, wire
 
 
 @pytest.mark.parametrize(
-    ("read_bytes", "runs", "cut_bytes", "following"),
+    ("read_bytes", "runs", "frames", "cut_bytes", "following"),
     [
-        (FIRST_READ_BYTES, 1, 0, READ_BYTES),
-        (FIRST_READ_BYTES, 65, 0, FIRST_READ_BYTES),
-        (READ_BYTES, 1, 8 * 1024 - 1, READ_BYTES),
-        (READ_BYTES, 1, 8 * 1024, WIDE_READ_BYTES),
-        (WIDE_READ_BYTES, 64, 0, WIDE_READ_BYTES),
-        (WIDE_READ_BYTES, 65, 60_000, FIRST_READ_BYTES),
+        (FIRST_READ_BYTES, 1, 3, 0, READ_BYTES),
+        (FIRST_READ_BYTES, 65, 0, 0, FIRST_READ_BYTES),
+        (READ_BYTES, 1, 3, 8 * 1024 - 1, READ_BYTES),
+        (READ_BYTES, 1, 3, 8 * 1024, WIDE_READ_BYTES),
+        (WIDE_READ_BYTES, 64, 4_096, 0, WIDE_READ_BYTES),
+        (WIDE_READ_BYTES, 65, 0, 60_000, FIRST_READ_BYTES),
+        (WIDE_READ_BYTES, 0, 4_097, 60_000, FIRST_READ_BYTES),
     ],
 )
 def test_how_much_is_read_behind_a_full_read(
-    read_bytes: int, runs: int, cut_bytes: int, following: int
+    read_bytes: int, runs: int, frames: int, cut_bytes: int, following: int
 ) -> None:
-    assert next_read_bytes(read_bytes, runs, cut_bytes) == following
+    assert next_read_bytes(read_bytes, runs, frames, cut_bytes) == following
