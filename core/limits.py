@@ -116,6 +116,7 @@ PATTERN_STEPS_MAX: Final = 50_000  # of a search, which then has found nothing
 CONTROL_CLIENTS_MAX: Final = 16
 CONTROL_STALLED_S: Final = 60.0  # a client that sends or reads nothing for so long is dropped
 CONTROL_LINE_BYTES_MAX: Final = 2 * 1024 * 1024
-CONTROL_REQUEST_BYTES_MAX: Final = (
-    512 * 1024 * 1024
-)  # with its parts: the definitions of a large broker
+# What lines are decoded to, about: some 160 bytes of definitions take 1 KiB.
+CONTROL_LINE_MEMORY_MAX: Final = 16 * 1024 * 1024  # takes 10 ms to decode
+CONTROL_MEMORY_SHARE: Final = 2  # all requests: half of the memory limit; one request: half of that
+CONTROL_MEMORY_MIN: Final = 64 * 1024 * 1024  # however small that is

@@ -38,6 +38,21 @@ def _escaped(found: re.Match[str]) -> str:
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
+_VALUE_BYTES: Final = 100  # of a value, and the place in its list or object
+_WIDE: Final = 4  # bytes of a character, where one of a string needs as many
+
+
+def decoded_bytes(text: bytes) -> int:
+    """Return how much memory the value of a JSON text takes, about, and rather too much than too little.
+
+    Each value but one has one of the marks that are counted before it, so the text need not be decoded.
+    """
+    width = _WIDE if b"\\u" in text or not text.isascii() else 1
+    return width * len(text) + _VALUE_BYTES * sum(
+        [text.count(mark) for mark in (b",", b":", b"[", b"{")]
+    )
+
+
 def decode(data: bytes | str) -> Any:
     """Return the value of a JSON text.
 

@@ -309,7 +309,11 @@ class Broker:
         from leveret.management.node_admin import NodeAdmin  # noqa: PLC0415
         from leveret.server.control import ControlServer  # noqa: PLC0415
 
-        self._control = ControlServer(directory.path, NodeAdmin(self).control_verbs())
+        self._control = ControlServer(
+            directory.path,
+            NodeAdmin(self).control_verbs(),
+            lambda: self.node.resources.memory_limit_bytes,
+        )
         await self._control.start()
 
     def _root_ended(self, reason: object) -> None:

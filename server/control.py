@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final, Self, TypeVar
@@ -29,7 +29,9 @@ from typing import Any, Final, Self, TypeVar
 from leveret.core.limits import (
     CONTROL_CLIENTS_MAX,
     CONTROL_LINE_BYTES_MAX,
-    CONTROL_REQUEST_BYTES_MAX,
+    CONTROL_LINE_MEMORY_MAX,
+    CONTROL_MEMORY_MIN,
+    CONTROL_MEMORY_SHARE,
     CONTROL_STALLED_S,
 )
 from leveret.core.log.loggers import logger
@@ -56,11 +58,18 @@ class ControlServer:
     Args:
         data_dir: the caller holds its lock, so a socket found there belongs to a dead broker.
         verbs: by name; an iterator that one returns is sent as a list.
+        memory_limit_bytes: of the broker; requests take a part of it.
     """
 
-    def __init__(self, data_dir: Path, verbs: Mapping[str, Verb]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        verbs: Mapping[str, Verb],
+        memory_limit_bytes: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._path = data_dir / SOCKET
         self._verbs = VerbTable(verbs)
+        self._memory = _RequestMemory(memory_limit_bytes)
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
@@ -114,17 +123,21 @@ class ControlServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         OPERATOR.set(_peer(writer))
+        request = _Request(self._memory)
         try:
-            while request := await _read(reader):
+            while await _fill(request, reader):
                 await _send(writer, await self._answer(request))
                 writer.write(b"\n")
                 await _drain(writer)
+                if request.is_too_large:  # its further lines are no request
+                    break
                 await request.drop()
         except (ConnectionError, TimeoutError, ValueError) as error:
             log.warning("control client dropped by=%s reason=%s", OPERATOR.get(), error)
             writer.transport.abort()
         finally:
             writer.close()
+            await request.drop()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
             let_go(writer.transport)
@@ -137,23 +150,61 @@ class ControlServer:
         return await self._verbs.answer(name, arguments)
 
 
-class _Request:
-    """The lines of one request: parts, and the request itself at the end."""
+class _RequestMemory:
+    """The memory of the requests that are under way: of their decoded lines, not of the bytes that came."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: Callable[[], int]) -> None:
+        self._limit_bytes = limit_bytes
+        self._taken_bytes = 0
+
+    def take(self, size_bytes: int, of_request_bytes: int) -> None:
+        """Take memory for a line of a request that has taken some before.
+
+        Raises:
+            RefusedError: that would be too much.
+        """
+        most_bytes = max(self._limit_bytes() // CONTROL_MEMORY_SHARE, CONTROL_MEMORY_MIN)
+        if of_request_bytes + size_bytes > most_bytes // 2:
+            raise RefusedError(
+                f"the request takes more than {most_bytes // 2 >> 20} MiB of memory, a quarter of the broker's limit:"
+                " send it in smaller ones, or raise the limit (ctl set_vm_memory_high_watermark)"
+            )
+        if self._taken_bytes + size_bytes > most_bytes:
+            raise RefusedError(
+                f"the requests under way take more than {most_bytes >> 20} MiB of memory: try again later"
+            )
+        self._taken_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        self._taken_bytes -= size_bytes
+
+
+class _Request:
+    """The lines of one request: parts, and the request itself at the end; then those of the next.
+
+    Attributes:
+        is_too_large: it was refused before its end.
+    """
+
+    def __init__(self, memory: _RequestMemory) -> None:
+        self._memory = memory
         self._parts: dict[tuple[str, ...], list[Any]] = {}
         self._size_bytes = 0
         self._request: Any = None
+        self.is_too_large = False
 
     def is_complete_with(self, line: bytes) -> bool:
-        """Take in a line.
-
-        Raises:
-            ValueError: the request is too long.
-        """
-        self._size_bytes += len(line)
-        if self._size_bytes > CONTROL_REQUEST_BYTES_MAX:
-            raise ValueError(f"request longer than {CONTROL_REQUEST_BYTES_MAX} bytes")
+        """Take in a line."""
+        size_bytes = json_text.decoded_bytes(line)
+        try:
+            if size_bytes > CONTROL_LINE_MEMORY_MAX:
+                raise RefusedError(f"not a request: a line of {size_bytes >> 20} MiB of values")
+            self._memory.take(size_bytes, self._size_bytes)
+        except RefusedError as error:
+            log.warning("control request refused by=%s reason=%s", OPERATOR.get(), error)
+            self._request, self.is_too_large = error, True
+            return True
+        self._size_bytes += size_bytes
         try:
             self._request = value = json_text.decode(line)
         except (ValueError, RecursionError) as error:
@@ -188,21 +239,24 @@ class _Request:
         return name, arguments
 
     async def drop(self) -> None:
-        """Free the parts in slices."""
-        for items in self._parts.values():
+        """Free the parts in slices, and be ready for the next request."""
+        self._request = None
+        while self._parts:
+            _, items = self._parts.popitem()
             while items:
                 del items[-SLICE_ITEMS:]
                 await asyncio.sleep(0)
+        self._memory.give_back(self._size_bytes)
+        self._size_bytes = 0
 
 
-async def _read(reader: asyncio.StreamReader) -> _Request | None:
-    """Return the next request, or None when the client has closed; TimeoutError: it sends nothing."""
-    request = _Request()
+async def _fill(request: _Request, reader: asyncio.StreamReader) -> bool:
+    """Read a request; return False when the client has closed; TimeoutError: it sends nothing."""
     while line := await _in_time(reader.readline(), "sent nothing"):
         if request.is_complete_with(line):
-            return request
+            return True
         await asyncio.sleep(0)  # more lines may have come with this one
-    return None
+    return False
 
 
 def _peer(writer: asyncio.StreamWriter) -> str:

@@ -58,7 +58,8 @@ def ask(
         client.settimeout(timeout_s)
         _connect(client, data_dir)
         try:
-            with contextlib.suppress(BrokenPipeError):  # a refusal came first, and can be read
+            # A refusal came first, and can be read.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 for line in _lines(verb, arguments):
                     client.sendall(line)
             answer = client.makefile("rb").readline()

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import stat
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -220,20 +221,54 @@ def test_a_line_that_is_too_long_ends_its_connection_only(
     assert ask(serving, "list_users", {}) != []
 
 
-def test_a_request_of_too_many_parts_ends_its_connection(
-    serving: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("items", ["[]", "{}", '"x"', '{"a":[]}', "1.5", '"' + "x" * 1_000 + '"'])
+def test_a_request_of_too_many_parts_is_refused_by_the_memory_that_they_take(
+    serving: Path, monkeypatch: pytest.MonkeyPatch, items: str
 ) -> None:
-    monkeypatch.setattr(control, "CONTROL_REQUEST_BYTES_MAX", 100_000)
-    part = json.dumps({"part": ["a"], "items": ["x" * 1_000]}).encode() + b"\n"
+    monkeypatch.setattr(control, "CONTROL_MEMORY_MIN", 2 << 20)
+    part = f'{{"part":["a"],"items":[{",".join([items] * 100)}]}}\n'.encode()
+    held = 100 * (sys.getsizeof(json.loads(items)) + 8)
 
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(5)
         client.connect(str(serving / SOCKET))
         with contextlib.suppress(ConnectionError):
-            for _ in range(10_000):
-                client.sendall(part)
-            assert client.recv(1) == b""
-    assert 'reason="request longer than 100000 bytes"' in caplog.text
+            client.sendall(part * ((1 << 20) // held + 1))
+        said = json.loads(client.makefile("rb").readline())
+    assert said["refused"].startswith("the request takes more than 1 MiB of memory")
+    assert ask(serving, "list_users", {}) != []
+
+
+def test_the_client_reads_why_its_request_is_refused(
+    serving: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "CONTROL_MEMORY_MIN", 1 << 20)
+    document = {"queues": [{"name": f"q{number}"} for number in range(50_000)]}
+
+    with pytest.raises(RefusedError, match="send it in smaller ones, or raise the limit"):
+        ask(serving, "import_definitions", {"document": document})
+
+
+def test_all_requests_under_way_have_a_bound_and_give_their_memory_back(
+    serving: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(control, "CONTROL_MEMORY_MIN", 1 << 20)
+    part = b'{"part":["a"],"items":[%b]}\n' % b",".join([b"[]"] * 2_000)  # some 400 KB
+    with contextlib.ExitStack() as open_clients:
+        for _ in range(3):
+            client = open_clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.settimeout(5)
+            client.connect(str(serving / SOCKET))
+            client.sendall(part)
+        wait_until(lambda: "the requests under way take more than 1 MiB" in caplog.text)
+
+    wait_until(lambda: "unknown verb" in exchange(serving, part + b"{}\n")["refused"])
+
+
+def test_a_line_of_too_many_values_is_refused_before_it_is_decoded(serving: Path) -> None:
+    line = b'{"verb": "add_user", "arguments": [%b]}\n' % b",".join([b"[]"] * 100_000)
+
+    assert exchange(serving, line)["refused"] == "not a request: a line of 19 MiB of values"
 
 
 def test_a_client_that_does_not_read_is_dropped(
