@@ -17,8 +17,8 @@ forgets the states. Keys and patterns are the clients' choice, so all topic exch
 ``StatesRoom``. When the room is full, a walk still makes the states that it needs, and drops them at its end. To drop
 older states in their place would cost more: a client that uses so many keys seldom sends the same one twice.
 
-Patterns may be made such that thousands of nodes are live. Such sets are not kept: a walk goes through
-their nodes one by one, in slices.
+Patterns may be made such that thousands of nodes are live. Such sets are not made: a walk takes the patterns side by
+side (``topic_positions.py``).
 
 ``#.#`` says the same as ``#``, and ``#.*`` the same as ``*.#``. The trie has the patterns with each run of
 wildcards in one form, the ``*`` first and then at most one ``#``, so that patterns of equal meaning share nodes.
@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.core.limits import TOPIC_STATES_MAX
 from leveret.routing.direct import forget
+from leveret.routing.topic_positions import KEPT_WORDS, Positions
 from leveret.routing.work import FEW_KEYS, NEEDS_WALK, WALK_STEP_WORK
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 ONE_WORD: Final = b"*"
 ANY_WORDS: Final = b"#"
@@ -41,8 +42,6 @@ ANY_WORDS: Final = b"#"
 STATE_NODES: Final = 256  # of a state that is kept
 REFUSALS: Final = 4
 _MATCH_WORK: Final = 5_000  # nodes that a match without a walk visits
-_SLICE_NODES: Final = 400  # that a walk visits between two yields
-_NODE_WORK: Final = 5  # of a node among so many that the processor's caches do not have it
 
 
 class Node:
@@ -174,7 +173,7 @@ class Trie:
         room: for its states.
     """
 
-    __slots__ = ("_start", "_states", "_visited", "room", "root")
+    __slots__ = ("_positions", "_start", "_states", "_visited", "room", "root")
 
     def __init__(self) -> None:
         self.room = StatesRoom()
@@ -182,6 +181,7 @@ class Trie:
         self._visited = 0  # nodes, since the beginning of a match or of a slice of a walk
         self._start: _State | None = None
         self._states: dict[frozenset[Node], _State] = {}
+        self._positions: Positions | None = None
 
     @property
     def states(self) -> int:
@@ -189,7 +189,7 @@ class Trie:
         return len(self._states)
 
     def forget_states(self) -> None:
-        self._start = None
+        self._start = self._positions = None
         self._states = {}
         self.room.give_back(self)
 
@@ -240,16 +240,15 @@ class Trie:
 
     def walk(self, keys: Sequence[bytes], found: dict[Any, Any]) -> Iterator[int]:
         """Do the same in slices, and yield the work of each."""
+        costly: list[list[bytes]] = []
         for key in keys:
             words = words_of(key)
             self._visited = 1
             state = self._start or self._started()
-            for position, word in enumerate(words):
+            for word in words:
                 following = state.ways.get(word) or state.always or self._way(state, word)
                 if following is _BEYOND:
-                    yield self._visited
-                    yield from _walk_nodes(state.nodes, words[position:], found)
-                    self._visited = 0
+                    costly.append(words)
                     break
                 state = following
                 self._visited += 1
@@ -261,6 +260,15 @@ class Trie:
                 found.update(targets)
                 self._visited += len(targets)
             yield self._visited
+        if costly:
+            if self._positions is None:
+                self._positions = Positions(self.root)
+            positions = self._positions
+            while not positions.is_whole:
+                yield positions.copy_some()
+            yield from positions.walk(costly, found)
+            if positions.size > KEPT_WORDS and self._positions is positions:
+                self._positions = None
 
     def _merge(self, state: _State) -> dict[Any, int]:
         """Return the targets of all nodes of a state, and keep them if there is room."""
@@ -329,56 +337,6 @@ def _enter(node: Node | None, live: set[Node]) -> None:
     while node is not None:
         live.add(node)
         node = node.any_words
-
-
-def _walk_nodes(
-    nodes: Iterable[Node], words: list[bytes], found: dict[Any, Any]
-) -> Generator[int, None, None]:
-    """Put the targets that words lead to from any of the nodes into ``found``, in slices.
-
-    A ``#`` node that is live stays so to the end, and no other node can be entered twice by one word: so
-    a set is needed of the ``#`` nodes only.
-    """
-    stay = [node for node in nodes if node.is_any]
-    live = [node for node in nodes if not node.is_any]
-    entered = set(stay)
-    for word in words:
-        if not live and not stay:
-            return
-        following: list[Node] = []
-        stay_too: list[Node] = []
-        for each in _chunks(stay, live):
-            for node in each:
-                for child in (node.children.get(word), node.one_word):
-                    if child is not None:
-                        following.append(child)
-                        any_words = child.any_words
-                        if any_words is not None and any_words not in entered:
-                            entered.add(any_words)
-                            stay_too.append(any_words)
-            yield _NODE_WORK * len(each)
-        live = following
-        stay += stay_too
-    yield from _collect(stay, live, found)
-
-
-def _collect(
-    stay: list[Node], live: list[Node], found: dict[Any, Any]
-) -> Generator[int, None, None]:
-    """Put the targets of all nodes into ``found``, in slices."""
-    for each in _chunks(stay, live):
-        visited = _NODE_WORK * len(each)
-        for node in each:
-            if node.targets:
-                found.update(node.targets)
-                visited += len(node.targets)
-        yield visited
-
-
-def _chunks(*lists: list[Node]) -> Iterator[list[Node]]:
-    for nodes in lists:
-        for start in range(0, len(nodes), _SLICE_NODES):
-            yield nodes[start : start + _SLICE_NODES]
 
 
 def folded(words: list[bytes]) -> list[bytes]:

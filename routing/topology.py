@@ -291,6 +291,7 @@ class Topology(Generic[QueueT]):
         if place[0] == EXCHANGE and target.bindings:
             outgoing: Binding = target.bindings.popitem()[1]
             self._forget_at_target(outgoing)
+            _forget_words(outgoing, target)
             return outgoing
         incoming = self._incoming.get(place)
         if incoming is None:
@@ -300,7 +301,9 @@ class Topology(Generic[QueueT]):
             del self._incoming[place]
         source = self.exchanges.get(binding.source)
         if source is None:
-            del self._places[EXCHANGE, binding.source].bindings[binding.identity]
+            source = self._places[EXCHANGE, binding.source]
+            del source.bindings[binding.identity]
+            _forget_words(binding, source)
             return binding
         self._forget_at_source(binding, source)
         if source.auto_delete and not source.bindings:
@@ -325,3 +328,10 @@ class Topology(Generic[QueueT]):
         del source.bindings[binding.identity]
         source.matcher.remove(binding)
         source.exchange_bindings -= binding.kind == EXCHANGE
+
+
+def _forget_words(binding: Binding, leaving: Exchange) -> None:
+    """Take a binding of a deleted exchange out of its trie, where it may have 120 nodes: all together are long work."""
+    for matcher in leaving.matchers:
+        if isinstance(matcher, TopicMatcher):
+            matcher.remove(binding)

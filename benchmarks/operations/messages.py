@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from harness.peer import PART, PERSISTENT, Peer, frames, message
@@ -582,6 +583,34 @@ def _(rig: Rig) -> None:
     rig.measure()
     peer.raw(one)
     peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish topic", "1,500 patterns of 60 # and words, 7.5 KB of CC keys")
+def _(rig: Rig) -> None:
+    peer, random = rig.peer(), Random(1)
+    exchange(peer, "topic")
+    declare(peer, ["q"])
+    ways = [
+        ".".join([*random.choices(["#.a", "#.b"], k=60), "z"]) for _ in range(rig.scaled(1_500))
+    ]
+    peer.calls(1, [QueueBind("q", "x", way) for way in ways])
+    keys: list[Field] = [("S", b".".join(random.choices([b"a", b"b"], k=120))) for _ in range(30)]
+    one = message(1, b"a", exchange=b"x", properties=headers_property({"CC": ("A", keys)}))
+    rig.measure()
+    peer.raw(one)
+    peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish", "a body of 32 MiB in frames of one byte")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    one, count = message(1, b"none", b"x"), rig.scaled(32 << 20)
+    start, frame = one[:-9], one[-9:]
+    rig.measure()
+    peer.raw(start.replace((1).to_bytes(8, "big"), count.to_bytes(8, "big")))
+    for _ in range(0, count, 1 << 16):
+        peer.raw(frame * (1 << 16))
+    peer.call(1, QueueDeclare("q", exclusive=True))
 
 
 @operation("basic.publish topic", "8,192 patterns of which all nodes stay live, 3 KB of CC keys")

@@ -237,6 +237,17 @@ def _(rig: Rig) -> None:
     peer.calls(1, [ExchangeDelete(name) for name in names])
 
 
+@operation("exchange.delete topic", "with 3,000 bindings of 120 words")
+def _(rig: Rig) -> None:
+    peer = rig.peer()
+    exchange(peer, "topic")
+    declare(peer, ["q"])
+    bind(peer, rig.scaled(3_000), key="{}" + ".#.a" * 60)
+    rig.measure()
+    peer.call(1, ExchangeDelete("x"))
+    exchange(peer, "topic")
+
+
 @operation("exchange.delete fanout", "bound to 100,000 queues")
 def _(rig: Rig) -> None:
     peer = rig.peer()

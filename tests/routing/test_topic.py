@@ -1,10 +1,11 @@
 """Topic exchanges: the matrix recorded from RabbitMQ 3.10.8, and the trie against a plain matcher.
 
-Tests: routing/topic_trie.py
+Tests: routing/topic_trie.py, routing/topic_positions.py
 """
 
 from __future__ import annotations
 
+from random import Random
 from unittest import mock
 
 import pytest
@@ -12,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.core.limits import TOPIC_STATES_MAX
-from leveret.routing import topic_trie
+from leveret.routing import topic_positions, topic_trie
 from leveret.routing.bindings import QUEUE, Binding, identity_of
 from leveret.routing.topic import TopicMatcher
-from leveret.routing.topic_trie import REFUSALS, Node, StatesRoom, folded
+from leveret.routing.topic_trie import REFUSALS, StatesRoom, folded
 from leveret.routing.work import NEEDS_WALK, WALK_STEP_WORK
 
 PATTERNS = [
@@ -217,7 +218,8 @@ def test_a_walk_in_slices_finds_what_is_bound_from_its_beginning_to_its_end(
     found: dict[object, object] = {}
     with (
         mock.patch.object(topic_trie, "WALK_STEP_WORK", slice_),
-        mock.patch.object(topic_trie, "_SLICE_NODES", slice_),
+        mock.patch.object(topic_positions, "WALK_STEP_WORK", slice_),
+        mock.patch.object(topic_positions, "_SLICE", slice_),
         mock.patch.object(topic_trie, "STATE_NODES", nodes_kept),
     ):
         walk = matcher.walk(routing_keys, None, found)
@@ -242,14 +244,24 @@ def test_a_walk_in_slices_finds_what_is_bound_from_its_beginning_to_its_end(
         assert matched(matcher, *routing_keys) == everything
 
 
-def test_a_walk_looks_at_a_node_once_for_each_word() -> None:
-    matcher, live = TopicMatcher(), set[Node]()
-    matcher.add(binding(b"#.a.#.b", "q"))
-    topic_trie._enter(matcher.trie.root, live)
+def test_a_message_of_many_keys_for_patterns_of_many_hashes_costs_little_more_than_their_words() -> (
+    None
+):
+    matcher, random = TopicMatcher(), Random(1)
+    for number in range(300):
+        words_ = [random.choice([b"#.a", b"#.b"]) for _ in range(60)]
+        matcher.add(binding(b".".join([*words_, b"#.z"]), number))
+    routing_keys = [b".".join(random.choices([b"a", b"b"], k=120)) for _ in range(30)]
 
-    work = sum(topic_trie._walk_nodes(live, [b"a"] * 100, {}))
+    first = list(matcher.walk(routing_keys, None, {}))
+    again = list(matcher.walk([*routing_keys, b"a.b." * 60 + b"z"], None, found := {}))
 
-    assert work <= (100 + 1) * 4 * topic_trie._NODE_WORK
+    assert max(first) <= WALK_STEP_WORK + 2 * topic_trie.STATE_NODES
+    assert sum(first) < 1_500_000, (
+        "with each of 36,000 nodes at each of 120 words it were 130 million for each key"
+    )
+    assert sum(again) < 500_000
+    assert found.keys() == set(range(300))
 
 
 def test_patterns_made_to_keep_many_nodes_live_are_walked_in_slices_and_counted() -> None:

@@ -198,6 +198,26 @@ def test_removing_an_exchange_takes_bindings_from_and_to_it(topology: Topology) 
     assert route(topology, topology.exchange("y"), [b"k"], None).queues == []
 
 
+@pytest.mark.parametrize("deleted", ["exchange", "both"])
+def test_the_words_of_a_deleted_topic_exchange_go_with_its_bindings(
+    topology: Topology, deleted: str
+) -> None:
+    words = Exchange("words", "topic")
+    topology.add_exchange(words)
+    for number in range(100):
+        topology.bind("words", QUEUE, "q", b"%d.#" % number, {})
+    removal = topology.remove_exchange("words")
+    if deleted == "both":
+        other = topology.remove_queue("q")
+        topology.step(other)
+    else:
+        topology.step(removal, work=40)
+        assert len(words.matcher.trie.root.children) == 60
+        topology.step(removal)
+
+    assert words.matcher.trie.root.is_bare
+
+
 def test_a_deleted_topic_exchange_holds_no_room_for_states(topology: Topology) -> None:
     topology.add_exchange(Exchange("topics", "topic"))
     topology.bind("topics", QUEUE, "q", b"#.a", {})

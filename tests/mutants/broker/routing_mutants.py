@@ -12,10 +12,17 @@ MUTANTS = {
     "an exchange's own bindings stay at their targets": Mutant(
         "Topology._drop_one", "self._forget_at_target(outgoing)", ""
     ),
-    "nodes are entered again by each word": Mutant(
-        "_walk_nodes", "any_words is not None and any_words not in entered", "any_words is not None"
+    "a # takes one word": Mutant(
+        "Positions.walk",
+        "(live & (takes | one_word)) << 1 | live & any_words",
+        "(live & (takes | one_word)) << 1",
     ),
-    "a # is entered once and forgotten": Mutant("_walk_nodes", "stay += stay_too", ""),
+    "a # takes a word at least": Mutant(
+        "Positions.walk", "beginnings |= (beginnings & any_words) << 1", ""
+    ),
+    "a copy of the patterns outlives them": Mutant(
+        "Trie.forget_states", "self._start = self._positions = None", "self._start = None"
+    ),
     "a cached state outlives a word": Mutant(
         "Trie._way", "if not any(...): ...", "state.always = following"
     ),
@@ -25,7 +32,9 @@ MUTANTS = {
     "the room for states stays full for good": Mutant(
         "StatesRoom.take", "self._refused >= REFUSALS * self._size", "False"
     ),
-    "work of a topic walk is not counted": Mutant("_walk_nodes", "_NODE_WORK * len(each)", "0"),
+    "work of a topic walk is not counted": Mutant(
+        "Positions.walk", "1 + self.size // _BITS_PER_WORK", "0"
+    ),
     "a headers rule stays in the index": Mutant(
         "HeadersMatcher.remove", "if rules_at is rule or not rules_at: ...", ""
     ),
