@@ -27,6 +27,7 @@ from leveret.amqp.methods import (
     BasicNack,
     BasicQos,
     ChannelClose,
+    ConnectionClose,
     ConnectionStartOk,
     QueueBind,
     QueueDeclare,
@@ -310,6 +311,32 @@ def _(rig: Rig) -> Peer:
         peer.raw(frames(number, [BasicConsume(name, name) for name in names]))
     peer.wait(spec.BASIC_CONSUME_OK, 10 * len(channels))
     return peer
+
+
+def _all_channels(rig: Rig) -> list[Peer]:
+    """Open 65,504 channels on 32 connections."""
+    peers = [rig.peer() for _ in range(rig.scaled(32))]
+    for peer in peers:
+        open_channels(peer, CHANNELS)
+    return peers
+
+
+@operation("connection.close", "32 in a row, with 65,504 channels")
+def _(rig: Rig) -> None:
+    peers = _all_channels(rig)
+    rig.measure()
+    for peer in peers:
+        peer.send(0, ConnectionClose(200, "bye", 0, 0))
+    for peer in peers:
+        peer.wait(spec.CONNECTION_CLOSE_OK)
+
+
+@operation("socket dropped", "32 in a row, with 65,504 channels")
+def _(rig: Rig) -> None:
+    peers = _all_channels(rig)
+    rig.measure()
+    for peer in peers:
+        peer.drop()
 
 
 def _very_many_consumers(rig: Rig, **options: Any) -> tuple[Peer, Peer]:

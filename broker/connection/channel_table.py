@@ -24,7 +24,7 @@ from leveret.broker.channel.session import END_OF_RUNS, method_of
 from leveret.broker.connection.reading.resume_queue import ResumeQueue
 from leveret.broker.connection.states import ConnectionState, State
 from leveret.broker.limiter import DeliveryGate
-from leveret.broker.mail import PEER_ENDED
+from leveret.broker.mail import PEER_ENDED, RunsLeft
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
@@ -41,11 +41,9 @@ _EDGES: Final = frozenset({spec.CHANNEL_OPEN, spec.CHANNEL_CLOSE, spec.CHANNEL_C
 # kernel awaits none), so the method is refused here before they are looked at.
 _ONLY_SENT: Final = spec.CONTENT_METHODS - {spec.BASIC_PUBLISH}
 _SPECIAL: Final = _EDGES | _ONLY_SENT
-# Behind all runs that came before connection.close; the channel answers with ``AllHandled``.
+CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 FORGOTTEN_AT_ONCE: Final = 1_000  # when the connection has ended
 _CHECKED_CONTENTS: Final = 64
-_END_OF_RUNS: Final[Run] = (END_OF_RUNS, 0)
-CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 _CHANNELS_PER_CHECK: Final = 8  # at the clock: costly methods, one per channel, are long work too
 
 
@@ -187,7 +185,7 @@ class ChannelTable:
 
     def hand_over(self, number: int, batch: list[Run]) -> None:
         """Give a channel runs that were read; those behind a connection.close do not count."""
-        if not self.is_closing:
+        if not self.is_closing or (batch and batch[0][RUN_KIND] == END_OF_RUNS):
             self._hand_over(number, batch)
 
     def _hand_over(self, number: int, batch: list[Run]) -> None:
@@ -195,7 +193,8 @@ class ChannelTable:
             return
         slot = self._slots.get(number)
         if slot is None:
-            self._open(number, batch)
+            if batch[0][RUN_KIND] != END_OF_RUNS:  # of a channel that has ended meanwhile
+                self._open(number, batch)
             return
         if slot.stash is not None:
             slot.stash += batch
@@ -296,8 +295,10 @@ class ChannelTable:
         """Tell the reader when the channels have handled all runs, also those in a stash; take no more."""
         self.is_closing = True
         self._unhandled.update(self._slots)
-        for number in list(self._slots):
-            self._hand_over(number, [_END_OF_RUNS])
+        # Behind all runs that came before connection.close; a channel answers with ``AllHandled``.
+        rest = self.hand_over_all([(END_OF_RUNS, number) for number in self._slots])
+        if rest:
+            self._turns.again(self._reader.ref, RunsLeft(rest))
         self._close_if_handled()
 
     def handled_all(self, number: int) -> None:
@@ -341,10 +342,12 @@ class ChannelTable:
                 self._reader.post(slot.ref, PEER_ENDED)
 
     def connection_ended(self) -> None:
-        """Nothing is left to resume, whenever the channels end."""
+        """Nothing is left to resume, whenever the channels end; a part of many is forgotten after each round."""
         self._resume_queue.connection_ended()
-        for slot in self._slots.values():
-            self._resume_queue.leave(slot.gate)
+        for _ in range(min(len(self._slots), FORGOTTEN_AT_ONCE)):
+            self._resume_queue.leave(self._slots.popitem()[1].gate)
+        if self._slots:
+            self._reader.runtime.after_round(self.connection_ended)
 
     def pause_writing(self) -> None:
         """The peer has enough to read: queues deliver nothing more to it."""

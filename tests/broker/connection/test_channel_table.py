@@ -7,7 +7,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Run
 from leveret.broker.connection import channel_table
-from leveret.broker.connection.channel_table import ChannelTable
+from leveret.broker.connection.channel_table import FORGOTTEN_AT_ONCE, ChannelTable
 from leveret.metadata.tables import UserRow
 from rigs.broker_rig import Client, Rig
 
@@ -195,3 +195,14 @@ def test_costly_methods_of_many_channels_are_several_turns(
     assert len(left) > 3
     assert left == sorted(left, reverse=True)
     assert left[-1] == 0
+
+
+def test_the_channels_of_a_dropped_connection_are_forgotten_in_turns(rig: Rig) -> None:
+    client = rig.session(channels=FORGOTTEN_AT_ONCE + 50)
+    table = rig.node.connections.readers[client.reader].channels
+    client.protocol.connection_lost(None)
+
+    assert len(table) == 50
+    rig.settle()
+    assert len(table) == 0
+    assert rig.node.connections.channel_count == 0

@@ -9,6 +9,7 @@ from leveret.actors.runtime.scheduler import SIGNALS_MAX
 from leveret.amqp import methods as m
 from leveret.broker.channel.consuming import unacked
 from leveret.broker.channel.session import Block
+from leveret.broker.connection.channel_table import CHANNELS_PER_TURN
 from rigs.broker_rig import Client, Rig, durable
 
 UNACKED = 12
@@ -114,6 +115,16 @@ def test_a_channel_that_was_only_just_closed_and_opened_again(rig: Rig) -> None:
     assert answers[0] == m.ChannelCloseOk()
     assert answers[-1] == m.ConnectionCloseOk()
     assert ready_of(rig, "q") == 1
+
+
+def test_more_channels_than_a_turn_takes_are_all_waited_for(rig: Rig) -> None:
+    count = 2 * CHANNELS_PER_TURN + 50
+    client = rig.session(channels=count)
+    last = [frames(n, m.QueueDeclare(f"q{n}", nowait=True)) for n in range(count, 0, -1)]
+    ended = frames(3, m.ChannelClose(200, "", 0, 0))
+
+    assert come(client, b"".join(last) + ended + CLOSE)[-1] == m.ConnectionCloseOk()
+    assert len(rig.queues) == count
 
 
 def test_channels_that_have_ended_or_failed_hold_nothing_up(rig: Rig) -> None:
