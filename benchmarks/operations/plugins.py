@@ -17,7 +17,7 @@ from operations.operation import (
     wide,
 )
 
-from leveret.amqp.methods import QueueBind, QueueDeclare, QueueDelete
+from leveret.amqp.methods import BasicConsume, QueueBind, QueueDeclare, QueueDelete
 from leveret.amqp.tables import encode_table
 
 if TYPE_CHECKING:
@@ -90,6 +90,19 @@ def _(rig: Rig) -> None:
     properties = b"\x20\x00" + encode_table(wide())
     rig.measure()
     fill(peer, "q", rig.scaled(200), properties)
+
+
+@operation("firehose", "1,000 to 500 queues with long names, a consumer that does not read")
+def _(rig: Rig) -> None:
+    peer, deaf = traced(rig), rig.peer()
+    names = [f"{'n' * 240}{number}" for number in range(rig.scaled(500))]
+    declare(peer, names)
+    peer.calls(1, [QueueBind(name, "amq.fanout", "") for name in names])
+    with deaf.not_reading():
+        deaf.send(1, BasicConsume("copies", no_ack=True))
+        rig.measure()
+        peer.raw(message(1, b"", exchange=b"amq.fanout") * rig.scaled(1_000))
+        peer.call(1, QueueDeclare("q", passive=True))
 
 
 @operation("firehose", "1,000 x 1 MiB")

@@ -116,6 +116,7 @@ class Firehose:
         node: its name, for a header.
         wake: called when there is something to publish.
         rate: the share of the messages that is copied, above 0 and at most 1.
+        is_short: whether memory is short; copies would pass the alarm that blocks publishers, so none are made.
 
     Attributes:
         dropped: how many messages were not copied since the last report.
@@ -128,6 +129,7 @@ class Firehose:
         wake: Callable[[], None],
         rate: float = 1.0,
         random: Random | None = None,
+        is_short: Callable[[], bool] = lambda: False,
     ) -> None:
         self.vhost = vhost
         self.rate = rate
@@ -135,6 +137,7 @@ class Firehose:
         self._node = node
         self._wake = wake
         self._random = random or Random()
+        self._is_short = is_short
         self._batches: deque[_Batch | _Settlement] = deque()
         self._count = self._size_bytes = 0
 
@@ -188,7 +191,7 @@ class Firehose:
     def _tell(self, settlement: _Settlement) -> None:
         if self.rate < 1.0 and self._random.random() >= self.rate:
             return
-        if self._count >= FIREHOSE_MESSAGES_MAX:
+        if self._count >= FIREHOSE_MESSAGES_MAX or self._is_short():
             self.dropped += 1
             return
         self._count += 1
@@ -204,6 +207,7 @@ class Firehose:
         if (
             self._count + count > FIREHOSE_MESSAGES_MAX
             or self._size_bytes + size_bytes > FIREHOSE_BYTES_MAX
+            or self._is_short()
         ):
             self.dropped += count
         else:

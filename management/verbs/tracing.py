@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.broker.connection.alarms import MEMORY
 from leveret.broker.vhost.trace import Firehose
 from leveret.management.audit_log import audit
 from leveret.management.errors import RefusedError
@@ -30,7 +31,10 @@ class TracingAdmin:
             if node.cluster_nodes is not None
             else str(node.settings.cluster_name)
         )
-        firehose = Firehose(vhost, name, node.own_messages.wake, rate)
+        alarms = node.resources.alarms
+        firehose = Firehose(
+            vhost, name, node.own_messages.wake, rate, is_short=lambda: MEMORY in alarms.own
+        )
         found.features.firehose = firehose
         node.own_messages.add(firehose)
         audit("tracing started vhost=%s rate=%s by=%s", vhost, rate)

@@ -358,6 +358,18 @@ class TestBounds:
 
         assert firehose.dropped == 1
 
+    def test_nothing_is_copied_while_memory_is_short(self) -> None:
+        short = [True]
+        firehose = Firehose("/", "node", lambda: None, is_short=lambda: short[0])
+        message = (origin_of(b"", b"q"), b"\0" * 14, b"")
+
+        firehose.published(client_of(), 1, "", [], [message, message])
+        firehose.died("q", b"expired", [message])
+        assert (firehose.next(), firehose.dropped) == (None, 3)
+        short[0] = False
+        firehose.published(client_of(), 1, "", [], [message])
+        assert firehose.next() is not None
+
     def test_sampled_batches_keep_the_redelivered_first(self) -> None:
         firehose = Firehose("/", "node", lambda: None, 0.5, Random(3))
         messages = [(origin_of(b"", b"%d" % n), b"\0" * 14, b"%d" % n) for n in range(100)]
