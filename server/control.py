@@ -151,9 +151,14 @@ class ControlServer:
 
 
 class _RequestMemory:
-    """The memory of the requests that are under way: of their decoded lines, not of the bytes that came."""
+    """The memory of the requests that are under way: of their decoded lines, not of the bytes that came.
+
+    Attributes:
+        turn: held while a line is taken in, which is long work where many clients have sent one.
+    """
 
     def __init__(self, limit_bytes: Callable[[], int]) -> None:
+        self.turn = asyncio.Lock()
         self._limit_bytes = limit_bytes
         self._taken_bytes = 0
 
@@ -183,11 +188,12 @@ class _Request:
     """The lines of one request: parts, and the request itself at the end; then those of the next.
 
     Attributes:
+        memory: that of all.
         is_too_large: it was refused before its end.
     """
 
     def __init__(self, memory: _RequestMemory) -> None:
-        self._memory = memory
+        self.memory = memory
         self._parts: dict[tuple[str, ...], list[Any]] = {}
         self._size_bytes = 0
         self._request: Any = None
@@ -199,7 +205,7 @@ class _Request:
         try:
             if size_bytes > CONTROL_LINE_MEMORY_MAX:
                 raise RefusedError(f"not a request: a line of {size_bytes >> 20} MiB of values")
-            self._memory.take(size_bytes, self._size_bytes)
+            self.memory.take(size_bytes, self._size_bytes)
         except RefusedError as error:
             log.warning("control request refused by=%s reason=%s", OPERATOR.get(), error)
             self._request, self.is_too_large = error, True
@@ -246,16 +252,18 @@ class _Request:
             while items:
                 del items[-SLICE_ITEMS:]
                 await asyncio.sleep(0)
-        self._memory.give_back(self._size_bytes)
+        self.memory.give_back(self._size_bytes)
         self._size_bytes = 0
 
 
 async def _fill(request: _Request, reader: asyncio.StreamReader) -> bool:
     """Read a request; return False when the client has closed; TimeoutError: it sends nothing."""
     while line := await _in_time(reader.readline(), "sent nothing"):
-        if request.is_complete_with(line):
+        async with request.memory.turn:
+            is_complete = request.is_complete_with(line)
+            await asyncio.sleep(0)  # more lines may have come, with this one and from others
+        if is_complete:
             return True
-        await asyncio.sleep(0)  # more lines may have come with this one
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from harness.peer import PERSISTENT, Peer, frames, message
@@ -43,6 +44,14 @@ def _users(rig: Rig) -> dict[str, Any]:
             for name in names
         ],
     }
+
+
+@operation("control socket", "parts of 40,000 lists, from 15 clients at once")
+def _(rig: Rig) -> None:
+    part = b'{"part":["document","queues"],"items":[%b]}\n' % b",".join([b"[]"] * 40_000)
+    rig.measure()
+    with ThreadPoolExecutor(15) as clients:
+        list(clients.map(rig.control_bytes, [part * rig.scaled(30)] * 15))
 
 
 @operation("import, list, export users", "100,000 users with permissions of their own")
