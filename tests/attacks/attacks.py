@@ -1,23 +1,27 @@
 """Attacks on a broker: one program each, run again and again until its time is over.
 
-    python -P attacks.py NAME HOST PORT SECONDS
+    python -P attacks.py NAME HOST PORT SECONDS DATA
 
-They work in a vhost of their own, as a user with all permissions there. ``ATTACKS`` names them all. An attack may be
-refused, blocked or cut off at any point: that ends one run of it.
+They work in a vhost of their own, as a user with all permissions there; two use the control socket in the data folder
+as well. ``ATTACKS`` names them all. An attack may be refused, blocked or cut off at any point: that ends one run of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import resource
+import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from attacks.peer import PASSWORD, USER, VHOST, Peer, close_all, dials, publish, send_for
 from conformance import wire
 from conformance.raw import Connection
+from leveret.server.control_client import SOCKET, ask, short_alias
 
 Address = tuple[str, int]
 ATTACKS: dict[str, Callable[[Address], None]] = {}
@@ -82,9 +86,9 @@ def bad_logins(address: Address) -> None:
 def rubbish(address: Address) -> None:
     """Send random bytes before and after the login."""
     rng = random.Random()
-    for socket in dials(address, 100):
-        send_for(socket, rng.randbytes(4_000), 1.0)
-        socket.close()
+    for each in dials(address, 100):
+        send_for(each, rng.randbytes(4_000), 1.0)
+        each.close()
     for _ in range(50):
         peer = Peer(address)
         peer.raw(rng.randbytes(100_000))
@@ -123,6 +127,35 @@ def channel_errors(address: Address) -> None:
     peer.drop()
 
 
+@attack
+def all_channels(address: Address) -> None:
+    """Open all channels of thirty-two connections, close one half of these, and drop the other."""
+    peers = [Peer(address) for _ in range(32)]
+    for peer in peers:
+        for channel in range(2, 2_048):
+            peer.put("channel.open", channel)
+        peer.settle()
+    for number, peer in enumerate(peers):
+        if number % 2:
+            peer.connection.close()
+        else:
+            peer.drop()
+
+
+@attack
+def part_lines(address: Address) -> None:
+    """Send parts of long lists to the control socket from all clients that are served, and no request."""
+    part = b'{"part":["document","queues"],"items":[%b]}\n' % b",".join([b"[]"] * 40_000)
+    with contextlib.ExitStack() as open_clients, short_alias(Path(sys.argv[5], SOCKET)) as control:
+        clients = [open_clients.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(15)]
+        for client in clients:
+            client.connect(control)
+        for _ in range(200):
+            for client in clients:
+                with contextlib.suppress(ConnectionError):  # the others go on
+                    send_for(client, part, 1.0)
+
+
 # -- large bodies, output that nobody reads ----------------------------------------------------
 
 
@@ -144,6 +177,22 @@ def half_bodies(address: Address) -> None:
 
 
 @attack
+def byte_frames(address: Address) -> None:
+    """Publish two bodies of 32 MiB in frames of one byte."""
+    method = wire.frame(wire.METHOD, 1, wire.method("basic.publish", routing_key="none"))
+    frames = wire.frame(wire.BODY, 1, b"x") * (1 << 15)
+    peers = [Peer(address) for _ in range(2)]
+    for peer in peers:
+        peer.raw(method + wire.frame(wire.HEADER, 1, wire.head(32 << 20)))
+    for _ in range(32 << 5):
+        for peer in peers:
+            peer.raw(frames)
+    for peer in peers:
+        peer.settle()
+        peer.drop()
+
+
+@attack
 def deaf_consumer(address: Address) -> None:
     """Publish large messages to a queue whose consumer does not read."""
     deaf, peer = Peer(address), Peer(address)
@@ -158,16 +207,43 @@ def deaf_consumer(address: Address) -> None:
 
 
 @attack
+def slow_firehose(address: Address) -> None:
+    """Read copies of all messages slowly, and publish messages whose copies are much larger than they."""
+    ask(Path(sys.argv[5]), "trace_on", {"vhost": VHOST})
+    slow, peer = Peer(address), Peer(address)
+    slow.call("queue.declare", queue="copies", exclusive=True)
+    slow.call("queue.bind", queue="copies", exchange="amq.rabbitmq.trace", routing_key="#")
+    slow.put("basic.consume", queue="copies", no_ack=True, nowait=True)
+    slow.flush()
+    for number in range(500):
+        name = f"{_BIG_NAME}{number}"
+        peer.put("queue.declare", queue=name, exclusive=True, nowait=True)
+        peer.put("queue.bind", queue=name, exchange="amq.fanout", nowait=True)
+    peer.settle()
+    headers = {f"k{number}": "v" for number in range(5_000)}
+    one = publish("", b"x", "amq.fanout") * 10 + publish("", b"x", "amq.headers", headers=headers)
+    slow.connection.socket.setblocking(False)
+    for _ in range(300):
+        peer.raw(one)
+        peer.flush()
+        with contextlib.suppress(BlockingIOError):
+            slow.connection.socket.recv(1 << 14)
+    peer.settle()
+    slow.drop()
+    peer.drop()
+
+
+@attack
 def unread_replies(address: Address) -> None:
     """Ask for answers, and read none."""
     connection = Connection(address)
     connection.open(user=USER, password=PASSWORD, vhost=VHOST)
     connection.channel()
-    ask = wire.frame(wire.METHOD, 1, wire.method("channel.flow", active=True)) * 10_000
+    asking = wire.frame(wire.METHOD, 1, wire.method("channel.flow", active=True)) * 10_000
     connection.socket.settimeout(2)
     try:
         for _ in range(100):
-            connection.socket.sendall(ask)
+            connection.socket.sendall(asking)
     except TimeoutError:
         pass
     connection.drop()
@@ -208,6 +284,23 @@ def topic_wildcards(address: Address) -> None:
     for _ in range(20):
         keys = [".".join(rng.choice("abc") for _ in range(125)) for _ in range(11)]
         peer.publish(keys[0], b"", "wild", headers={"CC": keys[1:]})
+    peer.settle()
+    peer.drop()
+
+
+@attack
+def words_between(address: Address) -> None:
+    """Bind with wildcards between all words, and publish keys that match up to the last word."""
+    peer, rng = Peer(address), random.Random()
+    peer.call("exchange.declare", exchange="between", type="topic", auto_delete=True)
+    peer.call("queue.declare", queue="between", exclusive=True)
+    for _ in range(1_500):
+        key = ".".join([*rng.choices(["#.a", "#.b"], k=60), "z"])
+        peer.put("queue.bind", queue="between", exchange="between", routing_key=key, nowait=True)
+    peer.settle()
+    for _ in range(5):
+        keys = [".".join(rng.choices("ab", k=120)) for _ in range(20)]
+        peer.publish(keys[0], b"", "between", headers={"CC": keys[1:]})
     peer.settle()
     peer.drop()
 
@@ -476,6 +569,24 @@ def many_copies(address: Address) -> None:
     peer.drop()
 
 
+@attack
+def numbered_producers(address: Address) -> None:
+    """Publish numbered messages to a hundred and fifty queues, each by a producer that is never used again."""
+    peer = Peer(address)
+    for number in range(150):
+        arguments = {"x-max-length": 1}
+        name = f"numbered{number}"
+        peer.put("queue.declare", queue=name, durable=True, arguments=arguments, nowait=True)
+        peer.put("queue.bind", queue=name, exchange="amq.fanout", nowait=True)
+    peer.settle()
+    life = os.urandom(8).hex()
+    for number in range(6_800):
+        headers = {"x-producer-id": f"{life} {number}", "x-producer-seq": 1}
+        peer.publish("", b"", "amq.fanout", headers=headers, delivery_mode=2)
+    peer.settle()
+    peer.drop()
+
+
 # -- queues ------------------------------------------------------------------------------------
 
 
@@ -603,7 +714,7 @@ def gets(address: Address) -> None:
     peer.drop()
 
 
-def main(name: str, host: str, port: str, seconds: str) -> None:
+def main(name: str, host: str, port: str, seconds: str, data: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     os.nice(5)  # two processors are for broker and probe
     until_s = time.monotonic() + float(seconds)

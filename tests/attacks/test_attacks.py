@@ -157,7 +157,8 @@ class Day:
         """Let one attack run, and note what it did."""
         node = self._node
         prepare(node)
-        process = started("attacks.py", name, node.host, str(node.port), str(length_s))
+        place = node.host, str(node.port), str(length_s), str(node.data)
+        process = started("attacks.py", name, *place)
         most_bytes = 0
         while process.poll() is None:
             most_bytes = max(most_bytes, anonymous_bytes(node))
