@@ -2,7 +2,8 @@
 
 A number is in use from channel.open until its actor has ended. Runs that come while the actor is being
 started, or between the client's channel.close (or close-ok) and the end of the actor, wait in the
-slot's ``stash``, so that a number can be closed and opened again in one read.
+slot's ``stash``, so that a number can be closed and opened again in one read. Runs behind the client's channel.close
+are dropped, as RabbitMQ drops them; close-ok frees the number at once, so that a run behind it must be channel.open.
 
 connection.close waits for all that the client has sent before. Each channel gets a run of its own kind
 behind its other runs, and answers when it comes to that; a channel that is being started finds it in its stash.
@@ -58,11 +59,21 @@ def _refusal(ids: int) -> HardError:
     return CommandInvalid("unimplemented method", ids)
 
 
-def _from_open(stash: list[Run]) -> list[Run]:
-    """Drop the runs that came between the request to close a channel and the answer to it."""
+def _open_was_due(ids: int) -> HardError:
+    return ChannelError("expected 'channel.open'", ids)
+
+
+def _opens(run: Run) -> bool:
+    return run[RUN_KIND] == METHOD and method_of(run) == spec.CHANNEL_OPEN
+
+
+def _behind_close(stash: list[Run]) -> list[Run]:
+    """Drop the runs between the client's channel.close and the next channel.open, or a close-ok with it."""
     for position, run in enumerate(stash):
-        if run[RUN_KIND] == METHOD and method_of(run) == spec.CHANNEL_OPEN:
+        if _opens(run):
             return stash[position:]
+        if run[RUN_KIND] == METHOD and method_of(run) == spec.CHANNEL_CLOSE_OK:
+            return stash[position + 1 :]
     return []
 
 
@@ -73,14 +84,21 @@ class _Slot:
         ref: its actor; None until the supervisor has started it.
         gate: what its consumers' queues look at.
         stash: runs to handle when the channel has started, or has ended; None in between.
+        is_free: the client has said close-ok, so that only channel.open may follow.
     """
 
-    __slots__ = ("gate", "ref", "stash")
+    __slots__ = ("gate", "is_free", "ref", "stash")
 
     def __init__(self, stash: list[Run], resume_queue: ResumeQueue) -> None:
         self.ref: Ref | None = None
         self.gate = DeliveryGate(resume_queue)
         self.stash: list[Run] | None = stash
+        self.is_free = False
+
+    @property
+    def must_open(self) -> bool:
+        """Whether the next run must be channel.open."""
+        return self.is_free and not self.stash
 
 
 class _Reader(Protocol):
@@ -197,7 +215,7 @@ class ChannelTable:
                 self._open(number, batch)
             return
         if slot.stash is not None:
-            slot.stash += batch
+            self._keep(slot, slot.stash, batch)
             return
         assert slot.ref is not None
         for position, run in enumerate(batch):
@@ -210,10 +228,18 @@ class ChannelTable:
                 self._turns.send_now(slot.ref, batch[:position])
                 self._reader.fail(_refusal(ids))
                 return
-            slot.stash = batch[position + 1 :]
-            batch = batch[: position + 1]
-            break
+            slot.stash = []
+            slot.is_free = ids == spec.CHANNEL_CLOSE_OK
+            self._turns.send_now(slot.ref, batch[: position + 1])
+            self._keep(slot, slot.stash, batch[position + 1 :])
+            return
         self._turns.send_now(slot.ref, batch)
+
+    def _keep(self, slot: _Slot, stash: list[Run], batch: list[Run]) -> None:
+        """Keep runs until the channel has started, or has ended."""
+        if slot.must_open and batch and not _opens(batch[0]) and batch[0][RUN_KIND] != END_OF_RUNS:
+            self._reader.fail(_open_was_due(method_of(batch[0])))
+        stash += batch
 
     def _open(self, number: int, batch: list[Run]) -> None:
         """Have the channel started that the first run opens."""
@@ -222,7 +248,7 @@ class ChannelTable:
             return  # the channel has ended before its reader
         ids = method_of(run)
         if ids != spec.CHANNEL_OPEN:
-            reader.fail(ChannelError("expected 'channel.open'", ids))
+            reader.fail(_open_was_due(ids))
             return
         _, _, _, arguments = run
         try:
@@ -254,8 +280,9 @@ class ChannelTable:
         It looks at the newest ones: contents may be under way on all channels, and come a frame at a time.
         """
         for number in numbers[-_CHECKED_CONTENTS:]:
-            if number not in self._slots and not self._reader.connections.is_stopping:
-                self._reader.fail(ChannelError("expected 'channel.open'", spec.BASIC_PUBLISH))
+            slot = self._slots.get(number)
+            if (slot is None or slot.must_open) and not self._reader.connections.is_stopping:
+                self._reader.fail(_open_was_due(spec.BASIC_PUBLISH))
 
     def _check_limits(self) -> None:
         reader = self._reader
@@ -327,9 +354,11 @@ class ChannelTable:
             self._reader.connections.channel_closed(self._reader.opened.user)
         if self._reader.connections.is_stopping:
             return  # the reader is next
+        stash = slot.stash or []
+        left = stash if slot.is_free else _behind_close(stash)
         if reason != NORMAL:
             self._reader.fail(InternalError(method=0))
-        elif left := _from_open(slot.stash or []):
+        elif left and left[0][RUN_KIND] != END_OF_RUNS:
             self._hand_over(number, left)
         else:
             self.handled_all(number)

@@ -76,6 +76,50 @@ def test_closes_that_cross_are_both_answered(client: Client) -> None:
     assert client.take() == [m.ChannelOpenOk()]
 
 
+CROSSING = m.ChannelClose(200, "crossing")
+OPEN_WAS_DUE = "CHANNEL_ERROR - expected 'channel.open'"
+
+
+@pytest.mark.parametrize("is_one_read", [True, False])
+@pytest.mark.parametrize("closes_as_well", [True, False])
+@pytest.mark.parametrize(
+    "behind", [m.BasicAck(1, False), m.QueueDeclare("q"), CROSSING, m.ChannelCloseOk()]
+)
+def test_behind_close_ok_the_number_must_be_opened_again(
+    client: Client, behind: m.Method, closes_as_well: bool, is_one_read: bool
+) -> None:
+    client.feed(frames(1, m.ChannelOpen(), m.QueueDeclare("none", passive=True)))
+    client.take()
+    sent = [CROSSING] * closes_as_well + [m.ChannelCloseOk(), behind]
+    for part in [sent] if is_one_read else [[each] for each in sent]:
+        client.feed(frames(1, *part))
+    *answers, closed = client.take()
+
+    assert answers == [m.ChannelCloseOk()] * closes_as_well
+    assert (closed.reply_code, closed.reply_text) == (504, OPEN_WAS_DUE)
+    assert closed.class_id << 16 | closed.method_id == behind.IDS
+
+
+@pytest.mark.parametrize("closes_as_well", [True, False])
+def test_connection_close_behind_close_ok_is_answered(client: Client, closes_as_well: bool) -> None:
+    client.feed(frames(1, m.ChannelOpen(), m.QueueDeclare("none", passive=True)))
+    client.take()
+    sent = frames(1, *[CROSSING] * closes_as_well, m.ChannelCloseOk())
+    client.feed(sent + frames(0, m.ConnectionClose(200, "bye")))
+
+    assert client.take() == [m.ChannelCloseOk()] * closes_as_well + [m.ConnectionCloseOk()]
+
+
+def test_close_ok_behind_close_frees_the_number(client: Client) -> None:
+    client.feed(frames(1, m.ChannelOpen(), CROSSING, m.QueueDeclare("lost"), m.ChannelCloseOk()))
+    assert client.take() == [m.ChannelOpenOk(), m.ChannelCloseOk()]
+
+    client.feed(frames(1, m.ChannelOpen(), CROSSING, m.ChannelCloseOk(), m.QueueDeclare("late")))
+    *_, closed = client.take()
+
+    assert (closed.reply_code, closed.reply_text) == (504, OPEN_WAS_DUE)
+
+
 @pytest.mark.parametrize(
     ("sent", "code", "text", "ids"),
     [
@@ -166,8 +210,16 @@ def test_queues_pause_while_the_transport_is_full(rig: Rig, client: Client) -> N
 
 
 def test_content_for_a_channel_that_is_not_open_is_not_waited_for(client: Client) -> None:
-    head = m.encode(m.BasicPublish("", "q"))
-    client.feed(m.method_frame(9, head))
+    client.feed(frames(9, m.BasicPublish("", "q")))
+    (closed,) = client.take()
+
+    assert (closed.reply_code, closed.class_id, closed.method_id) == (504, 60, 40)
+
+
+def test_content_right_behind_close_ok_is_not_waited_for(client: Client) -> None:
+    client.feed(frames(1, m.ChannelOpen(), m.QueueDeclare("none", passive=True)))
+    client.take()
+    client.feed(frames(1, m.ChannelCloseOk(), m.BasicPublish("", "q")))
     (closed,) = client.take()
 
     assert (closed.reply_code, closed.class_id, closed.method_id) == (504, 60, 40)

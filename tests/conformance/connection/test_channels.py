@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from conformance import wire
 from conformance.conftest import Connect
 from conformance.raw import Channel, error_of, hard, soft
@@ -92,6 +94,42 @@ def test_what_is_sent_right_behind_close_is_discarded(channel: Channel, queue: s
     assert channel.read().name == "channel.close-ok"
     channel.ok("channel.open")
     assert channel.ready(queue) == 0
+
+
+@pytest.mark.parametrize("behind", ["basic.publish", "basic.ack", "queue.declare", "channel.close"])
+@pytest.mark.parametrize("closes", ["channel.close-ok", "channel.close"])
+def test_a_method_right_behind_close_ok_closes_the_connection(
+    connect: Connect, channel: Channel, queue: str, behind: str, closes: str
+) -> None:
+    connection = channel.connection
+    if closes == "channel.close-ok":  # of an error; else the client says close-ok to nothing
+        channel.error("queue.declare", queue=queue + "-no", passive=True)
+    connection.hold()
+    for name in dict.fromkeys([closes, "channel.close-ok"]):
+        channel.send(name)
+    if behind == "basic.publish":
+        channel.publish(queue, "lost")
+    else:
+        channel.send(behind)
+    connection.release()
+
+    assert error_of(connection.read()) == hard(
+        504, "CHANNEL_ERROR - expected 'channel.open'", behind
+    )
+    assert connect().channel().ready(queue) == 0
+
+
+def test_open_right_behind_close_ok_opens_the_number_again(channel: Channel, queue: str) -> None:
+    channel.error("queue.declare", queue=queue + "-no", passive=True)
+
+    channel.connection.hold()
+    channel.send("channel.close-ok")
+    channel.send("channel.open")
+    channel.publish(queue, "kept")
+    channel.connection.release()
+
+    assert channel.read().name == "channel.open-ok"
+    assert channel.ready(queue) == 1
 
 
 def test_open_before_close_ok(channel: Channel, name: str) -> None:
