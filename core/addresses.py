@@ -1,10 +1,12 @@
-"""Addresses of listeners, as settings and the command line write them."""
+"""Addresses of listeners, as settings and the command line write them, and sockets that listen on them."""
 
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
+from ipaddress import IPv6Address
 from typing import Any, Final
 
 from leveret.core.errors import ConfigError
@@ -14,6 +16,7 @@ AMQPS: Final = "amqps"
 UNIX: Final = "unix"
 SCHEMES: Final = (AMQP, AMQPS, UNIX)
 UNIX_MODE: Final = 0o660
+_MAPPED: Final = "::ffff:"  # begins IPv4 in IPv6
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +107,31 @@ def _options(text: str, query: str, scheme: str) -> dict[str, Any]:
             allowed = "proxy_protocol=true|false" + (", mode=0660" if scheme == UNIX else "")
             raise ConfigError(f'address "{text}" has the option "{option}"; allowed: {allowed}')
     return options
+
+
+def plain_host(host: str) -> str:
+    """Return an address as it is, or as IPv4 if it is one mapped into IPv6."""
+    mapped = IPv6Address(host).ipv4_mapped if host.startswith(_MAPPED) else None
+    return host if mapped is None else str(mapped)
+
+
+def listening_socket(
+    family: int, place: tuple[Any, ...], backlog: int, *, ipv6_only: bool = False
+) -> socket.socket:
+    """Return a socket that listens; OSError: it cannot.
+
+    Unless it shall serve IPv6 only, ``::`` stands for the addresses of IPv4 too, as in RabbitMQ.
+    """
+    # With the protocol: asyncio disables Nagle's algorithm only for sockets that name TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, ipv6_only)
+        listener.bind(place)
+        listener.listen(backlog)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

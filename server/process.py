@@ -24,10 +24,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from leveret.core import limits
-from leveret.core.addresses import UNIX, Address
+from leveret.core.addresses import UNIX, Address, listening_socket
 from leveret.core.errors import LeveretError, StoreError
 from leveret.core.system.mounts import network_file_system
 from leveret.management.snapshots.manifest import NAME as MANIFEST
@@ -276,7 +276,8 @@ def bind(addresses: Sequence[Address]) -> list[Bound]:
     """Bind and listen on every address; all or none.
 
     An address of ``DEFAULT_LISTEN`` that the machine does not have is left out if at least one other
-    address remains. Several addresses of one scheme with port 0 get the same free port if possible.
+    address remains. Several addresses of one scheme with port 0 get the same free port if possible. ``::`` is all
+    addresses of IPv6, and of IPv4 unless another of these addresses has the port there.
 
     Raises:
         PortInUseError: somebody else listens there.
@@ -305,7 +306,8 @@ def _bind(address: Address, addresses: Sequence[Address], bound: list[Bound]) ->
         places = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM)
         for family, _, _, _, place in places:
             full_place = (place[0], _port(address, found) or port, *place[2:])
-            listener = _listening(family, full_place)
+            ipv6_only = _has_ipv4(address, addresses)
+            listener = listening_socket(family, full_place, limits.BACKLOG, ipv6_only=ipv6_only)
             host, real_port = listener.getsockname()[:2]
             found.append(Bound(listener, replace(address, host=host, port=real_port)))
     except OSError as error:
@@ -328,20 +330,12 @@ def _port(address: Address, bound: list[Bound]) -> int:
     return same[0] if address.port == 0 and same else address.port
 
 
-def _listening(family: int, place: tuple[Any, ...]) -> socket.socket:
-    # With the protocol: asyncio disables Nagle's algorithm only for sockets that name TCP.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listener.bind(place)
-        listener.listen(limits.BACKLOG)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+def _has_ipv4(listed: Address, addresses: Sequence[Address]) -> bool:
+    """Whether another address has the port of this one for IPv4."""
+    same = [each for each in addresses if each.port == listed.port and not each.path]
+    if not listed.port:  # one free port for each scheme
+        same = [each for each in same if each.scheme == listed.scheme]
+    return any(":" not in each.host for each in same)
 
 
 def _unix(address: Address) -> Bound:

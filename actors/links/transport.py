@@ -17,6 +17,7 @@ from leveret.actors.links.codec import Buffer
 from leveret.actors.links.endpoint import Endpoint
 from leveret.actors.links.peer import Wire
 from leveret.actors.links.security import Security, certified_names
+from leveret.core.addresses import listening_socket, plain_host
 from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.core.transports import write_parts
@@ -66,14 +67,14 @@ class Sockets:
             self._servers.append(server)
             return address
         host, port = host_and_port(address)
-        if tls is None:
-            server = await self._loop.create_server(protocol, host, port)
-            self._servers.append(server)
-            port = server.sockets[0].getsockname()[1]
-        else:
-            for listening in await self._bound(host, port):
-                self._start(self._accept(listening, tls, accept))
-                port = listening.getsockname()[1]
+        bound = await self._bound(host, port)
+        port = bound[0].getsockname()[1]
+        for each in bound:
+            if tls is None:
+                self._servers.append(await self._loop.create_server(protocol, sock=each))
+            else:
+                self._listening.append(each)
+                self._start(self._accept(each, tls, accept))
         shown = f"[{host}]" if ":" in host else host
         return f"{shown}:{port}"
 
@@ -83,15 +84,12 @@ class Sockets:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         with ExitStack() as bound:
-            listening = [
-                bound.enter_context(socket.create_server(place, family=family, backlog=_BACKLOG))
+            found = [
+                bound.enter_context(listening_socket(family, place, _BACKLOG))
                 for family, place in dict.fromkeys((info[0], info[4]) for info in infos)
             ]
             bound.pop_all()
-        for each in listening:
-            each.setblocking(False)
-        self._listening += listening
-        return listening
+        return found
 
     async def _accept(
         self, listening: socket.socket, tls: ssl.SSLContext, accept: Callable[[], Endpoint]
@@ -103,7 +101,8 @@ class Sockets:
                 log.warning("connection of a node not accepted error=%s", error)
                 await asyncio.sleep(_ACCEPT_AGAIN_S)
                 continue
-            self._start(self._secure(accepted, tls, accept(), f"{place[0]}:{place[1]}"))
+            shown = f"{plain_host(place[0])}:{place[1]}"
+            self._start(self._secure(accepted, tls, accept(), shown))
 
     async def _secure(
         self, accepted: socket.socket, tls: ssl.SSLContext, endpoint: Endpoint, shown: str

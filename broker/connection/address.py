@@ -1,6 +1,7 @@
 """Socket addresses as they are shown and judged.
 
-An address is a tuple of host and port, with more behind them for IPv6. At a Unix socket the host is ``unix:`` and the
+An address is a tuple of host and port, with more behind them for IPv6. IPv4 mapped into IPv6, which a socket of both
+and some proxies tell, is IPv4, as in RabbitMQ. At a Unix socket the host is ``unix:`` and the
 client's process, or the socket's path, and the port is a number of the connection, which makes its name unique.
 """
 
@@ -10,6 +11,8 @@ import itertools
 import socket
 import struct
 from typing import Any, Final
+
+from leveret.core.addresses import plain_host
 
 UNIX: Final = "unix:"
 
@@ -42,7 +45,7 @@ def _process(transport: Any) -> str:
 
 def split(address: Any) -> tuple[str, int]:
     """Return host and port; empty and 0 for other kinds of addresses."""
-    return (address[0], address[1]) if isinstance(address, tuple) else ("", 0)
+    return (plain_host(address[0]), address[1]) if isinstance(address, tuple) else ("", 0)
 
 
 def shown(address: Any) -> str:
@@ -61,4 +64,4 @@ def name(peer: Any, local: Any) -> str:
 def is_loopback(address: Any) -> bool:
     """Whether the peer sits on this machine."""
     host = split(address)[0]
-    return host.startswith(("127.", "::ffff:127.", UNIX)) or host == "::1"
+    return host.startswith(("127.", UNIX)) or host == "::1"

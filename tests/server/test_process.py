@@ -151,6 +151,42 @@ def test_port_0_takes_one_free_port_for_all_addresses() -> None:
             listener.close()
 
 
+V4, V6 = Address("127.0.0.1", 0), Address("::", 0)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "takes_ipv4"),
+    [
+        ([V6], V6),
+        ([V6, V4], V4),
+        ([V4, V6], V4),
+        ([V6, Address("0.0.0.0", 0)], Address("0.0.0.0", 0)),
+        ([Address("::ffff:127.0.0.1", 0)], Address("::ffff:127.0.0.1", 0)),
+    ],
+)
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too_unless_others_have_the_port_there(
+    addresses: list[Address], takes_ipv4: Address
+) -> None:
+    listeners = process.bind(addresses)
+    try:
+        assert len(listeners) == len(addresses)
+        assert len({each.address.port for each in listeners}) == 1
+        port = listeners[0].address.port
+        taking = listeners[addresses.index(takes_ipv4)].socket
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            accepted, peer = taking.accept()
+            accepted.close()
+            assert peer[1] == client.getsockname()[1]
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def test_all_addresses_of_ipv6_are_in_use_where_somebody_has_the_port_of_ipv4(taken: int) -> None:
+    with pytest.raises(AddressUnavailableError, match=": port in use"):
+        process.bind([Address("::", taken)])
+
+
 def test_a_default_address_that_the_machine_lacks_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -81,6 +81,22 @@ async def _echo(node: Node, to: str) -> None:
         assert await node.runtime.call(echo, value, 20) == value
 
 
+@pytest.mark.parametrize("has_tls", [True, False])
+async def test_all_addresses_of_ipv6_are_those_of_ipv4_too(
+    made: Made, tmp_path: Path, has_tls: bool
+) -> None:
+    authority = Authority(tmp_path)
+    secret = b"a secret of tests"
+    a, b = [
+        await made(each, Security(secret, **_contexts(authority, each) if has_tls else {}))
+        for each in ("a", "b")
+    ]
+    port = (await b.listen("[::]:0")).rpartition(":")[2]
+    a.dial(f"127.0.0.1:{port}")
+
+    await _echo(a, "b")
+
+
 @pytest.mark.parametrize("kind", ["127.0.0.1:0", "unix"])
 async def test_two_nodes_reach_each_other(made: Made, kind: str, tmp_path: Path) -> None:
     a, b = await made("a"), await made("b")

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from conformance.raw import Connection
 from leveret.actors.runtime.ref import Ref
 from leveret.broker.connection.sockets import LISTENER
 from leveret.server import Address, Broker, Config
@@ -68,6 +69,22 @@ async def test_small_frames_do_not_wait_for_acknowledgements_of_tcp(host: str) -
         accepted = transport.get_extra_info("socket")
         assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
+
+
+async def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    config = Config(listen=(Address("::", 0),), data_dir=None)
+    async with Broker(config) as running:
+        _, port = running.addresses[0]
+
+        def work(host: str) -> str:
+            connection = Connection((host, port))
+            try:
+                return connection.open().name  # of guest, who must come from this machine
+            finally:
+                connection.drop()
+
+        for host in ("127.0.0.1", "::1"):
+            assert await asyncio.to_thread(work, host) == "connection.open-ok"
 
 
 async def test_a_full_node_closes_new_sockets_at_once(broker: Broker) -> None:

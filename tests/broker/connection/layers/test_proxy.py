@@ -158,7 +158,16 @@ async def test_a_connection_has_the_address_of_its_client(
 
 
 @pytest.mark.parametrize(
-    ("data", "is_let_in"), [(V1, False), (V1.replace(b"203.0.113.7", b"127.0.0.1"), True)]
+    ("data", "is_let_in"),
+    [
+        (V1, False),
+        (V1.replace(b"203.0.113.7", b"127.0.0.1"), True),
+        (b"PROXY TCP6 ::ffff:127.0.0.1 ::1 4711 5672\r\n", True),
+        (b"PROXY TCP6 ::ffff:7f00:1 ::1 4711 5672\r\n", True),
+        (b"PROXY TCP6 ::ffff:203.0.113.7 ::1 4711 5672\r\n", False),
+        (v2("::ffff:127.0.0.1", "::1"), True),
+        (v2("::ffff:203.0.113.7", "::1"), False),
+    ],
 )
 async def test_guest_logs_in_from_the_machine_of_the_client_only(
     broker: Broker, data: bytes, is_let_in: bool
