@@ -220,7 +220,7 @@ def copy_at_rest(directory: Path, target: Path) -> None:
 
 
 def _opened(directory: Path, **options: Any) -> Any:
-    path, options = str(directory), {"max_dbs": 0, "readahead": False, **options}
+    path, options = os.fsencode(directory), {"max_dbs": 0, "readahead": False, **options}
     try:
         try:
             # Bindings that support several LMDB versions would write the newest format.
@@ -228,7 +228,7 @@ def _opened(directory: Path, **options: Any) -> Any:
         except TypeError:
             return lmdb.open(path, **options)  # bindings for the 0.9 format only
     except (lmdb.Error, OSError) as error:
-        raise StoreError(f"metadata in {path} cannot be opened: {error}") from error
+        raise StoreError(f"metadata in {directory} cannot be opened: {error}") from error
 
 
 def _is_higher(number: bytes, before: bytes | None) -> bool:
@@ -297,7 +297,7 @@ def _checked_length(environment: Any, data: Path) -> int:
 def _copy(environment: Any, target: Path) -> None:
     try:
         target.mkdir(mode=0o700, parents=True)
-        environment.copy(str(target), compact=True)
+        environment.copy(os.fsencode(target), compact=True)
         (target / DATA).chmod(0o600)
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"metadata cannot be copied: {error}") from error

@@ -6,6 +6,7 @@ For tools that hold the lock of the data directory; running brokers use ``Metada
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import lmdb
@@ -43,7 +44,7 @@ def copy_metadata(directory: Path, target: Path) -> None:
         check_format(environment, directory)
         target.mkdir(mode=0o700)
         try:
-            environment.copy(str(target), compact=True)
+            environment.copy(os.fsencode(target), compact=True)
         except lmdb.Error as error:
             raise OSError(errno.EIO, str(error), str(target)) from error
     sync(target / DATA, target, target.parent)

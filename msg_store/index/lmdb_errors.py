@@ -42,9 +42,9 @@ def open_lmdb(path: Path, **options: Any) -> Any:
     options |= {"mode": 0o600, "readahead": True}  # pages written together are read together
     try:
         # Bindings that know several formats would write the newest.
-        return lmdb.open(str(path), lib_version=0, **options)
+        return lmdb.open(os.fsencode(path), lib_version=0, **options)
     except TypeError:
-        return lmdb.open(str(path), **options)  # they know the 0.9 format only
+        return lmdb.open(os.fsencode(path), **options)  # they know the 0.9 format only
 
 
 @contextmanager

@@ -362,7 +362,7 @@ class LmdbIndex:
             # Pages that nobody refers to are no damage, but a compact copy fails on them.
             target.unlink(missing_ok=True)
             with store_errors(folder):
-                self._env.copy(str(folder))
+                self._env.copy(os.fsencode(folder))
         target.chmod(0o600)
 
     @property
@@ -392,7 +392,7 @@ class LmdbIndex:
         Fails, as damage, if pages have been lost that nobody refers to; ``copy_to`` does not.
         """
         with store_errors(folder):
-            self._env.copy(str(folder), compact=True)
+            self._env.copy(os.fsencode(folder), compact=True)
 
     def close(self) -> None:
         with self._lock:

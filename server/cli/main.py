@@ -38,8 +38,10 @@ from leveret.server.output.terminal import (
     OutputClosedError,
     OutputFailedError,
     drop_output,
+    enter_utf8_mode,
     flush_output,
     show,
+    use_utf8,
 )
 from leveret.server.process import cluster_node
 from leveret.server.store_tools import command as store_tool
@@ -88,6 +90,9 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, by default the process's; return the exit code."""
+    if arguments is None:
+        enter_utf8_mode()
+    use_utf8()
     given = list(sys.argv[1:] if arguments is None else arguments)
     code = 0
     try:

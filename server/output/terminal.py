@@ -1,4 +1,4 @@
-"""The one way of the command line to stdout and stderr: no name of a client reaches the terminal raw.
+"""The one way of the command line to stdout and stderr: in UTF-8, and no name of a client reaches the terminal raw.
 
 Queues, users and errors carry names that clients chose. ESC and the C1 controls in a name would change the
 operator's terminal, marks of writing direction the order of the text. Line breaks and tabs are the layout of the
@@ -7,6 +7,7 @@ output, so a text that has them in a cell escapes them before (``formats``).
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -15,6 +16,28 @@ from typing import Final, TextIO
 from leveret.core.printable import printable
 
 _LAYOUT: Final = re.compile(r"([\n\t]+)")
+_UTF8_MODE: Final = ["-X", "utf8"]
+
+
+def use_utf8() -> None:
+    """Read and write UTF-8, as rabbitmqctl does, whatever the locale and PYTHONIOENCODING say.
+
+    A name or path with a letter that the locale does not have would end the command with a traceback.
+    """
+    for stream, errors in (
+        (sys.stdin, "surrogateescape"),
+        (sys.stdout, "backslashreplace"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def enter_utf8_mode() -> None:
+    """Begin the process anew in Python's UTF-8 mode if its locale is not UTF-8: arguments and paths are UTF-8 too."""
+    is_utf8 = sys.getfilesystemencoding() == "utf-8"
+    if not is_utf8 and sys.executable and sys.orig_argv[1:3] != _UTF8_MODE:
+        os.execv(sys.executable, [sys.executable, *_UTF8_MODE, *sys.orig_argv[1:]])
 
 
 class OutputClosedError(Exception):

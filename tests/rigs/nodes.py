@@ -217,9 +217,9 @@ def start_leveret_with_tls(folder: Path) -> BrokerUnderTest:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[BrokerUnderTest]:
+def serving(folder: Path, *arguments: str, **environment: str) -> Iterator[BrokerUnderTest]:
     """Serve from a folder, which another node may serve from afterwards; when the test fails, the node is killed."""
-    with _until_the_end(start_leveret(folder, *arguments)) as node:
+    with _until_the_end(start_leveret(folder, *arguments, **environment)) as node:
         yield node
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -22,7 +23,7 @@ from leveret.server.config.config import Config
 from leveret.server.output.formats import FORMATTERS
 
 # Markup, ANSI, C1 controls, direction marks, paths, regular expressions, format strings, shell, quotes.
-NASTY = "[red]<b>&\x1b[31m\x9b1m\u202e../../etc %s {0} $(id) `x` (a+)+$ \"'\\ \u2028 ende"
+NASTY = "größe 中 [red]<b>&\x1b[31m\x9b1m\u202e../../etc %s {0} $(id) `x` (a+)+$ \"'\\ \u2028 ende"
 CANARY = "canary-7f3a19"
 WRONG = "canary-wrong-5521"
 TABLE = {"n\x1b]0;x\x07": NASTY}
@@ -134,6 +135,26 @@ async def test_no_verb_lets_a_name_reach_the_terminal_raw_or_tells_a_password(
     for line in lines:
         assert line.isprintable(), line
         assert CANARY not in line
+
+
+async def test_every_verb_prints_utf_8_whatever_the_locale_says(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await NodeDefinitions(broker.node).import_definitions(document())
+    reading = [each for each in COMMANDS if each.columns or each.shown or not each.positional]
+    shown = 0
+
+    for command, formatter in itertools.product(reading, ("table", "json")):
+        out, err = [io.TextIOWrapper(io.BytesIO(), "ascii", newline="") for _ in range(2)]
+        monkeypatch.setattr("sys.stdout", out)
+        monkeypatch.setattr("sys.stderr", err)
+        given = ["ctl", "--data", str(tmp_path / "d"), "--formatter", formatter, *words(command)]
+        await asyncio.to_thread(called, given)
+        for stream in (out, err):
+            stream.flush()
+            shown += stream.buffer.getvalue().decode("utf-8").count("größe 中")  # type: ignore[attr-defined]
+
+    assert shown > len(reading)
 
 
 async def test_a_login_that_fails_tells_no_password(

@@ -16,6 +16,7 @@ from pathlib import Path
 import pika
 import pytest
 
+from rigs import nodes
 from rigs.nodes import READY, clean_environment, leveret_program
 from rigs.programs import ended
 
@@ -24,6 +25,26 @@ ENDS_S = 10
 
 def leveret(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return ended([leveret_program(), *arguments], cwd)
+
+
+NO_UTF_8 = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+
+
+@pytest.mark.parametrize("environment", [NO_UTF_8, {"PYTHONIOENCODING": "ascii"}])
+def test_names_and_paths_are_utf_8_whatever_the_locale_says(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    folder = tmp_path / "größe 中 \udcff"  # and a byte that is no UTF-8
+    folder.mkdir()
+
+    with nodes.serving(folder, **environment) as node:
+        said = ended(
+            [leveret_program(), "ctl", "--data", str(node.data), "add_vhost", "größe 中"],
+            folder,
+            **environment,
+        )
+        assert said.stdout == 'Adding vhost "größe 中" ...\n', said.stderr
+        assert node.control("list_vhosts", "-q") == "name\n/\ngröße 中\n"
 
 
 class Serving:
