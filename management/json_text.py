@@ -1,14 +1,16 @@
 r"""JSON for names that need not be UTF-8.
 
 AMQP names are bytes; bytes that are not UTF-8 are lone surrogates in a ``str`` (``surrogateescape``).
-msgspec refuses these, the standard library writes and reads them as ``\udcff``.
+msgspec refuses these, the standard library writes and reads them as ``\udcff``. The standard library reads more than
+JSON: NaN, infinities, 1e400 and any surrogate, which are refused here, as RabbitMQ refuses the numbers.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
 
 import msgspec
 
@@ -54,12 +56,36 @@ def decoded_bytes(text: bytes) -> int:
 
 
 def decode(data: bytes | str) -> Any:
-    """Return the value of a JSON text.
+    """Return the value of a JSON text in UTF-8.
 
     Raises:
         ValueError: not JSON.
+        RecursionError: too deep.
     """
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError:
-        return json.loads(data)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        value = _READER.decode(data if isinstance(data, str) else data.decode())
+        return json.loads(_with_octets(json.dumps(value, ensure_ascii=False)))
+
+
+def _with_octets(text: str) -> str:
+    """Return a text whose lone surrogates are octets, those of a character in UTF-8 as this character."""
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{text[error.start]!r} is half a character") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text} is too large a number")
+    return value
+
+
+def _no_json(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not JSON")
+
+
+_READER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_json)

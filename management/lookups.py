@@ -8,10 +8,11 @@ whatever the disk says, and two operators cannot both succeed in adding the same
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
+from leveret.management import json_text
 from leveret.management.errors import EX_NO_USER, EX_UNAVAILABLE, RefusedError
 
 if TYPE_CHECKING:
@@ -58,13 +59,9 @@ def queue_named(node: Node, vhost: str, name: str, refusal: RefusedError) -> Que
 def parsed_json(text: str) -> Any:
     """Return the value of a JSON text, or refuse with RabbitMQ's text."""
     try:
-        return json.loads(text, parse_constant=_no_json)
+        return json_text.decode(text)
     except (ValueError, RecursionError) as error:
         raise RefusedError("JSON decoding error. Reason: badarg", EX_UNAVAILABLE) from error
-
-
-def _no_json(word: str) -> NoReturn:
-    raise ValueError(f"{word} is not JSON")
 
 
 def check_storable(row: Row) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from leveret.management import json_text
 from leveret.management.errors import RefusedError
 
 
@@ -18,7 +18,7 @@ def read_definitions(file: str | None) -> dict[str, Any]:
     """
     try:
         source = sys.stdin.read() if file in {None, "-"} else Path(str(file)).read_text("utf-8")
-        document = json.loads(source)
+        document = json_text.decode(source)
     except FileNotFoundError as error:
         raise RefusedError(f"Bad argument: File {file} does not exist") from error
     except (OSError, UnicodeDecodeError) as error:

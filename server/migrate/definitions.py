@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import urllib.error
 import urllib.request
@@ -13,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from leveret.core.errors import ConfigError
+from leveret.management import json_text
 from leveret.management.definitions.file import read_definitions
 
 API: Final = "/api/definitions"
@@ -55,7 +55,7 @@ def definitions_of(place: str, environment: Mapping[str, str] = os.environ) -> d
     request = urllib.request.Request(url, headers={"Authorization": f"Basic {login}"})
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-            document = json.load(answer)
+            document = json_text.decode(answer.read())
     except urllib.error.HTTPError as error:
         error.close()
         raise ConfigError(f"{url} answers {error.code} {error.reason}: check user {user}") from None

@@ -125,7 +125,19 @@ def test_a_bad_request_is_refused(serving: Path, line: bytes, said: str) -> None
     assert exchange(serving, line) == {"refused": said, "exit_code": 65}
 
 
-@pytest.mark.parametrize("line", [b"nonsense\n", b"[]\n", b"\xff\n", b"\n"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense\n",
+        b"[]\n",
+        b"\xff\n",
+        b"\n",
+        b'{"verb": "tree", "arguments": {"x": NaN}}\n',
+        b'{"verb": "tree", "arguments": {"x": -1e400}}\n',
+        b'{"part": ["x"], "items": [Infinity]}\n',
+        b'{"verb": "tree", "arguments": {"x": "\\ud800"}}\n',
+    ],
+)
 def test_what_is_no_request_is_refused(serving: Path, line: bytes) -> None:
     assert exchange(serving, line)["refused"].startswith("not a request: ")
 

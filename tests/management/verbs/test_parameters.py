@@ -112,7 +112,10 @@ async def test_what_is_no_json_or_names_nobody_is_refused(admin: NodeAdmin) -> N
     no_json = (69, "JSON decoding error. Reason: badarg")
     assert await refusal(parameters.set_vhost_limits("/", "{")) == no_json
     assert await refusal(users.set_user_limits("guest", "NaN")) == no_json
-    assert await refusal(parameters.set_global_parameter("n", "nope")) == no_json
+    for text in ("nope", "Infinity", '{"a": 1e400}', '"\\ud800"'):
+        assert await refusal(parameters.set_global_parameter("n", text)) == no_json
+        assert await refusal(parameters.set_parameter("/", "c", "n", text)) == no_json
+        assert await refusal(admin.policies.set_policy("/", "n", "", text, 0, "all")) == no_json
     no_vhost = (65, "Virtual host 'v' does not exist")
     assert await refusal(parameters.set_vhost_limits("v", "{}")) == no_vhost
     assert await refusal(parameters.list_parameters("v")) == no_vhost

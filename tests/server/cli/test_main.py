@@ -427,6 +427,18 @@ def test_what_an_import_leaves_out_is_told_on_stderr(run: Any, admin: Any, tmp_p
         ("x", "Failed to deserialise input (format: JSON)"),
         ("[]", "Failed to deserialise input (format: JSON) (error: not an object)"),
         (b"\xff", "cannot read {}"),
+        (
+            '{"parameters": [{"value": NaN}]}',
+            "Failed to deserialise input (format: JSON) (error: NaN is not JSON)",
+        ),
+        (
+            '{"queues": [{"arguments": {"x": 1e400}}]}',
+            "Failed to deserialise input (format: JSON) (error: 1e400 is too large a number)",
+        ),
+        (
+            '{"queues": [{"name": "\\ud800"}]}',
+            "Failed to deserialise input (format: JSON) (error: '\\ud800' is half a character)",
+        ),
     ],
 )
 def test_a_definitions_file_that_is_none_is_refused(

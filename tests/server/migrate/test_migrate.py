@@ -345,6 +345,9 @@ def test_definitions_are_taken_from_the_management_plug_in() -> None:
             definitions_of(f"http://{place}", {})
     with http(lambda *_: (200, [])) as place, pytest.raises(ConfigError, match="no definitions"):
         definitions_of(f"http://{place}", {})
+    no_json = {"queues": [{"arguments": {"x": float("inf")}}]}
+    with http(lambda *_: (200, no_json)) as place, pytest.raises(ConfigError, match="not JSON"):
+        definitions_of(f"http://{place}", {})
 
     assert found == {"queues": []}
     assert seen == [("/api/definitions", "a/b:s3cret"), ("/api/definitions", "guest:guest")]
