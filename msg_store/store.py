@@ -596,19 +596,21 @@ class MsgStore:
         worker.end()
 
     def _close_files(self) -> None:
-        for part in (self._flusher, self._collecting, self._reader, self.transients):
-            part.close()
-        self._index_threads.close()
-        self._opened.folder.close()
+        """Close all parts, the last one first; one that fails does not keep the others open and the folder locked."""
+        with ExitStack() as parts:
+            parts.callback(self._opened.folder.close)
+            parts.callback(self._index_threads.close)
+            for part in (self.transients, self._reader, self._collecting, self._flusher):
+                parts.callback(part.close)
 
     def _ended(self, worker: Worker, _: None, error: Exception | None) -> None:
         worker.close()  # before the callbacks, which find no thread
-        if error is not None:
-            raise error
         self._index_threads.closed()
         waiting, self._waiting = self._waiting or [], None
         for then in waiting:
             then()
+        if error is not None:
+            raise error
 
     def _close(self) -> None:
         self._is_closed = True

@@ -168,6 +168,35 @@ async def test_a_store_that_has_failed_is_stopped_while_a_flush_hangs(
     opened.close()
 
 
+@pytest.mark.parametrize(
+    "part", ["_flusher", "_collecting", "_reader", "transients", "_index_threads"]
+)
+async def test_a_bug_in_the_end_of_a_part_leaves_no_folder_locked(
+    stopping: Stopping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, about: reported.append(repr(about.get("exception")))
+    )
+    kind = type(getattr(stopping.store, part))
+    close = kind.close
+
+    def broken(closed: object) -> None:
+        close(closed)
+        raise TypeError("a bug")
+
+    await stopping.publish()
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "close", broken)
+        stopping.store.stop(stopping.ended.set)
+        await stopping.end()
+
+    opened = opened_at(tmp_path / "store", 2)
+    assert opened.recovered.is_clean
+    opened.close()
+    assert reported == ["TypeError('a bug')"]
+
+
 async def test_a_store_can_be_killed_while_its_files_are_closed(stopping: Stopping) -> None:
     await stopping.hang("reader")
     await stopping.stop()
