@@ -448,7 +448,7 @@ def _permissions(lines: dict[str, Line], path: Path) -> tuple[str, str, str]:
 
 
 def _limit(lines: dict[str, Line], path: Path) -> SizeLimit:
-    """Parse a limit; if both forms are given the relative one counts, as in RabbitMQ."""
+    """Parse a limit; if both forms are given the relative one counts, as RabbitMQ's ``rabbit.schema`` says."""
     for name, line in lines.items():
         if name not in {"relative", "absolute"}:
             allowed = [f"{line.key.partition('.')[0]}.{kind}" for kind in ("relative", "absolute")]

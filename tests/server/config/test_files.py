@@ -327,6 +327,11 @@ RABBITMQ = [
     ("total_memory_available_override_value = 1024M", "memory_total_bytes", 2**30),
     ("disk_free_limit.relative = 1.5", "disk_free_limit", SizeLimit(share=1.5)),
     ("disk_free_limit.absolute = 50000kB", "disk_free_limit", SizeLimit(50_000_000)),
+    (
+        "disk_free_limit.relative = 1.5\ndisk_free_limit.absolute = 1GB",
+        "disk_free_limit",
+        SizeLimit(share=1.5),
+    ),
     ("product.name = Leveret", "product", "Leveret"),
     ("product.version = 9", "product_version", "9"),
     ("cluster_name = burrow", "cluster_name", "burrow"),
