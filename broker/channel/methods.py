@@ -231,7 +231,7 @@ def queue_declare(channel: Channel, method: methods.QueueDeclare) -> Steps:
             yield from await_remote_deletion(entry)
             if entry.state != "deleted":
                 raise
-            continue  # another client has deleted it: it is declared once more
+            continue  # another client has deleted it: it is declared anew, as in RabbitMQ
         return methods.QueueDeclareOk(entry.name, ready, consumers)
 
 

@@ -191,3 +191,21 @@ def test_bindings_of_no_exchange_and_of_no_vhost_are_deleted_at_the_start() -> N
     ]
 
     assert stored(Rig(rows).store) == {"queue q", "exchange x", "x->q"}
+
+
+def test_a_queue_that_is_deleted_behind_its_lookup_is_declared_anew_as_in_rabbitmq(
+    rig: Rig,
+) -> None:
+    deleting, declaring = rig.session(), rig.session()
+    deleting.ask(1, durable("q"))
+    deleting.publish(1, "q", b"lost")
+    new = {"x-note": ("S", b"of the new queue")}
+    # Both are handled before the queue answers the deletion.
+    deleting.wire.received(m.method_frame(1, m.encode(m.QueueDelete("q"))))
+    declaring.wire.received(m.method_frame(1, m.encode(durable("q", arguments=new))))
+    rig.settle()
+
+    assert deleting.take() == [m.QueueDeleteOk(1)]
+    assert declaring.take() == [m.QueueDeclareOk("q", 0, 0)]
+    assert rig.queues["q"].arguments == new
+    assert stored(rig.store) == {"queue q"}
