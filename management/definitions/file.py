@@ -16,13 +16,15 @@ def read_definitions(file: str | None) -> dict[str, Any]:
     Raises:
         RefusedError: the file cannot be read, or is not a JSON object.
     """
+    from_stdin = file in {None, "-"}
     try:
-        source = sys.stdin.read() if file in {None, "-"} else Path(str(file)).read_text("utf-8")
+        source = sys.stdin.read().encode() if from_stdin else Path(str(file)).read_bytes()
         document = json_text.decode(source)
     except FileNotFoundError as error:
         raise RefusedError(f"Bad argument: File {file} does not exist") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise RefusedError(f"cannot read {file}: {error}") from error
+    except (OSError, UnicodeError) as error:
+        place = "standard input" if from_stdin else file
+        raise RefusedError(f"cannot read {place}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise RefusedError(
             f"Failed to deserialise input (format: JSON) (error: {error})"

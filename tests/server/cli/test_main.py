@@ -454,6 +454,18 @@ def test_a_definitions_file_that_is_none_is_refused(
     assert err.startswith("Error:\n" + said.format(path))
 
 
+def test_definitions_on_standard_input_that_are_no_utf_8_are_refused(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = io.TextIOWrapper(io.BytesIO(b'{"vhosts": [{"name": "\xff"}]}'))
+    monkeypatch.setattr("sys.stdin", text)
+
+    code, _, err = run("ctl", "-q", "import_definitions")
+
+    assert code == 65
+    assert err.startswith("Error:\ncannot read standard input: ")
+
+
 def test_an_export_that_cannot_be_written_is_refused(run: Any, tmp_path: Path) -> None:
     code, _, err = run("ctl", "-q", "export_definitions", str(tmp_path))
 
