@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -351,24 +352,26 @@ class Broker:
             raise cancelled
 
     async def _stop(self) -> None:
-        try:
+        async with AsyncExitStack() as parts:  # the last first; one that fails leaves no other open
+            parts.callback(self._forget_parts)
+            parts.callback(FLOODS.close)
+            if self._directory is not None:
+                parts.callback(self._directory.close)
+            parts.callback(self._gil_yielding.close)
+            if self._store is not None:
+                parts.callback(self._store.close)
+            if self.cluster is not None:
+                parts.push_async_callback(self.cluster.leave)
+            for each in self._bound:
+                parts.callback(each.close)
             if self._control is not None:
                 await self._control.close()
             if self._store is not None:
                 await self._stop_tree()
-        finally:
-            for each in self._bound:
-                each.close()
-            if self.cluster is not None:
-                await self.cluster.leave()
-            if self._store is not None:
-                self._store.close()
-            self._gil_yielding.close()
-            if self._directory is not None:
-                self._directory.close()
-            self._control = self._root = self._store = self._directory = self.cluster = None
-            self._bound = []
-            FLOODS.close()
+
+    def _forget_parts(self) -> None:
+        self._control = self._root = self._store = self._directory = self.cluster = None
+        self._bound = []
 
     async def _stop_tree(self) -> None:
         node, loop = self.node, asyncio.get_running_loop()

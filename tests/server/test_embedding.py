@@ -35,13 +35,14 @@ from leveret.client.asynchronous import connect
 from leveret.client.target import Target
 from leveret.core.batching import BALANCED, LOW, Batching
 from leveret.core.errors import ConfigError, StoreError
+from leveret.core.gil_yielding import GilYielding
 from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, Row, VhostRow
 from leveret.server import Address, Broker, Config, child_spec
 from leveret.server.broker import BrokerFailedError
 from leveret.server.cluster import ClusterMember
-from leveret.server.process import AddressUnavailableError, DataDirectoryError
+from leveret.server.process import AddressUnavailableError, Bound, DataDirectoryError
 from leveret.supervisors.requests import TerminateChild, WhichChildren
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
@@ -142,6 +143,27 @@ async def test_stop_is_harmless_when_repeated_or_too_early(tmp_path: Path) -> No
     await broker.start()
     await broker.stop()
     await broker.stop()
+
+
+@pytest.mark.parametrize("part", [Bound, MetadataStore, GilYielding])
+async def test_a_bug_in_the_end_of_a_part_leaves_the_others_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Any
+) -> None:
+    close = part.close
+
+    def broken(closed: Any) -> None:
+        close(closed)
+        raise TypeError("a bug")
+
+    broker = Broker(config(tmp_path))
+    await broker.start()
+    monkeypatch.setattr(part, "close", broken)
+    with pytest.raises(TypeError, match="a bug"):
+        await broker.stop()
+    monkeypatch.undo()
+
+    async with Broker(config(tmp_path)) as following:
+        assert following.degraded == {}
 
 
 async def test_clients_are_told_that_it_stops(folder: Path | None) -> None:
