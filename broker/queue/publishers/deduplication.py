@@ -99,7 +99,8 @@ class Deduplication:
 
     def _opened(self) -> ProducerFilter:
         if self._filter is None:
-            self._filter = filter_of(self._entry, self._wall_ms)
+            wall_s = self._runtime.clock.wall_s  # the filter must not refer to this object
+            self._filter = filter_of(self._entry, lambda: int(wall_s() * 1000))
             vhost = self._entry.vhost
             self._of_node = None if vhost is None else vhost.node_producers
             if self._of_node is not None:
@@ -125,9 +126,6 @@ class Deduplication:
 
     def _forget_oldest(self, count: int) -> None:
         self._opened().forget_oldest(count)
-
-    def _wall_ms(self) -> int:
-        return int(self._runtime.clock.wall_s() * 1000)
 
     def publish(self, queue: DeduplicatedQueue, publish: mail.Publish, takes_one: bool) -> None:
         """Have the queue take in the messages that it has not taken in before; ``takes_one``: it may refuse some."""

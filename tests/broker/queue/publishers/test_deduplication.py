@@ -5,6 +5,7 @@ Tests: broker/queue/publishers/node_producers.py
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -243,6 +244,20 @@ def test_producers_that_the_store_has_kept_count_from_the_start_of_their_queue(
 
     assert len(other.kept) == 1
     assert next(iter(kept.kept.rows)) == b"%d" % (FORGOTTEN_AT_ONCE + 2)
+
+
+def test_the_producers_of_a_queue_that_has_ended_do_not_wait_for_the_garbage_collector() -> None:
+    node = NodeProducers(lambda: 0, VirtualClock())
+    bench = Bench(node)
+    gc.disable()
+    try:
+        for _ in range(3):
+            bench.publish(*numbered(range(10)))
+            bench.rig.runtime.exit(bench.rig.queue, KILL)
+            bench.rig.settle()
+        assert len(node._queues) == 1
+    finally:
+        gc.enable()
 
 
 def numbered(producers: Iterable[int]) -> list[ProducerSeq]:
