@@ -117,6 +117,6 @@ CONTROL_CLIENTS_MAX: Final = 16
 CONTROL_STALLED_S: Final = 60.0  # a client that sends or reads nothing for so long is dropped
 CONTROL_LINE_BYTES_MAX: Final = 2 * 1024 * 1024
 # What lines are decoded to, about: some 160 bytes of definitions take 1 KiB.
-CONTROL_LINE_MEMORY_MAX: Final = 16 * 1024 * 1024  # takes 10 ms to decode
+CONTROL_LINE_MEMORY_MAX: Final = 8 * 1024 * 1024  # takes 5 ms to decode
 CONTROL_MEMORY_SHARE: Final = 2  # all requests: half of the memory limit; one request: half of that
 CONTROL_MEMORY_MIN: Final = 64 * 1024 * 1024  # however small that is

@@ -176,7 +176,7 @@ def test_changes_of_the_topology_by_others_do_not_hold_a_publisher_up(
 def test_a_route_that_is_complete_is_cached_unless_something_changed(
     rig: Rig, client: Client, turns: Turns
 ) -> None:
-    exchange, key, _ = one_key(rig)
+    exchange, key, _ = chain(rig)
     client.publish(1, key, b"", exchange=exchange)
     turns.spent.clear()
     client.publish(1, key, b"", exchange=exchange)
@@ -214,7 +214,7 @@ def test_a_queue_that_is_deleted_meanwhile_gets_nothing_and_the_message_is_confi
 def test_a_connection_that_ends_drops_its_unfinished_route(
     rig: Rig, client: Client, turns: Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange, key, properties = patterns(rig)
+    exchange, key, properties = keys(rig)
     monkeypatch.setattr(scheduler, "DRAIN_MAILS", 5)  # as no time passes in a drain here
     client.protocol.data_received(client.contents(1, (exchange, key, b"", properties)))
     turns.between = lambda: client.protocol.connection_lost(None) if len(turns.spent) == 2 else None
