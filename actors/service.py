@@ -8,6 +8,7 @@ when the coroutine has ended; a coroutine that swallows the cancellation is aban
 
 from __future__ import annotations
 
+import inspect
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,12 @@ async def plain(
 ) -> object:
     """Run a coroutine function that does not take the service; the body of such a service."""
     _current.set(service)
-    return await function(*args)
+    running = function(*args)
+    if not inspect.isawaitable(running):
+        raise ActorError(
+            f"a service is a coroutine function (async def), but {function!r} has returned {running!r}"
+        )
+    return await running
 
 
 def current_service() -> Service:

@@ -243,7 +243,11 @@ class SupervisorCore(ABC):
         """End, or restart the child later where its spec says so (the delayed restart of RabbitMQ's supervisor2)."""
         delay_s = child.spec.delay_s
         if delay_s is None:
-            yield Report(SHUTDOWN, MAX_INTENSITY, child.last_ref, child.spec)
+            end = Report(SHUTDOWN, MAX_INTENSITY, child.last_ref, child.spec)
+            end.restarts = len(self._restarts_s or ()) - 1
+            restarts = f"{end.restarts} restart{'s' * (end.restarts != 1)}"
+            end.next = f"gives up after {restarts} in {self.spec.period_s:g} s"
+            yield end
             self._forget(child)
             return (yield from self._end())
         again = Again(child, child.last_ref, is_delayed=True, report=report)

@@ -52,7 +52,7 @@ class GroupCore(SupervisorCore):
         """Start a new child behind all others; its spec is kept if that succeeds."""
         problem = self.spec.problem_with(spec)
         if problem is not None:
-            return ("error", problem)
+            return ("error", problem.reason)
         present = self.children.get(spec.id)
         if present is not None:
             running = present.is_running

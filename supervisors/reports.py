@@ -32,13 +32,16 @@ def wants_progress() -> bool:
     return log.isEnabledFor(logging.DEBUG)
 
 
-def emit(report: Report) -> None:
-    """Write ``report`` to the log, all but progress as an error.
+def emit(report: Report, is_crash: bool = False) -> None:
+    """Write ``report`` to the log, as an error unless it is progress or about a crash.
 
-    Progress is ``debug``: where Erlang logs it as ``info`` its default level, ``notice``, hides it,
-    and a broker with fifty thousand queues would write two lines for each.
+    A crash is logged where it happens, with its traceback; what its supervisor does then is ``info``. Progress is
+    ``debug``: where Erlang logs it as ``info`` its default level, ``notice``, hides it, and a broker with fifty
+    thousand queues would write two lines for each.
     """
-    level = logging.DEBUG if report.context == PROGRESS else logging.ERROR
+    level = logging.INFO if is_crash else logging.ERROR
+    if report.context == PROGRESS:
+        level = logging.DEBUG
     if not log.isEnabledFor(level):
         return
     text, values = _TEXT, [report.context, report.supervisor, report.spec.id, report.reason]

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.signals import KILL, StartFailed, is_orderly
+from leveret.actors.runtime.signals import KILL, Crash, StartFailed, is_orderly
 from leveret.core.errors import ActorError
 from leveret.core.log.loggers import logger
 from leveret.supervisors.reports import MAX_INTENSITY, SHUTDOWN
@@ -42,21 +42,68 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class TreeFailedError(ActorError):
     """The tree did not start, or gave up.
 
+    Where a child has crashed, ``__cause__`` is an exception of the class and text of the last crash, with its traceback
+    as a note.
+
     Attributes:
         reason: of the failed start, or of the end of the tree.
+        child: the path of the child that failed, from the root's name; "" if it was no child.
+        error: the reason of the child's last end or start.
+        restarts: after how many restarts its supervisor has given up.
     """
 
-    def __init__(self, event: str, reason: object) -> None:
-        super().__init__(f"{event}: {reason!r}")
+    def __init__(
+        self, text: str, reason: object, child: str = "", error: object = None, restarts: int = 0
+    ) -> None:
+        super().__init__(text)
         self.reason = reason
+        self.child = child
+        self.error = reason if error is None else error
+        self.restarts = restarts
+        self.__cause__ = _exception_of(self.error)
 
 
 class ChildError(ActorError):
-    """A supervisor did not start a child; ``reason`` is its answer."""
+    """A supervisor did not start a child; ``reason`` is its answer, and ``__cause__`` as in ``TreeFailedError``."""
 
     def __init__(self, path: str, reason: object) -> None:
-        super().__init__(f"{path} did not start a child: {reason!r}")
+        super().__init__(f"{path} did not start a child: {_text(reason)}")
         self.reason = reason
+        self.__cause__ = _exception_of(reason)
+
+
+def _exception_of(reason: object) -> BaseException | None:
+    return reason.as_exception() if isinstance(reason, Crash) else None
+
+
+def _text(reason: object) -> str:
+    if isinstance(reason, Crash):
+        return f"{reason.kind.__name__}: {reason.text}"
+    return repr(reason)
+
+
+def _given_up(report: Report) -> TreeFailedError:
+    """Return the error for the report of a root that gives up: about the child at the bottom of it."""
+    last, ends = report, [f"{report.supervisor} {report.next}"]
+    while last.cause is not None and last.cause.cause is not None:
+        last = last.cause.cause
+        ends.insert(0, f"{last.supervisor} {last.next}")
+    child = f"{last.supervisor}{SEPARATOR}{last.spec.id}"
+    error = None if last.cause is None else last.cause.reason
+    text = f"{child} could not be kept running: {_text(error)} ({', '.join(ends)})"
+    return TreeFailedError(text, MAX_INTENSITY, child, error, last.restarts)
+
+
+def _not_started(name: str, reason: object) -> TreeFailedError:
+    """Return the error for a root that did not start: about the child at the bottom of it."""
+    path, error = [name], reason
+    while isinstance(error, tuple) and len(error) == 2 and error[0] == "shutdown":
+        if not (isinstance(error[1], tuple) and error[1][:1] == ("failed_to_start_child",)):
+            break
+        _, child, error = error[1]
+        path.append(str(child))
+    child = SEPARATOR.join(path)
+    return TreeFailedError(f"{child} did not start: {_text(error)}", reason, child, error)
 
 
 class RunningTree:
@@ -65,12 +112,14 @@ class RunningTree:
     Children are named by their path below the root: ``"web"``, ``"workers > mailer"``; ``""`` is the root.
 
     Attributes:
+        name: of the root.
         runtime: where it runs.
         root: the address of the topmost supervisor.
         is_stopping: whether it has been told to stop.
     """
 
-    def __init__(self, runtime: Runtime, root: Ref, gave_up: Sequence[Report]) -> None:
+    def __init__(self, name: str, runtime: Runtime, root: Ref, gave_up: Sequence[Report]) -> None:
+        self.name = name
         self.runtime = runtime
         self.root = root
         self.is_stopping = False
@@ -125,8 +174,10 @@ class RunningTree:
             TreeFailedError: it ended by itself because a child could not be kept running.
         """
         reason = await asyncio.shield(self._ended)
-        if not self.is_stopping and (self._gave_up or not is_orderly(reason)):
-            raise TreeFailedError("the tree has ended", MAX_INTENSITY if self._gave_up else reason)
+        if not self.is_stopping and self._gave_up:
+            raise _given_up(self._gave_up[0])
+        if not self.is_stopping and not is_orderly(reason):
+            raise TreeFailedError(f"the tree has ended: {_text(reason)}", reason)
         return reason
 
     async def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -167,7 +218,7 @@ def _begin(
     root = runtime.start_link(
         None, Supervisor, (replace(spec, on_report=note),), started.set_result, name
     )
-    return RunningTree(runtime, root, reports), started
+    return RunningTree(name, runtime, root, reports), started
 
 
 async def _wait_started(running: RunningTree, started: asyncio.Future[StartResult]) -> None:
@@ -178,7 +229,7 @@ async def _wait_started(running: RunningTree, started: asyncio.Future[StartResul
     """
     outcome = await asyncio.shield(started)
     if isinstance(outcome, StartFailed) and not running.is_stopping:
-        raise TreeFailedError("the tree did not start", outcome.reason)
+        raise _not_started(running.name, outcome.reason)
 
 
 @asynccontextmanager
@@ -229,6 +280,8 @@ def run(
     loop = (loop_factory or asyncio.new_event_loop)()
     try:
         loop.run_until_complete(_run(tree, stop_timeout_s, on_started))
+    except TreeFailedError as error:
+        raise error.with_traceback(None)  # noqa: B904  # the frames in here say nothing about the failure
     finally:
         _close(loop)
 

@@ -1,8 +1,8 @@
 """Specs: children and the supervisor's own flags, in OTP's words; the reports that a spec's functions are called with.
 
 Specs are immutable and are checked when they are made, so a wrong one fails where it is written
-down and one object can serve fifty thousand supervisors. ``SpecError.reason`` is OTP's reason for
-the same mistake; a supervisor whose ``init`` raises it fails to start with ``start_spec`` (a child)
+down and one object can serve fifty thousand supervisors. A ``SpecError`` says what is allowed; its ``reason`` is
+OTP's reason for the same mistake; a supervisor whose ``init`` raises it fails to start with ``start_spec`` (a child)
 or ``supervisor_data`` (a flag), before any child has been started.
 
 Restart kinds: *permanent* (started again after every end), *transient* (unless it ended
@@ -14,12 +14,12 @@ restart intensity would be exceeded, the supervisor stays and tries again two se
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
 
 from leveret.core.errors import LeveretError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Container, Hashable
 
     from leveret.supervisors.backoff import Backoff
 
@@ -35,18 +35,21 @@ Isolation: TypeAlias = Literal["none", "process"]
 RESTARTS: Final = ("permanent", "transient", "temporary", "intrinsic")
 STRATEGIES: Final = ("one_for_one", "one_for_all", "rest_for_one", "simple_one_for_one")
 AUTO_SHUTDOWNS: Final = ("never", "any_significant", "all_significant")
+DIALECTS: Final = ("otp", "rabbitmq")
 WORKER_SHUTDOWN_S: Final = 5.0
 
 
 class SpecError(LeveretError):
     """A spec that OTP would refuse.
 
-    ``kind`` is the error of the start: ``start_spec``, ``bad_start_spec`` or ``supervisor_data``;
-    ``reason`` is OTP's reason.
+    Args:
+        kind: the error of the start: ``start_spec``, ``bad_start_spec`` or ``supervisor_data``.
+        reason: OTP's reason.
+        text: what is wrong, and what is allowed.
     """
 
-    def __init__(self, kind: str, reason: Any) -> None:
-        super().__init__(f"{kind}: {reason!r}")
+    def __init__(self, kind: str, reason: Any, text: str = "") -> None:
+        super().__init__(text or f"{kind}: {reason!r}")
         self.kind = kind
         self.reason = reason
 
@@ -88,30 +91,68 @@ class ChildSpec:
 
     def __post_init__(self) -> None:
         if self.id is None:
-            _refuse("missing_id")
+            raise SpecError(
+                "start_spec", "missing_id", "a child needs an id: its name among its siblings"
+            )
         try:
             hash(self.id)
         except TypeError:
-            _refuse(("invalid_id", self.id))
+            self._refuse("invalid_id", self.id, "id", "a text, or another value that can be hashed")
         if self.actor_class is None:
-            _refuse("missing_start")
-        kind, delay_s = _restart(self.restart)
+            text = f"child {self.id!r} needs an actor_class"
+            raise SpecError("start_spec", "missing_start", text)
+        args: object = self.args
+        if not isinstance(args, tuple | list):
+            self._refuse("invalid_args", args, "args", "a tuple, of one argument (argument,)")
+        kind, delay_s = self._restart()
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "delay_s", delay_s)
         object.__setattr__(self, "args", tuple(self.args))
         significant: object = self.significant
         if not isinstance(significant, bool):
-            _refuse(("invalid_significant", significant))
+            self._refuse("invalid_significant", significant, "significant", "True or False")
         if self.significant and kind not in ("transient", "temporary"):
-            _refuse(("bad_combination", (("restart", kind), ("significant", True))))
+            raise SpecError(
+                "start_spec",
+                ("bad_combination", (("restart", kind), ("significant", True))),
+                f"child {self.id!r} is significant: its restart must be 'transient' or 'temporary', not {kind!r}",
+            )
         if self.type not in ("worker", "supervisor"):
-            _refuse(("invalid_child_type", self.type))
-        object.__setattr__(self, "shutdown", _shutdown(self.shutdown, self.type))
+            self._refuse("invalid_child_type", self.type, "type", "'worker' or 'supervisor'")
+        object.__setattr__(self, "shutdown", self._shutdown())
         if self.isolation not in ("none", "process"):
-            _refuse(("invalid_isolation", self.isolation))
+            self._refuse("invalid_isolation", self.isolation, "isolation", "'none' or 'process'")
         limit_s = self.start_timeout_s
         if limit_s is not None and not (_is_seconds(limit_s) and limit_s > 0):
-            _refuse(("invalid_start_timeout", limit_s))
+            allowed = "seconds, more than 0, or None for no limit"
+            self._refuse("invalid_start_timeout", limit_s, "start_timeout_s", allowed)
+
+    def _refuse(self, reason: str, found: object, name: str, allowed: str) -> NoReturn:
+        text = f"child {self.id!r}: {name} is {found!r}, must be {allowed}"
+        raise SpecError("start_spec", (reason, found), text)
+
+    def _restart(self) -> tuple[RestartKind, float | None]:
+        restart: Any = self.restart
+        is_delayed = isinstance(restart, tuple) and len(restart) == 2
+        kind, delay_s = restart if is_delayed else (restart, None)
+        if kind not in RESTARTS or (kind == "temporary" and delay_s is not None):
+            allowed = (
+                f"{one_of(RESTARTS, kind)}, or with a delay (kind, seconds), but not temporary"
+            )
+            self._refuse("invalid_restart_type", restart, "restart", allowed)
+        if delay_s is not None and not (_is_seconds(delay_s) and delay_s >= 0):
+            self._refuse("invalid_delay", delay_s, "the delay of restart", "seconds, 0 or more")
+        return kind, delay_s
+
+    def _shutdown(self) -> Shutdown:
+        shutdown: Any = self.shutdown
+        if shutdown is None:
+            return WORKER_SHUTDOWN_S if self.type == "worker" else "infinity"
+        is_seconds = _is_seconds(shutdown) and shutdown >= 0
+        if not (is_seconds or shutdown in ("infinity", "brutal_kill")):
+            allowed = "seconds, 0 or more, 'infinity' or 'brutal_kill'"
+            self._refuse("invalid_shutdown", shutdown, "shutdown", allowed)
+        return shutdown  # type: ignore[no-any-return]
 
     def label_of(self, args: tuple[Any, ...] | None) -> str:
         """Name a child of this spec that was started with ``args`` (None: no longer known)."""
@@ -133,7 +174,9 @@ class Report:
     """One report; ``count`` is there when it stands for that many dynamic children.
 
     ``supervisor`` is filled in by the driver: the supervisor's place in the tree. ``next`` says what follows the
-    end of a child: which restart of how many, and when.
+    end of a child: which restart of how many, and when. Where a supervisor gives up, ``restarts`` says after how many,
+    and ``cause``, which the driver fills in, is the report of the child's last failure; the report of a supervisor
+    that has ended so has the report of that as its cause.
     """
 
     context: str
@@ -143,6 +186,8 @@ class Report:
     count: int | None = None
     supervisor: str = ""
     next: str = ""
+    restarts: int = 0
+    cause: Report | None = None
 
     def offender(self) -> dict[str, Any]:
         """Return the child that the report is about, with the spec it was started from."""
@@ -210,48 +255,71 @@ class SupervisorSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "children", tuple(self.children))
-        flags = (
-            ("invalid_strategy", self.strategy, self.strategy in STRATEGIES),
-            ("invalid_intensity", self.intensity, _is_count(self.intensity)),
-            ("invalid_period", self.period_s, _is_seconds(self.period_s) and self.period_s > 0),
-            ("invalid_auto_shutdown", self.auto_shutdown, self.auto_shutdown in AUTO_SHUTDOWNS),
-            ("invalid_dialect", self.dialect, self.dialect in ("otp", "rabbitmq")),
-            (
-                "invalid_children_max",
-                self.children_max,
-                self.children_max is None or _is_count(self.children_max),
-            ),
-        )
-        for name, found, is_good in flags:
-            if not is_good:
-                raise SpecError("supervisor_data", (name, found))
+        period_s, children_max = self.period_s, self.children_max
+        self._check("strategy", STRATEGIES)
+        if not _is_count(self.intensity):
+            self._refuse("intensity", "a number of restarts, 0 or more")
+        if not (_is_seconds(period_s) and period_s > 0):
+            self._refuse("period_s", "seconds, more than 0", "invalid_period")
+        self._check("auto_shutdown", AUTO_SHUTDOWNS)
+        self._check("dialect", DIALECTS)
+        if not (children_max is None or _is_count(children_max)):
+            self._refuse("children_max", "a number of children, 0 or more, or None for no limit")
+        for hook in ("on_report", "on_restart"):
+            if getattr(self, hook) is not None and not callable(getattr(self, hook)):
+                self._refuse(hook, "a function of one argument")
         self._check_children()
+
+    def _check(self, flag: str, allowed: tuple[str, ...]) -> None:
+        found = getattr(self, flag)
+        if found not in allowed:
+            self._refuse(flag, one_of(allowed, found))
+
+    def _refuse(self, flag: str, allowed: str, reason: str = "") -> NoReturn:
+        found = getattr(self, flag)
+        text = f"{flag} is {found!r}, must be {allowed}"
+        raise SpecError("supervisor_data", (reason or f"invalid_{flag}", found), text)
 
     def _check_children(self) -> None:
         if self.strategy == "simple_one_for_one" and len(self.children) != 1:
-            raise SpecError("bad_start_spec", self.children)
-        ids = set()
+            raise SpecError(
+                "bad_start_spec",
+                self.children,
+                f"simple_one_for_one needs one child, the template of all, not {len(self.children)}",
+            )
+        ids: set[Hashable] = set()
         for child in self.children:
-            problem = self.problem_with(child)
+            problem = self.problem_with(child, ids)
             if problem is not None:
-                _refuse(problem)
-            if child.id in ids:
-                _refuse(("duplicate_child_name", child.id))
+                raise problem
             ids.add(child.id)
 
-    def problem_with(self, child: object) -> Any:
-        """Say why ``child`` cannot be a child here (OTP's reason), or None."""
+    def problem_with(self, child: object, ids: Container[Hashable] = ()) -> SpecError | None:
+        """Say why ``child`` cannot be a child here beside those with the ``ids``, or None."""
         if not isinstance(child, ChildSpec):
-            return ("invalid_child_spec", child)
+            text = f"a child is a ChildSpec, not {child!r}"
+            return SpecError("start_spec", ("invalid_child_spec", child), text)
+        name, reason = child.id, tuple[Any, ...]()
         if child.significant and self.auto_shutdown == "never":
-            return ("bad_combination", (("auto_shutdown", "never"), ("significant", True)))
-        if child.backoff is not None and self.strategy == "simple_one_for_one":
-            return ("bad_combination", (("strategy", self.strategy), ("backoff", child.backoff)))
-        return None
+            text = "is significant: auto_shutdown of its supervisor must be 'any_significant' or 'all_significant'"
+            reason = (("auto_shutdown", "never"), ("significant", True))
+        elif child.backoff is not None and self.strategy == "simple_one_for_one":
+            text = "has a backoff, which children of simple_one_for_one (a pool) cannot have"
+            reason = (("strategy", self.strategy), ("backoff", child.backoff))
+        elif name in ids:
+            text = f"two children have the id {name!r}; give one of them another"
+            return SpecError("start_spec", ("duplicate_child_name", name), text)
+        else:
+            return None
+        return SpecError("start_spec", ("bad_combination", reason), f"child {name!r} {text}")
 
 
-def _refuse(reason: Any) -> None:
-    raise SpecError("start_spec", reason)
+def one_of(allowed: tuple[str, ...], found: object) -> str:
+    """Name the allowed values, and the one that was meant if ``found`` resembles one."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only where something is wrong
+
+    near = get_close_matches(str(found), allowed, 1)
+    return f"one of {', '.join(allowed)}" + (f" (did you mean {near[0]}?)" if near else "")
 
 
 def _is_seconds(value: object) -> bool:
@@ -260,21 +328,3 @@ def _is_seconds(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _restart(restart: Any) -> tuple[RestartKind, float | None]:
-    kind, delay_s = restart if isinstance(restart, tuple) and len(restart) == 2 else (restart, None)
-    if kind not in RESTARTS or (kind == "temporary" and delay_s is not None):
-        _refuse(("invalid_restart_type", restart))
-    if delay_s is not None and not (_is_seconds(delay_s) and delay_s >= 0):
-        _refuse(("invalid_delay", delay_s))
-    return kind, delay_s
-
-
-def _shutdown(shutdown: Any, child_type: str) -> Shutdown:
-    if shutdown is None:
-        return WORKER_SHUTDOWN_S if child_type == "worker" else "infinity"
-    if shutdown in ("infinity", "brutal_kill") or (_is_seconds(shutdown) and shutdown >= 0):
-        return shutdown  # type: ignore[no-any-return]
-    _refuse(("invalid_shutdown", shutdown))
-    raise AssertionError

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.actors.actor import IGNORE, LATER, OtpActor, Ref
 from leveret.actors.runtime import links
 from leveret.actors.runtime.calls import Request
-from leveret.actors.runtime.scheduler import reason_of
+from leveret.actors.runtime.scheduler import crash_of, reason_of
 from leveret.actors.runtime.signals import (
     KILL,
     NOREPLY,
@@ -49,7 +49,8 @@ from leveret.actors.runtime.signals import (
 from leveret.core.log.loggers import logger
 from leveret.supervisors.dynamic import make_core
 from leveret.supervisors.effects import Again, Failed, Later, Operation, Start, Stop, StopAll
-from leveret.supervisors.reports import emit
+from leveret.supervisors.reports import CHILD_TERMINATED, START_ERROR, emit
+from leveret.supervisors.reports import SHUTDOWN as OVERRUN
 from leveret.supervisors.requests import (
     CountChildren,
     DeleteChild,
@@ -130,6 +131,8 @@ class Supervisor(OtpActor):
     supervisor_core: GroupCore | DynamicCore
     trap_exits = True
     partner: Ref | None = None
+    _failure: Report | None = None  # of a child, the latest
+    _overrun: tuple[Ref, Report] | None = None  # of a supervisor below, the latest
 
     def __init__(self) -> None:
         self.is_specifying = False
@@ -319,7 +322,7 @@ class Supervisor(OtpActor):
 
     def _start(self, effect: Start) -> Any:
         spec = effect.spec
-        label = "" if spec.label is None else _label_to_keep(spec, effect.args)
+        label = _label_to_keep(spec, effect.args)
         self._answer = PENDING
         try:
             actor_class, args = spec.actor_class, effect.args
@@ -331,7 +334,7 @@ class Supervisor(OtpActor):
                 actor_class, args = ProcessHost, (actor_class, args)
             child = self.runtime.start_link(self.ref, actor_class, args, self._child_started, label)
         except Exception as error:  # noqa: BLE001  # as OTP: any exception fails the start
-            return Failed(Crash(error))
+            return Failed(crash_of(error, label or str(spec.id)))
         answer, self._answer = self._answer, None
         if answer is PENDING:
             self._suspension = self._suspension or Suspension()
@@ -362,6 +365,7 @@ class Supervisor(OtpActor):
             self.supervisor_core.spec.on_restart(effect)
         elif isinstance(effect, Report):
             effect.supervisor = self.path
+            self._find_cause(effect)
             self.log_report(effect)
             if self.supervisor_core.spec.on_report is not None:
                 self.supervisor_core.spec.on_report(effect)
@@ -370,9 +374,22 @@ class Supervisor(OtpActor):
         else:
             self.post(self.ref, effect.again)
 
+    def _find_cause(self, report: Report) -> None:
+        """Fill in the cause of a report that has one, and note what may be one."""
+        if report.context in (CHILD_TERMINATED, START_ERROR):
+            if self._overrun is not None and self._overrun[0] is report.ref:
+                report.cause = self._overrun[1]
+            self._failure = report
+        elif report.context == OVERRUN:
+            report.cause = self._failure
+            parent = self.parent
+            above = parent.cell.actor if parent is not None and parent.is_alive else None
+            if isinstance(above, Supervisor):
+                above._overrun = (self.ref, report)  # noqa: SLF001  # its own
+
     def log_report(self, report: Report) -> None:
         """Write a report to the log; a subclass may know better where something is logged."""
-        emit(report)
+        emit(report, is_crash=isinstance(report.reason, Crash))
 
     # Stopping.
 
@@ -478,6 +495,6 @@ def _label_to_keep(spec: ChildSpec, args: tuple[Any, ...]) -> str:
     A label made of the arguments can be made again at any time, except for temporary children, whose
     arguments are not kept.
     """
-    if isinstance(spec.label, str):
-        return spec.label
-    return spec.label_of(args) if spec.kind == "temporary" else ""
+    if callable(spec.label) and spec.kind != "temporary":
+        return ""
+    return spec.label_of(args)

@@ -13,26 +13,31 @@
 
     run(shop)
 
-Children start in the order in which they are written down. Everything here makes ``ChildSpec`` and
-``SupervisorSpec``; programs with specs of their own need none of it.
+Children start in the order in which they are written down. A wrong line is refused where it stands. Everything here
+makes ``ChildSpec`` and ``SupervisorSpec``; programs with specs of their own need none of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from leveret.actors.service import Service, ServiceSpec, plain
 from leveret.supervisors.backoff import Backoff
 from leveret.supervisors.spec import (
     AutoShutdown,
     ChildSpec,
+    ChildType,
     Isolation,
     Report,
     Restart,
     Restarted,
     Shutdown,
+    SpecError,
     Strategy,
     SupervisorSpec,
 )
@@ -40,6 +45,7 @@ from leveret.supervisors.supervisor import Supervisor
 
 Body = Callable[..., Coroutine[Any, Any, object]]
 _B = TypeVar("_B", bound=Body)
+_ANY_CHILD: Final = ChildSpec("any", Supervisor)
 _STOP_TIMEOUT_S = 5.0
 _STOP_SHARE = 0.8  # of the shutdown, so that a coroutine that goes on is named before it is killed
 
@@ -74,27 +80,42 @@ class Tree:
     Args:
         name: of the supervisor in the printed tree and in the log.
         flags: as in ``SupervisorSpec``; subtrees get the hooks of the tree they are in.
+
+    Raises:
+        SpecError: a flag is wrong.
     """
 
     def __init__(self, name: str, **flags: Unpack[Flags]) -> None:
         self.name = name
         self._flags = flags
-        self._children: list[Callable[[], ChildSpec]] = []
+        self._empty = SupervisorSpec(**flags, children=(_ANY_CHILD,))
+        self._children: dict[Hashable, Callable[[], ChildSpec]] = {}
 
     # Children.
 
     def add(self, child: ChildSpec) -> None:
-        self._children.append(lambda: child)
+        """Add a child; SpecError: it cannot be one here, or its id is there already."""
+        self._add(child, lambda: child)
+
+    def _add(self, child: ChildSpec, now: Callable[[], ChildSpec]) -> None:
+        """Add a child whose spec will be the one of ``now``."""
+        problem = self._empty.problem_with(child, self._children)
+        if problem is not None:
+            raise problem
+        self._children[child.id] = now
 
     def actor(self, id: str, actor_class: Any, *args: Any, **options: Unpack[Options]) -> None:
         """Add an actor: an ``OtpActor``, a ``GenServer``, a ``Supervisor`` or any Thespian actor.
 
         With ``isolation="process"`` it may be named by ``"package.module:Class"``.
         """
-        kind = isinstance(actor_class, type) and issubclass(actor_class, Supervisor)
-        self.add(
-            ChildSpec(id, actor_class, args, type="supervisor" if kind else "worker", **options)
+        is_class = isinstance(actor_class, type)
+        kind: ChildType = (
+            "supervisor" if is_class and issubclass(actor_class, Supervisor) else "worker"
         )
+        spec = ChildSpec(id, actor_class, args, type=kind, **options)
+        _check_actor_class(spec)
+        self.add(spec)
 
     @overload
     def service(self, function: _B, /) -> _B: ...
@@ -132,10 +153,16 @@ class Tree:
             waits_for_ready: it is started when it calls ``leveret.supervisors.ready()``; the children after it
                 wait for that.
             options: as in ``ChildSpec``.
+
+        Raises:
+            SpecError: it is not a coroutine function, cannot be called with ``args``, or an option is wrong.
         """
 
         def add(body: _B) -> _B:
-            self.add(service_spec(id or body.__name__, body, args, waits_for_ready, **options))
+            name = id or getattr(body, "__name__", None)
+            spec = service_spec(name, body, args, waits_for_ready, **options)
+            _check_arguments(spec.id, body, args)
+            self.add(spec)
             return body
 
         return add if function is None else add(function)
@@ -152,11 +179,20 @@ class Tree:
         ok_statuses: tuple[int, ...] = (0,),
         **options: Unpack[Options],
     ) -> None:
-        """Add a program; see ``CommandSpec`` in ``leveret.actors.processes.command``."""
+        """Add a program; see ``CommandSpec`` in ``leveret.actors.processes.command``.
+
+        Raises:
+            ActorError: ``argv`` is no list of texts, or another argument is wrong.
+        """
         from leveret.actors.processes.command import Command, CommandSpec  # noqa: PLC0415
 
         spec = CommandSpec(
-            tuple(argv), cwd, env, output, ready_text=ready_text, ok_statuses=ok_statuses
+            argv if isinstance(argv, str) else tuple(argv),  # type: ignore[arg-type]  # refused
+            cwd,
+            env,
+            output,
+            ready_text=ready_text,
+            ok_statuses=ok_statuses,
         )
         options.setdefault("label", id)  # so that the log names it
         self.add(ChildSpec(id, Command, (spec,), **options))
@@ -173,7 +209,9 @@ class Tree:
     ) -> Tree:
         """Add a supervisor and return it, to be given children."""
         tree = Tree(name, **self._with_hooks(flags))
-        self._children.append(lambda: tree.child_spec(restart=restart, significant=significant))
+        options: Options = {"restart": restart, "significant": significant}
+        child = ChildSpec(name, Supervisor, type="supervisor", **options)
+        self._add(child, lambda: tree.child_spec(**options))
         return tree
 
     def pool(
@@ -210,18 +248,23 @@ class Tree:
         template: ChildSpec
         if isinstance(worker, type | str):
             template = ChildSpec(name, worker, args, **options)
+            _check_actor_class(template)
         else:
             template = service_spec(name, worker, args, **options)
         flags = self._with_hooks(flags)
-        flags["strategy"] = "simple_one_for_one"
+        strategy = flags.setdefault("strategy", "simple_one_for_one")
+        if strategy != "simple_one_for_one":
+            text = f"strategy is {strategy!r}, but pools have simple_one_for_one: leave it out"
+            raise SpecError("supervisor_data", ("invalid_strategy", strategy), text)
         spec = SupervisorSpec(**flags, children=(template,))
         self.add(ChildSpec(name, Supervisor, (spec,), type="supervisor"))
 
     # The specs.
 
     def spec(self) -> SupervisorSpec:
-        """Return the supervisor's spec; SpecError: it is wrong, or a name is there twice."""
-        return SupervisorSpec(**self._flags, children=tuple(child() for child in self._children))
+        """Return the supervisor's spec; SpecError: ``simple_one_for_one`` without its one child."""
+        children = tuple(child() for child in self._children.values())
+        return SupervisorSpec(**self._flags, children=children)
 
     def child_spec(self, **options: Unpack[Options]) -> ChildSpec:
         """Return the spec of the whole tree as a child of another supervisor."""
@@ -238,15 +281,16 @@ class Tree:
 
 
 def service_spec(
-    id: str,
+    id: Any,
     body: Body,
     args: tuple[Any, ...] = (),
     waits_for_ready: bool = False,
     **options: Unpack[Options],
 ) -> ChildSpec:
-    """Return the child spec of a coroutine function that is called with ``args``."""
+    """Return the child spec of a coroutine function that is called with ``args``; SpecError: it is none."""
     options.setdefault("label", id)  # so that the log names it
-    spec = ChildSpec(id, Service, **options)
+    spec = ChildSpec(id, Service, args, **options)
+    _check_body(id, body)
     shutdown = spec.shutdown
     stop_s = _STOP_SHARE * shutdown if isinstance(shutdown, int | float) else _STOP_TIMEOUT_S
     if spec.isolation == "none":
@@ -258,3 +302,50 @@ def service_spec(
     return replace(
         spec, actor_class=FunctionService, args=(target_of(body), args, waits_for_ready, stop_s)
     )
+
+
+def _check_actor_class(spec: ChildSpec) -> None:
+    found = spec.actor_class
+    if spec.isolation == "process":
+        from leveret.actors.processes.target import target_of  # noqa: PLC0415  # loads msgpack
+
+        target_of(found)
+    elif not isinstance(found, type):
+        remedy = "a coroutine function is added by service()"
+        if isinstance(found, str):
+            remedy = "a class can be named by a text with isolation='process'"
+        text = f"child {spec.id!r}: {found!r} is not an actor class; {remedy}"
+        raise SpecError("start_spec", ("invalid_actor_class", found), text)
+
+
+def _check_body(id: str, body: object) -> None:
+    """Refuse what is known not to be a coroutine function."""
+    if inspect.iscoroutine(body):
+        body.close()
+        raise _not_a_service(id, body, "pass the function itself, and its arguments as args=(...)")
+    function = body.func if isinstance(body, partial) else body
+    is_python = isinstance(function, FunctionType | MethodType) and function.__name__ != "<lambda>"
+    if not callable(function) or isinstance(function, type):
+        raise _not_a_service(id, body, "an actor class is added by actor()")
+    if is_python and not inspect.iscoroutinefunction(inspect.unwrap(function)):
+        raise _not_a_service(
+            id, body, "write it with async def; asyncio.to_thread runs code that blocks"
+        )
+
+
+def _not_a_service(id: str, body: object, remedy: str) -> SpecError:
+    text = f"service {id!r}: {body!r} is not a coroutine function; {remedy}"
+    return SpecError("start_spec", ("invalid_service", body), text)
+
+
+def _check_arguments(id: Any, body: Callable[..., object], args: tuple[Any, ...]) -> None:
+    """Refuse arguments with which the function cannot be called."""
+    try:
+        signature = inspect.signature(body)
+    except ValueError:  # of compiled code
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        text = f"service {id!r} cannot be called with args={args!r}: {error}"
+        raise SpecError("start_spec", ("invalid_args", args), text) from None

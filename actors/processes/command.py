@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -64,9 +65,14 @@ class CommandSpec:
 
     def __post_init__(self) -> None:
         argv: object = self.argv
-        if isinstance(argv, str) or not self.argv:
+        if isinstance(argv, str):
+            remedy = f"; write {shlex.split(argv)}" if argv else ""
+            raise ActorError(f"a command is a list of program and arguments, not {argv!r}{remedy}")
+        if not self.argv:
             raise ActorError(f"a command is a list of program and arguments, not {argv!r}")
-        object.__setattr__(self, "argv", tuple(self.argv))
+        object.__setattr__(self, "argv", tuple(map(_text_of, self.argv)))
+        for name, value in (self.env or {}).items():
+            _text_of(name), _text_of(value)
         if self.output not in _OUTPUTS:
             raise ActorError(f"output is {self.output!r}, must be one of {', '.join(_OUTPUTS)}")
         if self.ready_text is not None and self.output != "log":
@@ -134,6 +140,12 @@ class Command(OtpActor):
         if self._is_read and self._process.ended.done():
             status = self._process.ended.result()
             self.stop(self._stop_reason if self._is_stopping else _reason(status, self._spec))
+
+
+def _text_of(value: str | os.PathLike[str]) -> str:
+    if not isinstance(value, str | os.PathLike):
+        raise ActorError(f"arguments and environment of a command are texts, not {value!r}")
+    return os.fspath(value)
 
 
 def _reason(status: int, spec: CommandSpec) -> object:

@@ -23,7 +23,8 @@ from leveret.actors.processes.die_with_parent import die_with_parent
 from leveret.actors.processes.link import PARENT, ROOT, ProcessLink
 from leveret.actors.processes.target import Target, load
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.signals import Crash, Exit, Started, StartFailed
+from leveret.actors.runtime.scheduler import crash_of
+from leveret.actors.runtime.signals import Exit, Started, StartFailed
 from leveret.core.errors import ActorError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class HostedParent(OtpActor):
                 raise ActorError(f"{target[-1]} is not an actor class but {actor_class!r}")
             args = peer.unpack(packed_args)
         except (Exception, SystemExit) as error:  # noqa: BLE001  # told to the supervisor
-            self._failed(Crash(error))
+            self._failed(crash_of(error, label))
             return
         root = self.runtime.start_link(self.ref, actor_class, args, self._outcome, label)
         if root.is_alive:

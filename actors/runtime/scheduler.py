@@ -895,15 +895,20 @@ def _are_unsorted(inbox: deque[Mail], unsorted: frozenset[type]) -> bool:
 
 
 def reason_of(error: BaseException, cell: Cell) -> object:
-    """Return the exit reason for an exception of an actor; log a crash."""
+    """Return the exit reason for an exception of an actor; a crash is logged."""
     if isinstance(error, StopActor):
         return error.reason
     if isinstance(error, CallExit):
         return error.exit_reason
     if isinstance(error, DependencyError):
         return (SHUTDOWN, str(error))
+    return crash_of(error, cell.describe())
+
+
+def crash_of(error: BaseException, actor: str) -> Crash:
+    """Return the exit reason of the ``actor`` from which the exception has escaped; write the one record about it."""
     crash = Crash(error)
-    log.error("actor crashed actor=%s reason=%r\n%s", cell.describe(), crash, crash.traceback)
+    log.error("actor crashed actor=%s reason=%r\n%s", actor, crash, crash.traceback)
     return crash
 
 

@@ -37,6 +37,7 @@ NOCONNECTION: Final = "noconnection"
 TIMEOUT: Final = "timeout"
 
 _CHAIN_MAX: Final = 8
+_INNER: Final = ("leveret.actors.runtime.", "leveret.actors.service", "leveret.actors.gen_server")
 
 
 def is_orderly(reason: object) -> bool:
@@ -129,7 +130,7 @@ class Crash:
     """The reason of an actor from which an exception escaped.
 
     The exception itself is not kept: its traceback holds every local of every frame, among them
-    messages. Class, text and places are copied.
+    messages. Class, text and places are copied, without the places in the runtime that has called the actor's code.
 
     Attributes:
         kind: the exception's class.
@@ -174,6 +175,22 @@ class Crash:
         parts.append(f"{name}: {self.text}" if self.text else name)
         return "\n".join(parts)
 
+    def as_exception(self) -> BaseException:
+        """Return an exception of the same class and text, of which another can be raised; its note is the traceback.
+
+        It has not the attributes of the one that escaped. Where the class cannot be made so, it is an ``ActorError``.
+        """
+        kind, text = self.kind, self.text
+        fields = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        error: BaseException
+        try:
+            stand_in: Any = type(kind.__name__, (kind,), {**fields, "__str__": lambda _: text})
+            error = stand_in.__new__(stand_in)
+        except Exception:  # noqa: BLE001  # a class may ask for anything
+            error = ActorError(f"{kind.__qualname__}: {text}")
+        error.add_note(self.traceback)
+        return error
+
     def __eq__(self, other: object) -> bool:
         return type(other) is Crash and (self.kind, self.text) == (other.kind, other.text)
 
@@ -198,13 +215,18 @@ _Places: TypeAlias = tuple[tuple[str, int, str], ...]
 _Frames: TypeAlias = tuple[tuple[str, _Places], ...]
 
 
-def _frames_of(exception: BaseException) -> _Frames:
-    """Return header and places for the exception and its causes, the first cause first."""
+def _frames_of(
+    exception: BaseException, header: str = "Traceback (most recent call last):"
+) -> _Frames:
+    """Return header and places for the exception, the members of a group, and its causes."""
     found: list[tuple[str, _Places]] = []
     error: BaseException | None = exception
-    header = "Traceback (most recent call last):"
     while error is not None and len(found) < _CHAIN_MAX:
         found.append((header, _places(error.__traceback__)))
+        if isinstance(error, BaseExceptionGroup):
+            for one in error.exceptions[:_CHAIN_MAX]:
+                member = f"In the group {type(one).__name__}: {one} (most recent call last):"
+                found.extend(_frames_of(one, member))
         if error.__cause__ is None and error.__suppress_context__:
             break
         error = error.__cause__ or error.__context__
@@ -214,12 +236,16 @@ def _frames_of(exception: BaseException) -> _Frames:
 
 
 def _places(trace: TracebackType | None) -> _Places:
-    places = []
+    """Return where the exception was, without the runtime that called the actor's code, if it went further."""
+    places: list[tuple[str, int, str]] = []
+    inner = 0
     while trace is not None:
-        code = trace.tb_frame.f_code
-        places.append((code.co_filename, trace.tb_lineno, code.co_qualname))
+        frame = trace.tb_frame
+        if inner == len(places) and frame.f_globals.get("__name__", "").startswith(_INNER):
+            inner += 1
+        places.append((frame.f_code.co_filename, trace.tb_lineno, frame.f_code.co_qualname))
         trace = trace.tb_next
-    return tuple(places)
+    return tuple(places[inner:] or places)
 
 
 @dataclass(slots=True)

@@ -147,3 +147,7 @@ async def work(*names: str) -> None:
 
 async def never_ready() -> None:
     await asyncio.Event().wait()
+
+
+async def crashes_at_start() -> None:
+    raise KeyError("x")

@@ -140,8 +140,9 @@ def test_who_goes_with_it_is_stopped_at_once_and_comes_back_with_it(
 
 
 def test_it_is_not_for_dynamic_children() -> None:
-    with pytest.raises(SpecError, match="bad_combination"):
+    with pytest.raises(SpecError, match="'a' has a backoff") as caught:
         SupervisorSpec(SIMPLE, children=(ChildSpec("a", Worker, backoff=PATIENT),))
+    assert caught.value.reason[0] == "bad_combination"
 
 
 def test_the_supervisors_end_takes_a_restart_that_waits_along(

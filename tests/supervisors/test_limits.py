@@ -32,14 +32,16 @@ from rigs.waiting import eventually
     "field", [{"start_timeout_s": 0}, {"start_timeout_s": "1"}, {"isolation": "thread"}]
 )
 def test_wrong_fields_are_refused(field: Any) -> None:
-    with pytest.raises(SpecError, match="start_spec"):
+    with pytest.raises(SpecError, match=f"{next(iter(field))} is .*, must be") as caught:
         ChildSpec("a", Worker, **field)
+    assert caught.value.kind == "start_spec"
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True])
 def test_a_wrong_limit_of_children_is_refused(wrong: Any) -> None:
-    with pytest.raises(SpecError, match="invalid_children_max"):
+    with pytest.raises(SpecError, match=r"children_max is .*, must be") as caught:
         SupervisorSpec(children_max=wrong)
+    assert caught.value.reason == ("invalid_children_max", wrong)
 
 
 # Start time-outs.

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from thespian.actors import Actor
 
+from leveret.actors.runtime.signals import Crash
 from leveret.actors.service import current_service
 from leveret.core.errors import ActorError
 from leveret.supervisors import (
@@ -29,7 +30,7 @@ from leveret.supervisors import (
     start,
 )
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.hosted_actors import Clerk, never_ready, work
+from rigs.hosted_actors import Clerk, crashes_at_start, never_ready, work
 from rigs.nodes import clean_environment
 from rigs.waiting import eventually
 
@@ -138,24 +139,93 @@ async def test_a_start_that_fails_leaves_nothing() -> None:
 
     entering = asyncio.ensure_future(enter())
     await clock.advance(6)
-    with pytest.raises(TreeFailedError) as caught:
+    with pytest.raises(
+        TreeFailedError, match=r"^t > never_ready did not start: 'timeout'$"
+    ) as caught:
         await entering
 
     assert caught.value.reason == ("shutdown", ("failed_to_start_child", "never_ready", "timeout"))
+    assert (caught.value.child, caught.value.error) == ("t > never_ready", "timeout")
     assert stopped == ["first"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_a_tree_that_gives_up_says_so() -> None:
-    tree = Tree("t", intensity=1)
+async def unlucky() -> None:
+    await asyncio.sleep(0)
+    raise ValueError("no luck")
 
-    @tree.service
-    async def unlucky() -> None:
-        await asyncio.sleep(0)
-        raise ValueError("no luck")
+
+async def test_a_tree_that_gives_up_names_the_child_its_error_and_how_often(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tree = Tree("t", intensity=1)
+    tree.subtree("below", intensity=2, period_s=60).service(unlucky)
 
     async with start(tree) as running:
-        with pytest.raises(TreeFailedError, match="reached_max_restart_intensity"):
+        with pytest.raises(TreeFailedError) as caught:
+            await running.wait_ended()
+
+    error = caught.value
+    assert str(error) == (
+        "t > below > unlucky could not be kept running: ValueError: no luck "
+        "(t > below gives up after 2 restarts in 60 s, t gives up after 1 restart in 5 s)"
+    )
+    assert (error.child, error.restarts) == ("t > below > unlucky", 2)
+    assert (error.reason, error.error) == (
+        "reached_max_restart_intensity",
+        Crash(ValueError("no luck")),
+    )
+    assert isinstance(error.__cause__, ValueError)
+    assert str(error.__cause__) == "no luck"
+
+    crashes = [text for text in caplog.messages if "ValueError" in text]
+    assert len(crashes) == 6
+    for text in crashes:
+        first, header, place, line, last = text.splitlines()
+        assert first == "actor crashed actor=unlucky reason=Crash(ValueError: no luck)"
+        assert header == "Traceback (most recent call last):"
+        assert place.startswith(f'  File "{__file__}"')
+        assert line.strip() == 'raise ValueError("no luck")'
+        assert last == "ValueError: no luck"
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+async def test_a_start_that_crashes_is_one_record_and_names_the_child(
+    isolation: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree = Tree("t")
+    tree.service(waits_for_ready=True, isolation=isolation)(crashes_at_start)
+
+    with pytest.raises(TreeFailedError, match="t > crashes_at_start did not start: KeyError: 'x'"):
+        async with start(tree):
+            raise AssertionError
+
+    assert len([text for text in caplog.messages if "KeyError" in text]) == 1
+
+
+async def test_a_group_of_errors_names_each(caplog: pytest.LogCaptureFixture) -> None:
+    tree = Tree("t", intensity=0)
+
+    @tree.service
+    async def several() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(unlucky())
+
+    async with start(tree) as running:
+        with pytest.raises(TreeFailedError, match="unhandled errors in a TaskGroup"):
+            await running.wait_ended()
+
+    (crash,) = [text for text in caplog.messages if text.startswith("actor crashed")]
+    assert "In the group ValueError: no luck (most recent call last):" in crash
+    assert "in unlucky" in crash
+
+
+async def test_a_function_that_returns_no_coroutine_says_so() -> None:
+    tree = Tree("t", intensity=0)
+    tree.service(id="three")(lambda: 3)  # type: ignore[arg-type, return-value]
+
+    async with start(tree) as running:
+        with pytest.raises(TreeFailedError, match=r"\(async def\), but .* has returned 3"):
             await running.wait_ended()
 
 

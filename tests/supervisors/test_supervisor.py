@@ -210,7 +210,7 @@ def test_70_reports_are_structured_log_records(
     inner = ChildSpec(
         "inner", Supervisor, (one(ChildSpec("a", Worker), intensity=0),), type="supervisor"
     )
-    with caplog.at_level(logging.ERROR, "leveret.supervisors.reports"):
+    with caplog.at_level(logging.INFO, "leveret.supervisors.reports"):
         ref, _ = start(one(inner))
         child = child_refs(child_refs(ref)["inner"])["a"]
         runtime.send(child, crash)
@@ -218,13 +218,21 @@ def test_70_reports_are_structured_log_records(
 
     records = [record for record in caplog.records if record.name == "leveret.supervisors.reports"]
     first = records[0]
-    assert (first.levelname, first.supervisor_context) == ("ERROR", "child_terminated")
+    assert (first.levelname, first.supervisor_context) == ("INFO", "child_terminated")
     assert first.supervisor_name == "Above > Supervisor > inner"
     assert first.supervisor_reason == Crash(ValueError("boom"))
     offender = first.supervisor_offender
     assert (offender["pid"], offender["id"], offender["restart"]) == (child, "a", "permanent")
     contexts = [record.supervisor_context for record in records]
     assert contexts == ["child_terminated", "shutdown", "child_terminated"]
+    errors = [text for name, level, text in caplog.record_tuples if level == logging.ERROR]
+    assert [text.partition("\n")[0] for text in errors] == [
+        "actor crashed actor=a reason=Crash(ValueError: boom)",
+        'supervisor report context=shutdown supervisor="Above > Supervisor > inner" child=a '
+        'reason=reached_max_restart_intensity next="gives up after 0 restarts in 5 s"',
+        'supervisor report context=child_terminated supervisor="Above > Supervisor" child=inner '
+        'reason=shutdown next="restart 1 of 1 in 5 s, now"',
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["one_for_one", SIMPLE])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from thespian.actors import Actor
 from leveret.actors.processes.command import Command, CommandSpec
 from leveret.actors.processes.functions import FunctionService
 from leveret.actors.service import Service
+from leveret.core.errors import ActorError
 from leveret.supervisors import Backoff, ChildSpec, SpecError, Supervisor, SupervisorSpec, Tree
 from rigs.hosted_actors import work
 from rigs.supervision.children import Worker
@@ -134,10 +137,81 @@ def test_a_tree_may_be_a_child_of_another_supervisor() -> None:
     )  # fmt: skip
 
 
-def test_the_same_name_twice_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (
+            {"strategy": "one_for_two"},
+            "strategy is 'one_for_two', must be one of one_for_one, one_for_all, rest_for_one, "
+            "simple_one_for_one (did you mean one_for_one?)",
+        ),
+        ({"intensity": -1}, "intensity is -1, must be a number of restarts, 0 or more"),
+        ({"period_s": 0}, "period_s is 0, must be seconds, more than 0"),
+        ({"children_max": "9"}, "children_max is '9', must be a number of children"),
+        ({"on_report": 3}, "on_report is 3, must be a function of one argument"),
+    ],
+)
+def test_a_wrong_flag_is_refused_where_it_is_written(flags: dict[str, Any], text: str) -> None:
+    for write in (Tree, Tree("t").subtree):
+        with pytest.raises(SpecError) as caught:
+            write("a", **flags)
+        assert str(caught.value).startswith(text)
+
+
+def plain(*_: Any) -> int:
+    return 3
+
+
+async def needs_one(_: Any) -> None: ...
+
+
+WRONG_CHILDREN: list[tuple[str, Callable[[Tree], Any]]] = [
+    ("two children have the id 'a'; give one of them another", lambda t: t.actor("a", Worker)),
+    ("two children have the id 'a'", lambda t: t.service(id="a")(body)),
+    ("two children have the id 'a'", lambda t: t.subtree("a")),
+    ("is not a coroutine function; write it with async def", lambda t: t.service(plain)),
+    ("is not a coroutine function; write it with async def", lambda t: t.pool("p", plain)),
+    ("but pools have simple_one_for_one", lambda t: t.pool("p", body, strategy="one_for_all")),
+    ("intensity is -1", lambda t: t.pool("p", body, intensity=-1)),
+    ("pass the function itself", lambda t: t.service(body())),
+    ("a child needs an id", lambda t: t.service(partial(body))),
+    ("missing a required argument: '_'", lambda t: t.service(needs_one)),
+    ("args is 'abc', must be a tuple", lambda t: t.service(args="abc")(body)),
+    ("restart is 'allways', must be one of perm", lambda t: t.subtree("b", restart="allways")),
+    ("auto_shutdown of its supervisor must be", lambda t: t.actor(
+        "b", Worker, restart="transient", significant=True)),
+    ("shutdown is 'kill', must be seconds", lambda t: t.command("b", ["ls"], shutdown="kill")),
+    ("a coroutine function is added by service()", lambda t: t.actor("b", body)),
+    ("with isolation='process'", lambda t: t.actor("b", "module:Name")),
+    ("not of the form 'package.module:name'", lambda t: t.actor(
+        "b", "Name", isolation="process")),
+    ("not 'sleep 5'; write ['sleep', '5']", lambda t: t.command("b", "sleep 5")),
+    ("texts, not 5", lambda t: t.command("b", ["sleep", 5])),
+    ("texts, not 1", lambda t: t.command("b", ["ls"], env={"ROUNDS": 1})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "write"), WRONG_CHILDREN)
+def test_a_wrong_child_is_refused_where_it_is_written(
+    text: str, write: Callable[[Tree], Any]
+) -> None:
     tree = Tree("t")
     tree.actor("a", Worker)
-    tree.actor("a", Worker)
 
-    with pytest.raises(SpecError, match="duplicate_child_name"):
-        tree.spec()
+    with pytest.raises((SpecError, ActorError)) as caught:
+        write(tree)
+
+    assert text in str(caught.value)
+    assert [child.id for child in tree.spec().children] == ["a"]
+
+
+def test_what_is_awaitable_in_its_own_way_is_a_service() -> None:
+    class Sleeper:
+        async def __call__(self) -> None: ...
+
+    tree = Tree("t")
+    tree.service(id="a")(Sleeper())
+    tree.service(id="b", args=(1,))(partial(body, 2))
+    tree.service(id="c")(lambda: body(3))
+
+    assert [child.id for child in tree.spec().children] == ["a", "b", "c"]
