@@ -19,6 +19,7 @@ from typing import Any, Final, Self, TypeVar
 from leveret.core.addresses import Address
 from leveret.core.errors import LeveretError
 from leveret.core.system.files import Files
+from leveret.core.system.machine import Machine
 from leveret.server.broker import Broker
 from leveret.server.config.config import Config
 from leveret.testing.manual_clock import ManualClock
@@ -40,6 +41,7 @@ def memory_config(**settings: Any) -> Config:
         "listen": (Address("127.0.0.1", 0),),
         "data_dir": None,
         "heartbeat_s": 0,  # else a skipped hour would close the connections
+        "memory_total_bytes": Machine().total_bytes(),  # else it is read each second, also of virtual time
     }
     return Config(**(defaults | settings))
 
@@ -71,6 +73,11 @@ class BrokerThread:
     def address(self) -> tuple[str, int]:
         host, port = self.broker.addresses[0]
         return host, port
+
+    def __repr__(self) -> str:
+        return (
+            "<broker, stopped>" if self._loop is None else f"<broker at {self.broker.addresses[0]}>"
+        )
 
     @property
     def is_running(self) -> bool:

@@ -50,6 +50,9 @@ class BrokerProcess:
         self._arguments = arguments
         self._is_started = False
 
+    def __repr__(self) -> str:
+        return f"<broker process at 127.0.0.1:{self.port} in {self.folder}>"
+
     @property
     def url(self) -> str:
         """An AMQP URL with the default user."""

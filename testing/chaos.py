@@ -84,6 +84,9 @@ class Chaos:
         self.random = random.Random(seed)  # also for the test's own choices
         self.deeds: list[Deed] = []
 
+    def __repr__(self) -> str:
+        return f"<chaos with seed {self.seed}, {len(self.deeds)} faults>"
+
     # The tree.
 
     def nodes(self) -> list[Node]:

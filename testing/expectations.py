@@ -93,6 +93,7 @@ class Expectation:
         return None if holds else "the predicate says no"
 
     def _check(self) -> None:
+        __tracebackhide__ = True
         count = len(self._found)
         if count != self._count if self._count is not None else count == 0:
             raise AssertionError(self._failure())
@@ -121,6 +122,7 @@ class Expectation:
         return self._found
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        __tracebackhide__ = True
         try:
             if kind is None:
                 self._wait()
@@ -133,6 +135,7 @@ class Expectation:
         return self.__enter__()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        __tracebackhide__ = True
         try:
             if kind is None:
                 await asyncio.to_thread(self._wait)

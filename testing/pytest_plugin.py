@@ -7,6 +7,8 @@ when a test uses one. Fixtures: ``amqp_broker``, ``amqp_url``, ``virtual_clock``
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import os
 import random
 import sys
@@ -91,6 +93,7 @@ class Brokers:
         from leveret.testing.broker import BrokerThread, memory_config  # noqa: PLC0415
 
         settings = dict(map(_setting, self._config.getini("leveret_config")))
+        _check_names("leveret_config", settings)
         folder = given.pop("data_dir", None) or self._config.getini("leveret_data_dir")
         durable = given.pop("durable", None)
         if durable is None:
@@ -105,6 +108,18 @@ class Brokers:
             return self._folders.mktemp("leveret")
         place: Path = self._config.rootpath / folder
         return place / os.environ.get("PYTEST_XDIST_WORKER", "")
+
+
+def _check_names(place: str, given: dict[str, Any], *also: str) -> None:
+    """Refuse a setting that the broker does not have."""
+    from leveret.server.config.config import Config  # noqa: PLC0415 - loads the broker
+
+    known = [*also, *(field.name for field in dataclasses.fields(Config))]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else "the settings are the fields of Config"
+            raise pytest.UsageError(f"{place}: unknown setting {name}; {hint}")
 
 
 def _setting(line: str) -> tuple[str, Any]:
@@ -138,12 +153,21 @@ def amqp_brokers(
 @pytest.fixture
 def amqp_broker(request: pytest.FixtureRequest, amqp_brokers: Brokers) -> Iterator[FreshVhost]:
     """A real broker with a vhost of the test's own; ``leveret.testing.vhost.FreshVhost``."""
+    from leveret.core.errors import ConfigError  # noqa: PLC0415
     from leveret.testing.vhost import FreshVhost  # noqa: PLC0415 - loads the broker
 
     given: dict[str, Any] = {}
     for marker in request.node.iter_markers(MARKER):
+        if marker.args:
+            found = f"marker {MARKER} takes NAME=VALUE, not {marker.args[0]!r}"
+            pytest.fail(found, pytrace=False)
         given = marker.kwargs | given  # the nearest marker counts
-    vhost = FreshVhost(amqp_brokers.get(given))
+    try:
+        _check_names(f"marker {MARKER}", given, "durable")
+        broker = amqp_brokers.get(given)
+    except (ConfigError, pytest.UsageError) as error:
+        pytest.fail(str(error), pytrace=False)
+    vhost = FreshVhost(broker)
     yield vhost
     vhost.delete()
 

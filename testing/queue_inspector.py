@@ -81,11 +81,18 @@ class QueueInspector:
         Raises:
             AssertionError: the predicate did not hold within that time.
         """
+        __tracebackhide__ = True
         deadline_s = time.monotonic() + within_s
         while not holds(self):
             if time.monotonic() > deadline_s:
                 raise AssertionError(f"not so within {within_s} s: {self}")
             time.sleep(PAUSE_S)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<{self}>"
+        except LeveretError as error:  # the broker is stopped, or the queue ends just now
+            return f"<queue {self.name!r}: {error}>"
 
     def __str__(self) -> str:
         state = self.state

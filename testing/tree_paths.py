@@ -87,7 +87,7 @@ def find_all(nodes: Sequence[Node], path: Path) -> list[Node]:
 
 
 def _missing(nodes: Sequence[Node], labels: tuple[str, ...]) -> str:
-    """Return an error text with the nearest existing node."""
+    """Return an error text with the label that was meant, else with the nearest existing node."""
     if not nodes:
         return f"no actor is at {_shown(labels)}: the tree has ended"
     nearest, unknown = nodes[0], labels[0]
@@ -97,13 +97,18 @@ def _missing(nodes: Sequence[Node], labels: tuple[str, ...]) -> str:
             nearest, unknown = above[0], labels[length]
             break
     below = [node for node in nodes if node.labels[: len(nearest.labels)] == nearest.labels][1:]
-    close = get_close_matches(unknown, dict.fromkeys(node.label for node in below), 1)
+    kind, colon, _ = unknown.partition(":")
+    labels_below = dict.fromkeys(
+        node.label for node in below if node.label.startswith(kind + colon) or not colon
+    )
+    close = get_close_matches(unknown, labels_below, 1)
+    if close:
+        return f"no actor is at {_shown(labels)}\ndid you mean {close[0]}?"
     children = [node.label for node in below if node.depth == nearest.depth + 1]
     shown = ", ".join(children[:_SHOWN]) + (", ..." if len(children) > _SHOWN else "")
     return "\n".join(
         [
             f"no actor is at {_shown(labels)}",
-            *(f"did you mean {label}?" for label in close),
             f"the nearest there is: {nearest.path}",
             f"its children: {shown or 'none'}",
         ]

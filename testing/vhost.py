@@ -38,6 +38,9 @@ class FreshVhost:
         await self._vhosts.add_vhost(self.vhost)
         await self._users.set_permissions(self.vhost, self.user, _ALL, _ALL, _ALL)
 
+    def __repr__(self) -> str:
+        return f"<vhost {self.vhost!r} of {self.thread!r}>"
+
     def delete(self) -> None:
         """Delete the vhost and close its connections; harmless when the broker has ended."""
         thread = self.thread

@@ -18,6 +18,10 @@ class VirtualTime:
         self._broker = broker
         self._clock = broker.clock
 
+    def __repr__(self) -> str:
+        state = "stands still" if self._clock.is_held else "goes by itself"
+        return f"<time of {self._broker!r}, {state}>"
+
     def advance(self, seconds: float) -> None:
         """Move time forward; the due timers have run when this returns."""
         self._broker.wait_for(self._clock.advance(seconds))

@@ -344,7 +344,7 @@ class Config(BrokerSettings):
 
 
 def _within(key: str, value: float, low: float, high: float, also: str = "") -> None:
-    if isinstance(value, bool) or not low <= value <= high:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
         raise _refusal(key, str(value), f"{also}{low} to {high}")
 
 

@@ -146,13 +146,78 @@ def test_many_acks_one_by_one_need_no_time(amqp_url, virtual_clock):
         assert channel.queue_declare("q", passive=True).method.message_count == 0
 
 
+def test_the_memory_of_the_machine_is_not_read_each_second(virtual_clock, monkeypatch):
+    asked = []
+    machine = "leveret.core.system.machine.Machine"
+    monkeypatch.setattr(f"{machine}.total_bytes", lambda _: asked.append("total"))
+    monkeypatch.setattr(f"{machine}.used_bytes", lambda _: asked.append("used") or 0)
+    virtual_clock.advance(60)
+    assert asked == 60 * ["used"]
+
+
 def test_time_goes_by_itself_without_the_fixture(amqp_broker):
     assert not amqp_broker.clock.is_held
 """
 
 
 def test_time_passes_as_the_test_says(project: pytest.Pytester) -> None:
-    run(project, CLOCK).assert_outcomes(passed=5)
+    run(project, CLOCK).assert_outcomes(passed=6)
+
+
+WRONG = """
+def test_a_count(amqp_broker, amqp_url):
+    with channel_at(amqp_url) as channel:
+        channel.queue_declare("orders")
+        assert amqp_broker.queue("orders").ready == 1
+
+
+def test_a_clock(virtual_clock):
+    assert virtual_clock.now_s == 0
+
+
+def test_a_vhost(amqp_broker):
+    assert amqp_broker.vhost == "mine"
+
+
+def test_a_broker_that_has_stopped(amqp_broker, amqp_url):
+    with channel_at(amqp_url) as channel:
+        channel.queue_declare("orders")
+    queue = amqp_broker.queue("orders")
+    amqp_broker.thread.stop()
+    assert not queue
+
+
+@pytest.mark.amqp_broker(durabel=True)
+def test_a_misspelt_setting(amqp_broker):
+    pass
+
+
+@pytest.mark.amqp_broker("durable")
+def test_a_setting_without_a_value(amqp_broker):
+    pass
+
+
+@pytest.mark.amqp_broker(message_bytes_max="1000")
+def test_a_text_for_a_number(amqp_broker):
+    pass
+"""
+
+
+def test_what_is_wrong_is_shown_by_name(project: pytest.Pytester) -> None:
+    result = run(project, WRONG)
+
+    result.assert_outcomes(failed=4, errors=3)
+    result.stdout.fnmatch_lines(
+        [
+            "marker amqp_broker: unknown setting durabel; did you mean durable[?]",
+            "marker amqp_broker takes NAME=VALUE, not 'durable'",
+            'message_bytes_max is "1000"; allowed: 1 to *',
+            "*where 0 = <queue 'orders' ready=0 unacked=0 consumers=0>.ready",
+            "*<time of <broker at 127.0.0.1:*>, stands still>.now_s",
+            "amqp_broker = <vhost 'test-*' of <broker at 127.0.0.1:*>>",
+            "*assert not <queue 'orders': the broker is stopped>",
+        ]
+    )
 
 
 EXPECTATIONS = """
@@ -344,6 +409,7 @@ def test_each_worker_has_a_folder_of_its_own(project: pytest.Pytester) -> None:
         ("leveret_kernel = rust", 'leveret_kernel is "rust"; allowed: c, py'),
         ("leveret_config = nothing", 'leveret_config: "nothing" is not FIELD = VALUE'),
         ("leveret_config = frame_max = 7", "frame_max"),
+        ("leveret_config = frame_maks = 7", "unknown setting frame_maks; did you mean frame_max?"),
     ],
 )
 def test_a_wrong_setting_is_named(project: pytest.Pytester, line: str, error: str) -> None:

@@ -79,8 +79,17 @@ def test_a_path_that_names_nobody_says_what_is_nearest() -> None:
     assert str(error.value).splitlines() == [
         'no actor is at "vhost:/ > queue:ordres > backing"',
         "did you mean queue:orders?",
-        "the nearest there is: leveret > vhosts > vhost:/",
-        "its children: queues",
+    ]
+
+
+def test_a_queue_that_is_like_none_is_not_another_kind_of_actor() -> None:
+    with pytest.raises(PathError) as error:
+        find_all(NODES[:4], "queue:orders")
+
+    assert str(error.value).splitlines() == [
+        'no actor is at "queue:orders"',
+        "the nearest there is: leveret",
+        "its children: vhosts",
     ]
 
 
