@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import pika
 import pytest
 
 from durable.restarts.test_restarts import ENDS, channel_of, drain, node, publish
+from leveret.msg_store.format.count_file import NAME
+from leveret.msg_store.format.file_header import HEADER_BYTES
 from rigs.nodes import start_leveret, stop_leveret
 from rigs.waiting import wait_until
 
 QUORUM = {"x-queue-type": "quorum"}
 TRANSIENT = pika.BasicProperties(delivery_mode=1)
-WRITTEN_S = 0.5  # when counts are on disk
+COUNT = Struct("<IIQI")  # crc, queue_no, seq, count
 
 
 @ENDS
@@ -53,6 +55,17 @@ def _counts(channel: Any, queue: str) -> dict[bytes, int]:
     return found
 
 
+def _written(folder: Path) -> list[int]:
+    """Return the counts in the file of the store, ascending: of messages that have one."""
+    found: dict[tuple[int, int], int] = {}
+    for file in (folder / "data").glob(f"vhosts/*/{NAME}"):
+        records = file.read_bytes()[HEADER_BYTES:]
+        whole = records[: len(records) // COUNT.size * COUNT.size]
+        for _, queue_no, seq, count in COUNT.iter_unpack(whole):
+            found[queue_no, seq] = count
+    return sorted(filter(None, found.values()))
+
+
 @ENDS
 def test_counts_survive_a_restart(tmp_path: Path, end: Any) -> None:
     with node(tmp_path) as broker, channel_of(broker) as channel:
@@ -64,8 +77,9 @@ def test_counts_survive_a_restart(tmp_path: Path, end: Any) -> None:
             assert _counts(channel, "q") == expected
         method, _, _ = channel.basic_get("q")
         channel.basic_ack(method.delivery_tag)
-        channel.queue_declare("q", passive=True)
-        time.sleep(WRITTEN_S)
+        channel.queue_declare("after", durable=True)
+        publish(channel, "after", range(1))  # its confirm says that the ack is on the disk
+        wait_until(lambda: _written(tmp_path) == [2, 2], lambda: _written(tmp_path), within_s=60)
         end(broker)
 
     with node(tmp_path) as broker, channel_of(broker) as channel:
