@@ -605,7 +605,17 @@ class MsgStore:
 
     def _ended(self, worker: Worker, _: None, error: Exception | None) -> None:
         worker.close()  # before the callbacks, which find no thread
-        self._index_threads.closed()
+        # No thread is left that calls back. The parts forget the store, which has them: a cycle would stay for good
+        # (docs/decisions/0025-no-full-collections.md).
+        for part in (
+            self._flusher,
+            self._collecting,
+            self._reader,
+            self.transients,
+            self._index_threads,
+        ):
+            part.closed()
+        self.pins.freed = None
         waiting, self._waiting = self._waiting or [], None
         for then in waiting:
             then()

@@ -187,6 +187,7 @@ class Node:
         name = vhost.name
         del self.vhosts[name]
         self.stop_firehose(vhost)
+        vhost.state.on_change = _unheard  # by which it would refer to itself for good
         self.outages.forget(name)
         self.access.remove(self.access.rows_of_vhost(name))
         self.settings_rows.remove([VhostRow(name), *self.settings_rows.rows_of_vhost(name)])
@@ -228,3 +229,7 @@ class Node:
             "actors": self.runtime.actor_count,
             "uptime_s": self.runtime.clock.wall_s() - self._started_at_s,
         }
+
+
+def _unheard() -> None:
+    """The vhost is deleted."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.node.node import Node
+    from leveret.broker.node.openings import Openings
     from leveret.broker.vhost.vhost import VHost
     from leveret.msg_store.recovery.recovery import Opened
 
@@ -76,6 +77,21 @@ class StoreLoop:
         self._loop.add_reader(descriptor, self._runtime.run_callback, callback, *args)
 
 
+class _Opening:
+    """A place among the node's openings: the call by which it begins. A closure would refer to itself for good."""
+
+    def __init__(self, openings: Openings, server: StoreServer) -> None:
+        self._openings = openings
+        self._runtime, self._ref = server.runtime, server.ref
+        self._try_to_open = server.try_to_open
+
+    def __call__(self) -> None:
+        if self._ref.is_alive:
+            self._runtime.run_as(self._ref, self._try_to_open, self)
+        else:
+            self._openings.leave(self)
+
+
 class StoreServer(GenServer):
     """Owns a vhost's ``MsgStore``."""
 
@@ -108,17 +124,10 @@ class StoreServer(GenServer):
 
     def _open_in_turn(self) -> None:
         """Open the store as soon as few others are being opened."""
-        openings, ref, runtime = self._node.openings, self.ref, self.runtime
+        self._node.openings.enter(_Opening(self._node.openings, self))
 
-        def begin() -> None:
-            if ref.is_alive:
-                runtime.run_as(ref, self._try_to_open, begin)
-            else:
-                openings.leave(begin)
-
-        openings.enter(begin)
-
-    def _try_to_open(self, begin: Callable[[], object]) -> None:
+    def try_to_open(self, begin: Callable[[], object]) -> None:
+        """Begin to open the store; ``begin`` is its place among the openings."""
         try:
             self._open(begin)
         except Exception as error:  # noqa: BLE001  this actor ends by it: no thread, no new epoch, a bug

@@ -13,7 +13,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from leveret.broker.mail import ExchangeDeleted
 from leveret.broker.script import Steps, Until
+from leveret.broker.vhost.rows import exchange_row
+from leveret.metadata.tables import BindingKey
+from leveret.routing.delayed import queue_of
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.runtime import Runtime
@@ -28,7 +32,7 @@ class Deletions:
     """The unfinished deletions of one vhost.
 
     Args:
-        rows: returns the rows of the objects that a step has removed.
+        writes_all: objects that are not durable have rows, too: the vhost is one of a cluster.
     """
 
     def __init__(
@@ -36,12 +40,12 @@ class Deletions:
         runtime: Runtime,
         metadata: MetadataWriter,
         topology: Topology[Any],
-        rows: Callable[[Removed], list[Row]],
+        writes_all: bool,
     ) -> None:
         self._runtime = runtime
         self._metadata = metadata
         self._topology = topology
-        self._rows = rows
+        self._writes_all = writes_all
         self._under_way: deque[tuple[object, Removal, bool]] = deque()
         self._waiting: list[tuple[Callable[[], bool], Callable[[Any], None]]] = []
 
@@ -53,7 +57,7 @@ class Deletions:
             removal: of the topology.
             is_own: this node deletes the rows; else another does.
         """
-        rows = self._rows(self._topology.step(removal, BINDINGS_PER_TURN))
+        rows = self.removed_rows(self._topology.step(removal, BINDINGS_PER_TURN))
         if not removal.is_done:
             self._under_way.append((target, removal, is_own))
             if len(self._under_way) == 1:
@@ -85,6 +89,25 @@ class Deletions:
         # A script that waits for this resumes when the other node's queue or exchange is in memory.
         self._runtime.after_drain(self._tell_waiting)
 
+    def removed_rows(self, removed: Removed) -> list[Row]:
+        """Return the rows of the objects that a step has removed, and tell the queues of delayed exchanges."""
+        topology, writes_all = self._topology, self._writes_all
+        rows: list[Row] = [
+            BindingKey(topology.vhost, each.source, *each.identity)
+            for each in removed.bindings
+            if each.is_durable or writes_all
+        ]
+        rows += [
+            exchange_row(topology.vhost, each)
+            for each in removed.exchanges
+            if each.durable or writes_all
+        ]
+        for exchange in removed.exchanges:
+            entry = topology.queues.get(queue_of(exchange.name))
+            if entry is not None and entry.ref is not None and not entry.is_remote:
+                self._runtime.send(entry.ref, ExchangeDeleted())
+        return rows
+
     def _until(self, is_over: Callable[[], bool]) -> Steps:
         while not is_over():
             yield Until(lambda resume: self._waiting.append((is_over, resume)))
@@ -96,7 +119,7 @@ class Deletions:
 
     def _drop_some(self) -> None:
         target, removal, is_own = self._under_way.popleft()
-        rows = self._rows(self._topology.step(removal, BINDINGS_PER_TURN))
+        rows = self.removed_rows(self._topology.step(removal, BINDINGS_PER_TURN))
         if not removal.is_done:
             self._under_way.append((target, removal, is_own))
         if self._under_way:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Protocol
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import SHUTDOWN, CallFailed
 from leveret.amqp.errors import InternalError, NotFound, NotImplemented_, PreconditionFailed
-from leveret.broker.mail import ExchangeDeleted
 from leveret.broker.queue import arguments as queue_arguments
 from leveret.broker.queue.calls import ask_queue, await_remote_deletion
 from leveret.broker.queue.storage.factory import (
@@ -39,18 +38,18 @@ from leveret.broker.vhost.policies.policies import (
     apply_to_exchange,
     apply_to_queue,
 )
-from leveret.broker.vhost.rows import binding_row, entry_of, exchange_row, queue_row
+from leveret.broker.vhost.rows import binding_row, entry_of, queue_row
 from leveret.broker.vhost.states import UP, VhostState
 from leveret.broker.vhost.store_state import StoreState
 from leveret.core.errors import StoreError
 from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 from leveret.core.log.loggers import logger
-from leveret.metadata.tables import BindingKey, BindingRow, ExchangeRow, QueueRow, Row
+from leveret.metadata.tables import BindingRow, ExchangeRow, QueueRow, Row
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
 from leveret.routing.bindings import QUEUE
 from leveret.routing.delayed import DelayedMatcher, queue_of
 from leveret.routing.exchange import Exchange
-from leveret.routing.topology import Removal, Removed, Topology
+from leveret.routing.topology import Removal, Topology
 from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
@@ -134,7 +133,9 @@ class VHost:
         self.local_queues = None if cluster_nodes is None else LocalQueues(cluster_nodes.changed)
         self._lost_queue: QueueEntry | None = None  # while it is ended
         self._forgotten_queue: QueueEntry | None = None  # while ``forget_queue`` ends it
-        self.deletions = Deletions(runtime, metadata, self.topology, self._removed_rows)
+        self.deletions = Deletions(
+            runtime, metadata, self.topology, writes_all=cluster_nodes is not None
+        )
         self._exclusive: dict[Ref, set[QueueEntry]] = {}
         for exchange in exchange_rules.default_exchanges():
             self.topology.add_exchange(exchange)
@@ -556,21 +557,6 @@ class VHost:
         yield from self.commit([], rows)
         yield from self.deletions.ended(target)
 
-    def _removed_rows(self, removed: Removed) -> list[Row]:
-        rows: list[Row] = [
-            BindingKey(self.name, each.source, *each.identity)
-            for each in removed.bindings
-            if self.is_written(each.is_durable)
-        ]
-        rows += [
-            exchange_row(self.name, e) for e in removed.exchanges if self.is_written(e.durable)
-        ]
-        for exchange in removed.exchanges:
-            entry = self.topology.queues.get(queue_of(exchange.name))
-            if entry is not None and entry.ref is not None and not entry.is_remote:
-                self._runtime.send(entry.ref, ExchangeDeleted())
-        return rows
-
     def forget_bindings(self, rows: Sequence[BindingRow]) -> None:
         """Delete rows of bindings that lack an end, and auto-delete exchanges that have lost their last binding.
 
@@ -581,7 +567,7 @@ class VHost:
             exchange = self.topology.exchanges.get(name)
             if exchange is not None and exchange.auto_delete and not exchange.bindings:
                 removal = self.topology.remove_exchange(name)
-                doomed += self._removed_rows(self.topology.step(removal))
+                doomed += self.deletions.removed_rows(self.topology.step(removal))
         self._metadata.delete_later(doomed)
 
     def queue_row(self, entry: QueueEntry, user_name: str = "") -> QueueRow:

@@ -83,8 +83,9 @@ class CheckpointDriver:
         self._index.close()
 
     def closed(self) -> None:
-        """After ``close``, on the loop: fail a snapshot that waits."""
+        """After ``close``, on the loop: fail a snapshot that waits, and forget the store."""
         self._checkpointer.end_snapshot(StoreError("the store was closed"))
+        self._deliver, self._progressed = _unheard, None
 
     def _wake(self) -> None:
         self._is_moving = True
@@ -161,3 +162,7 @@ class CheckpointDriver:
         self.end()
         if then is not None:
             then()
+
+
+def _unheard(report: Report) -> None:
+    """The store has ended."""

@@ -118,6 +118,10 @@ class CollectorDriver:
         self._jobs.clear()
         self._tasks.clear()
 
+    def closed(self) -> None:
+        """After ``close``, on the loop: forget the store."""
+        self._failed = _unheard
+
     # On the loop.
 
     def _begin_tasks(self) -> None:
@@ -199,3 +203,7 @@ def _turn(steps: Steps[None]) -> Steps[bool]:
         if point == TURN:
             return False
     return True
+
+
+def _unheard(error: Exception) -> None:
+    """The store has ended."""

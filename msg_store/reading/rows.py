@@ -79,6 +79,14 @@ class ReadThread:
         self.end()
         self._worker.close()
 
+    def closed(self) -> None:
+        """After ``close``, on the loop: forget the store."""
+        self._on_error = _unheard
+
+
+def _unheard(error: Exception) -> None:
+    """The store has ended."""
+
 
 class RowReader:
     """Reads rows for all queues of a store. On the loop."""

@@ -120,6 +120,7 @@ class ThreadWorker:
             del item, job, then, pending, result, error
         if self._at_end is not None:
             self._at_end()
+        self._at_end = self._reached = None  # of its owner, which has this worker
 
     def _outcome(self, job: Callable[[], Steps[T]]) -> tuple[T | None, Exception | None]:
         steps = job()

@@ -385,7 +385,15 @@ class TransientStore:
         self._write_worker.close()
         self._read_worker.close()
 
+    def closed(self) -> None:
+        """After ``close``, on the loop: forget the store."""
+        self._on_credit = self._on_lost = self._on_failed = _unheard
+
 
 def _still(queue: PagedQueue, places: Places) -> list[tuple[int, int]]:
     """Return the rows that are still live, and their former positions."""
     return [(seq, at) for seq, at in places.items() if queue.position(seq) == at]
+
+
+def _unheard(*_: object) -> None:
+    """The store has ended."""

@@ -101,6 +101,10 @@ class FlushDriver:
         for log in self._logs:
             log.close()
 
+    def closed(self) -> None:
+        """After ``close``, on the loop: forget the store."""
+        self._deliver, self._progressed = _unheard, None
+
     def _wake(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
@@ -217,3 +221,7 @@ class FlushDriver:
         self.end()
         if then is not None:
             then()
+
+
+def _unheard(report: Report) -> None:
+    """The store has ended."""

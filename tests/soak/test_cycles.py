@@ -14,11 +14,14 @@ import pytest
 from conformance import wire
 from conformance.raw import Channel, Connection
 from leveret.core.addresses import Address
+from leveret.core.system.files import Files
 from leveret.server.broker import Broker
 from leveret.server.config.config import Config
 from leveret.server.control_client import ask
+from rigs.faulty_serve import FailingCalls, Faults, FaultyCall
 from rigs.waiting import eventually
 from rigs.wire.garbage import garbage_of_block
+from soak.churn import churn
 
 pytestmark = pytest.mark.usefixtures("_others_are_frozen")
 
@@ -156,6 +159,52 @@ async def test_nothing_needs_the_cyclic_collector(tmp_path: Path) -> None:
             await all_have_gone(broker)
 
     assert found == Counter()
+
+
+async def test_nothing_that_can_be_made_and_ended_needs_the_cyclic_collector(
+    tmp_path: Path,
+) -> None:
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
+    async with Broker(config) as broker:
+        address = (broker.addresses[0].host, broker.addresses[0].port)
+        await asyncio.to_thread(churn, address, tmp_path, 0, 2)
+        with garbage_of_block() as found:
+            await asyncio.to_thread(churn, address, tmp_path, 1, 2)
+            await all_have_gone(broker)
+            await eventually(lambda: not broker.node.removals)
+
+    assert found == Counter()
+
+
+async def test_a_store_that_fails_leaves_nothing_to_the_cyclic_collector(tmp_path: Path) -> None:
+    faults = Faults(tmp_path / "faults")
+    files = Files(FailingCalls(faults))
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path / "data")
+    async with Broker(config, files=files) as broker:
+        address = (broker.addresses[0].host, broker.addresses[0].port)
+        outages = broker.node.outages.by_vhost
+
+        async def fail() -> None:
+            faults.set(FaultyCall.WRITE, 1.0)
+            await asyncio.to_thread(publish_unconfirmed, address)
+            await eventually(lambda: outages and outages["/"].tries > 1)  # nor can it be opened
+            faults.set(FaultyCall.WRITE, 0.0)
+            await broker.wait_serving()
+            await all_have_gone(broker)
+
+        await fail()
+        with garbage_of_block() as found:
+            await fail()
+
+    assert found == Counter()
+
+
+def publish_unconfirmed(address: tuple[str, int]) -> None:
+    channel = connected(address)
+    channel.ok("queue.declare", queue="q", durable=True, auto_delete=True)
+    channel.ok("basic.consume", queue="q")
+    channel.publish("q", bytes(1_000), delivery_mode=2)
+    channel.connection.drop()
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ DELAYS = {
         "VHost.find_queue", "is_anothers or entry.delayed_exchange is not None", "is_anothers"
     ),
     "nobody tells the queue that its exchange is gone": Mutant(
-        "VHost._removed_rows",
+        "Deletions.removed_rows",
         "entry is not None and entry.ref is not None and (not entry.is_remote)",
         "False",
     ),
