@@ -18,7 +18,15 @@ import lmdb
 import msgpack
 
 from leveret.core.errors import StoreError
-from leveret.core.system.files import keep_lock_room, keep_room
+from leveret.core.system.files import (
+    FILE_MODE,
+    FOLDER_MODE,
+    keep_lock_room,
+    keep_room,
+    make_folders,
+    refuse_link,
+)
+from leveret.msg_store.index.page_check import fault_of
 
 FORMAT: Final = 1
 DATA: Final = "data.mdb"
@@ -28,32 +36,54 @@ SPARE_BYTES: Final = 256 * 1024  # thirty starts, each with its pages in full, a
 FORMAT_KEY: Final = b"\x00format"
 BOOT_KEY: Final = b"\x00boot_epoch"
 QUEUE_KEY: Final = b"\x00queue_no"
+NODE_KEY: Final = b"\x00node"
+
+_META_BYTES: Final = 152  # at their end the number of the transaction that has written the page
+_PAGE_BYTES_AT: Final = 40  # in the first meta page
+_DAMAGE: Final = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError)
 
 Change: TypeAlias = tuple[bytes, bytes | None]  # None deletes
 
 
+class MetadataLostError(StoreError):
+    """The metadata is missing, empty or damaged; the text names the file."""
+
+
 class Environment:
-    """The LMDB environment: opening, checking, one transaction at a time."""
+    """The LMDB environment: opening, checking, one transaction at a time.
+
+    Args:
+        directory: of the files.
+        map_bytes: what the map begins with.
+        may_create: missing or empty metadata is begun anew.
+
+    Attributes:
+        last_transaction: the number of the last one; it grows with each.
+    """
 
     _open: Final[set[tuple[int, int]]] = set()  # (device, inode) of directories in use
     _open_lock: Final = threading.Lock()
 
-    def __init__(self, directory: Path, map_bytes: int) -> None:
+    def __init__(self, directory: Path, map_bytes: int, may_create: bool = True) -> None:
         self._directory = directory
         self._data = directory / DATA
+        if not may_create:
+            _check_there(self._data)
+        self._check_files()
         self._lock = threading.Lock()
         self._claim: tuple[int, int] | None = self._take_claim()
         self._room_to = 0  # the disk space of the file's first so many bytes is taken
         self._is_lost = False  # LMDB is of no use after a failed write, or without its map
         try:
             _keep_lock_room(directory)
-            self._lmdb = _opened(directory, map_size=map_bytes, mode=0o600)
+            self._lmdb = _opened(directory, map_size=map_bytes, mode=FILE_MODE)
         except BaseException:
             self._drop_claim()
             raise
         try:
             self._map_bytes: int = self._lmdb.info()["map_size"]
             self._check()
+            self.last_transaction: int = self._lmdb.info()["last_txnid"]
             with suppress(StoreError):  # it is what is left of an earlier start that counts
                 self._keep_reserve()
         except BaseException:
@@ -62,7 +92,7 @@ class Environment:
 
     def _take_claim(self) -> tuple[int, int]:
         try:
-            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folders(self._directory)
             stat = self._directory.stat()
         except OSError as error:
             raise StoreError(f"metadata directory cannot be made: {error}") from error
@@ -79,22 +109,35 @@ class Environment:
                 self._open.discard(self._claim)
         self._claim = None
 
+    def _check_files(self) -> None:
+        """Refuse links, and pages by which LMDB would end the process.
+
+        Raises:
+            MetadataLostError: a page is damaged.
+            StoreError: a file is a link, or cannot be read.
+        """
+        try:
+            for path in (self._data, self._directory / LOCK):
+                refuse_link(path)
+            check_pages(self._data)
+        except OSError as error:
+            raise StoreError(f"metadata cannot be opened: {error}") from error
+
     def _check(self) -> None:
-        self._check_length()
+        self._extend()
         if self._lmdb.stat()["entries"] == 0:
             self._make()
         check_format(self._lmdb, self._directory)
 
-    def _check_length(self) -> None:
-        """Refuse a truncated file, and extend an intact one to the length of its map.
+    def _extend(self) -> None:
+        """Extend the file to the length of its map.
 
-        Reading past the end of a mapped file kills the process, so a truncated file must be detected
-        first. The length recorded by LMDB alone is no criterion: LMDB does not write pages that one
-        transaction both allocates and frees, so an intact file could be shorter. A (sparse) file of the
-        map's length never is.
+        Reading past the end of a mapped file kills the process, so a truncated file is refused (``check_pages``). The
+        length recorded by LMDB alone is no criterion: LMDB does not write pages that one transaction both allocates
+        and frees, so an intact file could be shorter. A (sparse) file of the map's length never is.
         """
         map_bytes = self._lmdb.info()["map_size"]
-        if _checked_length(self._lmdb, self._data) < map_bytes:
+        if self._data.stat().st_size < map_bytes:
             os.truncate(self._data, map_bytes)
 
     def _make(self) -> None:
@@ -107,7 +150,12 @@ class Environment:
         with self._lock:
             return _own(self._live(), self._directory, key)
 
-    def rows(self) -> list[tuple[int, bytes]]:
+    def node(self) -> str:
+        """Return the UUID of the node that has written it last; "" if none has."""
+        with self._lock:
+            return node_of(self._live(), self._directory)
+
+    def rows(self) -> list[tuple[bytes, bytes]]:
         with self._lock:
             return rows_of(self._live(), self._directory)
 
@@ -151,7 +199,7 @@ class Environment:
         """Return LMDB's environment, opened anew if it is lost; where that fails, the next call tries again."""
         if self._is_lost:
             self._lmdb.close()
-            self._lmdb = _opened(self._directory, map_size=self._map_bytes, mode=0o600)
+            self._lmdb = _opened(self._directory, map_size=self._map_bytes, mode=FILE_MODE)
             self._is_lost = False
         return self._lmdb
 
@@ -172,6 +220,7 @@ class Environment:
                     transaction.delete(key)
                 elif key != QUEUE_KEY or _is_higher(value, transaction.get(key)):
                     transaction.put(key, value)
+        self.last_transaction = self._lmdb.info()["last_txnid"]
 
     def copy_to(self, directory: Path) -> None:
         """Copy into a new directory, not synced; commits wait. StoreError: the write failed."""
@@ -194,13 +243,11 @@ def at_rest(directory: Path) -> Iterator[Any]:
         OSError: the directory cannot be read.
     """
     data = directory / DATA
-    try:
-        size_bytes = data.stat().st_size
-    except FileNotFoundError as error:
-        raise StoreError(f"{directory} holds no metadata of Leveret: {error.strerror}") from error
+    _check_there(data)
+    check_pages(data)
+    size_bytes = data.stat().st_size
     environment = _opened(directory, map_size=size_bytes, readonly=True, lock=False, create=False)
     try:
-        _checked_length(environment, data)
         yield environment
     finally:
         environment.close()
@@ -228,7 +275,8 @@ def _opened(directory: Path, **options: Any) -> Any:
         except TypeError:
             return lmdb.open(path, **options)  # bindings for the 0.9 format only
     except (lmdb.Error, OSError) as error:
-        raise StoreError(f"metadata in {directory} cannot be opened: {error}") from error
+        kind = MetadataLostError if isinstance(error, _DAMAGE) else StoreError
+        raise kind(f"metadata in {directory} cannot be opened: {error}") from error
 
 
 def _is_higher(number: bytes, before: bytes | None) -> bool:
@@ -236,15 +284,56 @@ def _is_higher(number: bytes, before: bytes | None) -> bool:
     return before is None or bool(unpacked(number) > unpacked(before))
 
 
-def _own(environment: Any, directory: Path, key: bytes) -> Any:
+def _check_there(data: Path) -> None:
+    """Raise MetadataLostError if the data file is missing or empty."""
+    try:
+        size_bytes = data.stat().st_size
+    except FileNotFoundError as error:
+        raise MetadataLostError(
+            f"{data.parent} holds no metadata of Leveret: {data} is missing"
+        ) from error
+    if not size_bytes:
+        raise MetadataLostError(f"{data.parent} holds no metadata of Leveret: {data} is empty")
+
+
+def check_pages(data: Path) -> None:
+    """Raise MetadataLostError if LMDB could not follow the pages of a data file, or would take an older state.
+
+    LMDB begins with the newer of two meta pages, which are written by turns.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    if fault := fault_of(data):
+        raise MetadataLostError(f"metadata is damaged: {fault}")
+    try:
+        with data.open("rb") as file:
+            head = file.read(_META_BYTES)
+            file.seek(int.from_bytes(head[_PAGE_BYTES_AT:][:4], "little"))
+            other = file.read(_META_BYTES)
+    except FileNotFoundError:
+        return
+    if len(other) == _META_BYTES:  # else LMDB refuses it
+        txns = [int.from_bytes(each[-8:], "little") for each in (head, other)]
+        if abs(txns[0] - txns[1]) > 1 or (txns[0] == txns[1] > 0):
+            raise MetadataLostError(f"metadata is damaged: {data} begins with transactions {txns}")
+
+
+def _found(environment: Any, directory: Path, key: bytes) -> Any:
     try:
         with environment.begin() as transaction:
             value = transaction.get(key)
     except lmdb.Error as error:
-        raise StoreError(f"metadata in {directory} is damaged: {error}") from error
+        raise MetadataLostError(f"metadata in {directory} is damaged: {error}") from error
+    return None if value is None else unpacked(value)
+
+
+def _own(environment: Any, directory: Path, key: bytes) -> Any:
+    value = _found(environment, directory, key)
     if value is None:
-        raise StoreError(f"{directory} holds no metadata of Leveret: no {key[1:].decode()!r} in it")
-    return unpacked(value)
+        name = key[1:].decode()
+        raise MetadataLostError(f"{directory} holds no metadata of Leveret: no {name!r} in it")
+    return value
 
 
 def _keep_lock_room(directory: Path) -> None:
@@ -269,36 +358,37 @@ def check_format(environment: Any, directory: Path) -> None:
         )
 
 
+def node_of(environment: Any, directory: Path) -> str:
+    """Return the UUID of the node that has written the metadata last; "" if none has."""
+    return str(_found(environment, directory, NODE_KEY) or "")
+
+
 def counters(environment: Any, directory: Path) -> tuple[int, int]:
     """Return the last boot epoch, and the last queue number that may be in use."""
     return _own(environment, directory, BOOT_KEY), _own(environment, directory, QUEUE_KEY)
 
 
-def rows_of(environment: Any, directory: Path) -> list[tuple[int, bytes]]:
-    """Return the table number and the stored bytes of all rows."""
+def rows_of(environment: Any, directory: Path) -> list[tuple[bytes, bytes]]:
+    """Return the key and the stored bytes of all rows; MetadataLostError: some cannot be found."""
     try:
         with environment.begin() as transaction, transaction.cursor() as cursor:
-            return [(key[0], value) for key, value in cursor if key[0] != 0]
+            found = list(cursor)
+            entries = environment.stat()["entries"]
     except lmdb.Error as error:
-        raise StoreError(f"metadata in {directory} is damaged: {error}") from error
-
-
-def _checked_length(environment: Any, data: Path) -> int:
-    """Return the length of the file, or raise if it is truncated."""
-    info, page_bytes = environment.info(), environment.stat()["psize"]
-    size_bytes, used_bytes = data.stat().st_size, (info["last_pgno"] + 1) * page_bytes
-    if size_bytes < used_bytes and info["last_txnid"] > 0:
-        raise StoreError(
-            f"metadata in {data.parent} is cut off: {size_bytes} bytes, {used_bytes} expected"
+        raise MetadataLostError(f"metadata in {directory} is damaged: {error}") from error
+    if len(found) != entries:
+        raise MetadataLostError(
+            f"metadata in {directory} is damaged: {len(found)} of {entries} records are found"
         )
-    return size_bytes
+    return [(key, value) for key, value in found if key[0] != 0]
 
 
 def _copy(environment: Any, target: Path) -> None:
     try:
-        target.mkdir(mode=0o700, parents=True)
+        make_folders(target.parent)
+        target.mkdir(FOLDER_MODE)
         environment.copy(os.fsencode(target), compact=True)
-        (target / DATA).chmod(0o600)
+        (target / DATA).chmod(FILE_MODE)
     except (lmdb.Error, OSError) as error:
         raise StoreError(f"metadata cannot be copied: {error}") from error
 
@@ -322,5 +412,7 @@ def packed(value: Any) -> bytes:
 def unpacked(value: bytes) -> Any:
     """Return the value of a stored form; StoreError: the checksum is wrong."""
     if len(value) < 4 or crc32(value[4:]) != int.from_bytes(value[:4], "big"):
-        raise StoreError(f"metadata record is damaged: checksum of {len(value)} bytes is wrong")
+        raise MetadataLostError(
+            f"metadata record is damaged: checksum of {len(value)} bytes is wrong"
+        )
     return msgpack.unpackb(value[4:], unicode_errors="surrogateescape", strict_map_key=False)

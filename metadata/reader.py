@@ -11,8 +11,17 @@ from pathlib import Path
 
 import lmdb
 
-from leveret.metadata.environment import DATA, at_rest, check_format, counters, rows_of, sync
-from leveret.metadata.store import row_of
+from leveret.core.system.files import FILE_MODE, FOLDER_MODE
+from leveret.metadata.environment import (
+    DATA,
+    at_rest,
+    check_format,
+    counters,
+    node_of,
+    rows_of,
+    sync,
+)
+from leveret.metadata.store import row_at
 from leveret.metadata.tables import Contents
 
 
@@ -21,8 +30,8 @@ def read_contents(directory: Path) -> Contents:
     contents = Contents()
     with at_rest(directory) as environment:
         check_format(environment, directory)
-        for table, value in rows_of(environment, directory):
-            contents.add(row_of(table, value))
+        for key, value in rows_of(environment, directory):
+            contents.add(row_at(key, value))
     return contents
 
 
@@ -31,6 +40,13 @@ def read_counters(directory: Path) -> tuple[int, int]:
     with at_rest(directory) as environment:
         check_format(environment, directory)
         return counters(environment, directory)
+
+
+def read_node(directory: Path) -> tuple[str, int]:
+    """Return the UUID of the node whose metadata it is, "": of none, and the last transaction; StoreError as above."""
+    with at_rest(directory) as environment:
+        check_format(environment, directory)
+        return node_of(environment, directory), environment.info()["last_txnid"]
 
 
 def copy_metadata(directory: Path, target: Path) -> None:
@@ -42,9 +58,10 @@ def copy_metadata(directory: Path, target: Path) -> None:
     """
     with at_rest(directory) as environment:
         check_format(environment, directory)
-        target.mkdir(mode=0o700)
+        target.mkdir(mode=FOLDER_MODE)
         try:
             environment.copy(os.fsencode(target), compact=True)
         except lmdb.Error as error:
             raise OSError(errno.EIO, str(error), str(target)) from error
+        (target / DATA).chmod(FILE_MODE)  # LMDB makes it
     sync(target / DATA, target, target.parent)

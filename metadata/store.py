@@ -34,7 +34,16 @@ import msgpack
 from leveret.core.errors import StoreError
 from leveret.core.gil_yielding import NEVER, GilYielding, PendingWork
 from leveret.core.threads import start_thread
-from leveret.metadata.environment import BOOT_KEY, QUEUE_KEY, Change, Environment, packed, unpacked
+from leveret.metadata.environment import (
+    BOOT_KEY,
+    NODE_KEY,
+    QUEUE_KEY,
+    Change,
+    Environment,
+    MetadataLostError,
+    packed,
+    unpacked,
+)
 from leveret.metadata.tables import ROWS, Contents, Row
 
 if TYPE_CHECKING:
@@ -55,9 +64,11 @@ class MetadataStore:
     Args:
         directory: created with mode 0700 and an empty store if missing.
         deliver: called by the writer thread with a function to run in the owner's thread.
+        may_create: missing or empty metadata is begun anew.
 
     Raises:
-        StoreError: not a metadata store, of a later version, damaged, or already open.
+        MetadataLostError: it is missing, empty or damaged.
+        StoreError: not a metadata store, of a later version, or already open.
         OSError: no thread is left.
     """
 
@@ -67,11 +78,12 @@ class MetadataStore:
         deliver: Deliver,
         map_bytes: int = MAP_BYTES,
         gil_yielding: GilYielding = NEVER,
+        may_create: bool = True,
     ) -> None:
         self._directory = directory
         self._gil_yielding = gil_yielding
         self._deliver = deliver
-        self._environment = Environment(directory, map_bytes)
+        self._environment = Environment(directory, map_bytes, may_create)
         self._condition = threading.Condition()
         self._waiting: deque[_Write] = deque()
         self._outcomes: deque[tuple[Then, StoreError | None]] = deque()  # outcomes to report
@@ -88,11 +100,25 @@ class MetadataStore:
             self._environment.close()
             raise
 
+    @property
+    def node(self) -> str:
+        """The UUID of the node whose metadata it is; "": of none yet."""
+        return self._environment.node()
+
+    @property
+    def last_transaction(self) -> int:
+        """The number of the last transaction, also after ``close``; it grows with each."""
+        return self._environment.last_transaction
+
+    def belongs_to(self, node: str) -> None:
+        """Note whose metadata it is; it is durable when this returns."""
+        self._environment.commit([(NODE_KEY, packed(node))], may_use_reserve=True)
+
     def load(self) -> Contents:
         """Return all rows; StoreError: a record is damaged."""
         contents = Contents()
-        for table, value in self._environment.rows():
-            contents.add(row_of(table, value))
+        for key, value in self._environment.rows():
+            contents.add(row_at(key, value))
         return contents
 
     def write(self, puts: Sequence[Row], deletes: Sequence[Row], then: Then) -> None:
@@ -221,6 +247,29 @@ class MetadataStore:
                 self._deliver(self._report)
 
 
+def take_over(directory: Path, node: str, boot_epoch: int, queue_no: int) -> int:
+    """Make metadata a node's own, as it is; return the number of the last transaction.
+
+    Args:
+        directory: begun anew if it is missing or empty.
+        node: the node's UUID; "": metadata of no node.
+        boot_epoch: the highest that was used.
+        queue_no: the highest that was used.
+
+    Raises:
+        StoreError: it is damaged, in use, or cannot be written.
+    """
+    environment = Environment(directory, MAP_BYTES)
+    try:
+        owner = packed(node) if node else None
+        epoch = max(boot_epoch, environment.own(BOOT_KEY))
+        counters: list[Change] = [(BOOT_KEY, packed(epoch)), (QUEUE_KEY, packed(queue_no))]
+        environment.commit([(NODE_KEY, owner), *counters], may_use_reserve=True)
+        return environment.last_transaction
+    finally:
+        environment.close()
+
+
 def row_changes(puts: Sequence[Row], deletes: Sequence[Row]) -> list[Change]:
     """Return the changes of an environment that put and delete rows."""
     changes: list[Change] = [(_key(row), None) for row in deletes]
@@ -247,6 +296,14 @@ def _is_deletion(changes: list[Change]) -> bool:
 def _key(row: Row) -> bytes:
     name = msgpack.packb(row.key, unicode_errors="surrogateescape")
     return bytes((row.TABLE,)) + blake2b(name, digest_size=20).digest()
+
+
+def row_at(key: bytes, value: bytes) -> Row:
+    """Return a stored row; StoreError: as ``row_of``, or it stands under the key of another."""
+    row = row_of(key[0], value)
+    if _key(row) != key:
+        raise MetadataLostError(f"metadata record is damaged: {row.key} under the key of another")
+    return row
 
 
 def row_of(table: int, value: bytes) -> Row:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -32,7 +32,7 @@ from leveret.broker.node.node import Node
 from leveret.broker.tree import BrokerSup
 from leveret.core.addresses import AMQPS, UNIX, Address
 from leveret.core.clock import Clock
-from leveret.core.errors import ConfigError, LeveretError
+from leveret.core.errors import ConfigError, LeveretError, StoreError
 from leveret.core.gil_yielding import NEVER, GilYielding
 from leveret.core.log.loggers import FLOODS, logger
 from leveret.core.system.files import Files
@@ -42,6 +42,7 @@ from leveret.metadata.memory import MemoryStore
 from leveret.metadata.store import MetadataStore
 from leveret.server import plugins
 from leveret.server.config.config import Config
+from leveret.server.own_metadata import explained, open_metadata
 from leveret.server.process import Bound, DataDirectory, OwnProcess, bind
 from leveret.supervisors.spec import ChildSpec
 
@@ -263,11 +264,10 @@ class Broker:
                 from leveret.server.cluster import ClusterMember  # noqa: PLC0415 - an extra
             except ModuleNotFoundError as error:
                 raise ConfigError(CLUSTER_MISSING) from error
-            self.cluster = await ClusterMember.join(self.config, self.runtime, self.node_id)
+            self.cluster = await ClusterMember.join(self.config, self.runtime, self._directory)
             self._directory.join_cluster(self.config.cluster, self.config.cluster_node)
             return self.cluster.metadata
-        folder = self._directory.path / "metadata"
-        return MetadataStore(folder, loop.call_soon_threadsafe, gil_yielding=self._gil_yielding)
+        return open_metadata(self._directory, loop.call_soon_threadsafe, self._gil_yielding)
 
     def _read_definitions(self) -> dict[str, Any] | None:
         file = self.config.load_definitions
@@ -281,7 +281,8 @@ class Broker:
 
         With a definitions file there is neither a default user nor a default vhost, as in RabbitMQ.
         """
-        await bootstrap.load(self.node, with_defaults=definitions is None)
+        with explained(self.node.data_dir):
+            await bootstrap.load(self.node, with_defaults=definitions is None)
         if definitions is None:
             return
         from leveret.management.definitions.node_definitions import NodeDefinitions  # noqa: PLC0415 - seldom needed
@@ -357,6 +358,7 @@ class Broker:
             parts.callback(FLOODS.close)
             if self._directory is not None:
                 parts.callback(self._directory.close)
+                parts.callback(self._note_transaction)
             parts.callback(self._gil_yielding.close)
             if self._store is not None:
                 parts.callback(self._store.close)
@@ -368,6 +370,12 @@ class Broker:
                 await self._control.close()
             if self._store is not None:
                 await self._stop_tree()
+
+    def _note_transaction(self) -> None:
+        """Note how new the metadata is that the directory has; if that fails, an older one is noted."""
+        if self._directory is not None and isinstance(self._store, MetadataStore):
+            with suppress(StoreError):
+                self._directory.note_transaction(self._store.last_transaction)
 
     def _forget_parts(self) -> None:
         self._control = self._root = self._store = self._directory = self.cluster = None

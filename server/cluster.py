@@ -25,18 +25,18 @@ from leveret.core.errors import ConfigError
 from leveret.core.log.loggers import logger
 from leveret.metadata.etcd.session_settings import SessionSettings
 from leveret.metadata.etcd.store import EtcdMetadata
-from leveret.metadata.tables import MemberRow
+from leveret.metadata.tables import MemberRow, VhostRow
 from leveret.server.link_certificates import LinkCertificates
-from leveret.server.process import AddressUnavailableError
+from leveret.server.process import CLUSTER, AddressUnavailableError
 
 if TYPE_CHECKING:
-    import uuid
     from collections.abc import Sequence
     from pathlib import Path
 
     from leveret.actors.runtime.runtime import Runtime
     from leveret.broker.node.node import Node
     from leveret.server.config.config import Config
+    from leveret.server.process import DataDirectory
 
 log = logger(__name__)
 
@@ -79,11 +79,12 @@ class ClusterMember:
         self._dial()
 
     @classmethod
-    async def join(cls, config: Config, runtime: Runtime, node_id: uuid.UUID) -> Self:
+    async def join(cls, config: Config, runtime: Runtime, directory: DataDirectory) -> Self:
         """Listen for other nodes, join the cluster, and begin to dial them.
 
         Raises:
-            ConfigError: the secret or a certificate cannot be used, or the node's name is another's.
+            ConfigError: the secret or a certificate cannot be used, the node's name is another's, or etcd does not know
+                of the messages in its data directory.
             AddressUnavailableError: the address for other nodes cannot be bound.
             StoreError: etcd is not available.
         """
@@ -105,7 +106,7 @@ class ClusterMember:
             metadata = await EtcdMetadata.open(
                 config.etcd(),
                 config.cluster_node,
-                str(node_id),
+                str(directory.node_id),
                 SessionSettings(
                     prefix=f"{PREFIX}/{config.cluster}",
                     valid_s=config.cluster_valid_s,
@@ -118,8 +119,14 @@ class ClusterMember:
             await links.close()
             raise
         member = cls(links, metadata, listening, certificates)
-        own = member.own = MemberRow(str(node_id), config.cluster_node)
-        if refusal := refusal_of(own, config.cluster, metadata.table(MemberRow)):
+        own = member.own = MemberRow(str(directory.node_id), config.cluster_node)
+        members = metadata.table(MemberRow)
+        refusal = refusal_of(own, config.cluster, members)
+        if directory.is_old_cluster_node and own.uuid not in {each.uuid for each in members}:
+            refusal = refusal or _unknown(config.cluster, directory.path)
+        elif directory.has_messages and not metadata.table(VhostRow):
+            refusal = refusal or _empty(config.cluster, directory.path)
+        if refusal:
             await member.leave()
             raise ConfigError(refusal)
         return member
@@ -198,6 +205,21 @@ def refusal_of(own: MemberRow, cluster: str, members: Sequence[MemberRow]) -> st
                 "another node before"
             )
     return ""
+
+
+def _unknown(cluster: str, data_dir: Path) -> str:
+    return (
+        f"cluster {cluster} does not know the node of {data_dir}, which was one of it and has messages: its etcd is another "
+        "one, or was restored from a backup that is older than the node. Restore the newest backup of etcd, or start with a "
+        f"new --data directory; to join with these messages, which the queues there do not know, remove {data_dir / CLUSTER}"
+    )
+
+
+def _empty(cluster: str, data_dir: Path) -> str:
+    return (
+        f"etcd has no definitions under {PREFIX}/{cluster}, and {data_dir} has messages: restore etcd, or move the "
+        "definitions of a single node there (leveret metadata to-etcd); or start with a new --data directory"
+    )
 
 
 async def _check_certificates(certificates: LinkCertificates) -> None:

@@ -4,7 +4,7 @@
 
     data/              0700
         lock           held with flock while a broker runs; its content is the owner's process id
-        node           the node's UUID, created once; nothing else identifies a node
+        node           the node's UUID, created once, and how far its metadata had come
         cluster        the names of its cluster and node; missing: it is a single node's
         control.sock   0600, see control.py
         metadata/      see leveret.metadata
@@ -29,6 +29,8 @@ from typing import Final, NamedTuple, Self
 from leveret.core import limits
 from leveret.core.addresses import UNIX, Address, listening_socket
 from leveret.core.errors import LeveretError, StoreError
+from leveret.core.log.loggers import logger
+from leveret.core.system.files import FILE_MODE, FOLDER_MODE, Files, refuse_link
 from leveret.core.system.mounts import network_file_system
 from leveret.management.snapshots.manifest import NAME as MANIFEST
 from leveret.server.config.config import DEFAULT_LISTEN
@@ -37,6 +39,11 @@ LOCK: Final = "lock"
 NODE: Final = "node"
 CLUSTER: Final = "cluster"
 METADATA: Final = "metadata"
+VHOSTS: Final = "vhosts"
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+log = logger(__name__)
 
 
 class DataDirectoryError(StoreError):
@@ -63,11 +70,31 @@ class OwnProcess(NamedTuple):
     set_log_level: Callable[[str], None]
 
 
+class NodeFile(NamedTuple):
+    """The file ``node``.
+
+    Attributes:
+        node_id: the node's.
+        transaction: of its metadata, the last that it knows of: metadata with a lower one is older; 0: of none.
+    """
+
+    node_id: uuid.UUID
+    transaction: int = 0
+
+    def text(self) -> str:
+        second = f"metadata {self.transaction}\n" if self.transaction else ""
+        return f"{self.node_id}\n{second}"
+
+
 class DataDirectory:
     """A data directory whose lock this object holds until ``close``.
 
     Args:
         path: created with mode 0700 when it does not exist.
+
+    Attributes:
+        has_messages: there are message stores in it.
+        is_old_cluster_node: it has messages, and was a node of a cluster when it was opened.
 
     Raises:
         DataDirectoryError: another broker holds the lock, the directory lies on a network file
@@ -79,12 +106,41 @@ class DataDirectory:
         refuse_network(self.path)
         self._refuse_snapshot()
         self._make()
-        self._lock = self._locked()
+        self._folder, self._lock = self._locked()
         try:
-            self.node_id = self._node_id()
+            self.has_messages = has_messages(self.path)
+            self.is_old_cluster_node = self.has_messages and (self.path / CLUSTER).exists()
+            self._node = self._read_node()
+            self._warn_of_mode()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def node_id(self) -> uuid.UUID:
+        return self._node.node_id
+
+    @property
+    def place(self) -> str:
+        """Where the directory is: only one process at a time has it locked, and a copy is elsewhere."""
+        found = os.fstat(self._folder)
+        return f"{_machine()} {found.st_dev} {found.st_ino}"
+
+    @property
+    def transaction(self) -> int:
+        """The last transaction of its metadata that the node knows of; 0: of none."""
+        return self._node.transaction
+
+    def note_transaction(self, transaction: int) -> None:
+        """Note how far the node's metadata has come; DataDirectoryError: that cannot be written."""
+        wanted = NodeFile(self.node_id, transaction)
+        if wanted == self._node:
+            return
+        try:
+            self._write(self.path / NODE, wanted.text())
+        except OSError as error:
+            raise self._unusable(error) from error
+        self._node = wanted
 
     def close(self) -> None:
         """Release the lock; its file stays, empty."""
@@ -93,6 +149,7 @@ class DataDirectory:
             with suppress(OSError):  # the number is for people
                 os.ftruncate(lock, 0)
             os.close(lock)
+            os.close(self._folder)
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +167,10 @@ class DataDirectory:
         wanted = f"{cluster} {node}".strip()
         try:
             found = path.read_text("ascii").strip() if path.exists() else ""
+            if path.exists() and len(found.split(" ")) != 2:
+                raise DataDirectoryError(
+                    f"{path} does not hold the names of a cluster and its node: write them there, separated by a space"
+                )
             if found == wanted and (found or not cluster):
                 return
             if found:
@@ -125,14 +186,16 @@ class DataDirectory:
         except OSError as error:
             raise self._unusable(error) from error
         except UnicodeDecodeError as error:
-            raise DataDirectoryError(f"{path} does not hold the names of a node") from error
+            raise DataDirectoryError(
+                f"{path} does not hold the names of a cluster and its node: write them there, separated by a space"
+            ) from error
 
     def join_cluster(self, cluster: str, node: str) -> None:
         """Note in a new directory what ``check_cluster`` compares; DataDirectoryError: it cannot be written."""
         path = self.path / CLUSTER
         try:
             if not path.exists():
-                self._write(path, f"{cluster} {node}")
+                self._write(path, f"{cluster} {node}\n")
         except OSError as error:
             raise self._unusable(error) from error
 
@@ -152,50 +215,105 @@ class DataDirectory:
 
     def _make(self) -> None:
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         except FileExistsError as error:
             raise DataDirectoryError(f"data directory {self.path} is not a directory") from error
         except OSError as error:
             raise self._unusable(error) from error
 
-    def _locked(self) -> int | None:
-        path = self.path / LOCK
+    def _locked(self) -> tuple[int, int | None]:
+        """Lock the directory and its lock file, which somebody may remove; return both descriptors."""
+        path, folder, lock = self.path / LOCK, -1, -1
         try:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise self._unusable(error) from error
-        try:
-            take_lock(lock, self.path)
+            folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            refuse_link(path)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            lock = os.open(path, flags, FILE_MODE)
+            for each in (lock, folder):
+                if not _takes_lock(each):
+                    raise _in_use(lock, self.path)
             os.ftruncate(lock, 0)
             with suppress(OSError):  # a disk that is full; the number is for people
                 os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-        except OSError as error:
-            os.close(lock)
-            raise self._unusable(error) from error
-        return lock
+        except BaseException as error:
+            for each in (lock, folder):
+                if each >= 0:
+                    os.close(each)
+            if isinstance(error, OSError):
+                raise self._unusable(error) from error
+            raise
+        return folder, lock
 
-    def _node_id(self) -> uuid.UUID:
+    def _warn_of_mode(self) -> None:
+        mode = stat.S_IMODE(self.path.stat().st_mode)
+        if mode & ~FOLDER_MODE & 0o777:
+            log.warning(
+                "data directory is open to other users, it holds messages and password hashes folder=%s mode=%04o"
+                " remedy=chmod 700 %s",
+                self.path,
+                mode,
+                self.path,
+            )
+
+    def _read_node(self) -> NodeFile:
         path = self.path / NODE
         try:
             if not path.exists():
-                self._write(path, str(uuid.uuid4()))
-            return stored_node_id(self.path)
+                found = NodeFile(self._lost_node_id() or uuid.uuid4())
+                self._write(path, found.text())
+                return found
+            return stored_node(self.path)
         except OSError as error:
             raise self._unusable(error) from error
         except ValueError as error:
-            raise DataDirectoryError(f"{path} does not hold a node's UUID") from error
+            raise DataDirectoryError(
+                f"{path} does not hold a node's UUID: remove the file, and the UUID is taken from {self.path / METADATA}; "
+                "a node of a cluster needs the file of a backup"
+            ) from error
 
-    def _write(self, path: Path, line: str) -> None:
-        draft = path.with_suffix(".new")
-        with draft.open("w", encoding="ascii") as file:
-            file.write(f"{line}\n")
-            file.flush()
-            os.fsync(file.fileno())  # the next start fails on a file without its content
-        draft.replace(path)
+    def _lost_node_id(self) -> uuid.UUID | None:
+        """Return the UUID of a node that has lost its file ``node``; None: it is a new one.
+
+        Raises:
+            DataDirectoryError: a node of a cluster has lost it.
+        """
+        if self.is_old_cluster_node:
+            raise DataDirectoryError(
+                f"{self.path / NODE} is missing: put the file of a backup there, which has the UUID by which the cluster "
+                "knows this node; or start it with a new --data directory, as a new node"
+            )
+        if not self.has_messages:
+            return None
+        from leveret.metadata.reader import read_node  # noqa: PLC0415 - the command line does without LMDB
+
+        try:
+            node_id = uuid.UUID(read_node(self.path / METADATA)[0])
+        except (
+            StoreError,
+            ValueError,
+        ):  # a copy from a snapshot has none; damage ends the start later
+            return None
+        log.warning(
+            "file was missing, its UUID is taken from the metadata file=%s", self.path / NODE
+        )
+        return node_id
+
+    def _write(self, path: Path, text: str) -> None:
+        Files().write_new(
+            path, text.encode("ascii")
+        )  # the next start fails on a file without its content
 
     def _unusable(self, error: OSError) -> DataDirectoryError:
         reason = (error.strerror or str(error)).lower()
         return DataDirectoryError(f"data directory {self.path} is not writable: {reason}")
+
+
+def _machine() -> str:
+    """Return a name of this machine as it has been started last; locks of before have ended."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip()
+    except OSError:  # not Linux
+        return socket.gethostname()
 
 
 def take_lock(lock: int, data_dir: Path) -> None:
@@ -204,14 +322,34 @@ def take_lock(lock: int, data_dir: Path) -> None:
     Raises:
         DataDirectoryError: another process holds it.
     """
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    if not _takes_lock(lock):
+        error = _in_use(lock, data_dir)
         os.close(lock)
-        raise DataDirectoryError(
-            f"data directory {data_dir} is in use by the broker with process id {owner}"
-        ) from error
+        raise error
+
+
+def _takes_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _in_use(lock: int, data_dir: Path) -> DataDirectoryError:
+    owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    return DataDirectoryError(
+        f"data directory {data_dir} is in use by the broker with process id {owner}"
+    )
+
+
+def has_messages(data_dir: Path) -> bool:
+    """Return whether a data directory has message stores; those that are being removed do not count."""
+    try:
+        names = os.listdir(data_dir / VHOSTS)
+    except OSError:
+        return False
+    return any(not name.endswith(".deleted") for name in names)
 
 
 def refuse_network(path: Path) -> None:
@@ -228,14 +366,21 @@ def refuse_network(path: Path) -> None:
         )
 
 
-def stored_node_id(data_dir: Path) -> uuid.UUID:
-    """Return the UUID that a data directory holds.
+def stored_node(data_dir: Path) -> NodeFile:
+    """Return what the file ``node`` of a data directory holds.
 
     Raises:
-        OSError: the file with the UUID is missing.
-        ValueError: the file is damaged.
+        OSError: it is missing.
+        ValueError: it is damaged.
     """
-    return uuid.UUID((data_dir / NODE).read_text("ascii").strip())
+    text = (data_dir / NODE).read_text("ascii")
+    first, *rest = text.split("\n")
+    node_id = uuid.UUID(first.strip())
+    transaction = int(rest[0].removeprefix("metadata ")) if rest and rest[0] else 0
+    found = NodeFile(node_id, transaction)
+    if text.strip() != found.text().strip():
+        raise ValueError(text)
+    return found
 
 
 def cluster_node(data_dir: Path) -> str:

@@ -103,7 +103,7 @@ class StoreServer(GenServer):
         self._state = vhost.store
         self._is_stopping = False
         self._retries = _LOCKED_RETRIES
-        self._has_burnt = False
+        self._has_burnt = self._is_first_try = False
         self._opens_at_s = self.runtime.clock.monotonic_s()
         loop = self.runtime.loop
         if node.data_dir is None or loop is None:
@@ -137,7 +137,8 @@ class StoreServer(GenServer):
     def _open(self, begin: Callable[[], object]) -> None:
         node, ref, runtime = self._node, self.ref, self.runtime
         epoch, trusted = node.epochs.of_store(self._vhost.name), self._state.durable_at_failure
-        self._epoch = epoch
+        self._epoch, self._is_first_try = epoch, not self._state.was_tried
+        self._state.was_tried = True
         folder, now_ms = self._folder, self._now_ms  # this actor may end before the thread begins
         vhost, loop = self._vhost.name, self._loop
         in_use: asyncio.Future[None] = loop.create_future()
@@ -181,6 +182,12 @@ class StoreServer(GenServer):
             self.start_timer(_LOCKED_RETRY_S, _OPEN)
         elif isinstance(opened, EpochUsed) and not self._has_burnt:  # by a try that failed later
             self._has_burnt = True
+            if self._is_first_try:
+                log.error(
+                    "metadata is older than the messages of a vhost, queues declared since are not known vhost=%s error=%s",
+                    self._vhost.name,
+                    opened,
+                )
             self._node.epochs.opened(self._vhost.name, self._epoch)
             self._open_in_turn()
         elif isinstance(opened, Exception):

@@ -28,13 +28,14 @@ class StoreState:
         msg_store: the open store; None on a node without a data directory.
         error: of disk, descriptors or memory, by which the store failed last; None while it is open.
         durable_at_failure: its durable position when it failed: the next start reads nothing behind it.
+        was_tried: this process has tried to open it, and may have used a boot epoch.
         in_use: done when no thread has the files of a store that is not open; None if none ever had.
         give_up: ends the actor that stops the store in order, for the vhost is deleted; None if none does.
     """
 
     def __init__(self) -> None:
         self.msg_store: MsgStore | None = None
-        self._is_open = False
+        self._is_open = self.was_tried = False
         self.error: Exception | None = None
         self.durable_at_failure: DurablePosition | None = None
         self.in_use: asyncio.Future[None] | None = None

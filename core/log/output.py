@@ -106,8 +106,9 @@ def _opened(
     handlers: list[logging.Handler] = []
     with ExitStack() as opened:  # an error closes the file again
         if path is not None:
+            # A link is followed: it is /dev/stdout, or the operator's. Log lines name users, queues and addresses.
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            file = LineHandler(os.open(path, flags, 0o666), owned=True)
+            file = LineHandler(os.open(path, flags, 0o600), owned=True)
             opened.callback(file.close)
             file.setLevel(level_number(path_level or level))
             handlers.append(file)

@@ -29,6 +29,7 @@ Buffer: TypeAlias = bytes | memoryview
 FILE_MODE: Final = 0o600
 FOLDER_MODE: Final = 0o700
 
+_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _COPY_BYTES: Final = 1 << 20
 _LMDB_LOCK_BYTES: Final = 8192  # for the 126 readers that LMDB has room for by default
 _IOV_MAX: Final = max(16, os.sysconf("SC_IOV_MAX"))
@@ -41,6 +42,25 @@ _NO_COPY_RANGE: Final = frozenset(
 _NO_ALLOCATE: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF})
 
 
+def refuse_link(path: Path) -> None:
+    """Raise OSError if a file that is to be written is a symbolic link: it may lead anywhere."""
+    if path.is_symlink():
+        raise _is_link(path)
+
+
+def _is_link(path: Path) -> OSError:
+    return OSError(errno.ELOOP, "a symbolic link, which is not followed; remove it", str(path))
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and those above it that are missing, with mode 0700, unless it exists."""
+    try:
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+    except FileNotFoundError:
+        make_folders(path.parent)  # ``mkdir`` would give those above the mode that all may read
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+
+
 def keep_room(path: Path, size_bytes: int, offset: int = 0) -> None:
     """Have the disk space of a file that a library maps into memory taken; the file is made if it is missing.
 
@@ -49,7 +69,8 @@ def keep_room(path: Path, size_bytes: int, offset: int = 0) -> None:
     Raises:
         OSError: there is no room, or the file cannot be opened.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, FILE_MODE)
     try:
         os.posix_fallocate(descriptor, offset, size_bytes)
     except AttributeError:  # macOS lacks posix_fallocate
@@ -132,8 +153,13 @@ class OsCalls:
     """The machine's system calls."""
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor that child processes do not inherit."""
-        return os.open(path, flags, FILE_MODE)
+        """Return a descriptor that child processes do not inherit. No link is followed to a file that is written."""
+        if not flags & _WRITES:
+            return os.open(path, flags, FILE_MODE)
+        try:
+            return os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
+        except OSError as error:
+            raise _is_link(path) if error.errno == errno.ELOOP else error from None
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -210,7 +236,7 @@ class OsCalls:
         os.link(path, new)
 
     def mkdir(self, path: Path) -> None:
-        path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        make_folders(path)
 
     def names(self, folder: Path) -> list[str]:
         return os.listdir(folder)

@@ -25,7 +25,7 @@ from leveret.management.errors import RefusedError
 from leveret.management.snapshots import manifest
 from leveret.management.snapshots.manifest import FileEntry, Manifest, QueueEntry, StoreEntry
 from leveret.metadata.environment import copy_at_rest
-from leveret.metadata.store import MetadataStore
+from leveret.metadata.store import MetadataStore, take_over
 from leveret.metadata.tables import Contents, QueueRow, Row, VhostRow
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.archive.archive import Retention
@@ -117,6 +117,7 @@ def _wanted_contents(directory: Path, wanted: Wanted) -> Contents:
             unwanted.append(row)
     if unwanted:
         _delete(directory, unwanted)
+    take_over(directory, "", 0, 0)  # it is restored for another node
     compact = directory.with_name(f"{METADATA}.compact")
     copy_at_rest(directory, compact)  # opening has extended the file to the size of its map
     shutil.rmtree(directory)

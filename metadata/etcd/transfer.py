@@ -29,7 +29,7 @@ from leveret.metadata.etcd.codec import (
 from leveret.metadata.etcd.replica import Replica
 from leveret.metadata.etcd.writes import WRITES_MAX, in_parts
 from leveret.metadata.reader import read_contents
-from leveret.metadata.store import MAP_BYTES, row_changes, row_of
+from leveret.metadata.store import MAP_BYTES, row_at, row_changes
 from leveret.metadata.tables import Contents, ExchangeRow, MemberRow, QueueRow, Row
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def write_directory(directory: Path, rows: Sequence[Row], boot_epoch: int, queue
     environment = Environment(directory, MAP_BYTES)
     try:
         before = Contents()
-        for table, value in environment.rows():
-            before.add(row_of(table, value))
+        for key, value in environment.rows():
+            before.add(row_at(key, value))
         epoch = max(boot_epoch, environment.own(BOOT_KEY))
         counters = [(BOOT_KEY, packed(epoch)), (QUEUE_KEY, packed(queue_no))]
         environment.commit([*row_changes(rows, before.rows()), *counters])

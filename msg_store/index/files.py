@@ -150,5 +150,6 @@ class LmdbFiles:
 
     def condemn(self) -> None:
         """Have the next ``open`` raise ``IndexDamaged``."""
-        with open(self._path / CONDEMNED, "wb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(self._path / CONDEMNED, flags, 0o600), "wb") as file:
             os.fsync(file.fileno())

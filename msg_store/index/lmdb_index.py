@@ -393,6 +393,7 @@ class LmdbIndex:
         """
         with store_errors(folder):
             self._env.copy(os.fsencode(folder), compact=True)
+            (folder / DATA).chmod(0o600)
 
     def close(self) -> None:
         with self._lock:

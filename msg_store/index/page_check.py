@@ -106,6 +106,7 @@ class _Pages:
         self._page_bytes = _PAGE_BYTES_MIN
         self._end = 0  # above all pages that are in use
         self._seen: set[int] = set()
+        self._free: set[int] = set()
         self._filled: dict[tuple[int, int], bytes] = {}  # the first bytes of full leaves
 
     def check(self) -> None:
@@ -120,6 +121,10 @@ class _Pages:
             raise _Wrong(f"the file ends before page {last}")
         self._tree(free, is_free=True)
         self._tree(main)
+        if (
+            both := self._seen & self._free
+        ):  # the root of an older transaction, or a number that is wrong
+            raise _Wrong(f"page {min(both)} is in use and free")
 
     def _newest(self) -> tuple[_Tree, _Tree, int] | None:
         """Return the trees and the last page of the newest transaction; None if there is none."""
@@ -208,6 +213,7 @@ class _Pages:
             raise _Wrong(f"free pages from {numbers[-1]} to {numbers[0]} of {self._end}")
         if numbers != sorted(set(numbers), reverse=True):
             raise _Wrong(f"a list of free pages in page {page_no} is not in order")
+        self._free.update(numbers)
 
     # Pages.
 

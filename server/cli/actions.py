@@ -6,15 +6,18 @@ import argparse
 import getpass
 import json
 import os
+import stat
 import sys
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import leveret
 from leveret.core.errors import LeveretError
 from leveret.core.sizes import SizeLimit, parse_size
+from leveret.core.system.files import FILE_MODE, refuse_link
 from leveret.management.definitions.file import read_definitions
 from leveret.management.errors import EX_DATA, EX_SOFTWARE, EX_UNAVAILABLE, RefusedError
 from leveret.metadata.passwords import MD5, SALT_BYTES, SHA256, SHA512, hash_password
@@ -285,12 +288,28 @@ def _export(command: Command, options: Options, ask: Ask) -> Answer | None:
     if options.file == "-":
         return Answer(document, found)
     try:
-        target = os.open(options.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(target, "w", encoding="utf-8") as file:
+        with os.fdopen(_opened(Path(options.file)), "w", encoding="utf-8") as file:
             file.write(document)
     except OSError as error:
         raise RefusedError(f"cannot write {options.file}: {error.strerror}") from error
     return None
+
+
+def _opened(path: Path) -> int:
+    """Open a file for password hashes, also one that others may read so far; /dev/stdout is as it is."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+    if path.parent == Path("/dev"):
+        return os.open(path, flags)
+    refuse_link(path)
+    target = os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
+    try:
+        if stat.S_ISREG(os.fstat(target).st_mode):
+            os.fchmod(target, FILE_MODE)
+            os.ftruncate(target, 0)
+    except OSError:
+        os.close(target)
+        raise
+    return target
 
 
 def _import(command: Command, options: Options, ask: Ask) -> None:

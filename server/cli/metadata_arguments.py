@@ -12,7 +12,7 @@ from leveret.server.config.config import DATA_DEFAULT, default_data_dir
 
 def add_parser(commands: Any) -> None:
     """Add the command ``metadata``."""
-    about = "metadata in etcd: users, vhosts, exchanges, queues, bindings, policies"
+    about = "metadata, of a node or in etcd: users, vhosts, exchanges, queues, bindings, policies"
     parser = commands.add_parser("metadata", help=about, description=f"{about.capitalize()}.")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     show = verbs.add_parser("show", help="what etcd has; changes nothing")
@@ -37,9 +37,21 @@ def add_parser(commands: Any) -> None:
         help="in place of the metadata that is there, of which a copy is kept in metadata.old",
     )
     parser.set_defaults(run=_run)
+    accept = verbs.add_parser(
+        "accept",
+        help="make the metadata in a data directory the node's, as it is; where there is none, begin anew",
+    )
+    accept.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help="(./data)")
+    accept.set_defaults(run=_accept)
 
 
 def _run(options: argparse.Namespace) -> int:
     from leveret.server.cli import metadata_command as command  # noqa: PLC0415 - not needed by other commands
 
     return command.run(options)
+
+
+def _accept(options: argparse.Namespace) -> int:
+    from leveret.server.cli import metadata_accept  # noqa: PLC0415 - as above
+
+    return metadata_accept.run(options.data)

@@ -30,12 +30,11 @@ from leveret.metadata.tables import QueueRow, Row
 from leveret.server.cli.etcd_arguments import MISSING, settings
 from leveret.server.output import formats
 from leveret.server.output.terminal import show
-from leveret.server.process import DataDirectory, DataDirectoryError
+from leveret.server.process import METADATA, DataDirectory, DataDirectoryError
 
 if TYPE_CHECKING:
     from leveret.etcd.client import EtcdClient
 
-METADATA: Final = "metadata"
 OLD: Final = "metadata.old"
 CODES: Final[dict[type[Exception], int]] = {
     LoginRefusedError: os.EX_DATAERR,
@@ -136,6 +135,7 @@ async def _from_etcd(options: argparse.Namespace, keys: Keys, client: EtcdClient
                 entry.row.node = ""
         count = move_into_directory(folder, held)
         directory.leave_cluster()
+        directory.note_transaction(0)  # of other metadata
     if empty:
         show(f"{empty} queues of other nodes are empty here: messages stay there", file=sys.stderr)
     show(f"{count} rows under {keys.all} are in {options.data}, and were read again")

@@ -29,7 +29,7 @@ from leveret.server import control_client as control
 from leveret.server.output import formats
 from leveret.server.output.progress import progress_bar
 from leveret.server.output.terminal import show
-from leveret.server.process import DataDirectory, stored_node_id
+from leveret.server.process import DataDirectory, stored_node
 
 EX_DAMAGED: Final = 1
 COLUMNS: Final = ("name", "created", "age_s", "size_bytes", "messages", "clean")
@@ -96,7 +96,7 @@ def create(
         OSError: a file operation failed.
     """
     try:
-        wanted.node = str(stored_node_id(data_dir))
+        wanted.node = str(stored_node(data_dir).node_id)
     except (OSError, ValueError) as error:
         raise StoreError(f"{data_dir} is not a data directory of Leveret") from error
     if copy_to is not None:

@@ -82,8 +82,10 @@ def _run(options: argparse.Namespace) -> int:
 
     text = formats.json_line(answer) if options.json else text_of(options.verb, answer)
     show(text, end="")
-    has_no_names = options.verb != "stat" and answer["metadata_damage"]
-    return EX_DAMAGED if is_unsound(answer) or has_no_names else 0
+    is_lost = options.verb != "stat" and (
+        answer["metadata_damage"] or answer["metadata_difference"]
+    )
+    return EX_DAMAGED if is_unsound(answer) or is_lost else 0
 
 
 @contextmanager

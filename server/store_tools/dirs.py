@@ -13,22 +13,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from leveret.broker.node.orphans import DELETED
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.storage.factory import queue_nos_of_row
 from leveret.core.errors import StoreError
 from leveret.management.snapshots.manifest import NAME as MANIFEST
-from leveret.metadata.reader import read_contents
+from leveret.metadata.reader import read_contents, read_node
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import Contents
 from leveret.msg_store.format.folder import FORMAT
 from leveret.msg_store.offline.store_at import StoreAt
-from leveret.server.process import LOCK, DataDirectory, take_lock
-
-METADATA: Final = "metadata"
-VHOSTS: Final = "vhosts"
+from leveret.server.own_metadata import difference
+from leveret.server.process import (
+    LOCK,
+    METADATA,
+    NODE,
+    VHOSTS,
+    DataDirectory,
+    stored_node,
+    take_lock,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,13 @@ class Stores:
         data_dir: the data directory; None for a store outside one.
         stores: all stores of the data directory, or the named one.
         metadata_damage: the error that leaves queues without names; empty if the metadata can be read.
+        metadata_difference: why it is not the metadata of this node; empty if it is.
     """
 
     data_dir: Path | None
     stores: list[StoreAt]
     metadata_damage: str = ""
+    metadata_difference: str = ""
 
 
 def find_stores(path: Path) -> Stores:
@@ -60,7 +67,7 @@ def find_stores(path: Path) -> Stores:
     found = _stores_of(data_dir, contents)
     if data_dir != path:
         found = [each for each in found if each.path == path]
-    return Stores(data_dir, found, damage)
+    return Stores(data_dir, found, damage, "" if damage else _difference(data_dir))
 
 
 def data_dir_of(path: Path) -> Path | None:
@@ -86,6 +93,18 @@ def _metadata(data_dir: Path) -> tuple[Contents, str]:
         return read_contents(data_dir / METADATA), ""
     except StoreError as error:
         return Contents(), str(error)
+
+
+def _difference(data_dir: Path) -> str:
+    """Return why a broker would refuse the metadata; a snapshot has no node."""
+    try:
+        own = stored_node(data_dir)
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        return f"cannot be compared: {data_dir / NODE}: {error}"
+    wrong = difference(*read_node(data_dir / METADATA), str(own.node_id), own.transaction)
+    return wrong and f"{data_dir / METADATA} {wrong}"
 
 
 def _stores_of(data_dir: Path, contents: Contents) -> list[StoreAt]:

@@ -137,6 +137,8 @@ def text_of(verb: str, answer: Row) -> str:
     lines: list[str] = []
     if damage := answer["metadata_damage"]:
         lines.append(f"definitions cannot be read, queues have no names: {damage}")
+    if difference := answer["metadata_difference"]:
+        lines.append(f"definitions are not those of this node, a broker refuses them: {difference}")
     for row in answer["stores"]:
         first, *rest = [row["error"]] if "error" in row else _LINES[verb](row)
         lines += [f"{_where(row)}: {first}", *rest]

@@ -9,7 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,10 +34,15 @@ from leveret.msg_store.offline.store_at import StoreAt
 from leveret.msg_store.recovery.format_repair import restore_format
 from leveret.msg_store.recovery.recovery import StoreFiles, open_store
 from leveret.server.output.progress import Progress, progress_bar
-from leveret.server.process import NODE, refuse_network
-from leveret.server.store_tools.dirs import (
+from leveret.server.process import (
     METADATA,
+    NODE,
     VHOSTS,
+    NodeFile,
+    refuse_network,
+    stored_node,
+)
+from leveret.server.store_tools.dirs import (
     Stores,
     data_dir_of,
     find_stores,
@@ -223,9 +228,9 @@ def _made(draft: Path, target: Path) -> Iterator[Path]:
 
 
 def _copy_node(path: Path, folder: Path) -> None:
-    if (path / NODE).exists():
-        files = Files()
-        files.write_new(folder / NODE, files.read(path / NODE))
+    with suppress(FileNotFoundError, ValueError):  # the metadata has the UUID, too
+        node = NodeFile(stored_node(path).node_id)  # transactions of the copied metadata begin anew
+        Files().write_new(folder / NODE, node.text().encode())
 
 
 def compact(path: Path) -> Row:
@@ -295,6 +300,7 @@ def _answer(found: Stores, rows: Iterable[Row]) -> Row:
     return {
         "data_dir": None if found.data_dir is None else str(found.data_dir),
         "metadata_damage": found.metadata_damage,
+        "metadata_difference": found.metadata_difference,
         "without_vhost": nobodys,
         "stores": list(rows),
     }

@@ -111,7 +111,7 @@ def _stores_at(path: Path) -> Iterator[ArchivedStore]:
         folders, node = [path], path.parents[1] / _NODE
     else:
         raise NotAnArchive(_why_none(path))
-    name = node.read_text().strip() if node.exists() else ""
+    name = node.read_text().partition("\n")[0].strip() if node.exists() else ""
     for folder in folders:
         contents = archive_of(folder) if folder.is_dir() else None
         if contents is not None:

@@ -115,7 +115,7 @@ def test_a_node_file_that_is_none_is_told_and_the_lock_given_back(tmp_path: Path
     (tmp_path / "node").write_text("garbage")
 
     for _ in range(2):
-        with pytest.raises(DataDirectoryError, match=r"does not hold a node's UUID$"):
+        with pytest.raises(DataDirectoryError, match="does not hold a node's UUID: remove"):
             DataDirectory(tmp_path)
 
 

@@ -1,0 +1,92 @@
+"""The metadata of a single node, opened only if it is that of the messages beside it.
+
+Messages belong to queues by numbers that only the metadata knows. With other metadata, or none, they would belong to
+nothing, and be removed as orphans after a week; with older one, queues that are declared might get numbers of queues
+with messages. So each knows the other: the metadata has the node's UUID, and the file ``node`` the last transaction of
+the metadata that a start or an end has seen. ``leveret metadata accept`` makes metadata the node's own as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from leveret.core.gil_yielding import NEVER
+from leveret.metadata.environment import MetadataLostError
+from leveret.metadata.store import MetadataStore
+from leveret.server.process import METADATA, DataDirectory, DataDirectoryError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leveret.core.gil_yielding import GilYielding
+    from leveret.metadata.interface import Deliver
+
+
+def open_metadata(
+    directory: DataDirectory, deliver: Deliver, gil_yielding: GilYielding = NEVER
+) -> MetadataStore:
+    """Open a node's metadata, which is made if the directory is new.
+
+    Raises:
+        DataDirectoryError: it is missing, empty, damaged, older than the node or another node's.
+        StoreError: it is of a later version, or cannot be read or written.
+        OSError: no thread is left.
+    """
+    is_new = not directory.has_messages and not directory.transaction
+    with explained(directory.path):
+        store = MetadataStore(
+            directory.path / METADATA, deliver, gil_yielding=gil_yielding, may_create=is_new
+        )
+    try:
+        node = str(directory.node_id)
+        if wrong := difference(store.node, store.last_transaction, node, directory.transaction):
+            raise DataDirectoryError(
+                f"{directory.path / METADATA} {wrong}; {remedy(directory.path)}"
+            )
+        if not store.node:
+            store.belongs_to(node)
+        directory.note_transaction(store.last_transaction)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def difference(node: str, transaction: int, own_node: str, own_transaction: int) -> str:
+    """Return why metadata is not that of a node; "": it is.
+
+    Args:
+        node: whose it says it is; "": nobody's.
+        transaction: its last.
+        own_node: the UUID of the node.
+        own_transaction: the last that the node knows of; 0: none.
+    """
+    if node and node != own_node:
+        return f"is that of node {node}, and its data directory that of node {own_node} (file node)"
+    if not node and own_transaction:
+        return "is not that of this node: it is a copy from a snapshot, or was begun anew"
+    if transaction < own_transaction:
+        return f"is older than its node: it ends with transaction {transaction}, the node knows of {own_transaction}"
+    return ""
+
+
+@contextmanager
+def explained(data_dir: Path | None) -> Iterator[None]:
+    """Say of lost metadata what to do."""
+    try:
+        yield
+    except MetadataLostError as error:
+        if data_dir is None:
+            raise
+        raise DataDirectoryError(f"{error}; {remedy(data_dir)}") from error
+
+
+def remedy(data_dir: Path) -> str:
+    """Return how to go on without the metadata that a data directory should have."""
+    return (
+        f"put back the newest {data_dir / METADATA} that there is, from a backup of the stopped broker or a snapshot, and "
+        f"run leveret metadata accept --data {data_dir}, which without any begins anew; or start with a new --data "
+        "directory, and import the definitions (leveret ctl import_definitions)"
+    )
