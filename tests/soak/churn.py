@@ -52,6 +52,7 @@ def _use(address: tuple[str, int], vhost: str, user: str, number: int, count: in
         assert opened.name == "connection.open-ok", opened
         for _ in range(CHANNELS):
             _use_channel(connection.channel(), f"{number}.{each}")
+        _use_features(connection.channel(), f"{number}.{each}")
         connections.append(connection)
     for each, connection in enumerate(connections):
         if each % 2:
@@ -89,3 +90,30 @@ def _use_channel(channel: Channel, name: str) -> None:
         channel.ok("channel.close", reply_code=200, reply_text="bye")
     else:
         channel.error("queue.declare", queue="nowhere", passive=True)
+
+
+def _use_features(channel: Channel, name: str) -> None:
+    """Use priorities, delays, dead letters, transactions and replies, which have parts of their own."""
+    dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": f"dead{name}"}
+    kinds = {
+        "dead": {"x-max-length": 1},
+        "levels": {"x-max-priority": 3, "x-message-ttl": 1, **dead},
+        "quorum": {"x-queue-type": "quorum", "x-delivery-limit": 1, **dead},
+        "lazy": {"x-queue-mode": "lazy", "x-expires": 60_000},
+    }
+    delayed = {"exchange": f"delayed{name}", "type": "x-delayed-message", "durable": True}
+    channel.ok("exchange.declare", **delayed, arguments={"x-delayed-type": "direct"})
+    channel.ok("tx.select")
+    for kind, arguments in kinds.items():
+        queue = f"{kind}{name}"
+        channel.ok("queue.declare", queue=queue, durable=True, arguments=arguments)
+        channel.ok("queue.bind", queue=queue, exchange=delayed["exchange"], routing_key=queue)
+        for exchange in ("", delayed["exchange"]):
+            channel.publish(queue, b"x", exchange, delivery_mode=2, headers={"x-delay": 1})
+    channel.ok("tx.commit")
+    channel.ok("basic.consume", queue="amq.rabbitmq.reply-to", no_ack=True)
+    channel.ok("basic.get", queue=f"quorum{name}", no_ack=False)
+    channel.ok("basic.recover", requeue=True)
+    for kind in kinds:
+        channel.ok("queue.delete", queue=f"{kind}{name}")
+    channel.ok("exchange.delete", exchange=delayed["exchange"])
