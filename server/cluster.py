@@ -114,6 +114,7 @@ class ClusterMember:
                     lease_s=config.cluster_lease_s,
                 ),
                 address=config.cluster_advertise or listening,
+                directory=directory.place,
             )
         except BaseException:
             await links.close()

@@ -108,6 +108,8 @@ class NodeState(NamedTuple):
         has_left: it has ended in order, and serves nobody any more.
         address: where other nodes dial it; "": nowhere.
         valid_s: how long it serves after it has found its key; all nodes have the same.
+        directory: the data directory that it has locked, as ``DataDirectory.place``: a copy has the same UUID, and
+            another place.
     """
 
     uuid: str
@@ -116,6 +118,7 @@ class NodeState(NamedTuple):
     has_left: bool = False
     address: str = ""
     valid_s: float = 0.0
+    directory: str = ""
 
 
 class Keys:
@@ -263,6 +266,18 @@ def unpacked_node(stored: Stored) -> NodeState:
         return NodeState(*unpacked(stored.value))
     except (StoreError, TypeError) as error:
         raise StoreError(f"{stored.key} is damaged: {error}; delete it") from error
+
+
+def refusal_of(key: str, own: NodeState, other: NodeState) -> str:
+    """Return why a process may not take the key that another one has written; "": that one has ended."""
+    if other.uuid != own.uuid:
+        return f"{key} is another node, of the data directory {other.uuid}: give each node a name of its own"
+    if other.directory != own.directory and not other.has_left:
+        return (
+            f"{key} runs already, with another copy of this data directory ({other.uuid}), from {other.address}: run one "
+            "of them; a further node needs a new data directory and a name of its own"
+        )
+    return ""
 
 
 def packed_number(number: int) -> bytes:

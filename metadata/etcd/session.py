@@ -33,6 +33,7 @@ from leveret.metadata.etcd.codec import (
     NodeState,
     check_format,
     packed_number,
+    refusal_of,
     unpacked_node,
     unpacked_number,
 )
@@ -82,6 +83,7 @@ class Session:
         settings: how it takes part.
         random: for incarnations; None: the system's.
         address: where other nodes dial this one.
+        directory: the data directory that this process has locked: no other process uses it.
 
     Attributes:
         keys: where everything is.
@@ -104,6 +106,7 @@ class Session:
         settings: SessionSettings = DEFAULTS,
         random: Random | None = None,
         address: str = "",
+        directory: str = "",
     ) -> None:
         self.keys = Keys(settings.prefix, node)
         self.replica = Replica(self.keys)
@@ -111,7 +114,6 @@ class Session:
         self.trouble = self.taken = ""
         self._store = store
         self._clock = clock
-        self._uuid = uuid
         self._listener = listener
         self._settings = settings
         self._following = Following(
@@ -119,7 +121,9 @@ class Session:
         )
         self._writes = Writes(self.keys, self.replica)
         self._rows = RowWrites(self.keys, self._writes, random or SystemRandom())
-        state = NodeState(uuid, 0, 0, address=address, valid_s=settings.valid_s)
+        self._state = state = NodeState(
+            uuid, 0, 0, address=address, valid_s=settings.valid_s, directory=directory
+        )
         self._transactor = Transactor(store, clock, self.keys, state, self._writes, self)
         self._numbers: dict[str, Stored] = {}  # counters and the format
         self._taking: dict[str, int] = {}  # the last numbers that this node has asked for
@@ -557,15 +561,19 @@ class Session:
         self.found_own(sent_s, answer)
 
     def _replace(self, found: Stored) -> None:
-        """Delete the key that an earlier process of this node has left, and its lease."""
+        """Delete the key that an earlier process of this node has left, and its lease.
+
+        The process that has the key has certainly ended if it had locked the same directory. On another machine, or
+        before the machine was started again, it may also have been this node: then the key goes with its lease.
+        """
         try:
-            uuid = unpacked_node(found).uuid
+            other = unpacked_node(found)
         except StoreError as error:
             self._join_again(str(error))
             return
-        if uuid != self._uuid:
-            self.taken = f"{found.key} is another node, of the data directory {uuid}: give each node a name of its own"
-            self._join_again(self.taken)
+        if refusal := refusal_of(found.key, self._state, other):
+            self.taken = refusal
+            self._join_again(refusal)
             return
         expect = Expect(found.key, found.revision)
 

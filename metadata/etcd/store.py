@@ -49,6 +49,7 @@ class EtcdMetadata:
         uuid: of its data directory.
         settings: how it takes part.
         address: where other nodes dial it; "": nowhere.
+        directory: the data directory that this process has locked.
 
     Attributes:
         listener: gets changes, and whether the node may serve; None: nobody does.
@@ -61,13 +62,21 @@ class EtcdMetadata:
         uuid: str,
         settings: SessionSettings = DEFAULTS,
         address: str = "",
+        directory: str = "",
     ) -> None:
         self.listener: Listener | None = None
         self._client = client
         self._background = Background(client)
         clock = SystemClock(asyncio.get_running_loop())
         self._session = Session(
-            self._background, clock, node, uuid, self, settings, address=address
+            self._background,
+            clock,
+            node,
+            uuid,
+            self,
+            settings,
+            address=address,
+            directory=directory,
         )
         self._lease_s = settings.lease_s
         self._live = asyncio.Event()
@@ -85,6 +94,7 @@ class EtcdMetadata:
         settings: SessionSettings = DEFAULTS,
         timeout_s: float = START_TIMEOUT_S,
         address: str = "",
+        directory: str = "",
     ) -> Self:
         """Join the cluster; return when the node has all rows, and may serve clients.
 
@@ -93,7 +103,7 @@ class EtcdMetadata:
                 longer than its lease.
             StoreError: it has not come so far in ``timeout_s``; the text says why.
         """
-        made = cls(EtcdClient(etcd), node, uuid, settings, address)
+        made = cls(EtcdClient(etcd), node, uuid, settings, address, directory)
         try:
             async with asyncio.timeout(timeout_s):
                 await made._begin()

@@ -462,6 +462,41 @@ def test_a_node_of_the_same_name_with_another_data_directory_is_refused() -> Non
     assert node.session.is_live
 
 
+def test_a_copy_of_a_data_directory_is_refused_and_the_node_serves_on() -> None:
+    cluster = Cluster(1, 1)
+    (node,) = cluster.nodes.values()
+    store, clock = cluster.clients["n0"], cluster.clock
+    copy = Node("n0", store, clock, 5, SETTINGS, directory="elsewhere")
+    lease = cluster.etcd.rows[node.session.keys.own].lease
+    clock.jump(60.0)
+
+    assert not copy.session.is_live
+    assert "runs already, with another copy of this data directory" in copy.session.taken
+    assert node.session.is_live
+    assert node.lives == [True], "it never lost its place"
+    assert cluster.etcd.rows[node.session.keys.own].lease == lease
+
+    node.session.abort()  # its machine is lost, and the copy is that of a backup
+    clock.jump(SETTINGS.lease_s + 5.0)
+    assert copy.session.is_live
+    assert copy.session.taken == ""
+
+
+def test_a_node_that_was_taken_for_dead_does_not_drive_out_the_copy_that_came() -> None:
+    cluster = Cluster(1, 1)
+    (node,) = cluster.nodes.values()
+    store, clock = cluster.clients["n0"], cluster.clock
+    copy = Node("n0", store, clock, 5, SETTINGS, directory="elsewhere")
+    cluster.etcd.revoke(cluster.etcd.rows[node.session.keys.own].lease)
+    clock.jump(60.0)
+
+    serving = [each for each in (node, copy) if each.session.is_live]
+    assert len(serving) == 1
+    (other,) = {node, copy} - set(serving)
+    assert "runs already" in other.session.trouble
+    assert len(serving[0].lives) <= 3, "at most one change"
+
+
 def test_a_node_that_is_started_again_takes_the_place_of_its_former_process() -> None:
     cluster = Cluster(1, 1)
     assert cluster.write(cluster.nodes["n0"], [queue("mine", 1, durable=False)]) is None

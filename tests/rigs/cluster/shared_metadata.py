@@ -46,6 +46,7 @@ class Node:
         seed: int,
         settings: SessionSettings,
         uuid: str = "",
+        directory: str = "",
     ) -> None:
         self.name = name
         self.told: dict[str, str] = {}
@@ -54,7 +55,9 @@ class Node:
         self.busy: set[str] = set()  # queues with a write on its way
         self.clock = clock
         uuid = uuid or f"uuid-{name}"
-        self.session = Session(store, clock, name, uuid, self, settings, Random(seed))
+        self.session = Session(
+            store, clock, name, uuid, self, settings, Random(seed), directory=directory
+        )
         self.session.start()
 
     def changed(self, changed: Changed) -> None:

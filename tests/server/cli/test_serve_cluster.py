@@ -5,6 +5,7 @@ Tests: server/cluster.py
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from rigs.cluster.served_cluster import SECRET, arguments, channel, nodes, start
 from rigs.nodes import kill_leveret, leveret_program
 from rigs.programs import ended
 from rigs.waiting import wait_until
+
+_SOCKETS = shutil.ignore_patterns("control.sock")
 
 LOST = "this node has lost its cluster's store"
 
@@ -79,6 +82,38 @@ def test_a_name_that_another_node_has_is_refused(tmp_path: Path, etcd: Etcd, nam
         )
     assert done.returncode == 78
     assert "is another node, of the data directory" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_copy_of_a_nodes_directory_is_refused_and_the_node_serves_on(
+    tmp_path: Path, etcd: Etcd, name: str
+) -> None:
+    with nodes(tmp_path, etcd, name, "ab") as (a, _), channel(a) as on_a:
+        on_a.queue_declare("q", durable=True)
+        shutil.copytree(tmp_path / "a" / "data", tmp_path / "copy" / "data", ignore=_SOCKETS)
+        command = [leveret_program(), "serve", "--listen", "127.0.0.1:0"]
+        done = ended(
+            [*command, *arguments(etcd, name, "a")],
+            tmp_path / "copy",
+            timeout_s=60,
+            LEVERET_CLUSTER_SECRET=SECRET,
+        )
+        assert done.returncode == 78
+        assert "runs already, with another copy of this data directory" in done.stderr
+        on_a.basic_publish("", "q", b"1")
+        assert on_a.queue_declare("q", passive=True).method.message_count == 1
+        assert "joins again" not in (tmp_path / "a" / "log").read_text()
+        # Nor does etcd without this cluster's metadata pass as a new cluster.
+    shutil.rmtree(tmp_path / "copy")
+    with Etcd(tmp_path / "new") as new:
+        done = ended(
+            [*command, "--data", "data", *arguments(new, name, "a")],
+            tmp_path / "a",
+            timeout_s=60,
+            LEVERET_CLUSTER_SECRET=SECRET,
+        )
+    assert done.returncode == 78
+    assert f"cluster {name} does not know the node of" in done.stderr
 
 
 @pytest.mark.slow
