@@ -9,7 +9,7 @@ the metadata that a start or an end has seen. ``leveret metadata accept`` makes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from leveret.core.gil_yielding import NEVER
@@ -47,7 +47,8 @@ def open_metadata(
             )
         if not store.node:
             store.belongs_to(node)
-        directory.note_transaction(store.last_transaction)
+        with suppress(DataDirectoryError):  # a full disk: an earlier one is noted, and less is found out
+            directory.note_transaction(store.last_transaction)
     except BaseException:
         store.close()
         raise
