@@ -47,7 +47,9 @@ def open_metadata(
             )
         if not store.node:
             store.belongs_to(node)
-        with suppress(DataDirectoryError):  # a full disk: an earlier one is noted, and less is found out
+        with suppress(
+            DataDirectoryError
+        ):  # a full disk: an earlier one is noted, and less is found out
             directory.note_transaction(store.last_transaction)
     except BaseException:
         store.close()

@@ -268,7 +268,7 @@ def unpacked_node(stored: Stored) -> NodeState:
         raise StoreError(f"{stored.key} is damaged: {error}; delete it") from error
 
 
-def refusal_of(key: str, own: NodeState, other: NodeState) -> str:
+def refusal_of_key(key: str, own: NodeState, other: NodeState) -> str:
     """Return why a process may not take the key that another one has written; "": that one has ended."""
     if other.uuid != own.uuid:
         return f"{key} is another node, of the data directory {other.uuid}: give each node a name of its own"

@@ -33,7 +33,7 @@ from leveret.metadata.etcd.codec import (
     NodeState,
     check_format,
     packed_number,
-    refusal_of,
+    refusal_of_key,
     unpacked_node,
     unpacked_number,
 )
@@ -571,7 +571,7 @@ class Session:
         except StoreError as error:
             self._join_again(str(error))
             return
-        if refusal := refusal_of(found.key, self._state, other):
+        if refusal := refusal_of_key(found.key, self._state, other):
             self.taken = refusal
             self._join_again(refusal)
             return

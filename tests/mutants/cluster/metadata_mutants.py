@@ -31,7 +31,10 @@ MUTANTS = {
         "Session.take_numbers", "self._writes.is_busy(key)", "False"
     ),
     "a node of another data directory is replaced": Mutant(
-        "Session._replace", "uuid != self._uuid", "False"
+        "refusal_of_key", "other.uuid != own.uuid", "False"
+    ),
+    "a copy of a data directory drives its node out": Mutant(
+        "refusal_of_key", "other.directory != own.directory and (not other.has_left)", "False"
     ),
     "garbage is not collected": Mutant("Session._collect", "self._write_keys(...)", "pass"),
     "an etcd that went back is used": Mutant(
