@@ -73,6 +73,10 @@ class BootEpochs:
         """Note that the store has used an epoch; failed openings do not use up epochs."""
         self._last[vhost_name] = epoch
 
+    def forget(self, vhost_name: str) -> None:
+        """Forget a vhost that is deleted: another one of its name has a new store."""
+        self._last.pop(vhost_name, None)
+
 
 class Node:
     """One broker node.
@@ -189,6 +193,7 @@ class Node:
         self.stop_firehose(vhost)
         vhost.state.on_change = _unheard  # by which it would refer to itself for good
         self.outages.forget(name)
+        self.epochs.forget(name)
         self.access.remove(self.access.rows_of_vhost(name))
         self.settings_rows.remove([VhostRow(name), *self.settings_rows.rows_of_vhost(name)])
         self.connections.close_where(

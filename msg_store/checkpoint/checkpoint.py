@@ -62,6 +62,7 @@ class CheckpointLimits:
     journal_bytes: int = 32 * 1024 * 1024  # its journal is so long
     idle_rows: int = 10_000  # it has so many and nothing happens for ``IDLE_S``
     journal_records: int = 100_000  # its journal has so many, whether the rows are gone or not
+    ended_queues: int = 5_000  # so many were deleted; each takes some 250 bytes until then
 
     def is_long(self, journal: Journal) -> bool:
         return (
@@ -228,6 +229,7 @@ class Checkpointer:
         return (
             self._is_requested
             or weight >= limits.rows
+            or memtables.active.ended_queues >= limits.ended_queues
             or limits.is_long(core.journal)
             or (is_quiet and weight >= limits.idle_rows)
         )
@@ -240,6 +242,7 @@ class Checkpointer:
         return bool(
             limits.is_long(core.journal)
             or memtables.active.weight >= limits.rows
+            or memtables.active.ended_queues >= limits.ended_queues
             or core.is_rotating
             or core.range_acks
             or memtables.has_unresolved

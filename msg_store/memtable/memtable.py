@@ -49,6 +49,7 @@ class Memtable:
         inserted: messages placed in this memtable; added by ``insert``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
         queues: terms that have changed, as of its newest change; None: the queue is forgotten.
+        ended_queues: queues that were deleted while it was the active one: their terms stay until it is frozen.
         files, checkpoint: captured when it was frozen.
         producers: whose last sequence has changed; None: forgotten.
         owed: segments to be synced before it may be in the index.
@@ -64,6 +65,7 @@ class Memtable:
         self.row_count = 0  # rows and acked together
         self.producers: dict[ProducerKey, ProducerRow | None] = {}
         self.queues: dict[int, LiveTerms | None] = {}
+        self.ended_queues = 0
         self.files: dict[int, FileRow | None] = {}
         self.checkpoint: Checkpoint | None = None
         self.owed: frozenset[int] = frozenset()

@@ -330,6 +330,7 @@ class Memtables:
     def forget_queue(self, queue_no: int) -> None:
         """Forget a queue, as soon as it has no rows."""
         self.leaving.add(queue_no)
+        self.active.ended_queues += 1
         if queue_no in self.terms:
             self._touched(queue_no)
         else:

@@ -120,6 +120,24 @@ def test_some_rows_and_quiet_end_a_generation(rng: random.Random) -> None:
     assert len(rig.core.memtables.frozen) == 1
 
 
+def test_queues_that_have_ended_end_a_generation_and_leave_nothing(rng: random.Random) -> None:
+    rig = StoreRig(rng, limits=CheckpointLimits(ended_queues=10))
+    memtables = rig.core.memtables
+    for queue_no in range(1, 41):
+        rig.publish((queue_no,), 1)
+        rig.run()
+        rig.ack(*rig.held)
+        rig.core.delete_queue(queue_no)
+        rig.run()
+        assert len(memtables.terms) <= 11, "of queues that have ended"
+        assert len(memtables.active.queues) <= 11
+
+    rig.checkpoint()
+    assert not memtables.terms
+    assert not memtables.leaving
+    assert rig.location.index.writes >= 4
+
+
 def test_flushes_wait_for_counts_that_are_owed_and_no_longer(rig: StoreRig) -> None:
     rig.publish((1,), 5)
     rig.run()
