@@ -126,16 +126,24 @@ class Supervisor(OtpActor):
             has one sets it in ``init``.
     """
 
-    __slots__ = ("_answer", "_backlog", "_suspension", "is_specifying", "supervisor_core")
+    __slots__ = (
+        "_answer",
+        "_backlog",
+        "_failure",
+        "_overrun",
+        "_suspension",
+        "is_specifying",
+        "supervisor_core",
+    )
 
     supervisor_core: GroupCore | DynamicCore
     trap_exits = True
     partner: Ref | None = None
-    _failure: Report | None = None  # of a child, the latest
-    _overrun: tuple[Ref, Report] | None = None  # of a supervisor below, the latest
 
     def __init__(self) -> None:
         self.is_specifying = False
+        self._failure: Report | None = None  # of a child, the latest
+        self._overrun: tuple[Ref, Report] | None = None  # of a supervisor below, the latest
         self._answer: Any = None
         self._backlog: deque[Mail] | None = None
         self._suspension: Suspension | None = None

@@ -110,6 +110,9 @@ class ProducersOfNode(Protocol):
     def register(self, queue: RememberingQueue, count: int) -> None:
         """Count a queue in, with the producers that it remembers already."""
 
+    def ended(self, queue: RememberingQueue) -> None:
+        """Forget a queue whose actor has ended."""
+
     def added(self, count: int) -> None:
         """Note new producers of registered queues; beyond the bound, others are forgotten."""
 

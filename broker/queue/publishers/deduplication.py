@@ -61,7 +61,6 @@ class Deduplication:
     """
 
     __slots__ = (
-        "__weakref__",
         "_backing",
         "_budget",
         "_entry",
@@ -86,9 +85,8 @@ class Deduplication:
         self._budget = budget
         self._filter: ProducerFilter | None = None
         self._of_node: ProducersOfNode | None = None
-        of_node = None if entry.vhost is None else entry.vhost.node_producers
-        if of_node is not None and (stored := stored_count(entry)):
-            of_node.register(self, stored)
+        if stored := stored_count(entry):
+            self._register(stored)
 
     def __str__(self) -> str:
         return str(self._entry)
@@ -97,14 +95,23 @@ class Deduplication:
     def vhost_name(self) -> str:
         return self._entry.vhost_name
 
+    def _register(self, count: int) -> None:
+        """Count the queue among those of the node that remember producers, until its actor ends."""
+        vhost = self._entry.vhost
+        if (
+            self._of_node is None
+            and vhost is not None
+            and (of_node := vhost.node_producers) is not None
+        ):
+            self._of_node = of_node
+            of_node.register(self, count)
+            self._runtime.watch(self._ref, lambda _: of_node.ended(self))
+
     def _opened(self) -> ProducerFilter:
         if self._filter is None:
             wall_s = self._runtime.clock.wall_s  # the filter must not refer to this object
             self._filter = filter_of(self._entry, lambda: int(wall_s() * 1000))
-            vhost = self._entry.vhost
-            self._of_node = None if vhost is None else vhost.node_producers
-            if self._of_node is not None:
-                self._of_node.register(self, 0)  # those that the store keeps are counted
+            self._register(0)  # those that the store keeps are counted
         return self._filter
 
     def count(self) -> int:

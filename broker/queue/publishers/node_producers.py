@@ -5,15 +5,12 @@ remembers them, so that a few thousand messages could fill the memory for as lon
 node take a tenth of the memory limit at most. Beyond it the queue with most producers, in the vhost with most
 producers, forgets its least recently used ones, a few more than were added. So whoever uses many ids loses the oldest
 of them, and a vhost or a queue with few producers keeps all of its own.
-
-Queues are held weakly: the producers of one that has ended do not count any more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Final
-from weakref import WeakSet
 
 from leveret.core.limits import NODE_PRODUCERS_MIN, NODE_PRODUCERS_SHARE
 from leveret.core.log.loggers import logger
@@ -42,7 +39,7 @@ class NodeProducers:
     def __init__(self, memory_limit_bytes: Callable[[], int], clock: Clock) -> None:
         self._memory_limit_bytes = memory_limit_bytes
         self._clock = clock
-        self._queues: WeakSet[RememberingQueue] = WeakSet()
+        self._queues: set[RememberingQueue] = set()
         self._count = 0  # at least as many as there are
         self._forgotten = 0  # since the last line in the log
         self._logs_from_s = 0.0
@@ -57,6 +54,10 @@ class NodeProducers:
         """Count a queue in, with the producers that it remembers already."""
         self._queues.add(queue)
         self._count += count
+
+    def ended(self, queue: RememberingQueue) -> None:
+        """Forget a queue whose actor has ended."""
+        self._queues.discard(queue)
 
     def added(self, count: int) -> None:
         """Note new producers of registered queues; beyond the bound, others are forgotten."""
