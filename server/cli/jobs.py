@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,7 +86,8 @@ def _run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) -
     text = report.as_json()
     if options.report is not None:
         options.report.write_text(f"{text}\n")
-    show(f"{text}\n" if options.json else report.as_text(), end="")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    show(f"{text}\n" if options.json else report.as_text(width), end="")
     return report.exit_code
 
 

@@ -7,11 +7,14 @@ A job that cannot do its work raises instead.
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from leveret.spark.jobs.tables import tables
 
 EX_FOUND: Final = 1  # as of ``leveret store`` and ``snapshot verify``
 
@@ -77,13 +80,17 @@ class JobReport:
         """Return one line of JSON; values that JSON does not know (times, paths) become texts."""
         return json.dumps(self.as_dict(), default=str)
 
-    def as_text(self) -> str:
-        """Return the report as lines for a terminal: warnings, then counts, then details."""
+    def as_text(self, width: int | None = None) -> str:
+        """Return the report as lines: warnings, then counts, then details.
+
+        Args:
+            width: of the terminal, for tables that fit it; None: a line of ``name=value`` for each row, with all of it.
+        """
         head = f"{self.job} ({self.engine}{', dry run' if self.is_dry_run else ''})"
         lines = [f"warning: {text}" for text in self.warnings]
         lines += [head, *(f"  {name}: {_number(value)}" for name, value in self.counts.items())]
         for name, value in self.details.items():
-            lines += [f"{name}:", *_shown(value)]
+            lines += [f"{name}:", *(_shown(value) if width is None else _fitted(value, width))]
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -95,6 +102,17 @@ def _iso(time_s: float | None) -> str | None:
 
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def _fitted(value: Any, width: int) -> list[str]:
+    """Return the lines of a detail for a terminal."""
+    if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        return tables(value, width)
+    return [
+        part
+        for line in _shown(value)
+        for part in textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False)
+    ]
 
 
 def _shown(value: Any) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from leveret.core.printable import printable
 from leveret.spark.jobs.report import JobReport
+from leveret.spark.jobs.tables import names_of
 
 _WIDTH: Final = 720
 _HEIGHT: Final = 200
@@ -21,6 +22,7 @@ _TOP: Final = 10
 _ROW: Final = 24
 _NAMES: Final = 200
 _TICKS: Final = 5
+_NUMBERS: Final = 7  # columns of numbers in a table, so that it fits the page beside the names
 _STYLE: Final = """
 :root { color-scheme: light dark; --bar: #2f6f9f; --line: #8886; }
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -31,7 +33,8 @@ svg { width: 100%; height: auto; } rect { fill: var(--bar); } line { stroke: var
 text { fill: currentColor; font-size: 11px; }
 .table { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; }
 th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line); }
-td.number { text-align: right; font-variant-numeric: tabular-nums; } td { overflow-wrap: anywhere; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td:not(.number) { overflow-wrap: anywhere; min-width: 5rem; } .table + .table { margin-top: 1.5rem; }
 """
 _TILES: Final = {
     "messages": "messages", "body_bytes": "bytes of bodies", "queues": "queues", "persistent": "persistent",
@@ -135,9 +138,17 @@ def _svg(height: int, parts: list[str]) -> str:
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return "<p>none</p>"
-    head = "".join(f"<th>{_text(name)}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(map(_cell, row.values()))}</tr>\n" for row in rows)
-    return f'<div class="table"><table><tr>{head}</tr>\n{body}</table></div>'
+    names = names_of({name: [value] for name, value in rows[0].items()})
+    numbers = [name for name in rows[0] if name not in names]
+    starts = range(0, max(1, len(numbers)), _NUMBERS)
+    return "".join(_part(rows, [*names, *numbers[at : at + _NUMBERS]]) for at in starts)
+
+
+def _part(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+    """Return a table of some columns."""
+    head = "".join(f"<th>{_text(name.replace('_', ' '))}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(_cell(row[name]) for name in names)}</tr>\n" for row in rows)
+    return f'<div class="table"><table><tr>{head}</tr>\n{body}</table></div>\n'
 
 
 def _cell(value: Any) -> str:

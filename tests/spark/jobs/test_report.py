@@ -45,6 +45,17 @@ def test_a_report_for_people_has_warnings_counts_and_a_line_for_each_row() -> No
     ]
 
 
+def test_a_terminal_gets_tables_and_lines_that_fit_it() -> None:
+    made = report()
+    made.details["rates"] = {"per_minute": list(range(20))}
+
+    lines = made.as_text(30).splitlines()
+
+    assert lines[4:9] == ["queues:", "  queue  rows", "  a b       3", "by_state:", "  ready: 2"]
+    assert max(map(len, lines)) <= 30
+    assert " ".join(line.strip() for line in lines[10:]) == f"per_minute: {list(range(20))}"
+
+
 def test_a_job_that_left_something_out_exits_with_1() -> None:
     assert JobReport("audit").exit_code == 0
     assert JobReport("audit", is_complete=False).exit_code == EX_FOUND

@@ -160,7 +160,7 @@ def test_times_between_messages_are_told_by_queue(tmp_path: Path) -> None:
     assert [steady[name] for name in names] == [10, 10, 10, 10]
     assert [bursts[name] for name in names] == [10, 10, 260, 260]
     assert [alone[name] for name in names] == [None] * 4
-    assert "<th>gap_ms_p50</th>" in page(report)
+    assert "<th>gap ms p50</th>" in page(report)
 
 
 def test_keys_beyond_the_ceiling_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,9 +195,9 @@ def test_the_report_has_queues_keys_rates_sizes_and_ages(tmp_path: Path) -> None
 
 
 def test_nothing_has_statistics_too(tmp_path: Path) -> None:
-    path = str(stored_snapshot(tmp_path / "data", 2))
+    path = str(stored_snapshot(tmp_path / "data", 0))
 
-    report = stats(Stats(Selection((path,), queues=("nobody",))))
+    report = stats(Stats(Selection((path,), queues=("east",))))
 
     assert report.counts["messages"] == 0
     assert "none" in page(report)
@@ -253,6 +253,18 @@ def test_the_page_stands_alone_and_names_cannot_break_it(tmp_path: Path) -> None
     assert not {"script", "link", "img", "iframe"} & checked.tags
     assert not re.search(r"https?:|url\(|@import|\x1b", text)
     assert "&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt;\\x1b[2J" in text
+
+
+def test_a_table_of_the_page_has_no_more_columns_than_fit_beside_each_other(tmp_path: Path) -> None:
+    report = stats(Stats(Selection((str(stored_snapshot(tmp_path / "data", 4)),))))
+
+    text = page(report)
+
+    heads = [re.findall("<th>(.*?)</th>", row) for row in re.findall("<tr>(<th>.*?)</tr>", text)]
+    assert [head[:2] for head in heads] == [["vhost", "queue"]] * 3
+    assert max(map(len, heads)) <= 9
+    shown = {name for head in heads[:2] for name in head}
+    assert shown == {name.replace("_", " ") for name in report.details["queues"][0]}
 
 
 def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
