@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.core.errors import ConfigError, StoreError
+from leveret.core.errors import ConfigError, LeveretError, StoreError
 
 
 class OptionError(ConfigError):
@@ -11,6 +11,10 @@ class OptionError(ConfigError):
 
 class NotASnapshot(ConfigError):  # noqa: N818  named after the fault
     """A path is not a snapshot that can be read."""
+
+
+class NothingSelected(LeveretError):  # noqa: N818  named after the fault
+    """A filter fits nothing; the text has what there is."""
 
 
 class NotAnArchive(ConfigError):  # noqa: N818  named after the fault

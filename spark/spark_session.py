@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from typing import Any, Final
 
 import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from leveret.core.errors import ConfigError
@@ -19,6 +22,11 @@ _SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
+_ERROR: Final = re.compile(
+    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*): (.+)"
+)  # of a traceback: its class, and its text
+_NO_JVM: Final = "JAVA_GATEWAY_EXITED"
 _LOCAL_SETTINGS: Final = {"spark.ui.enabled": "false"}
 
 
@@ -40,12 +48,13 @@ def session(master: str | None = "local[*]", **settings: str) -> SparkSession:
         settings: of Spark, such as ``**{"spark.driver.memory": "4g"}``; they win over those made here.
 
     Raises:
-        ConfigError: Java is missing, or this PySpark is too old.
+        ConfigError: Java is missing, this PySpark is too old, or Spark does not start.
     """
     _check_version()
+    if SparkSession.getActiveSession() is None and SUBMITTED not in os.environ:
+        _check_java()
     defaults = dict(_SETTINGS)
     if master is not None and master.startswith("local"):
-        _check_java()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else python3 of PATH
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         defaults |= _LOCAL_SETTINGS
@@ -54,7 +63,13 @@ def session(master: str | None = "local[*]", **settings: str) -> SparkSession:
         builder = builder.master(master)
     for name, value in (defaults | settings).items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        reason = reason_of(str(error))
+        if _NO_JVM in reason:
+            reason = "its Java process, of Java 17 or newer, has ended at once; its own lines stand above"
+        raise ConfigError(f"Spark does not start: {reason}") from error
     register(spark)
     return spark
 
@@ -84,9 +99,22 @@ def _check_version() -> None:
 
 def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") is None and not (home and os.path.exists(f"{home}/bin/java")):
+    if shutil.which(f"{home}/bin/java" if home else "java") is None:
+        place = f"in JAVA_HOME ({home})" if home else "on PATH, nor JAVA_HOME"
         raise ConfigError(
-            "Spark needs Java 17 or newer, and there is no program java on PATH nor JAVA_HOME: install one "
-            "(Debian, Ubuntu: apt install openjdk-17-jre-headless), or read without Spark: "
-            "leveret.spark.scan.reader.read"
+            f"Spark needs Java 17 or newer, and there is no program java {place}: install one "
+            "(Debian, Ubuntu: apt install openjdk-17-jre-headless), or do without Spark: jobs with --engine local, "
+            "programs with leveret.spark.scan.reader.read"
         )
+
+
+def reason_of(text: str) -> str:
+    """Return the line of a failure that says why: an error of Leveret, else the last one of Python's tracebacks."""
+    lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
+    named = [found for line in lines if (found := _ERROR.match(line))]
+    for found in named:
+        if found[1].startswith("leveret."):
+            return found[2]
+    if named:
+        return f"{named[-1][1]}: {named[-1][2]}"
+    return lines[0] if lines else "Spark gave no reason"

@@ -1,8 +1,8 @@
 """The jobs over stored messages, and ``migrate``, as commands; their code is loaded when one is chosen.
 
-Exit codes: 0 done; 1 damage was found or something was left out, the report says what; 64 wrong arguments; 65 refused
-by the broker; 69 no broker; 70 the job failed; 74 a file operation failed; 78 arguments, snapshot or configuration
-cannot be used.
+Exit codes: 0 done; 1 damage was found or something was left out, the report says what, or a filter fits nothing; 64
+wrong arguments; 65 refused by the broker; 69 no broker; 70 the job failed; 74 a file operation failed; 78 arguments,
+snapshot or configuration cannot be used.
 """
 
 from __future__ import annotations
@@ -64,6 +64,10 @@ def run(parser: argparse.ArgumentParser, name: str, arguments: Sequence[str]) ->
         library = error.name.partition(".")[0]
         return _fail(os.EX_CONFIG, f"{library} is missing: pip install 'leveret[spark]'")
     except LeveretError as error:
+        from leveret.spark.errors import NothingSelected  # noqa: PLC0415 - an extra
+
+        if isinstance(error, NothingSelected):
+            return _fail(1, str(error))
         code = next(code for kind, code in FAILURES.items() if isinstance(error, kind))
         return _fail(code, str(error))
     except OSError as error:

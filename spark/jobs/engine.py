@@ -6,7 +6,6 @@ The session is that of ``--master``. Under spark-submit, which has made the JVM 
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,13 +20,9 @@ from leveret.core.errors import ConfigError, LeveretError
 from leveret.spark.jobs.engine_choice import EngineChoice
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.selection import Selection, glob_pattern
-from leveret.spark.spark_session import read_snapshot, session
+from leveret.spark.spark_session import SUBMITTED, read_snapshot, reason_of, session
 
-_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
 _POLL_S: Final = 0.5
-_ERROR: Final = re.compile(
-    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*): (.+)"
-)  # of a traceback: its class, and its text
 
 
 class SparkFailed(LeveretError):  # noqa: N818 - what happened
@@ -38,7 +33,7 @@ class SparkFailed(LeveretError):  # noqa: N818 - what happened
 def spark_of(choice: EngineChoice) -> Iterator[SparkSession]:
     """Yield a session, and stop it if it was made here."""
     was_active = SparkSession.getActiveSession() is not None
-    master = choice.master or (None if os.environ.get(_SUBMITTED) else "local[*]")
+    master = choice.master or (None if os.environ.get(SUBMITTED) else "local[*]")
     spark = session(master, **dict(choice.settings))
     try:
         yield spark
@@ -69,7 +64,7 @@ def queries(spark: SparkSession, progress: Progress) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        text, is_analysis = _reason(str(error)), type(error).__name__ == "AnalysisException"
+        text, is_analysis = reason_of(str(error)), type(error).__name__ == "AnalysisException"
         raise (ConfigError(text) if is_analysis else SparkFailed(text)) from None
     finally:
         ended.set()
@@ -131,15 +126,3 @@ def in_arrow(function: Callable[[Iterator[Any]], Iterator[Any]], returns: str) -
     arrays = Iterator[tuple[pa.Array, ...]]
     typed.__annotations__ = {"batches": arrays, "return": Iterator[pa.Array]}  # Spark reads them
     return arrow_udf(typed, returns).asNondeterministic()
-
-
-def _reason(text: str) -> str:
-    """Return the line of a failure that says why: an error of Leveret, else the last one of Python's tracebacks."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [found for line in lines if (found := _ERROR.match(line))]
-    for found in named:
-        if found[1].startswith("leveret."):
-            return found[2]
-    if named:
-        return f"{named[-1][1]}: {named[-1][2]}"
-    return lines[0] if lines else "Spark gave no reason"

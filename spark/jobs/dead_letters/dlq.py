@@ -17,6 +17,7 @@ from leveret.spark.jobs.dead_letters.groups import (
     is_others,
 )
 from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
+from leveret.spark.jobs.matching import check_found, check_names
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import aggregated, in_engine
@@ -57,8 +58,10 @@ def dlq(job: Dlq, *, spark: SparkSession | None = None, progress: Progress = sil
 
     Raises:
         OptionError: the selection cannot be accepted.
+        NothingSelected: a filter fits nothing.
         StoreError: a snapshot is damaged, or a message cannot be read.
     """
+    check_names(job.selection)
     report = JobReport(JOB, LOCAL if spark is None else SPARK)
     groups = aggregated(DeadLetterGroups, job.selection, COLUMNS, spark, progress)
     rows = groups.rows()
@@ -68,6 +71,7 @@ def dlq(job: Dlq, *, spark: SparkSession | None = None, progress: Progress = sil
         "groups": len(rows),
         "maybe_in_both": groups.in_both.count(),
     }
+    check_found(job.selection, report.counts["dead_letters"] + groups.not_dead)
     if report.counts["maybe_in_both"]:
         report.warn(
             f"{report.counts['maybe_in_both']:.0f} letters may be in the queue they died in as well, which keeps a message "

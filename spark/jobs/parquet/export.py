@@ -22,6 +22,7 @@ import pyarrow.dataset as ds
 from leveret.spark.errors import OptionError
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
+from leveret.spark.jobs.matching import check_found, check_names
 from leveret.spark.jobs.parquet.export_plan import DATE, KEY, PARTITIONS, TIME, Export
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
@@ -61,9 +62,11 @@ def export(
 
     Raises:
         OptionError: an option is wrong, or the target has something.
+        NothingSelected: a filter fits nothing.
         StoreError: a snapshot is damaged, or a message cannot be read.
         OSError: a file cannot be written.
     """
+    check_names(job.selection)
     report = JobReport(JOB, LOCAL if spark is None else SPARK, is_dry_run)
     report.details["selection"] = job.selection.as_dict()
     is_local = "://" not in job.target
@@ -71,6 +74,7 @@ def export(
         check_new(Path(job.target))
     if is_dry_run:
         aggregated(_Folders, job.selection, _COUNTED, spark, progress).write_to(report, job)
+        check_found(job.selection, report.counts["rows"])
         return report.end()
     if spark is None:
         if not is_local:
@@ -136,6 +140,7 @@ def _write(job: Export, report: JobReport, progress: Progress) -> None:
             max_partitions=_FOLDERS_MAX,
             max_rows_per_group=_GROUP_ROWS,
         )
+        check_found(job.selection, report.counts["rows"] + len(rows) - seen)
         draft.mkdir(exist_ok=True)  # where there was nothing to write
         if target.exists():
             target.rmdir()

@@ -9,6 +9,7 @@ from pyspark.sql.functions import col, count, expr, lit
 from pyspark.sql.functions import sum as sum_of
 
 from leveret.spark.jobs.engine import frame_of, queries
+from leveret.spark.jobs.matching import check_found
 from leveret.spark.jobs.parquet.export_plan import DATE, KEY, TIME, Export
 from leveret.spark.jobs.progress import Progress
 from leveret.spark.jobs.report import JobReport
@@ -32,3 +33,4 @@ def run(job: Export, report: JobReport, spark: SparkSession, progress: Progress)
         sorted_frame = frame.sortWithinPartitions(*order).select(*names)
         sorted_frame.write.partitionBy(*job.partition_by).parquet(job.target)
     report.counts |= {"rows": seen.get["rows"], "body_bytes": seen.get["bytes"] or 0}
+    check_found(job.selection, report.counts["rows"])

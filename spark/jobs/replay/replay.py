@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.destinations import mention_left_out
 from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
+from leveret.spark.jobs.matching import check_found, check_names
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.publishing import body_bytes, publish
 from leveret.spark.jobs.replay.plan import NONE, QUEUE, Replay
@@ -57,9 +58,11 @@ def replay(
 
     Raises:
         OptionError: an option is wrong, or has no effect; nothing was sent.
+        NothingSelected: a filter fits nothing.
         PublishError: a message was not delivered; with a ledger, another run goes on behind the settled ones.
         StoreError: a snapshot is damaged, or a message cannot be read.
     """
+    check_names(job.selection)
     report = JobReport(JOB, LOCAL if spark is None else SPARK, is_dry_run)
     report.details["selection"] = job.selection.as_dict()
     if is_dry_run:
@@ -71,6 +74,8 @@ def replay(
         from leveret.spark.jobs.replay import replay_spark  # noqa: PLC0415 - loads Spark
 
         replay_spark.run(job, report, spark, progress)
+    counts = (report.counts.get(name, 0) for name in ("selected", "left_out", "unreadable"))
+    check_found(job.selection, sum(counts))
     return report.end()
 
 

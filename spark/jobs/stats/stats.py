@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.spark.jobs import arguments
 from leveret.spark.jobs.engine_choice import LOCAL, SPARK, add_engine
+from leveret.spark.jobs.matching import check_found, check_names
 from leveret.spark.jobs.progress import Progress, silent
 from leveret.spark.jobs.report import JobReport
 from leveret.spark.jobs.running import aggregated, in_engine
@@ -67,13 +68,16 @@ def stats(
 
     Raises:
         OptionError: the selection cannot be accepted.
+        NothingSelected: a filter fits nothing.
         StoreError: a snapshot is damaged.
     """
+    check_names(job.selection)
     report = JobReport(JOB, LOCAL if spark is None else SPARK)
     snapshots = [read_manifest(local_path(path)) for path in job.selection.snapshots]
     at_ms = max(each.created_ms for each in snapshots)
     counts = aggregated(MessageCounts, job.selection, COLUMNS, spark, progress)
     whole = counts.whole
+    check_found(job.selection, whole.messages)
     report.counts |= {
         "messages": whole.messages,
         "body_bytes": whole.body_bytes,

@@ -28,6 +28,7 @@ from leveret.spark import (
     replay,
     stats,
 )
+from leveret.spark.errors import NothingSelected
 from leveret.testing.vhost import FreshVhost
 from rigs.spark.jobs import dead_letters, declare, stored_snapshot
 
@@ -122,3 +123,10 @@ def test_what_spark_cannot_do_is_one_line_without_its_trace(
         replay(Replay(Selection((path,)), Rewrite("", "nowhere"), to), spark=spark)
 
     assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_queue_is_an_error_before_spark_begins(spark: Any, tmp_path: Path) -> None:
+    path = str(stored_snapshot(tmp_path / "data", 4))
+
+    with pytest.raises(NothingSelected, match="'ordrs' fits none of the snapshot"):
+        export(Export(Selection((path,), queues=("ordrs",)), str(tmp_path / "out")), spark=spark)
