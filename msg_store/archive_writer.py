@@ -17,6 +17,7 @@ from leveret.core.clock import TimerHandle, TimerLoop
 from leveret.core.system.shortage import ShortageLog
 from leveret.msg_store.archive.archive import Position
 from leveret.msg_store.archive.archive_file import NAME, ArchiveContents
+from leveret.msg_store.format.end_mark import EndMarkFile
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.wal.group_commit import GroupCommit
 
@@ -59,8 +60,10 @@ class ArchiveWriter:
         thread: WorkThread,
         loop: TimerLoop,
         vhost: str,
+        mark: EndMarkFile,
     ) -> None:
         self._core = core
+        self._mark = mark
         self._archive = core.archive
         self._folder = folder
         self._thread = thread
@@ -126,6 +129,7 @@ class ArchiveWriter:
         files, path = self._folder.files, self._folder.path / NAME
         try:
             if contents is None:
+                self._mark.forget(NAME)
                 with suppress(FileNotFoundError):
                     files.unlink(path)
                 files.fsync_dir(path.parent)

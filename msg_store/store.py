@@ -41,6 +41,7 @@ from leveret.msg_store.checkpoint.snapshot import ArchiveAtCut, Snapshot
 from leveret.msg_store.client import CleanTerms, QueueClient
 from leveret.msg_store.delivery_counts import DeliveryCountLog
 from leveret.msg_store.drivers import DEFAULT_LIMITS, THREADS, Drivers, StoreLimits
+from leveret.msg_store.end_marks import EndMarks
 from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.pins import Pins
@@ -234,8 +235,12 @@ class MsgStore:
     def _make_archive(self) -> None:
         self.archive = self.core.archive  # the queues whose settled messages stay
         self._is_giving_up = False
+        opened, loop = self._opened, self._loop
         self._archive_writer = ArchiveWriter(
-            self.core, self._opened.folder, self._reader, self._loop, self._opened.vhost
+            self.core, opened.folder, self._reader, loop, opened.vhost, opened.mark
+        )
+        self._marks = EndMarks(
+            self.core, opened.mark, self._reader.submit, loop, opened.folder.path
         )
 
     # Channels.
@@ -386,6 +391,27 @@ class MsgStore:
         if self.transients.holds(queue_no):
             self.transients.drop_queue(queue_no)
 
+    @property
+    def is_new(self) -> bool:
+        """No file of it was there when it was opened."""
+        return self._opened.folder.is_new
+
+    def report_gone(self, queues: Sequence[str]) -> None:
+        """Report that the store is new although its vhost has these queues: its folder was removed."""
+        if not queues:
+            return
+        log.error(
+            "message store is gone, a new one was made store=%s queues=%d first=%s"
+            " remedy=stop the broker and put the folder back, or restore a snapshot",
+            self._opened.folder.path,
+            len(queues),
+            queues[0],
+        )
+        text = (
+            f"the store was made anew: its folder is gone with the messages of {len(queues)} queues"
+        )
+        self._opened.recovered.report.doubts.append(text)
+
     def report_lost(self, queue_no: int, rows: Sequence[tuple[int, int]]) -> None:
         """Report messages that are lost to a queue, in the log and in the quarantine."""
         lost = [(seq, msg_no, self.contents.count_lost(msg_no)) for seq, msg_no in rows]
@@ -421,6 +447,8 @@ class MsgStore:
                 client.on_nacked(runs)
 
     def _progressed(self) -> None:
+        if not self._marks.is_due:
+            self._marks.begin()
         if self.backpressure.is_on:
             self.backpressure.update()
         shortage = self.core.shortage or self._checkpointer.shortage
@@ -483,6 +511,7 @@ class MsgStore:
         age_s = None if committed_at_s is None else self._monotonic_s() - committed_at_s
         return StoreStats(
             shortage=self.shortage,
+            damage=self._opened.recovered.report.damage,
             messages=sum(terms.messages for terms in memtables.terms.values()),
             segments=len(files),
             segment_bytes=size_bytes,
@@ -548,6 +577,7 @@ class MsgStore:
         core = self.core
         self.counts.end()
         self._archive_writer.stop()
+        self._marks.end()
         self._reader.end()
         self.transients.end()
         if core.error is not None or not core.is_idle:
@@ -577,6 +607,7 @@ class MsgStore:
             self._flusher,
             self._collecting,
             self._archive_writer,
+            self._marks,
             self._reader,
             self.transients,
         ):

@@ -217,13 +217,14 @@ class StoreServer(GenServer):
         )
         log.info(
             "message store opened vhost=%s clean=%s journal_files=%d records=%d messages=%d dropped=%d"
-            " lost=%d rebuilt=%s took_s=%.3f",
+            " reclaimed=%d lost=%d rebuilt=%s took_s=%.3f",
             self._vhost.name,
             recovered.is_clean if has_history else "new",
             recovered.journal_files,
             recovered.records,
             sum(terms.messages for terms in recovered.memtables.terms.values()),
             len(recovered.report.dropped),
+            sum(recovered.report.reclaimed.values()),
             len(recovered.report.lost),
             recovered.report.rebuilt or "no",
             self.runtime.clock.monotonic_s() - self._opens_at_s,

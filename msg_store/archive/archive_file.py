@@ -161,17 +161,25 @@ def note_crash(folder: StorePaths, ends: Mapping[int, int], torn: Mapping[int, R
         folder.files.write_new(folder.path / NAME, noted.encoded())
 
 
-def load(folder: StorePaths) -> Archive:
-    """Return the archive of a store as the last start left it."""
+def fault_of(folder: StorePaths, is_expected: bool) -> str:
+    """Return the damage of a store's file, which ``is_expected`` if it was there before; nothing if it has none."""
     try:
         found = read(folder)
     except ValueError as error:
+        return f"{NAME} is damaged: {error}"
+    return f"{NAME} is missing" if found is None and is_expected else ""
+
+
+def load(folder: StorePaths, is_expected: bool = False) -> Archive:
+    """Return the archive of a store as the last start left it; ``is_expected``: it was there before."""
+    if fault := fault_of(folder, is_expected):
         log.error(
-            "archive.json is damaged; all segments are kept until the policies are known store=%s error=%s",
+            "all segments are kept until the policies are known store=%s reason=%s",
             folder.path,
-            error,
+            fault,
         )
         return Archive(is_doubtful=True)
+    found = read(folder)
     if found is None:
         return Archive()
     existing = set(folder.rdq_nos())

@@ -32,7 +32,7 @@ from leveret.msg_store.format.file_header import (
     extender,
     seed_of,
 )
-from leveret.msg_store.format.folder import StoreFolder
+from leveret.msg_store.format.folder import StoreFolder, StorePaths
 
 log = logger(__name__)
 
@@ -47,6 +47,26 @@ Counts: TypeAlias = dict[int, dict[int, int]]  # by queue_no, by seq
 _RECORD: Final = Struct("<IQI")
 _CRC: Final = Struct("<I")
 _BYTES: Final = _CRC.size + _RECORD.size
+
+
+def fault_of(folder: StorePaths) -> str:
+    """Return the damage of a store's file; nothing if it has none, or a crash alone has cut it off."""
+    if NAME not in folder.files.names(folder.path):
+        return ""
+    data = folder.files.read(folder.path / NAME)
+    try:
+        header = decode_header(data, MAGIC, folder.uuid)
+    except Corrupt as error:
+        return f"{NAME}: {error}"
+    extend, seed = extender(header.crc_kind), seed_of(header.uuid)
+    bad_at = 0
+    for at in range(HEADER_BYTES, len(data) - _BYTES + 1, _BYTES):
+        fields = data[at + _CRC.size : at + _BYTES]
+        if extend(seed, fields) != _CRC.unpack_from(data, at)[0]:
+            bad_at = bad_at or at
+        elif bad_at:
+            return f"{NAME} is damaged from byte {bad_at} on: those counts begin at 0 again"
+    return ""
 
 
 class CountFile:

@@ -111,9 +111,19 @@ def decode_header(data: bytes, magic: bytes, store_uuid: bytes | None = None) ->
     if epoch > EPOCH_MAX:
         raise Corrupt(f"file of boot epoch {epoch}, at most {EPOCH_MAX}")
     if store_uuid not in (None, uuid):
-        kind = "segment" if magic == RDQ_MAGIC else "journal"
+        kind = {RDQ_MAGIC: "segment", JOURNAL_MAGIC: "journal"}.get(magic, "file")
         raise ForeignFile(f"{kind} of another store, {uuid.hex()}")
     return FileHeader(found, number, uuid, created_ms, epoch, crc_kind, first_lsn, flags)
+
+
+def uuid_of(data: bytes) -> bytes | None:
+    """Return the uuid of the store whose segment or journal begins so; None if that cannot be read."""
+    for magic in (JOURNAL_MAGIC, RDQ_MAGIC):
+        try:
+            return decode_header(data, magic).uuid
+        except Corrupt:
+            continue
+    return None
 
 
 @dataclass(frozen=True, slots=True)

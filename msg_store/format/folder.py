@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from leveret.core.system.files import File, Files
 from leveret.msg_store.format.errors import Corrupt, FormatLost, FormatTooNew, StoreLocked
+from leveret.msg_store.format.file_header import HEADER_BYTES, uuid_of
 
 VERSION: Final = (
     2  # 2: producers, in journal and index; a store of format 1 is upgraded when it is opened
@@ -52,7 +53,7 @@ class StorePaths:
 
 
 class StoreFolder(StorePaths):
-    """A store's folder, made if it is not there, and locked until ``close``.
+    """A store's folder, made if it is not there (``is_new``), and locked until ``close``.
 
     Raises:
         StoreLocked: another process has it.
@@ -64,6 +65,7 @@ class StoreFolder(StorePaths):
         self, files: Files, path: Path, new_uuid: Callable[[], bytes], now_ms: Callable[[], int]
     ) -> None:
         super().__init__(files, path)
+        self.is_new = False
         self.quarantine = path / "quarantine"
         for folder in (path, self.rdq, self.journal, self.quarantine):
             files.mkdir(folder)
@@ -72,14 +74,36 @@ class StoreFolder(StorePaths):
         try:
             if FORMAT not in files.names(path):
                 if self.rdq_nos() or self.journal_nos():
-                    raise FormatLost(f"{path} holds messages but no {FORMAT}")
+                    raise FormatLost(
+                        f"{path} holds messages but no {FORMAT}; leveret store repair writes it anew"
+                    )
+                self.is_new = True
                 write_format(files, path, new_uuid(), now_ms())
             self.uuid = read_format(files, path)
+            self._check_owner()
             self._drop_drafts()
             self._upgrade()
         except BaseException:
             self._lock.close()
             raise
+
+    def _check_owner(self) -> None:
+        """Raise FormatLost where all files that can be asked are another store's: it is FORMAT that is not theirs."""
+        others: set[bytes] = set()
+        for path in self._headed():
+            with self.files.open_read(path) as file:
+                first = file.pread(HEADER_BYTES, 0)
+            if (uuid := uuid_of(first)) == self.uuid:
+                return
+            if uuid is not None:
+                others.add(uuid)
+        if len(others) == 1:
+            text = f"{self.path / FORMAT} is of store {self.uuid.hex()}, its files are of {others.pop().hex()}"
+            raise FormatLost(f"{text}: put the right one back, or run leveret store repair")
+
+    def _headed(self) -> Iterator[Path]:
+        yield from map(self.journal_path, reversed(self.journal_nos()))
+        yield from map(self.rdq_path, reversed(self.rdq_nos()))
 
     def _upgrade(self) -> None:
         """Raise an older format to the present one, so that an older version refuses the store."""
@@ -131,8 +155,12 @@ def read_format(files: Files, path: Path) -> bytes:
     try:
         fields = _fields(files, path)
         version, uuid = int(fields[_KEYS[0]]), bytes.fromhex(fields[_KEYS[1]])
+        if version < 1 or len(uuid) != 16 or int(fields[_KEYS[2]]) < 0:
+            raise ValueError(f"version {version}, a uuid of {len(uuid)} bytes")
     except (ValueError, KeyError) as error:
-        raise FormatLost(f"{path / FORMAT} is damaged: {error}") from error
+        raise FormatLost(
+            f"{path / FORMAT} is damaged: {error}; leveret store repair writes it anew"
+        ) from error
     if version > VERSION:
         raise FormatTooNew(f"{path} has format {version}, known are up to {VERSION}")
     return uuid

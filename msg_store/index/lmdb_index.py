@@ -8,7 +8,8 @@
     files   file_no:u32                valid_bytes:u64 size_bytes:u64
     queues  queue_no:u32               next_seq:u64 next_deliver:u64 messages:u64 size_bytes:u64 clean:u8
     producers  queue_no:u32 id:1-255     epoch:u64 seq:u64 used_ms:u64
-    meta    text                       ``version``, ``uuid``, ``checkpoint``; with a crc32 in front
+    meta    text                       ``version``, ``uuid``, ``checkpoint``, ``since`` (lsn:u64 file:u32 offset:u32, of
+                                       the checkpoint with that LSN); with a crc32 in front
 
 One thread writes, with a sync at the end of each transaction; any thread reads, a short transaction
 per call, so that no page stays pinned. Keys grow, so pages fill up one after the other. The file
@@ -76,6 +77,7 @@ _FILE: Final = struct.Struct("<QQ")
 _QUEUE: Final = struct.Struct("<QQQQB")
 _PRODUCER: Final = struct.Struct("<QQQ")
 _CHECKPOINT: Final = struct.Struct("<QQIIB")
+_SINCE: Final = struct.Struct("<QII")
 _CRC: Final = struct.Struct("<I")
 _SEQ_END: Final = 1 << 64
 _NO_MAX: Final = (1 << 32) - 1
@@ -267,7 +269,12 @@ class LmdbIndex:
             if value is None:
                 return None
             lsn, first_journal, boot_epoch, next_file_no, is_clean = _CHECKPOINT.unpack(value)
-            return Checkpoint(lsn, first_journal, boot_epoch, next_file_no, bool(is_clean))
+            since: tuple[int, int] | None = None
+            if (value := self._meta_of(b"since")) is not None:
+                of_lsn, file_no, offset = _SINCE.unpack(value)
+                if of_lsn == lsn:  # else a version that does not know it has written the checkpoint
+                    since = file_no, offset
+            return Checkpoint(lsn, first_journal, boot_epoch, next_file_no, bool(is_clean), since)
 
     def _meta_of(self, key: bytes) -> bytes | None:
         with self._env.begin(db=self._meta) as transaction:
@@ -330,8 +337,15 @@ class LmdbIndex:
                 while cursor.set_range(prefix) and cursor.key().startswith(prefix):
                     cursor.delete()
         if batch.checkpoint is not None:
-            value = _sealed(_CHECKPOINT.pack(*batch.checkpoint))
-            transaction.put(b"checkpoint", value, db=self._meta)
+            self._put_checkpoint(transaction, batch.checkpoint)
+
+    def _put_checkpoint(self, transaction: Any, point: Checkpoint) -> None:
+        transaction.put(b"checkpoint", _sealed(_CHECKPOINT.pack(*point[:-1])), db=self._meta)
+        if point.since is None:
+            transaction.delete(b"since", db=self._meta)
+        else:
+            value = _SINCE.pack(point.lsn, *point.since)
+            transaction.put(b"since", _sealed(value), db=self._meta)
 
     def _grow(self) -> None:
         with self._lock:  # no transaction may be open in this process

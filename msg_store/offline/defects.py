@@ -47,9 +47,13 @@ class Kind(StrEnum):
     INDEX_LOST = "index_lost"
     """The index cannot be used; the next start rebuilds it."""
     JOURNAL_GAP = "journal_gap"
-    """Records of the journal cannot be read, and there are good ones behind them."""
+    """Records of the journal are missing or cannot be read, and were durable."""
     FOREIGN_FILE = "foreign_file"
     """A segment or a journal of another store."""
+    SEGMENT_CUT = "segment_cut"
+    """A segment is shorter than it was."""
+    FILE_DAMAGED = "file_damaged"
+    """Another file is missing or damaged: the end mark, delivery counts, ``archive.json``, the header of a segment."""
     FORMAT_LOST = "format_lost"
     """FORMAT is missing or damaged."""
 
@@ -122,6 +126,10 @@ def _of_files(audit: Audit) -> Iterator[Defect]:
         yield Defect(Kind.FOREIGN_FILE, name, "belongs to another store")
     for gap in report.gaps:
         yield Defect(Kind.JOURNAL_GAP, "journal", gap)
+    for text in report.cut:
+        yield Defect(Kind.SEGMENT_CUT, "rdq", text)
+    for text in report.doubts:
+        yield Defect(Kind.FILE_DAMAGED, "store", text)
 
 
 def _of_the_journal(audit: Audit) -> Iterator[Defect]:

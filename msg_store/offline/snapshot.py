@@ -1,8 +1,8 @@
 """A snapshot of an offline store: stopped, or left by a crash.
 
 It has the files of a snapshot of a working store (``checkpoint.snapshot``), and the journals above the index
-up to their last good frame. The segments that may have been open at a crash are read from the length on
-that the index knows; bytes behind their last good record are torn and left out. Good records behind bad
+up to their last good frame, with the end mark. The segments that may have been open at a crash are read from the
+length on that the index knows; bytes behind their last good record are torn and left out. Good records behind bad
 bytes stay: they may have been confirmed. A segment that lacks messages which the journal has inline
 (``recovery.redo``) is copied with them, so readers of the snapshot need no journal. The store is not changed.
 Where queues are archived all segments are taken, and ``archive.json``.
@@ -15,6 +15,7 @@ from pathlib import Path
 from leveret.core.system.files import Files
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.checkpoint.snapshot import check_room, copy_index, make_draft
+from leveret.msg_store.format import end_mark
 from leveret.msg_store.format.file_header import HEADER_BYTES, MOVED
 from leveret.msg_store.format.folder import StorePaths
 from leveret.msg_store.offline.inspection import Inspection
@@ -47,6 +48,8 @@ def take(files: Files, path: Path, target: Path) -> Steps[int]:
         for file_no in old.journal_nos():
             if file_no >= store.recovered.point.first_journal:
                 torn_bytes += _take_journal(old, new, file_no)
+        if new.journal_nos() and end_mark.NAME in files.names(path):
+            files.write_new(target / end_mark.NAME, files.read(path / end_mark.NAME))
         check_room(files, target, store.index)
         copy_index(store.index, target)
         yield "snapshot: copied"

@@ -36,6 +36,7 @@ from leveret.msg_store.format.record import (
 from leveret.msg_store.format.rows import Location
 
 MISSING: Final = "is missing"  # at the end of a fault: the segment of a message is not there
+SHORTER: Final = "is cut off before it"
 
 
 class Segment:
@@ -51,6 +52,10 @@ class Segment:
         except Corrupt as error:
             self.is_foreign = isinstance(error, ForeignFile)
             self.damage = str(error)
+        else:
+            if self.header.number != file_no:
+                self.is_foreign = True
+                self.damage = f"it is segment {self.header.number:08x} under another name"
         self._kinds = list(EXTENDERS) if self.header is None else [self.header.crc_kind]
         self._extends: list[Extend] = [extender(kind) for kind in self._kinds]
         self.size_bytes = self._file.size_bytes()

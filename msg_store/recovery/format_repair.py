@@ -27,16 +27,18 @@ def restore_format(files: Files, path: Path) -> str:
     Raises:
         FormatTooNew: FORMAT is of a newer version.
     """
+    uuids = Counter(header.uuid for header in _headers(files, path))
     if FORMAT in files.names(path):
         try:
-            read_format(files, path)
+            found = read_format(files, path)
         except FormatLost as error:
             why = str(error)
         else:
-            return ""
+            if not uuids or found in uuids:
+                return ""
+            why = f"{path / FORMAT} is of store {found.hex()}, and no file of it"
     else:
         why = f"{path} has no {FORMAT}"
-    uuids = Counter(header.uuid for header in _headers(files, path))
     if not uuids:
         return ""
     ((uuid, _),) = uuids.most_common(1)

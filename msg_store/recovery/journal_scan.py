@@ -37,6 +37,9 @@ class JournalScan:
     ) -> None:
         self.files = self.records = 0  # that were read
         self.next_lsn = FIRST_LSN  # above all records that were read or passed over
+        self.reached = (
+            0  # the LSN behind the last record of the files that were read; 0 without one
+        )
         self.epoch_seen = 0  # the highest boot epoch in a header
         self.durable = DurablePosition(0, 0, 0)  # how far everything was durable, by the last frame
         self._folder = folder
@@ -71,6 +74,19 @@ class JournalScan:
                     first = opened.pread(HEADER_BYTES, 0)
                 yield file_no, JournalFile(first, self._folder.uuid)
 
+    def end_before(self, file_no_end: int) -> int:
+        """Return the LSN behind the last record of the files below a number; 0 without one."""
+        for file_no in reversed(self._folder.journal_nos()):
+            if file_no < file_no_end:
+                path = self._folder.journal_path(file_no)
+                file = JournalFile(self._folder.files.read(path), self._folder.uuid)
+                if not file.is_foreign_as(file_no):
+                    for _ in file.frames():
+                        pass
+                    if file.next_lsn is not None:
+                        return file.next_lsn
+        return 0
+
     def run(self, sink: Sink, file_no_min: int, from_lsn: int) -> None:
         """Read the files from a number on; the index has the records of files below, and those below ``from_lsn``."""
         self.next_lsn = from_lsn
@@ -89,6 +105,7 @@ class JournalScan:
             self._report.foreign.append(path.name)
             self._report.set_aside.append(self._folder.move_aside(path))
             return
+        self.reached = max(self.reached, file.next_lsn or 0)  # the file before ended there
         if file.header is not None:
             self.epoch_seen = max(self.epoch_seen, file.header.boot_epoch)
             self._expect(file.header.first_lsn, path.name)
@@ -105,6 +122,7 @@ class JournalScan:
             sink(frame, records)
             self.records += len(records)
             self.next_lsn = max(self.next_lsn, frame.next_lsn)
+            self.reached = max(self.reached, frame.next_lsn)
             self.durable = max(self.durable, frame.durable)
             end = frame.end
         self._note_damage(file_no, file, is_last)

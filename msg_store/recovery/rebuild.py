@@ -64,7 +64,7 @@ def seq_of(msg_no: int) -> int:
 
 
 class JournalMemory:
-    """Acks and expiries of rows in the journals that are left."""
+    """Rows, acks and expiries in the journals that are left."""
 
     def __init__(self) -> None:
         self.expiries_ms: dict[tuple[int, int], int] = {}  # by queue_no and msg_no
@@ -83,6 +83,13 @@ class JournalMemory:
                     if first & last & MADE:
                         self._acked(queue_no, range(first, last + 1))
                     self._acked(queue_no, [seq for seq in rows if first <= seq <= last])
+
+    def seen(self) -> dict[int, set[int]]:
+        """Return, by queue, the messages of which the journals have a row, or an ack of one."""
+        found = {queue_no: set(rows.values()) for queue_no, rows in self._rows.items()}
+        for queue_no, msg_no in self.gone:
+            found.setdefault(queue_no, set()).add(msg_no)
+        return found
 
     def _publishes(self, run: Publishes) -> None:
         rows = self._rows.setdefault(run.queue_no, {})
@@ -153,22 +160,13 @@ class Rebuild:
                 meta = unpack_meta(record.meta)
             except Corrupt:
                 continue
-            self._note_producer(meta.head, meta.queue_nos, record.ts_ms)
+            note_producer(self.producers, meta.head, meta.queue_nos, record.ts_ms)
             queue_nos = [row_number(no, meta.head) for no in meta.queue_nos]
             gone = self._memory.gone
             left = tuple(no for no in queue_nos if (no, record.msg_no) not in gone)
             if left:
                 location = (file_no, offset, record.total_len, len(record.body), len(left))
                 yield record.msg_no, location, left
-
-    def _note_producer(self, head: bytes, route_nos: Iterable[int], used_ms: int) -> None:
-        sent = producer_in(head)
-        if sent is None:
-            return
-        producer, epoch, seq = sent
-        for route_no in route_nos:
-            known = self.producers.setdefault(queue_no_of(route_no), {})
-            known[producer] = max(known.get(producer, (0, 0, 0)), (epoch, seq, used_ms))
 
     def _write(self, piece: list[Found]) -> None:
         if not piece:
@@ -198,3 +196,16 @@ class Rebuild:
         terms.messages += 1
         terms.size_bytes += size_bytes
         terms.next_seq = max(terms.next_seq, seq + 1)
+
+
+def note_producer(
+    producers: Producers, head: bytes, route_nos: Iterable[int], used_ms: int
+) -> None:
+    """Note the sequence that a message has in its headers for queues, given by their route numbers."""
+    sent = producer_in(head)
+    if sent is None:
+        return
+    producer, epoch, seq = sent
+    for route_no in route_nos:
+        known = producers.setdefault(queue_no_of(route_no), {})
+        known[producer] = max(known.get(producer, (0, 0, 0)), (epoch, seq, used_ms))

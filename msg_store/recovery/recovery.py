@@ -15,15 +15,17 @@ does it again, with the same outcome:
    are left goes to the quarantine and is rebuilt from the segments (``rebuild``) instead of steps 2, 3.
 2. Read the journal files since its checkpoint, in order (``journal_scan``). Inline records are written to
    their segments (``redo``); publishes, acks and moves are applied to the memtables (``replay``).
+   Then compare the end that they reach with the end that they must reach: the checkpoint's LSN, and that of
+   the end mark (``format.end_mark``). If records are missing, messages are taken from the segments (``reclaim``).
 3. Read the messages of all rows that came from the journal (``row_check``). A row whose message cannot be
    read is **dropped** if it lies above the last durable position: it was never confirmed, or nobody can
    tell. Below it all segments are searched for the message, and a row whose message is not found is
    **lost**: the report names it. Rows of the index were checked by an earlier start, or were durable
-   when they got there, so they are read only if a whole segment is missing.
+   when they got there, so they are read only if a segment is missing, or shorter than the index says.
 4. Sync the files that were open at the crash: the bytes that were just read may be in memory only.
 5. Begin a new journal file. Its first frame acks the dropped and lost rows, takes back the sequences of producers
-   that came with dropped rows, and names a new durable
-   position, so no row is judged twice. Old files are never appended to.
+   that came with dropped rows, has the rows of reclaimed messages, and names a new durable
+   position, so no row is judged twice. Old files are never appended to. Write the end mark.
 6. Write a checkpoint. Then remove segments without rows, unless there was damage, or queues are archived: then the
    collector decides about them (``archive``).
 
@@ -45,13 +47,16 @@ from typing import TypeVar
 from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.system.files import Files
+from leveret.core.system.shortage import is_shortage
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.archive.archive import Archive
 from leveret.msg_store.archive.segment_shares import drop_orphans
+from leveret.msg_store.format import count_file
 from leveret.msg_store.format.append_log import AppendLog
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.count_file import CountFile, Counts
-from leveret.msg_store.format.errors import EpochUsed
+from leveret.msg_store.format.end_mark import EndMark, EndMarkFile, read_mark
+from leveret.msg_store.format.errors import Corrupt, EpochUsed
 from leveret.msg_store.format.file_header import (
     EPOCH_MAX,
     EPOCH_SHIFT,
@@ -61,7 +66,13 @@ from leveret.msg_store.format.file_header import (
 )
 from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
-from leveret.msg_store.format.journal_records import ProducerSeqs, encode_acks, encode_producer
+from leveret.msg_store.format.journal_records import (
+    ProducerSeqs,
+    Publishes,
+    encode_acks,
+    encode_producer,
+    encode_publishes,
+)
 from leveret.msg_store.format.rows import (
     Checkpoint,
     FileRow,
@@ -81,6 +92,7 @@ from leveret.msg_store.memtable.memtables import Memtables
 from leveret.msg_store.reading.verify import Segment
 from leveret.msg_store.recovery.journal_scan import FIRST_FILE, FIRST_LSN, JournalScan
 from leveret.msg_store.recovery.rebuild import JournalMemory, Rebuild
+from leveret.msg_store.recovery.reclaim import Reclaim
 from leveret.msg_store.recovery.replay import Replay
 from leveret.msg_store.recovery.report import Recovered, RecoveryReport
 from leveret.msg_store.recovery.row_check import RowCheck
@@ -95,6 +107,7 @@ log = logger(__name__)
 
 _T = TypeVar("_T")
 _NEW = Checkpoint(FIRST_LSN, FIRST_FILE, 0, 1)
+_LOGGED_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,7 @@ class Opened:
     index_files: IndexFiles
     count_file: CountFile
     counts: Counts  # what it held: how often messages came back
+    mark: EndMarkFile
     vhost: str
 
     def close(self) -> None:
@@ -198,7 +212,14 @@ class Recovery:
         self._numbers = last_rdq, max(self._folder.journal_nos(), default=0)
         self._msg_no_seen = self._file_no_seen = 0
         self._producers: Producers = {}
-        self._rolled_back: dict[ProducerKey, ProducerRow | None] = {}
+        self._changed: dict[
+            ProducerKey, ProducerRow | None
+        ] = {}  # sequences that the log has otherwise
+        self._reclaimed: list[Publishes] = []
+        self._mark: EndMark | None = None
+        self._seen: dict[
+            int, tuple[int, str]
+        ] = {}  # lengths of the segments, and damage of their headers
 
     def run(self) -> Opened:
         return self._twice(self._run)
@@ -239,12 +260,16 @@ class Recovery:
         self._sync_what_was_open()
         if self._ends or self._torn:
             archive_file.note_crash(self._folder, self._ends, self._torn)
-        archive = archive_file.load(self._folder)
-        core = self._opened(recovered.memtables, archive)
+        archive = archive_file.load(self._folder, archive_file.NAME in self._missing())
+        mark = EndMarkFile(self._folder, self._identity, self._where.now_ms())
+        core = self._opened(recovered.memtables, archive, mark)
         self._remove_segments(recovered.memtables, archive)
         drop_orphans(self._folder)
         self._write_report()
-        count_file = CountFile(self._folder, self._identity, self._where.now_ms)
+        counts = CountFile(self._folder, self._identity, self._where.now_ms)
+        found = counts.read()
+        if count_file.fault_of(self._folder):
+            self._rewrite(counts)
         return Opened(
             self._folder,
             self._where.ballast,
@@ -255,8 +280,9 @@ class Recovery:
             self._rdq_log,
             self._journal_log,
             self._index_files,
-            count_file,
-            count_file.read(),
+            counts,
+            found,
+            mark,
             self._where.vhost,
         )
 
@@ -264,6 +290,8 @@ class Recovery:
         point = None if damage else self._index.checkpoint()
         damage = damage or self._why_rebuild(point)
         self._point = point or _NEW
+        self._read_mark()
+        self._check_others()
         if damage:
             memtables, queues = self._rebuilt(damage)
         else:
@@ -324,6 +352,76 @@ class Recovery:
             return f"the index goes up to record {goes_to}, the journal begins at {starts_at}"
         return ""
 
+    # What must be there.
+
+    def _read_mark(self) -> None:
+        """Read the end mark. Checkpoints of this version have a mark with them, in this start or a later one."""
+        doubts, has_one = self._report.doubts, self._point.since is not None
+        try:
+            mark = read_mark(self._folder)
+        except Corrupt as error:
+            doubts.append(f"the end mark cannot be used: {error}")
+            return
+        if mark is None:
+            if has_one and self._folder.journal_nos():  # a snapshot has neither
+                doubts.append("the end mark is missing")
+        elif mark.boot_epoch >= self._point.boot_epoch:
+            self._mark = mark
+        elif has_one:
+            doubts.append("the end mark is of an earlier start")
+
+    def _check_others(self) -> None:
+        """Look at the files that no message depends on. A damaged archive.json stays until the policies are known."""
+        counts = count_file.fault_of(self._folder)
+        if not counts and count_file.NAME in self._missing():
+            counts = f"{count_file.NAME} is missing: all counts begin at 0 again"
+        is_archive_missing = archive_file.NAME in self._missing()
+        if counts:
+            self._report.doubts.append(counts)
+        if archive := archive_file.fault_of(self._folder, is_archive_missing):
+            self._report.notes.append(archive)
+
+    def _missing(self) -> list[str]:
+        """Return the files that the end mark speaks of and that are not there."""
+        if self._mark is None:
+            return []
+        return self._mark.missing(self._folder.files.names(self._folder.path))
+
+    def _check_end(self, point: Checkpoint) -> None:
+        """Note that records are missing at the journal's end, by the checkpoint and by the end mark."""
+        name = self._folder.journal_path(point.first_journal).name
+        is_there = self._numbers[1] >= point.first_journal
+        reached = self._scan.reached or self._scan.end_before(point.first_journal)
+        expected = self._mark.durable.lsn if self._mark is not None else 0
+        if not point.is_clean and (reached or self._mark is not None):
+            expected = max(expected, point.lsn)
+        if reached >= expected or (point.is_clean and expected <= point.lsn):
+            return
+        where = "at its end" if is_there else f"with {name}, which is not there"
+        first = max(reached, point.lsn) if is_there else point.lsn
+        self._report.gaps.append(
+            f"records {min(first, expected - 1)} to {expected - 1} are missing {where}"
+        )
+        self._scan.next_lsn = max(self._scan.next_lsn, expected)
+
+    def _short_segments(self, indexed: Mapping[int, FileRow]) -> dict[int, int]:
+        """Return the segments with messages that are missing, 0, or shorter than the index says, with their length."""
+        on_disk, ends = set(self._folder.rdq_nos()), dict[int, int]()
+        for file_no, row in indexed.items():
+            if not row.valid_bytes:
+                continue
+            if file_no not in on_disk:
+                ends[file_no] = 0
+                continue
+            size_bytes, damage = self._seen[file_no]
+            if size_bytes < row.size_bytes:
+                ends[file_no] = max(1, size_bytes)
+                text = f"segment {file_no:08x} has {size_bytes} bytes, and had {row.size_bytes}"
+                self._report.cut.append(text)
+            elif damage:
+                self._report.notes.append(f"segment {file_no:08x}: {damage}")
+        return ends
+
     # Steps 2 and 3: journal and rows.
 
     def _replayed(self, point: Checkpoint) -> tuple[Memtables, dict[int, QueueTerms]]:
@@ -332,23 +430,50 @@ class Recovery:
         indexed = index.files()
         files = {no: row for no, row in indexed.items() if no in on_disk}
         memtables = Memtables(self._holds.locations, files, queues)
-        replay = Replay(memtables, index, point.lsn)
+        if self._mark is not None:
+            self._scan.durable = self._mark.durable
+        replay = Replay(memtables, index, point.lsn, self._scan.durable)
         self._scan.run(replay.add, point.first_journal, point.lsn)
         replay.finish()
         self._msg_no_seen, self._file_no_seen = replay.msg_no_seen, replay.file_no_seen
         self._check_epoch(point.boot_epoch)
+        self._check_end(point)
+        reclaim = Reclaim(self._folder, index, replay)
+        self._look_behind(reclaim, point)
         checked = RowCheck(self._folder, memtables, index, self._report, replay, self._scan.durable)
         checked.check_journal()
-        on_disk = set(self._folder.rdq_nos())  # without those of other stores
-        missing = {no for no, row in indexed.items() if row.valid_bytes and no not in on_disk}
-        if missing:
-            checked.check_index(missing)
-        self._producers, self._rolled_back = replay.producers, replay.rolled_back
+        ends = self._short_segments(indexed)  # other stores' segments are not there any more
+        if ends:
+            checked.check_index(ends)
+        if self._report.gaps:
+            self._reclaim(reclaim, point)
+        self._producers = replay.producers
+        self._changed = {**replay.rolled_back, **reclaim.sequences}
         self._measure(memtables)
+        memtables.files.dirty.update(ends.keys() & memtables.files.keys())
         if not self._report.gaps:  # records that are missing in the journal may have been durable
             self._torn = checked.torn()
             self._find_ends(memtables, indexed, replay)
         return memtables, queues
+
+    def _look_behind(self, reclaim: Reclaim, point: Checkpoint) -> None:
+        """Note that the journal was cut, if the segments have messages behind its end that were durable."""
+        if self._trusted is not None or self._is_clean(point):
+            return
+        end = max(reclaim.known_end(self._scan.durable, point.next_file_no), point.since or (0, 0))
+        if (place := reclaim.cut_from(end)) is not None:
+            text = "segment %08x has confirmed messages from byte %d on that no record names"
+            self._report.gaps.append(text % place)
+
+    def _reclaim(self, reclaim: Reclaim, point: Checkpoint) -> None:
+        memory, again = JournalMemory(), RecoveryReport()  # the first has all of it
+        scan = JournalScan(self._folder, again, self._trusted)
+        scan.run(memory.add, point.first_journal, point.lsn)
+        since = point.since or reclaim.indexed_end(point.next_file_no)
+        reclaim.take_missing(since, memory, self._trusted)
+        reclaim.finish()
+        self._reclaimed = reclaim.runs
+        self._report.reclaimed = reclaim.counts
 
     def _rebuilt(self, damage: str) -> tuple[Memtables, dict[int, QueueTerms]]:
         self._check_may_rebuild(damage)
@@ -384,9 +509,7 @@ class Recovery:
         for file_no in {*memtables.files, *self._index.files()}.difference(on_disk):
             memtables.files.remove(file_no)
         for file_no in on_disk:
-            with self._folder.files.open_read(self._folder.rdq_path(file_no)) as file:
-                size_bytes = file.size_bytes()
-            memtables.files.measured(file_no, size_bytes)
+            memtables.files.measured(file_no, self._seen[file_no][0])
 
     def _find_ends(
         self, memtables: Memtables, indexed: Mapping[int, FileRow], replay: Replay
@@ -413,9 +536,10 @@ class Recovery:
         for file_no in self._folder.rdq_nos():
             with Segment(self._folder, file_no) as segment:
                 header = segment.header
+                self._seen[file_no] = segment.size_bytes, segment.damage
             if header is not None:
                 epoch_seen = max(epoch_seen, header.boot_epoch)
-            elif segment.is_foreign:
+            if segment.is_foreign:
                 path = self._folder.rdq_path(file_no)
                 self._report.foreign.append(path.name)
                 self._report.set_aside.append(self._folder.move_aside(path))
@@ -444,7 +568,7 @@ class Recovery:
             if header is not None and not header.flags & MOVED:
                 return
 
-    def _opened(self, memtables: Memtables, archive: Archive) -> GroupCommit:
+    def _opened(self, memtables: Memtables, archive: Archive, mark: EndMarkFile) -> GroupCommit:
         identity, where, next_lsn = self._identity, self._where, self._scan.next_lsn
         rdq_no, journal_no = self._numbers
         known = (rdq_no, self._file_no_seen, self._scan.durable.file_no, archive.segment_seen)
@@ -454,16 +578,40 @@ class Recovery:
         journal_no = max(journal_no + 1, self._point.first_journal)
         frames = Journal(identity, journal_no, next_lsn, where.journal_file_bytes)
         durable = DurablePosition(next_lsn, *rdq.reached)
-        records = [*self._acks_of_dropped(), *self._sequences_taken_back()]
+        records = [
+            *self._acks_of_dropped(),
+            *map(encode_publishes, self._reclaimed),
+            *self._sequences_changed(),
+        ]
         job = frames.job(records, durable, self._where.now_ms())
         for _ in self._journal_log.run(job):
             pass
         durable, epoch = DurablePosition(frames.end.next_lsn, *rdq.reached), identity.boot_epoch
-        point = Checkpoint(durable.lsn, frames.end.place.file_no, epoch, rdq.next_file_no)
+        has_mark = self._begin_mark(mark, durable)
+        since = rdq.reached if has_mark else None
+        journal_no, next_file_no = frames.end.place.file_no, rdq.next_file_no
+        point = Checkpoint(durable.lsn, journal_no, epoch, next_file_no, since=since)
         self._checkpoint(memtables, point)
         return GroupCommit(
-            rdq, frames, self._holds, memtables, durable, epoch, where.now_ms, archive
+            rdq, frames, self._holds, memtables, durable, epoch, where.now_ms, archive, has_mark
         )
+
+    def _rewrite(self, counts: CountFile) -> None:
+        try:
+            counts.write([])
+        except OSError as error:  # the next change writes it
+            path = self._folder.path
+            log.warning("delivery counts not written yet store=%s error=%s", path, error)
+
+    def _begin_mark(self, mark: EndMarkFile, durable: DurablePosition) -> bool:
+        try:
+            mark.begin(durable, set(self._missing()) - {count_file.NAME})
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            log.warning("no end mark at the start store=%s error=%s", self._folder.path, error)
+            return False
+        return True
 
     def _checkpoint(self, memtables: Memtables, point: Checkpoint) -> None:
         before = self._index.checkpoint()
@@ -484,9 +632,9 @@ class Recovery:
             seqs.setdefault(queue_no, []).append(seq)
         return [ack for no, each in seqs.items() for ack in encode_acks(no, sorted(each))]
 
-    def _sequences_taken_back(self) -> list[bytes]:
+    def _sequences_changed(self) -> list[bytes]:
         made = []
-        for (queue_no, producer), row in self._rolled_back.items():
+        for (queue_no, producer), row in self._changed.items():
             epoch, seq, used_ms = row or (0, 0, 0)
             seqs = () if row is None else (seq,)
             record = ProducerSeqs(queue_no, 1, producer, epoch, used_ms, (0,) * len(seqs), seqs)
@@ -495,7 +643,7 @@ class Recovery:
 
     def _remove_segments(self, memtables: Memtables, archive: Archive) -> None:
         report = self._report
-        if report.gaps or report.foreign or report.rebuilt:
+        if report.gaps or report.foreign or report.rebuilt or report.cut:
             for file_no in memtables.removable():
                 memtables.files[file_no].emptied_in = NEVER  # nor is it the collector's
             return
@@ -509,16 +657,21 @@ class Recovery:
             self._folder.files.fsync_dir(self._folder.rdq)
 
     def _write_report(self) -> None:
-        report = self._report
+        report, name = self._report, f"recovery-{self._identity.boot_epoch:06x}"
         if report.is_damage or report.dropped or report.tails:
-            name = f"recovery-{self._identity.boot_epoch:06x}"
             self._folder.report(name, asdict(report))
+        for text in report.of_files[:_LOGGED_MAX]:
+            log.error("message store damaged store=%s damage=%s", self._folder.path, text)
+        for text in report.notes[:_LOGGED_MAX]:
+            log.warning("message store has damage store=%s damage=%s", self._folder.path, text)
         if report.is_damage:
             log.error(
-                "message store damaged store=%s gaps=%d lost=%d found=%d foreign=%d",
+                "message store recovered from damage store=%s files=%d lost=%d found=%d reclaimed=%d"
+                " remedy=messages may be delivered again; see quarantine/%s.json",
                 self._folder.path,
-                len(report.gaps),
+                len(report.of_files),
                 len(report.lost),
                 len(report.found),
-                len(report.foreign),
+                sum(report.reclaimed.values()),
+                name,
             )

@@ -44,10 +44,15 @@ _SPARSE = 4
 
 
 class Replay:
-    """Applies journal records from ``from_lsn`` on to memtables, which have the index's counts and no changes."""
+    """Applies journal records from ``from_lsn`` on to memtables, which have the index's counts and no changes.
 
-    def __init__(self, memtables: Memtables, index: Index, from_lsn: int) -> None:
-        self._durable = DurablePosition(0, 0, 0)
+    All below ``durable`` is known to have been durable; the frames say it of more.
+    """
+
+    def __init__(
+        self, memtables: Memtables, index: Index, from_lsn: int, durable: DurablePosition
+    ) -> None:
+        self._durable = durable
         self.ends: dict[int, int] = {}  # by segment: the end of its last record that a row names
         self.moved: set[int] = set()  # messages that the collector copied
         self.msg_no_seen = 0
@@ -87,6 +92,13 @@ class Replay:
                     copy = Relocation(msg_no, ANY_SOURCE, file_no, offset, length)
                     self._memtables.moved([copy], lambda _: None)
 
+    def publish(self, run: Publishes) -> None:
+        """Add rows that no record has; a queue's rows stay in order."""
+        self._publishes(run, 0)
+        rows = self._memtables.active.rows
+        if run.queue_no in rows:
+            rows[run.queue_no] = dict(sorted(rows[run.queue_no].items()))
+
     def finish(self) -> None:
         """Look up the counts in the index that acks and copies need."""
         wanted = self._memtables.unresolved()
@@ -106,9 +118,9 @@ class Replay:
         before = self.producers.get(record.queue_no, {}).get(record.producer)
         self._young_sequences.append((lsn, record, before))
         row = (record.epoch, record.seqs[-1], record.used_ms) if record.seqs else None
-        self._set_producer((record.queue_no, record.producer), row)
+        self.set_producer((record.queue_no, record.producer), row)
 
-    def _set_producer(self, key: ProducerKey, row: ProducerRow | None) -> None:
+    def set_producer(self, key: ProducerKey, row: ProducerRow | None) -> None:
         queue_no, producer = key
         self._memtables.produced(queue_no, producer, row)
         producers = self.producers.setdefault(queue_no, {})
@@ -133,7 +145,7 @@ class Replay:
                     continue
                 kept = (record.epoch, record.seqs[first - 1], record.used_ms) if first else before
                 self.rolled_back[key] = kept
-                self._set_producer(key, kept)
+                self.set_producer(key, kept)
             for queue_no in range(record.queue_no, record.queue_no + record.levels):
                 rows = self._memtables.active.rows.get(queue_no, {})
                 also += [

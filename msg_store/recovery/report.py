@@ -24,11 +24,33 @@ class RecoveryReport:
     removed: list[int] = field(default_factory=list)  # segments without rows
     set_aside: list[str] = field(default_factory=list)  # names in the quarantine
     rebuilt: str = ""  # why the index was rebuilt; empty if it was not
+    cut: list[str] = field(default_factory=list)  # segments that are shorter than they were
+    doubts: list[str] = field(default_factory=list)  # other files that are missing or damaged
+    notes: list[str] = field(default_factory=list)  # damage that stays and costs nothing
+    reclaimed: dict[int, int] = field(default_factory=dict)  # messages by queue (``reclaim``)
 
     @property
     def is_damage(self) -> bool:
         """At least one finding is not from a crash alone."""
-        return bool(self.gaps or self.lost or self.found or self.foreign or self.rebuilt)
+        return bool(self.of_files or self.lost or self.found)
+
+    @property
+    def of_files(self) -> list[str]:
+        """The damage of files, a line each."""
+        return [
+            *(f"index: {why}" for why in (self.rebuilt,) if why),
+            *(f"journal: {gap}" for gap in self.gaps),
+            *(f"{name} belongs to another store" for name in self.foreign),
+            *self.cut,
+            *self.doubts,
+        ]
+
+    @property
+    def damage(self) -> list[str]:
+        """All damage, a line each."""
+        counts = (("messages lost", self.lost), ("messages found elsewhere", self.found))
+        lines = [f"{len(each)} {what}" for what, each in counts if each]
+        return [*self.of_files, *lines, *self.notes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition
 from leveret.msg_store.format.rows import SEQ_END, Index, Location
 from leveret.msg_store.memtable.memtables import Memtables
-from leveret.msg_store.reading.verify import MISSING, Segment, check, search
+from leveret.msg_store.reading.verify import MISSING, SHORTER, Segment, check, search
 from leveret.msg_store.recovery.replay import Replay, pages
 from leveret.msg_store.recovery.report import RecoveryReport
 
@@ -56,8 +56,8 @@ class RowCheck:
             if row[1] in wrong
         }
 
-    def check_index(self, missing: set[int]) -> None:
-        """Find the rows of the index whose messages lay in segments that are missing."""
+    def check_index(self, ends: dict[int, int]) -> None:
+        """Find the rows of the index whose messages lay behind the end of their segment; 0: it is missing."""
         locations: dict[int, Location] = {}
         keys: dict[Key, int] = {}
         for queue_no in self._index.queues():
@@ -67,10 +67,14 @@ class RowCheck:
                 msg_nos = [msg_no for _, msg_no in some]
                 found = view.locations(msg_nos, self._index.locations(msg_nos))
                 for seq, msg_no in some:
-                    if msg_no in found and found[msg_no][0] in missing:
-                        locations[msg_no] = found[msg_no]
+                    at = found.get(msg_no)
+                    if at is not None and at[0] in ends and _end(at) > ends[at[0]]:
+                        locations[msg_no] = at
                         keys[queue_no, seq] = msg_no
-        wrong = {no: f"segment {location[0]:08x} {MISSING}" for no, location in locations.items()}
+        wrong = {
+            no: f"segment {at[0]:08x} {SHORTER if ends[at[0]] else MISSING}"
+            for no, at in locations.items()
+        }
         if wrong:
             self._judge(wrong, locations, keys)
 

@@ -142,6 +142,7 @@ class GroupCommit:
         boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps of messages.
         archive: the queues whose settled messages stay; none by default.
+        has_end_mark: a file beside the journal says how far everything was durable.
 
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
@@ -162,8 +163,10 @@ class GroupCommit:
         boot_epoch: int,
         now_ms: Callable[[], int],
         archive: Archive | None = None,
+        has_end_mark: bool = False,
     ) -> None:
         self.archive = archive if archive is not None else Archive()
+        self.has_end_mark = has_end_mark
         self.holds = holds
         self.memtables = memtables
         self.durable = durable
@@ -522,7 +525,10 @@ class GroupCommit:
             self.wake()
         lsn, journal_no = self.journal.end.next_lsn, self.journal.next_file_no
         next_file_no, owed = self.rdq.next_file_no, self.rdq.take_owed()
-        point = Checkpoint(lsn, journal_no, self.boot_epoch, next_file_no, is_clean)
+        since: tuple[int, int] | None = None
+        if self.has_end_mark:
+            since = min(self.holds.locations.values(), default=self.rdq.reached)[:2]
+        point = Checkpoint(lsn, journal_no, self.boot_epoch, next_file_no, is_clean, since)
         return self.memtables.rotate(point, owed)
 
     def fail(self, cause: Exception) -> Report:

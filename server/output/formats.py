@@ -152,6 +152,7 @@ def _store(store: Row) -> list[str]:
     age = "none since the start" if age_s is None else f"{age_s:.0f} s ago"
     return [
         f"store of {printable(store['vhost'])}",
+        *(f"  damaged    {printable(text)}" for text in store["damage"]),
         f"  messages   {store['messages']}, lost {store['contents_lost']}, "
         f"read back {store['contents_read']}",
         f"  segments   {store['segments']} with {_size(store['segment_bytes'])}: "

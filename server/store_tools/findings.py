@@ -12,6 +12,7 @@ from leveret.msg_store.offline.audit import Audit, LostRow
 from leveret.msg_store.offline.inspection import Inspection
 from leveret.msg_store.offline.repair_plan import RepairPlan
 from leveret.msg_store.offline.store_at import queue_text
+from leveret.msg_store.recovery.report import RecoveryReport
 
 REASONS_SHOWN: Final = 3
 RANGES_SHOWN: Final = 10
@@ -98,14 +99,7 @@ def findings_of(audit: Audit, names: Mapping[int, str]) -> Iterator[Finding]:
     report = audit.store.report
     if audit.store.format_damage:
         yield Finding(audit.store.format_damage, "FORMAT is written anew from what the files say")
-    if report.rebuilt:
-        text = "set aside, and rebuilt from the segments: acked messages may come back"
-        yield Finding(f"the index cannot be used: {report.rebuilt}", text)
-    for name in report.foreign:
-        yield Finding(f"{name} belongs to another store", "moved to the quarantine")
-    for gap in report.gaps:
-        text = "the rest of it is set aside; messages acked in it may come back, messages published in it are missing"
-        yield Finding(f"the journal has a gap, {gap}", text)
+    yield from _of_files(report)
     for lost in lost_in(audit.store, audit.lost, names):
         text = "taken out of the queue; the rest of their records is set aside"
         yield Finding(lost_text(lost), text)
@@ -115,6 +109,28 @@ def findings_of(audit: Audit, names: Mapping[int, str]) -> Iterator[Finding]:
     if report.dropped:
         text = f"{len(report.dropped)} messages were not written whole, and never confirmed"
         yield Finding(text, "dropped", False)
+
+
+def _of_files(report: RecoveryReport) -> Iterator[Finding]:
+    if report.rebuilt:
+        text = "set aside, and rebuilt from the segments: acked messages may come back"
+        yield Finding(f"the index cannot be used: {report.rebuilt}", text)
+    for name in report.foreign:
+        yield Finding(f"{name} belongs to another store", "moved to the quarantine")
+    for gap in report.gaps:
+        text = (
+            "the rest of it is set aside; what was published in it is taken from the segments, messages that were"
+            " acked may come back"
+        )
+        yield Finding(f"the journal has a gap, {gap}", text)
+    if report.gaps and report.reclaimed:
+        count = sum(report.reclaimed.values())
+        text = "put into their queues, without their expiries; some may have been acked"
+        yield Finding(f"{count} messages in segments are in no record of the journal", text)
+    for cut in report.cut:
+        yield Finding(cut, "its missing messages are taken out of their queues")
+    for doubt in report.doubts:
+        yield Finding(doubt, "made anew, or done without")
 
 
 def _of_index(audit: Audit, names: Mapping[int, str]) -> Iterator[Finding]:

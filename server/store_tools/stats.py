@@ -105,10 +105,4 @@ def _lost_in(report: bytes) -> int:
 
 
 def _damage(store: Inspection) -> list[str]:
-    report = store.report
-    return [
-        *filter(None, [store.format_damage]),
-        *(f"index: {why}" for why in filter(None, [report.rebuilt])),
-        *(f"journal: {gap}" for gap in report.gaps),
-        *(f"{name} belongs to another store" for name in report.foreign),
-    ]
+    return [*filter(None, [store.format_damage]), *store.report.of_files]

@@ -102,7 +102,7 @@ def _audit_row(at: StoreAt, audit: Audit) -> Row:
         "lost": [asdict(lost) for lost in lost_in(audit.store, audit.lost, at.names)],
         "damage": [each.text for each in findings if each.is_damage],
         "of_a_crash": [each.text for each in findings if not each.is_damage],
-        "notes": audit.notes,
+        "notes": list(dict.fromkeys([*audit.notes, *audit.store.report.notes])),
     }
 
 

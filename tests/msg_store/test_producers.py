@@ -286,6 +286,26 @@ def test_a_rebuild_takes_the_sequences_from_the_messages(rig: StoreRig) -> None:
     assert {producer: row[:2] for producer, row in known(rig).items()} == {b"p": (1, 2)}
 
 
+def test_a_message_that_is_reclaimed_brings_its_sequence(rig: StoreRig) -> None:
+    """The publisher may not know that it was confirmed, and send it again."""
+    fields = {"x-producer-id": ("S", b"p"), "x-producer-seq": ("l", 7)}
+    head = head_of(Properties(headers=fields, delivery_mode=2), 4)  # type: ignore[arg-type]
+    first = rig.core.write([(origin_of(b"", b"q"), head, b"body")], (1,))
+    rig.core.publish(1, rig.recovered.next_no, [(first, 0)])
+    rig.run()
+    rig.opened.mark.write(rig.core.durable)
+    for file_no in rig.folder.journal_nos():
+        rig.files.unlink(rig.folder.journal_path(file_no))
+    rig.disk.kill()
+    rig.open()
+
+    assert list(rig.found().values()) == [first]
+    assert known(rig)[b"p"][:2] == (0, 7)
+    rig.disk.kill()
+    rig.open()
+    assert known(rig)[b"p"][:2] == (0, 7)
+
+
 def test_the_index_keeps_producers_until_they_or_their_queue_go(tmp_path: Path) -> None:
     index = LmdbIndex(tmp_path / "index", UUID)
     index.write(

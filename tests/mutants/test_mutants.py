@@ -82,6 +82,8 @@ PARTS = {
             "recovery/redo",
             "index/index_machine",
             "recovery/recovery",
+            "recovery/reclaim",
+            "gc/collector",
             "shortages",
         ),
     ),

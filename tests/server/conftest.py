@@ -100,6 +100,7 @@ STATUS = {
         {
             "vhost": "/",
             "shortage": "",
+            "damage": ["journal: records 5 to 8 are missing at its end", "2 messages lost"],
             "messages": 7,
             "segments": 2,
             "segment_bytes": 20_971_520,

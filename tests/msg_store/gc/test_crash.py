@@ -152,10 +152,11 @@ def test_after_a_gap_in_the_journal_nothing_is_removed(seed: int) -> None:
 def test_an_index_lost_again_after_it_was_rebuilt_without_journals_is_rebuilt_again(
     seed: int,
 ) -> None:
-    """A checkpoint leaves no journal, so the one after a rebuild must not look like the first ever."""
+    """The journal after a rebuild must not look like the first ever."""
     rig = collecting(seed)
     rig.collect_all()
-    assert rig.folder.journal_nos() == []
+    for file_no in rig.folder.journal_nos():
+        rig.files.unlink(rig.folder.journal_path(file_no))
 
     for _ in range(3):
         rig.crash_without_index()

@@ -172,7 +172,7 @@ class IndexMachine(RuleBasedStateMachine):
         self.read.clear()
         point = self.index.checkpoint() or Checkpoint(1, 1, 1, 2)
         self.memtables = Memtables(self.held, self.index.files(), self.index.queues())
-        replay = Replay(self.memtables, self.index, point.lsn)
+        replay = Replay(self.memtables, self.index, point.lsn, DurablePosition(0, 0, 0))
         for lsn, record in enumerate(self.log, 1):
             replay.add(Frame(lsn, 1, 0, 0, DurablePosition(0, 0, 0), b"", 0), [record])
         replay.finish()

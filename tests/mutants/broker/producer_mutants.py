@@ -79,11 +79,11 @@ MUTANTS = {
         "Replay.roll_back", "(queue_no, seq) not in dropped", "False"
     ),
     "the next start does not know what was taken back": Mutant(
-        "Recovery._sequences_taken_back", "self._rolled_back.items()", "()"
+        "Recovery._sequences_changed", "self._changed.items()", "()"
     ),
     "a rebuild knows no producers": Mutant(
         "Rebuild._messages",
-        "self._note_producer(...)",
+        "note_producer(...)",
         "_ = (meta.head, meta.queue_nos, record.ts_ms)",
     ),
     "the index keeps forgotten producers": Mutant(

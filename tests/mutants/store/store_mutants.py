@@ -199,4 +199,20 @@ MUTANTS = {
     "a clean stop is believed after a crash": Mutant(
         "Recovery._is_clean", "self._numbers[1] < point.first_journal", "True"
     ),
+    "the end mark is not asked": Mutant("Recovery._read_mark", "self._mark = mark", "pass"),
+    "messages of two flushes prove nothing": Mutant(
+        "Recovery._look_behind", "self._report.gaps.append(...)", "pass"
+    ),
+    "messages in a gap are garbage": Mutant(
+        "Recovery._reclaim", "reclaim.take_missing(...)", "pass"
+    ),
+    "reclaimed messages are not in the journal": Mutant(
+        "Recovery._opened", "*map(encode_publishes, self._reclaimed)", ""
+    ),
+    "a checkpoint forgets messages that are held": Mutant(
+        "GroupCommit.rotate", "self.holds.locations.values()", "()"
+    ),
+    "the last journal goes with an empty memtable": Mutant(
+        "WriteJob.run", "point.lsn == before.lsn", "False"
+    ),
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from leveret.core.message import Message, origin_of
@@ -28,6 +28,7 @@ from leveret.msg_store.format.rows import SEQ_END, IndexFull, IndexRow, Location
 from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtables import Relocation
 from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.recovery.rebuild import seq_of
 from leveret.msg_store.recovery.recovery import open_store
 from leveret.msg_store.recovery.replay import pages
 from leveret.msg_store.recovery.report import Recovered
@@ -125,7 +126,7 @@ class StoreRig:
         self.ballast = where.ballast
         if self.ballast_bytes:
             self.ballast.restore()
-        opened = open_store(where, self.boot_epoch, trusted)
+        self.opened = opened = open_store(where, self.boot_epoch, trusted)
         self.folder, self.recovered, self.core = opened.folder, opened.recovered, opened.core
         self.checkpointer = Checkpointer(self.core, self.location, self.limits)
         self.read: ReadJob | None = None
@@ -410,24 +411,49 @@ class StoreRig:
         self.next_seq = {}
 
     def compare(self, lost: set[Key] = frozenset()) -> None:
-        """Check the recovered state; it is the model's from now on."""
-        found = self.found()
+        """Check the recovered state; it is the model's from now on.
+
+        Messages whose records of the journal are missing have seqs that the start has given.
+        """
+        there = self.found()
+        found = self.as_published(there)
+        reclaimed = found.keys() - there.keys()
         needed = (self.safe - self.acked) | {k for k in self.safe & self.acked if k in found}
         assert found.keys() <= self.rows.keys(), "rows that nobody published"
         assert found.items() <= self.rows.items(), "another message at a seq"
         assert needed - lost <= found.keys(), f"lost {sorted(needed - found.keys() - lost)}"
         assert found.keys().isdisjoint(self.gone), "a durable ack came back"
-        self.check_tables(found)
-        for msg_no in set(found.values()):
+        self.check_tables(there)
+        for msg_no in set(there.values()):
             assert self.body(msg_no) == self.bodies[msg_no]
         assert all(seq < self.recovered.next_no for _, seq in self.rows)
         assert all(number < self.recovered.next_no for number in self.seen_numbers)
-        self.check_producers(found, lost)
-        self._begin_anew(found)
+        self.check_producers(found, lost, reclaimed)
+        self._begin_anew(there)
 
-    def check_producers(self, found: dict[Key, int], lost: set[Key]) -> None:
-        """Check that a row and its sequence are both there, or neither; an ack leaves the sequence."""
+    def as_published(self, there: dict[Key, int]) -> dict[Key, int]:
+        """Return rows under the seqs that they were published with, without those of queues that never took them."""
+        seqs = {(queue_no, msg_no): seq for (queue_no, seq), msg_no in self.rows.items()}
+        found: dict[Key, int] = {}
+        for (queue_no, seq), msg_no in there.items():
+            if seq == seq_of(msg_no) and (queue_no, msg_no) not in seqs:
+                assert msg_no in self.written[queue_no]
+                continue
+            key = queue_no, seqs.get((queue_no, msg_no), seq) if seq == seq_of(msg_no) else seq
+            assert key not in found, "a message is twice in a queue"
+            found[key] = msg_no
+        return found
+
+    def check_producers(
+        self, found: dict[Key, int], lost: set[Key], reclaimed: Collection[Key]
+    ) -> None:
+        """Check that a row and its sequence are both there, or neither; an ack leaves the sequence.
+
+        Reclaimed messages have the sequences in their headers, which those of the rig do not have.
+        """
         for key, (producer, seq) in self.sent.items():
+            if key in reclaimed:
+                continue
             entry = self.recovered.producers.get(key[0], {}).get(producer, (0, -1, 0))
             if entry[1] < seq:
                 assert key not in found, f"row {key} without its sequence {seq}, known is {entry}"

@@ -497,6 +497,8 @@ def test_status_is_a_page_of_counts(run: Any) -> None:
         "down         or\\nders for 1 min 1 s, tried 61 times, next try in 0.5 s: No space left on device",
         "",
         "store of /",
+        "  damaged    journal: records 5 to 8 are missing at its end",
+        "  damaged    2 messages lost",
         "  messages   7, lost 1, read back 5",
         "  segments   2 with 21.0 MB: 9.0 MB live, 12.0 MB garbage",
         "  archive    150.0 MB of settled messages in 3 segments, for 2 queues; 0.0 MB given up for a short disk",

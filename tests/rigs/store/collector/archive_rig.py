@@ -112,7 +112,9 @@ class ArchiveRig(CollectorRig):
         self.archive = self.core.archive
         self.loop = StepLoop(self.rng)
         thread = self.loop.line("leveret-read")
-        self.writer = ArchiveWriter(self.core, self.folder, thread, self.loop, "/")
+        self.writer = ArchiveWriter(
+            self.core, self.folder, thread, self.loop, "/", self.opened.mark
+        )
         if self.reader is not None:
             self.reader.folder = self.folder
         self.tell_policies()

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from leveret.core.message import Message, origin_of
 from leveret.msg_store.format.rows import Location
@@ -32,9 +33,9 @@ def message(number: int, size: int) -> Message:
 class OfflineRig:
     """A store that is open or not; ``rows`` is what must be in it."""
 
-    def __init__(self, path: Path, rdq_file_bytes: int = 20_000) -> None:
+    def __init__(self, path: Path, rdq_file_bytes: int = 20_000, **more: Any) -> None:
         self.path = path
-        self.rdq_file_bytes = rdq_file_bytes
+        self.more = {"rdq_file_bytes": rdq_file_bytes, "new_uuid": lambda: UUID} | more
         self.boot_epoch = 0
         self.rows: dict[Key, int] = {}
         self.bodies: dict[int, bytes] = {}
@@ -42,12 +43,9 @@ class OfflineRig:
 
     def open(self) -> None:
         self.boot_epoch += 1
-        where = files_at(
-            self.path,
-            rdq_file_bytes=self.rdq_file_bytes,
-            index_files=LmdbFiles(self.path / "store.lmdb", UUID, MAP_BYTES),
-            new_uuid=lambda: UUID,
-        )
+        uuid = self.more["new_uuid"]()
+        index_files = LmdbFiles(self.path / "store.lmdb", uuid, MAP_BYTES)
+        where = files_at(self.path, index_files=index_files, **self.more)
         self.opened = open_store(where, self.boot_epoch)
         self.store = OfflineStore(self.opened)
         self.core = self.store.core
