@@ -267,7 +267,13 @@ class QueueStarter(GenServer):
         vhost = self._vhost
         yield Until(vhost.store.when_open)
         vhost.state.enter(Event.STORE_OPENED)
-        for entry in list(vhost.topology.queues.values()):
+        entries = list(vhost.topology.queues.values())
+        store = vhost.store.msg_store
+        if (
+            store is not None and store.is_new
+        ):  # a vhost gets its first queue when its store is open
+            store.report_gone([entry.name for entry in entries if not entry.is_remote])
+        for entry in entries:
             if entry.is_remote:
                 continue
             if vhost.state.now is not State.RECOVERING:

@@ -6,6 +6,8 @@ The crash is made by taking rows out of the metadata of a broker that has ended.
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +25,7 @@ from leveret.management.node_admin import NodeAdmin
 from leveret.metadata.store import MetadataStore
 from leveret.metadata.tables import BindingRow, DeletedQueueRow, QueueRow, Row, VhostRow
 from leveret.msg_store.format.ballast import BALLAST_BYTES
+from leveret.msg_store.format.file_header import HEADER_BYTES
 from leveret.msg_store.store import MsgStore
 from leveret.msg_store.wal.group_commit import SLICE_ROWS
 from leveret.server.broker import Broker
@@ -329,3 +332,38 @@ async def test_the_ballast_is_made_while_the_broker_runs(tmp_path: Path) -> None
         assert ballast.stat().st_blocks * 512 >= BALLAST_BYTES
         assert node.broker.node.ballast.release()
         assert not ballast.exists()
+
+
+async def test_a_vhost_whose_folder_is_gone_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as node:
+        assert node.store().stats().damage == []
+        await node.use(fill("q"))
+    shutil.rmtree(store_folder(tmp_path, "/"))
+
+    async with running(tmp_path) as node:
+        await node.use(holds("q", 0))
+        (damage,) = node.store().stats().damage
+    assert "messages of 1 queues" in damage
+    assert "message store is gone, a new one was made" in caplog.text
+
+
+async def test_a_journal_cut_short_is_named_in_log_and_status_and_costs_no_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    async with running(data) as node:
+        await node.use(fill("q"))
+        marks = node.store()._marks
+        await eventually(lambda: not marks.is_due)
+        ignored = shutil.ignore_patterns("*.sock")
+        shutil.copytree(data, copy, ignore=ignored)  # as after kill -9
+    journal = max((store_folder(copy, "/") / "journal").iterdir())
+    os.truncate(journal, HEADER_BYTES + 60)
+
+    async with running(copy) as node:
+        await node.use(holds("q", 20))
+        (damage,) = node.store().stats().damage
+    assert "are missing at its end" in damage
+    assert damage in caplog.text
