@@ -248,13 +248,20 @@ class _Pages:
         return all(data[upper + at :: size].count(first[at]) == count for at in _NODE_BYTES)
 
     def _run(self, page_no: int, size: int, is_read: bool) -> bytes:
-        """Check the overflow pages of a node; return their contents if ``is_read``."""
+        """Check the overflow pages of a node; return their contents if ``is_read``.
+
+        A value that was put in the place of a longer one has kept its pages.
+        """
         pages = (_HEADER.size + size - 1) // self._page_bytes + 1
         data = self._read(page_no, pages, pages if is_read else 1)
         number, _, flags, *_ = _HEADER.unpack_from(data)
         found = _U32.unpack_from(data, _PAGES_AT)[0]
-        if number != page_no or flags != _OVERFLOW or found != pages:
+        if number != page_no or flags != _OVERFLOW or not pages <= found <= self._end - page_no:
             raise _Wrong(f"page {page_no} says it is {number} with flags {flags:#x}, {found} long")
+        others = range(page_no + 1, page_no + found)
+        if not self._seen.isdisjoint(others):
+            raise _Wrong(f"a page from {page_no} to {others.stop - 1} is referred to twice")
+        self._seen.update(others)
         return data[_HEADER.size : _HEADER.size + size]
 
     def _read(self, page_no: int, pages: int, read: int = 1) -> bytes:

@@ -453,6 +453,15 @@ def test_a_file_that_was_cut_off_is_refused_wherever_the_cut_is(
     assert len(opened().load().global_parameters) == 52
 
 
+def test_a_value_in_the_pages_of_a_longer_one_is_no_damage(opened, owner: Owner) -> None:
+    for size in (40_000, 9_000, 30_000, 5_000):
+        store = opened()
+        written(store, owner, [GlobalParameterRow("big", "v" * size)])
+        store.close()
+
+    assert [len(each.value) for each in opened().load().global_parameters] == [5_000]
+
+
 def test_pages_taken_and_freed_in_one_transaction_are_no_damage(opened, owner: Owner) -> None:
     store = opened()
     big = GlobalParameterRow("big", "v" * 100_000)
