@@ -243,6 +243,14 @@ def test_a_damaged_archive_json_keeps_everything(
     assert "archive.json is damaged" in caplog.text
 
 
+def test_a_missing_archive_json_keeps_everything_if_it_was_there(
+    folder: StorePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert archive_file.load(folder).kept([7], 0) == set()
+    assert archive_file.load(folder, is_expected=True).kept([7], 0) == {7}
+    assert "archive.json is missing" in caplog.text
+
+
 def test_numbers_of_segments_go_on_above_the_last_watermark(folder: StorePaths) -> None:
     folder.files.write_new(folder.path / archive_file.NAME, contents().encoded())
 
