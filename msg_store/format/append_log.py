@@ -170,20 +170,24 @@ class AppendLog:
         """
         if not job.parts:
             return
+        shortage: OSError | MemoryError | None = None
         try:
             yield from self._attempt(job) if failed is None else self._attempted(failed, is_of_sync)
         except (OSError, MemoryError) as error:
             if not is_shortage(error):
                 raise
-            yield "shortage"
-            if is_disk_full(error):
-                self._ballast.release(job.makes_room)
-            try:
-                yield from self._attempt(job)
-            except (OSError, MemoryError) as again:
-                if is_shortage(again):
-                    self._go_to(job.start)  # its bytes take room, too
-                raise
+            shortage = error  # compiled, a yield in this block would leave the error to its thread
+        if shortage is None:
+            return
+        yield "shortage"
+        if is_disk_full(shortage):
+            self._ballast.release(job.makes_room)
+        try:
+            yield from self._attempt(job)
+        except (OSError, MemoryError) as again:
+            if is_shortage(again):
+                self._go_to(job.start)  # its bytes take room, too
+            raise
 
     def _attempt(self, job: Job) -> Iterator[str]:
         self._go_to(job.start)

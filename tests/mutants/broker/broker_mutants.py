@@ -109,7 +109,9 @@ LETTERS = {
         "DeadLetters._look_up_rejected", "seqs = seqs[:seqs.index(...)]", ""
     ),
     "letters are sent although the disk does not follow": Mutant(
-        "DeadLetters.send_waiting", "left > 0 and (not self._waits_for_store())", "left > 0"
+        "DeadLetters.send_waiting",
+        "left > 0 and (not self._is_under_alarm) and (not self._waits_for_store())",
+        "left > 0 and (not self._is_under_alarm)",
     ),
     "the disk's callback outlives a deleted queue": Mutant(
         "DeadLetters.end", "store.backpressure.forget(...)", "pass"
