@@ -7,13 +7,12 @@ I/O. At most one drain is on its way, by one ``call_soon``. Where mail has follo
 at once (``busy_wait``).
 
 The bulk queue is for long work: actors that have more to do than a turn should last, those that such a turn wakes,
-and receivers of mail in great numbers: of the actors that another turn wakes, all but the first ``WOKEN_MAX``. When a
-drain has used up its budget and more than ``WOKEN_MAX`` are left in the run queue, these wait there too. So the other
-actors wait for a few turns of long work, not for a round of all of it, and long work gets at least as much of each
-drain as they do. The bulk queue is fair (``fair_queue.py``): the accounts that long work is charged to share its
-time. The place in a queue belongs to the actor, not to the mail: mail that it gets meanwhile waits with it. Timers of
-housekeeping have places of their own in the bulk queue (``DeferredJob``), so that other mail of their actors does not
-wait for them.
+and receivers of mail in great numbers: of the actors that another turn wakes, all but the first ``WOKEN_MAX``.
+Those wait there too that a drain has had no time for. So the other actors wait for a few turns of long work, not
+for a round of all of it, and long work gets at least as much of each drain as they do. The bulk queue is fair
+(``fair_queue.py``): the accounts that long work is charged to share its time. The place in a queue belongs to the
+actor, not to the mail: mail that it gets meanwhile waits with it. Timers of housekeeping have places of their own
+in the bulk queue (``DeferredJob``), so that other mail of their actors does not wait for them.
 
 A scheduler without a loop is driven by hand: nothing runs until ``run_until_idle``.
 
@@ -99,7 +98,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
-LONG_TURN_S: Final = 0.001
+LONG_TURN_S: Final = 0.001  # a turn of the bulk queue so long comes behind what is to be written
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
