@@ -375,66 +375,65 @@ def evil_names(address: Address) -> None:
 # -- dead letters ------------------------------------------------------------------------------
 
 
-def dead_letter_to(key: str, **more: object) -> dict[str, object]:
-    return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": key, **more}
+def new_name() -> str:
+    """Return the name of a queue that no run before this one has used.
+
+    It begins with a capital: the attacker's slow permission expression backtracks over small letters.
+    """
+    return f"N{os.urandom(8).hex()}"
+
+
+def row_of_queues(peer: Peer, count: int, ttl_ms: int, *, ring: bool) -> str:
+    """Declare queues that dead-letter each to the next, and return the first one's name."""
+    row = new_name()
+    for number in range(count):
+        key = f"{row}.{(number + 1) % count if ring else number + 1}"
+        arguments = {
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": key,
+            "x-message-ttl": ttl_ms,
+        }
+        name = f"{row}.{number}"
+        peer.put("queue.declare", queue=name, exclusive=True, arguments=arguments, nowait=True)
+    peer.settle()
+    return f"{row}.0"
+
+
+def publish_and_stay(peer: Peer, queue: str, count: int, stay_s: float = _HELD_S) -> None:
+    """Publish empty messages, and leave after some time."""
+    for _ in range(count):
+        peer.publish(queue)
+    peer.settle()
+    time.sleep(stay_s)
+    peer.drop()
 
 
 @attack
 def dead_letter_chain(address: Address) -> None:
     """Send twenty thousand messages along a chain of five hundred queues, each dead-lettering to the next."""
     peer = Peer(address)
-    for number in range(500):
-        peer.put(
-            "queue.declare",
-            queue=f"link{number}",
-            exclusive=True,
-            arguments=dead_letter_to(f"link{number + 1}", **{"x-message-ttl": 0}),
-            nowait=True,
-        )
-    peer.settle()
-    for _ in range(20_000):
-        peer.publish("link0")
-    peer.settle()
-    time.sleep(_HELD_S)
-    peer.drop()
+    publish_and_stay(peer, row_of_queues(peer, 500, 0, ring=False), 20_000)
 
 
 @attack
 def dead_letter_ring(address: Address) -> None:
     """Let three hundred messages go round a hundred queues, one millisecond in each."""
     peer = Peer(address)
-    for number in range(100):
-        peer.put(
-            "queue.declare",
-            queue=f"ring{number}",
-            exclusive=True,
-            arguments=dead_letter_to(f"ring{(number + 1) % 100}", **{"x-message-ttl": 1}),
-            nowait=True,
-        )
-    peer.settle()
-    for _ in range(300):
-        peer.publish("ring0")
-    peer.settle()
-    time.sleep(_HELD_S)
-    peer.drop()
+    publish_and_stay(peer, row_of_queues(peer, 100, 1, ring=True), 300)
 
 
 @attack
 def dead_letter_fan(address: Address) -> None:
     """Let one message multiply: twenty queues of no TTL dead-letter to an exchange that leads to all of them."""
-    peer = Peer(address)
-    peer.call("exchange.declare", exchange="fan", type="fanout", auto_delete=True)
-    for number in range(20):
-        peer.put(
-            "queue.declare",
-            queue=f"fan{number}",
-            exclusive=True,
-            arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "fan"},
-            nowait=True,
-        )
-        peer.put("queue.bind", queue=f"fan{number}", exchange="fan", nowait=True)
+    peer, fan = Peer(address), new_name()
+    peer.call("exchange.declare", exchange=fan, type="fanout", auto_delete=True)
+    arguments = {"x-message-ttl": 0, "x-dead-letter-exchange": fan}
+    for _ in range(20):
+        name = new_name()
+        peer.put("queue.declare", queue=name, exclusive=True, arguments=arguments, nowait=True)
+        peer.put("queue.bind", queue=name, exchange=fan, nowait=True)
     peer.settle()
-    peer.publish("", b"", "fan")
+    peer.publish("", b"", fan)
     peer.settle()
     time.sleep(_HELD_S)
     peer.drop()
@@ -444,20 +443,7 @@ def dead_letter_fan(address: Address) -> None:
 def long_x_death(address: Address) -> None:
     """Send twenty messages round three thousand queues: at each they get one more entry of x-death."""
     peer = Peer(address)
-    for number in range(3_000):
-        peer.put(
-            "queue.declare",
-            queue=f"death{number}",
-            exclusive=True,
-            arguments=dead_letter_to(f"death{(number + 1) % 3_000}", **{"x-message-ttl": 0}),
-            nowait=True,
-        )
-    peer.settle()
-    for _ in range(20):
-        peer.publish("death0")
-    peer.settle()
-    time.sleep(_HELD_S * 3)
-    peer.drop()
+    publish_and_stay(peer, row_of_queues(peer, 3_000, 0, ring=True), 20, _HELD_S * 3)
 
 
 @attack
