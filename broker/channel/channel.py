@@ -114,10 +114,11 @@ class Channel(GenServer):
         current: the ids of the method that is handled, for its error.
         is_busy: a method waits, or work is left for a later turn.
         held: runs that wait for the end of that.
+        is_bulk_turn: the present turn was waited for in the bulk queue, and may do more work.
     """
 
-    __slots__ = ("_asking", "_blocks_reading", "_cancelled", "_fenced", "_is_bulk_turn", "_is_resuming", "_script",
-        "_scripted", "_watched", "_when_commit_goes_on", "_when_writable", "current", "deliveries", "held", "is_busy",
+    __slots__ = ("_asking", "_blocks_reading", "_cancelled", "_fenced", "_is_resuming", "_script",
+        "_scripted", "_watched", "_when_commit_goes_on", "_when_writable", "current", "deliveries", "held", "is_bulk_turn", "is_busy",
         "last_queue", "number", "publisher", "session", "settlement_timeout", "state", "transaction")  # fmt: skip
 
     def init(self, session: Session, number: int, gate: DeliveryGate) -> None:
@@ -136,7 +137,7 @@ class Channel(GenServer):
         self.held: deque[Run] = deque()
         self._asking: Run | None = None  # until a back end has answered
         self._blocks_reading = False
-        self._is_bulk_turn = False
+        self.is_bulk_turn = False
         self._is_resuming = False
         self.last_queue = ""
         self._watched: dict[Ref, MonitorRef] = {}
@@ -236,9 +237,7 @@ class Channel(GenServer):
                     rest = publisher.publish(run)
                     if rest is None and publisher.work_left > 0:
                         continue
-                elif (
-                    kind == METHOD and method_of(run) >> 16 in _TOPOLOGY and not self._is_bulk_turn
-                ):
+                elif kind == METHOD and not self.is_bulk_turn and self._is_long(run):
                     self.held.extendleft(reversed(runs[position:]))
                     self._yield()
                     return
@@ -265,6 +264,13 @@ class Channel(GenServer):
                 cut = [] if rest is None else [rest]
                 self._continue_later([*cut, *runs[position + 1 :]])
                 return
+
+    def _is_long(self, run: Run) -> bool:
+        """Whether a method is more work than a turn that handles what was just read should do."""
+        ids: int
+        arguments: bytes
+        _, _, ids, arguments = run
+        return ids >> 16 in _TOPOLOGY or len(arguments) > self.publisher.work_left
 
     def _run(self, run: Run) -> None:
         kind: int = run[RUN_KIND]
@@ -356,9 +362,9 @@ class Channel(GenServer):
         self.is_busy = False
         self.tell_postponed()
         self.publisher.work_left = PUBLISH_TURN_WORK
-        self._is_bulk_turn = True
+        self.is_bulk_turn = True
         self._take_up()
-        self._is_bulk_turn = False
+        self.is_bulk_turn = False
 
     def _take_up(self) -> None:
         """Continue a fan-out, then handle held runs, until a method waits again or the turn has done enough.

@@ -206,6 +206,7 @@ class Session:
 class ChannelActor(Protocol):
     """The channel's actor, as its publishing and its consuming half use it."""
 
+    is_bulk_turn: bool
     number: int
     session: Session
     settlement_timeout: SettlementTimeout

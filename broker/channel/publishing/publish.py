@@ -191,16 +191,20 @@ class Publisher:
         return None if rest is None else (*run[:4], rest)
 
     def _publish_singly(self, route: Route, messages: list[Message]) -> list[Message] | None:
-        """Route messages one by one; neighbours with equal targets and modes are one batch."""
+        """Route messages one by one; neighbours with equal targets and modes are one batch.
+
+        A message whose header has more bytes than the turn has work left waits for a bulk turn, which routes one at
+        least: to decode a long header is long work.
+        """
         own = self._message_route = self._message_route or MessageRoute(self._session)
         batch: Batch | None = None
         last_head: bytes | None = None
         width = 0  # queues of the batch
         try:
             for position, message in enumerate(messages):
-                if self.work_left <= 0 and position:
-                    return messages[position:]
                 head = message[1]
+                if self.work_left < len(head) and (position or not self._channel.is_bulk_turn):
+                    return messages[position:]
                 if batch is None or head is not last_head:
                     self.work_left -= own.find(route, head, self.reply_key, self.work_left)
                     if own.unfinished is not None:

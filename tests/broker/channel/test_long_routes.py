@@ -9,6 +9,8 @@ import pytest
 
 from leveret.actors.runtime import scheduler
 from leveret.amqp import methods as m
+from leveret.amqp.kernel import Run
+from leveret.broker.channel.channel import Channel
 from leveret.broker.channel.publishing.publish import Publisher
 from leveret.broker.channel.routes import FIRST_ROUTE_WORK, Routes
 from leveret.core.limits import (
@@ -30,11 +32,13 @@ class Turns:
 
     Attributes:
         spent: the work of each call.
+        spent_at_first: the work of each call outside of bulk turns.
         between: is called after each of them.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.spent: list[int] = []
+        self.spent_at_first: list[int] = []
         self.between: Callable[[], object] = lambda: None
         publish = Publisher.publish
 
@@ -43,7 +47,10 @@ class Turns:
             try:
                 return publish(publisher, *run)
             finally:
-                self.spent.append(before - publisher.work_left)
+                spent = before - publisher.work_left
+                self.spent.append(spent)
+                if not publisher._channel.is_bulk_turn:
+                    self.spent_at_first.append(spent)
                 self.between()
 
         monkeypatch.setattr(Publisher, "publish", counted)
@@ -231,6 +238,36 @@ def test_a_large_header_counts_by_its_bytes(rig: Rig, client: Client, turns: Tur
 
     assert max(turns.spent) < PUBLISH_TURN_WORK + 100_000
     assert len(turns.spent) >= 5
+
+
+def test_a_large_header_waits_for_a_bulk_turn(rig: Rig, client: Client, turns: Turns) -> None:
+    """The sockets that have something are read one after the other, and others wait for all of these reads."""
+    headers = {f"{number:x}": ("V", None) for number in range(10_000)} | {"CC": ("A", [])}
+    client.publish(1, "q", b"small", headers={"k": ("I", 1)})
+    client.publish(1, "q", b"large", headers=headers)
+
+    assert max(turns.spent) > 50_000
+    assert max(turns.spent_at_first) < 1_000
+    client.send(2, m.BasicConsume("q", "c", no_ack=True))
+    assert client.bodies() == [b"small", b"large"]
+
+
+def test_a_method_with_large_arguments_waits_for_a_bulk_turn(
+    rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_bulk: list[bool] = []
+    handle = Channel._method
+
+    def noted(channel: Channel, run: Run) -> None:
+        in_bulk.append(channel.is_bulk_turn)
+        handle(channel, run)
+
+    monkeypatch.setattr(Channel, "_method", noted)
+    arguments = {f"{number:x}": ("V", None) for number in range(10_000)}
+    client.send(1, m.BasicConsume("q", "small"), m.BasicConsume("q", "large", arguments=arguments))
+
+    assert in_bulk == [False, True]
+    assert client.take() == [m.BasicConsumeOk("small"), m.BasicConsumeOk("large")]
 
 
 # The cache.
