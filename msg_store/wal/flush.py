@@ -9,14 +9,14 @@ have named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from leveret.msg_store.format import journal_records as records
 from leveret.msg_store.format.append_log import Job, LogEnd
 from leveret.msg_store.format.record import Unwritten
-from leveret.msg_store.format.rows import IndexRow, Location
+from leveret.msg_store.format.rows import SEQ_END, IndexRow, Location
 from leveret.msg_store.format.seq_range import SeqRange
 from leveret.msg_store.memtable.memtables import Memtables, Relocation
 from leveret.msg_store.wal.journal import JournalEnd
@@ -30,7 +30,7 @@ from leveret.msg_store.wal.pending import (
     seq_of,
     seq_runs,
 )
-from leveret.msg_store.wal.producers import QueueSequences, records_of
+from leveret.msg_store.wal.producers import NO_SEQUENCES, QueueSequences, Share, records_of
 
 SLICE_OPS: Final = 2_000
 SLICE_ACKS: Final = 20_000  # some 10 ms of work
@@ -69,26 +69,49 @@ class FlushBatch:
     is_of_acks: bool = False  # messages wait, since the disk is full
 
     def take_whole(
-        self, pending_queues: dict[int, PendingQueue], holds: Holds, queue_nos: Iterable[int]
+        self, pending_queues: dict[int, PendingQueue], holds: Holds, share: Share
     ) -> int:
-        """Take all pending work of some queues, whatever the limits; return how many operations."""
+        """Take the pending work of queues with priorities, whatever the limits; return how many operations."""
         ops = 0
         if self.is_of_acks:
             return ops
-        for queue_no in queue_nos:
+        for queue_no in share.whole:
             pending = pending_queues.pop(queue_no, None)
             if pending is None:
                 continue
             if pending.acks:
                 ops += self._take_acks(queue_no, pending, len(pending.acks))
             if pending.rows:
-                rows, _ = pending.take_rows(len(pending.rows), _NO_LIMIT, holds, self.items)
-                self.rows.append((queue_no, rows))
-                ops += len(rows)
+                ops += self._take_rows(queue_no, pending, holds, share=share)[0]
+            if pending:
+                pending_queues[queue_no] = pending
         return ops
 
+    def _take_rows(
+        self,
+        queue_no: int,
+        pending: PendingQueue,
+        holds: Holds,
+        limits: tuple[int, int] = (_NO_LIMIT, _NO_LIMIT),
+        below: int = EVERY_NO,
+        share: Share = NO_SEQUENCES,
+    ) -> tuple[int, int]:
+        """Take rows of a queue, so many and with so many bytes; return how many operations, and the bytes."""
+        end = share.ends.get(queue_no, SEQ_END)
+        rows, size_bytes = pending.take_rows(*limits, holds, self.items, below, end)
+        if rows:
+            self.rows.append((queue_no, rows))
+        ops = len(rows)
+        if pending.settled:
+            ops += self._add_settled(queue_no, pending.take_settled(rows))
+        return ops, size_bytes
+
     def take(
-        self, pending_queues: dict[int, PendingQueue], holds: Holds, below: int = EVERY_NO
+        self,
+        pending_queues: dict[int, PendingQueue],
+        holds: Holds,
+        below: int = EVERY_NO,
+        share: Share = NO_SEQUENCES,
     ) -> int:
         """Take pending work up to the limits of a slice; return how many operations were taken.
 
@@ -110,15 +133,9 @@ class FlushBatch:
                 count = self._take_acks(queue_no, pending, SLICE_ACKS - acked)
                 ops, acked = ops + count, acked + count
             if pending.rows and ops < SLICE_OPS:
-                rows, body_bytes = pending.take_rows(
-                    SLICE_OPS - ops, SLICE_BYTES - size_bytes, holds, self.items, below
-                )
-                if rows:
-                    self.rows.append((queue_no, rows))
-                ops += len(rows)
-                if pending.settled:
-                    ops += self._add_settled(queue_no, pending.take_settled(rows))
-                size_bytes += body_bytes
+                limits = SLICE_OPS - ops, SLICE_BYTES - size_bytes
+                count, body_bytes = self._take_rows(queue_no, pending, holds, limits, below, share)
+                ops, size_bytes = ops + count, size_bytes + body_bytes
             if pending:
                 pending_queues[queue_no] = pending
         if not pending_queues:

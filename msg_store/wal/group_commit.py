@@ -73,7 +73,7 @@ from leveret.msg_store.wal.pending import (
     SeqRun,
     msg_no_of,
 )
-from leveret.msg_store.wal.producers import PendingSequences, RowSequence
+from leveret.msg_store.wal.producers import NO_SEQUENCES, PendingSequences, RowSequence
 from leveret.msg_store.wal.segment_writer import SegmentWriter
 
 LINGER_S: Final = 0.2  # for work that no confirm depends on
@@ -474,11 +474,12 @@ class GroupCommit:
         assert self._flush is None, "one flush at a time"
         batch = FlushBatch(relocations=self._take_relocations(), is_of_acks=self._is_turn_of_acks)
         self._is_turn_of_acks = False
-        whole = self._sequences.whole() if self._sequences else ()
-        self.pending_ops -= batch.take_whole(self._pending, self.holds, whole)
-        self.pending_ops -= batch.take(self._pending, self.holds, below) + len(self._unannounced)
+        share = self._sequences.share(self._pending) if self._sequences else NO_SEQUENCES
+        self.pending_ops -= batch.take_whole(self._pending, self.holds, share)
+        self.pending_ops -= batch.take(self._pending, self.holds, below, share)
+        self.pending_ops -= len(self._unannounced)
         if self._sequences and not batch.is_of_acks:
-            batch.sequences = self._sequences.take(self._pending)
+            batch.sequences = self._sequences.take(self._pending, share)
             self.pending_ops -= sum(len(each.waiting) for _, each in batch.sequences)
         batch.ranges, self._unannounced = list(self._unannounced), []
         self._is_urgent = self._is_urgent and self.pending_ops > 0

@@ -23,7 +23,7 @@ from typing import Final, TypeAlias
 from leveret.core.errors import StoreError
 from leveret.core.message import BODY, Message
 from leveret.msg_store.format.record import QueueNos, Unwritten
-from leveret.msg_store.format.rows import Location
+from leveret.msg_store.format.rows import SEQ_END, Location
 from leveret.msg_store.memtable.seq_set import stretches
 
 Row: TypeAlias = tuple[int, int]  # msg_no, expiry_ms (0: never)
@@ -193,15 +193,16 @@ class PendingQueue:
         holds: Holds,
         items: list[Unwritten],
         below: int = EVERY_NO,
+        end: int = SEQ_END,
     ) -> tuple[list[SeqRow], int]:
         """Remove the first rows, and move the bodies that come with them to ``items``.
 
         No further row is taken when the bodies have ``bytes_max`` bytes, or from the first on whose message is not
-        numbered ``below``. Returns rows and bytes of bodies.
+        numbered ``below``, or whose seq is ``end`` or higher. Returns rows and bytes of bodies.
         """
         bodies, taken, size_bytes = holds.bodies, [], 0
         for seq, (msg_no, expiry_ms) in islice(self.rows.items(), count_max):
-            if msg_no >= below:
+            if msg_no >= below or seq >= end:
                 break
             taken.append((seq, msg_no, expiry_ms))
             item = bodies.pop(msg_no, None)

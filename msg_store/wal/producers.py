@@ -9,6 +9,9 @@ and goes with the flush that takes the row, in the same frame: after a crash bot
 * A sequence whose row was acked before a flush took it goes with the next flush.
 * The rows of a queue with priorities lie under several numbers and are taken number by number, so that an older
   one could stay behind. A flush takes all rows of such a queue, while it has sequences to write.
+* A flush takes ``SLICE_SEQUENCES``, since a client may use a new producer for each message. Of a queue that has more,
+  it takes the first ones and no row behind the last of these. Queues with fewer come first: one does not wait for
+  what others are flooded with.
 * A frame above the last durable position may have lost the messages of some rows. ``recovery.replay`` takes the
   sequences from the first such row on back, and drops the rows behind it that came from the same producer.
 
@@ -21,11 +24,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from leveret.msg_store.format.journal_records import COUNT_MAX, ProducerSeqs
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.wal.pending import PendingQueue
+
+SLICE_SEQUENCES: Final = 1_000  # some 5 ms of work
 
 # row seq, producer id, epoch, sequence (-1: the producer is forgotten), used at (ms since 1970)
 RowSequence: TypeAlias = tuple[int, bytes, int, int, int]
@@ -38,14 +43,35 @@ class QueueSequences:
     levels: int
     waiting: list[RowSequence] = field(default_factory=list)
 
+    def row_nos(self, queue_no: int) -> range:
+        """Return the numbers of its rows."""
+        return range(queue_no, queue_no + self.levels)
+
     def first_waiting_row(self, queue_no: int, rows: Mapping[int, PendingQueue]) -> int:
         """Return the lowest seq of the queue's rows that no flush has taken; ``SEQ_END`` if there is none."""
         first = SEQ_END
-        for each in range(queue_no, queue_no + self.levels):
+        for each in self.row_nos(queue_no):
             pending = rows.get(each)
             if pending is not None and pending.rows:
                 first = min(first, next(iter(pending.rows)))
         return first
+
+
+class Share(NamedTuple):
+    """What a flush takes of the queues that have sequences.
+
+    Attributes:
+        whole: the row numbers whose rows it takes together, of queues with priorities.
+        ends: the seqs from which on rows stay, by row number; of the others it may take all.
+        counts: how many sequences it takes at most, by queue_no; of the others it may take all.
+    """
+
+    whole: list[int]
+    ends: dict[int, int]
+    counts: dict[int, int]
+
+
+NO_SEQUENCES: Final = Share([], {}, {})
 
 
 class PendingSequences:
@@ -71,17 +97,29 @@ class PendingSequences:
     def clear(self) -> None:
         self._queues.clear()
 
-    def whole(self) -> list[int]:
-        """Return the numbers whose rows a flush must take together: of queues with priorities."""
-        queues = [(no, queue.levels) for no, queue in self._queues.items() if queue.levels > 1]
-        return [no for first, levels in queues for no in range(first, first + levels)]
+    def share(self, rows: Mapping[int, PendingQueue]) -> Share:
+        """Share the next flush among the queues; ``rows`` wait for it."""
+        share, left = Share([], {}, {}), SLICE_SEQUENCES
+        for queue_no, queue in sorted(self._queues.items(), key=_waiting_count):
+            count, row_nos = len(queue.waiting), queue.row_nos(queue_no)
+            # Sequences without a row name row 0: while that waits it cannot be told which row is the last.
+            if count > left and queue.first_waiting_row(queue_no, rows):
+                last = max([sequence[0] for sequence in queue.waiting[:left]], default=-1)
+                share.counts[queue_no] = left
+                share.ends.update(dict.fromkeys(row_nos, last + 1))
+            if queue.levels > 1:
+                share.whole.extend(row_nos)
+            left = max(0, left - count)
+        return share
 
-    def take(self, rows: Mapping[int, PendingQueue]) -> list[tuple[int, QueueSequences]]:
-        """Remove and return those whose rows no longer wait, by queue_no."""
+    def take(
+        self, rows: Mapping[int, PendingQueue], share: Share
+    ) -> list[tuple[int, QueueSequences]]:
+        """Remove and return those of the share whose rows no longer wait, by queue_no."""
         taken: list[tuple[int, QueueSequences]] = []
         for queue_no, queue in list(self._queues.items()):
             limit, count = queue.first_waiting_row(queue_no, rows), 0
-            for sequence in queue.waiting:
+            for sequence in queue.waiting[: share.counts.get(queue_no)]:
                 if sequence[0] >= limit:
                     break
                 count += 1
@@ -112,6 +150,10 @@ def records_of(queue_no: int, queue: QueueSequences) -> Iterator[ProducerSeqs]:
             part = some[start : start + COUNT_MAX]
             row_seqs, seqs = [each[0] for each in part], [each[3] for each in part]
             yield ProducerSeqs(queue_no, queue.levels, producer, epoch, part[-1][4], row_seqs, seqs)
+
+
+def _waiting_count(queue: tuple[int, QueueSequences]) -> int:
+    return len(queue[1].waiting)
 
 
 def _run_of(sequence: RowSequence) -> tuple[bytes, int, bool]:

@@ -26,7 +26,7 @@ from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.producers import QueueProducers
 from leveret.msg_store.wal.flush import SLICE_OPS
 from leveret.msg_store.wal.pending import PendingQueue
-from leveret.msg_store.wal.producers import PendingSequences
+from leveret.msg_store.wal.producers import NO_SEQUENCES, SLICE_SEQUENCES, PendingSequences
 from rigs.disk.faulty_files import FOR_EVER, Fate, FaultyCalls
 from rigs.store.store_rig import StoreRig
 
@@ -127,13 +127,57 @@ def test_sequences_survive_a_clean_stop(rig: StoreRig) -> None:
 
 
 def test_a_sequence_goes_with_the_flush_that_takes_its_row(rig: StoreRig) -> None:
-    numbers = rig.publish((1,), SLICE_OPS + 5)
+    rig.has_producers = False
+    rig.publish((1,), SLICE_OPS - 5)
+    rig.has_producers = True
+    numbers = rig.publish((1,), 10)
     rig.run_flush()
     rig.jobs.clear()
 
     rig.crash(killed)
 
-    assert last(rig) == numbers[SLICE_OPS - 1]
+    assert last(rig) == numbers[4]
+
+
+def test_a_flush_takes_few_sequences_and_the_rows_that_go_with_them(rig: StoreRig) -> None:
+    rig.publish((1,), 1)
+    rig.run()
+    numbers = rig.publish((1,), SLICE_SEQUENCES + 5)
+    report = rig.run_flush()
+    rig.jobs.clear()
+
+    rig.crash(killed)
+
+    assert sum(count for _, _, count in report.safe) == SLICE_SEQUENCES
+    assert last(rig) == numbers[SLICE_SEQUENCES - 1]
+
+
+def test_sequences_without_rows_go_in_several_flushes(rig: StoreRig) -> None:
+    numbers = range(2 * SLICE_SEQUENCES + 5)
+    rig.core.produced(1, 1, [(0, b"straight", 0, number, 7) for number in numbers])
+    left = []
+    for _ in range(3):
+        rig.run_flush()
+        left.append(rig.core.pending_ops)
+
+    rig.crash(killed)
+
+    assert left == [SLICE_SEQUENCES + 5, 5, 0]
+    assert last(rig) == numbers[-1]
+
+
+def test_a_queue_does_not_wait_for_the_sequences_of_others(rig: StoreRig) -> None:
+    rig.publish((1, 2, 3), 1)
+    rig.run()
+    rig.publish((1,), 3 * SLICE_SEQUENCES)
+    rig.publish((2,), 2 * SLICE_SEQUENCES)
+    (number,) = rig.publish((3,), 1)
+    rig.run_flush()
+    rig.jobs.clear()
+
+    rig.crash(killed)
+
+    assert last(rig, 3) == number
 
 
 def test_a_sequence_whose_row_was_acked_early_is_written_all_the_same(rig: StoreRig) -> None:
@@ -148,14 +192,16 @@ def test_a_sequence_whose_row_was_acked_early_is_written_all_the_same(rig: Store
 
 
 def test_no_sequence_overtakes_an_older_one_whose_row_waits(rig: StoreRig) -> None:
-    numbers = rig.publish((1,), SLICE_OPS + 1)
+    rig.publish((1,), 1)
+    rig.run()
+    numbers = rig.publish((1,), SLICE_SEQUENCES + 1)
     rig.core.produced(1, 1, [(0, b"straight", 0, 9, 7)])  # it went to a consumer and has no row
     rig.run_flush()
 
     rig.crash(killed)
 
     assert b"straight" not in known(rig)
-    assert last(rig) == numbers[SLICE_OPS - 1]
+    assert last(rig) == numbers[SLICE_SEQUENCES - 1]
 
 
 def test_seqs_that_no_float_holds_are_told_apart() -> None:
@@ -164,25 +210,27 @@ def test_seqs_that_no_float_holds_are_told_apart() -> None:
     pending.rows[waits] = (1, 0)
     sequences.add(1, 1, [(seq, b"p", 1, seq, 0) for seq in (waits - 1, waits)])
 
-    [(_, taken)] = sequences.take({1: pending})
+    [(_, taken)] = sequences.take({1: pending}, NO_SEQUENCES)
 
     assert [each[0] for each in taken.waiting] == [waits - 1]
 
 
-def test_the_rows_of_a_queue_with_priorities_are_taken_together(rig: StoreRig) -> None:
-    core, first = rig.core, rig.recovered.next_no
-    numbers = [*rig.write((5,), SLICE_OPS), *rig.write((5,), 3)]
-    core.publish(6, first, [(no, 0) for no in numbers[:SLICE_OPS]], routed_as=5)
-    core.publish(5, first + SLICE_OPS, [(no, 0) for no in numbers[SLICE_OPS:]], routed_as=5)
-    rig.rows.update({(6, first + at): no for at, no in enumerate(numbers[:SLICE_OPS])})
-    rig.rows.update({(5, first + SLICE_OPS + at): no for at, no in enumerate(numbers[SLICE_OPS:])})
+@pytest.mark.parametrize("first", [0, 7], ids=["first rows", "later rows"])
+def test_the_rows_of_a_queue_with_priorities_are_taken_together(rig: StoreRig, first: int) -> None:
+    core, many = rig.core, SLICE_SEQUENCES - 1
+    numbers = [*rig.write((5,), many), *rig.write((5,), 3)]
+    core.publish(6, first, [(no, 0) for no in numbers[:many]], routed_as=5)
+    core.publish(5, first + many, [(no, 0) for no in numbers[many:]], routed_as=5)
+    rig.rows.update({(6, first + at): no for at, no in enumerate(numbers[:many])})
+    rig.rows.update({(5, first + many + at): no for at, no in enumerate(numbers[many:])})
     core.produced(5, 2, [(first + at, b"p", 0, no, 7) for at, no in enumerate(numbers)])
 
     report = rig.run_flush()
 
-    assert sum(count for _, _, count in report.safe) == len(numbers)
+    taken = sum(count for _, _, count in report.safe)
+    assert taken == (SLICE_SEQUENCES if first else len(numbers))
     rig.crash(killed)
-    assert last(rig, 5) == numbers[-1]
+    assert last(rig, 5) == numbers[taken - 1]
 
 
 @pytest.mark.parametrize("is_killed_again", [False, True])
