@@ -203,6 +203,7 @@ class SettingsUpdater(GenServer):
         self._next()
 
     def _remove(self, vhost: VHost) -> None:
+        vhost.forget_queues()
         if self._node.data_dir is None:
             self._over()
             return

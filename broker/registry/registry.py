@@ -289,6 +289,11 @@ class QueueEntry:
         self._call_waiters()
         self._changed()
 
+    def forget_vhost(self) -> None:
+        """Forget the vhost, which is deleted, and the routes, which refer to the entry: cycles would stay for good."""
+        self.vhost = self.on_deleted = self.on_change = None
+        self._watchers = self.route = self.mandatory_route = None
+
     def lost(self) -> list[Ref]:
         """Note that the name is another node's now; return the watchers to notify."""
         watchers, self._watchers = self._watchers, None

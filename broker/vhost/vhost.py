@@ -474,6 +474,11 @@ class VHost:
         if deletes:
             self._metadata.delete_later(deletes)
 
+    def forget_queues(self) -> None:
+        """Part from the queues: the vhost is deleted, and its actors have ended."""
+        for entry in self.topology.queues.values():
+            entry.forget_vhost()
+
     def forget_queue(self, entry: QueueEntry) -> Steps:
         """End a queue of a node that has been removed from the cluster; its row has been deleted.
 

@@ -122,6 +122,7 @@ class VhostAdmin:
             return  # an operator of another node has deleted it meanwhile, and the settings keeper ends it
         node.forget_vhost(vhost)
         await self._stop(vhost)
+        vhost.forget_queues()
         await remove_store(node, vhost)
 
     async def _hand_over_writes(self) -> None:

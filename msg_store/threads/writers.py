@@ -130,6 +130,7 @@ class WriterThreads:
     def end(self) -> None:
         if not self._has_ended:
             self._has_ended = True
+            self._then = None
             self._loop.remove_reader(self._read_end)
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from leveret.msg_store.wal.flush import Flush
 from leveret.msg_store.wal.group_commit import GroupCommit, Report
 from rigs.store.flush_rig import Running
 from rigs.waiting import eventually
+from rigs.wire.garbage import garbage_of_block
 
 
 @pytest.fixture
@@ -86,6 +88,19 @@ async def test_nothing_is_heard_of_a_flush_behind_the_end(store: Running) -> Non
     await asyncio.sleep(0)
 
     assert store.reports == []
+
+
+async def test_a_store_killed_amid_a_flush_leaves_nothing_to_the_cyclic_collector(
+    tmp_path: Path,
+) -> None:
+    with garbage_of_block() as found:
+        running = Running(tmp_path / "store")
+        running.publish(1, 500)
+        running.threads._start()
+        await running.live.kill()
+        del running
+
+    assert found == Counter()
 
 
 async def test_one_store_comes_after_the_other_on_a_loop(store: Running, tmp_path: Path) -> None:
