@@ -2,6 +2,8 @@
 
     python -P caller.py HOST PORT
 
+It also times how much later than the one before each of the broker's heartbeats comes.
+
 It answers each line on stdin with a line of JSON about the time since the last: latencies in ms, by request. An answer
 that does not come within a minute ends it with an error.
 """
@@ -11,17 +13,46 @@ from __future__ import annotations
 import json
 import select
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from attacks.probe import at
+from conformance import wire
 from conformance.raw import Connection
 
 PAUSE_S = 0.01
 ANSWER_S = 60.0
 NOTICES = {"connection.blocked", "connection.unblocked"}
 PURGED_AFTER = 100
+HEARTBEAT_S = 1  # a silent broker sends two in this time
+HEARTBEATS = 10  # connections that have heartbeats alone
+
+
+class Heartbeats:
+    """Connections that send and receive nothing but heartbeats, on a thread."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.late_ms: list[float] = []
+        connections = [Connection(address) for _ in range(HEARTBEATS)]
+        for each in connections:
+            assert each.open(heartbeat=HEARTBEAT_S).name == "connection.open-ok"
+        self._sockets = [each.socket for each in connections]
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        heartbeat = wire.frame(wire.HEARTBEAT, 0, b"")
+        due_s = dict.fromkeys(self._sockets, float("inf"))  # the first shows when the next are due
+        while True:
+            for each in select.select(self._sockets, [], [])[0]:
+                now_s = time.monotonic()
+                assert each.recv(1 << 16), "the broker closed a connection"
+                each.sendall(heartbeat)
+                if due_s[each] < float("inf"):
+                    self.late_ms.append(max(0.0, now_s - due_s[each]) * 1000)
+                due_s[each] = now_s + HEARTBEAT_S / 2
 
 
 class Caller:
@@ -34,6 +65,9 @@ class Caller:
         self._channel = self._connection.channel()
         self._channel.ok("confirm.select")
         self._channel.ok("queue.declare", queue="caller", durable=True)
+        heartbeats = Heartbeats(address)
+        self._heartbeats = heartbeats.thread
+        self.latencies["heartbeat"] = heartbeats.late_ms
         self._rounds = 0
 
     def _log_in(self) -> Connection:
@@ -50,6 +84,7 @@ class Caller:
 
     def round(self) -> None:
         """Make each request once."""
+        assert self._heartbeats.is_alive(), "a connection with heartbeats has ended"
         self._rounds += 1
         name = f"caller{self._rounds}"
         with self._timed("declare"):

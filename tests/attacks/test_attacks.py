@@ -1,8 +1,9 @@
 """An hour of attacks, one after the other, on a broker with two honest clients.
 
 The messages of one take at most 50 ms (the 99.9th percentile), and the requests of the other (declare, publish and
-confirm, login) at most 50 ms more than on the idle broker. Neither is ever disconnected, the broker's memory
-stays below its limit and a tenth, and afterwards memory, descriptors and actors are back where they were.
+confirm, login) and the heartbeats to it at most 50 ms more than on the idle broker. Neither is ever disconnected, the
+broker's memory stays below its limit and a tenth, and afterwards memory, descriptors and actors are back where they
+were.
 
 ``LEVERET_ATTACK_S`` changes the length of the whole, ``LEVERET_ATTACKS`` (names, by commas) chooses attacks.
 """
