@@ -393,11 +393,11 @@ class MsgStore:
 
     @property
     def is_new(self) -> bool:
-        """No file of it was there when it was opened."""
+        """The store was created when it was opened."""
         return self._opened.folder.is_new
 
     def report_gone(self, queues: Sequence[str]) -> None:
-        """Report that the store is new although its vhost has these queues: its folder was removed."""
+        """Report that the store is new although its vhost has these queues: somebody removed its folder."""
         if not queues:
             return
         log.error(
@@ -627,7 +627,7 @@ class MsgStore:
         worker.end()
 
     def _close_files(self) -> None:
-        """Close all parts, the last one first; one that fails does not keep the others open and the folder locked."""
+        """Close all parts, the last part first; an error of one part keeps no other open, nor the folder locked."""
         with ExitStack() as parts:
             parts.callback(self._opened.folder.close)
             parts.callback(self._index_threads.close)
@@ -636,7 +636,7 @@ class MsgStore:
 
     def _ended(self, worker: Worker, _: None, error: Exception | None) -> None:
         worker.close()  # before the callbacks, which find no thread
-        # No thread is left that calls back. The parts forget the store, which has them: a cycle would stay for good
+        # No thread is left that calls back. The parts drop their references to the store: a cycle would never be freed
         # (docs/decisions/0025-no-full-collections.md).
         for part in (
             self._flusher,

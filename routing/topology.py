@@ -331,7 +331,7 @@ class Topology(Generic[QueueT]):
 
 
 def _forget_words(binding: Binding, leaving: Exchange) -> None:
-    """Take a binding of a deleted exchange out of its trie, where it may have 120 nodes: all together are long work."""
+    """Take a binding of a deleted exchange out of its trie, in steps: a binding has up to 120 nodes there."""
     for matcher in leaving.matchers:
         if isinstance(matcher, TopicMatcher):
             matcher.remove(binding)

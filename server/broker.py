@@ -353,7 +353,7 @@ class Broker:
             raise cancelled
 
     async def _stop(self) -> None:
-        async with AsyncExitStack() as parts:  # the last first; one that fails leaves no other open
+        async with AsyncExitStack() as parts:  # closed last to first, also after an error of one
             parts.callback(self._forget_parts)
             parts.callback(FLOODS.close)
             if self._directory is not None:
@@ -372,7 +372,7 @@ class Broker:
                 await self._stop_tree()
 
     def _note_transaction(self) -> None:
-        """Note how new the metadata is that the directory has; if that fails, an older one is noted."""
+        """Record the metadata's last transaction in the directory; after an error the earlier record stays."""
         if self._directory is not None and isinstance(self._store, MetadataStore):
             with suppress(StoreError):
                 self._directory.note_transaction(self._store.last_transaction)

@@ -332,13 +332,13 @@ class Channel(GenServer):
     # -- held runs -----------------------------------------------------------------------------
 
     def _hold(self, runs: list[Run]) -> None:
-        """Put the runs that this turn has not handled in front of the held ones."""
+        """Put the runs that this turn has not handled in front of the held runs."""
         self.held.extendleft(reversed(runs))
         self._block_reading()
         self.refuse_during_commit()
 
     def _hold_behind(self, runs: list[Run]) -> None:
-        """Put runs that have just come behind the held ones."""
+        """Put runs that have just come behind the held runs."""
         self.held.extend(runs)
         self._block_reading()
         self.refuse_during_commit()

@@ -78,7 +78,7 @@ class StoreLoop:
 
 
 class _Opening:
-    """A place among the node's openings: the call by which it begins. A closure would refer to itself for good."""
+    """A place among the node's openings; a call of it begins the opening. A closure would be a cycle of references."""
 
     def __init__(self, openings: Openings, server: StoreServer) -> None:
         self._openings = openings

@@ -90,7 +90,7 @@ class Deletions:
         self._runtime.after_drain(self._tell_waiting)
 
     def removed_rows(self, removed: Removed) -> list[Row]:
-        """Return the rows of the objects that a step has removed, and tell the queues of delayed exchanges."""
+        """Return the rows of the objects that a step has removed; notify the queues of delayed exchanges."""
         topology, writes_all = self._topology, self._writes_all
         rows: list[Row] = [
             BindingKey(topology.vhost, each.source, *each.identity)

@@ -53,11 +53,11 @@ def _is_link(path: Path) -> OSError:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and those above it that are missing, with mode 0700, unless it exists."""
+    """Make a folder and its missing parents with mode 0700, unless it exists."""
     try:
         path.mkdir(FOLDER_MODE, exist_ok=True)
     except FileNotFoundError:
-        make_folders(path.parent)  # ``mkdir`` would give those above the mode that all may read
+        make_folders(path.parent)  # ``mkdir(parents=True)`` would make the parents readable for all
         path.mkdir(FOLDER_MODE, exist_ok=True)
 
 
@@ -153,7 +153,7 @@ class OsCalls:
     """The machine's system calls."""
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor that child processes do not inherit. No link is followed to a file that is written."""
+        """Return a descriptor that child processes do not inherit. No symbolic link is opened for writing."""
         if not flags & _WRITES:
             return os.open(path, flags, FILE_MODE)
         try:

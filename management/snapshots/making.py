@@ -117,7 +117,7 @@ def _wanted_contents(directory: Path, wanted: Wanted) -> Contents:
             unwanted.append(row)
     if unwanted:
         _delete(directory, unwanted)
-    take_over(directory, "", 0, 0)  # it is restored for another node
+    take_over(directory, "", 0, 0)  # a restored snapshot gets a new node
     compact = directory.with_name(f"{METADATA}.compact")
     copy_at_rest(directory, compact)  # opening has extended the file to the size of its map
     shutil.rmtree(directory)

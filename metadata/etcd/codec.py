@@ -108,7 +108,7 @@ class NodeState(NamedTuple):
         has_left: it has ended in order, and serves nobody any more.
         address: where other nodes dial it; "": nowhere.
         valid_s: how long it serves after it has found its key; all nodes have the same.
-        directory: the data directory that it has locked, as ``DataDirectory.place``: a copy has the same UUID, and
+        directory: the data directory that it has locked, as ``DataDirectory.place``; a copy has the same UUID and
             another place.
     """
 
@@ -269,7 +269,7 @@ def unpacked_node(stored: Stored) -> NodeState:
 
 
 def refusal_of_key(key: str, own: NodeState, other: NodeState) -> str:
-    """Return why a process may not take the key that another one has written; "": that one has ended."""
+    """Return why a process may not take the key that another process wrote; "": the other process has ended."""
     if other.uuid != own.uuid:
         return f"{key} is another node, of the data directory {other.uuid}: give each node a name of its own"
     if other.directory != own.directory and not other.has_left:

@@ -62,7 +62,7 @@ class CheckpointLimits:
     journal_bytes: int = 32 * 1024 * 1024  # its journal is so long
     idle_rows: int = 10_000  # it has so many and nothing happens for ``IDLE_S``
     journal_records: int = 100_000  # its journal has so many, whether the rows are gone or not
-    ended_queues: int = 5_000  # so many were deleted; each takes some 250 bytes until then
+    ended_queues: int = 5_000  # so many queues were deleted; each takes some 250 bytes of memory
 
     def is_long(self, journal: Journal) -> bool:
         return (
@@ -117,7 +117,7 @@ class WriteJob:
         yield "committed"
         point = self.memtable.checkpoint
         if before is None or point is None or point.lsn == before.lsn:
-            return  # one journal stays that reaches the checkpoint, or a start would miss it
+            return  # keep one journal that reaches the checkpoint: a start expects it
         try:
             for file_no in folder.journal_nos():
                 if file_no < before.first_journal:

@@ -176,7 +176,7 @@ class AppendLog:
         except (OSError, MemoryError) as error:
             if not is_shortage(error):
                 raise
-            shortage = error  # compiled, a yield in this block would leave the error to its thread
+            shortage = error  # not handled here: a yield in ``except`` would leave the error with the thread, compiled
         if shortage is None:
             return
         yield "shortage"

@@ -50,7 +50,7 @@ _BYTES: Final = _CRC.size + _RECORD.size
 
 
 def fault_of(folder: StorePaths) -> str:
-    """Return the damage of a store's file; nothing if it has none, or a crash alone has cut it off."""
+    """Return the damage of a store's file; "" if it has none, or is only cut off, as by a crash."""
     if NAME not in folder.files.names(folder.path):
         return ""
     data = folder.files.read(folder.path / NAME)

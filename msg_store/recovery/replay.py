@@ -46,7 +46,7 @@ _SPARSE = 4
 class Replay:
     """Applies journal records from ``from_lsn`` on to memtables, which have the index's counts and no changes.
 
-    All below ``durable`` is known to have been durable; the frames say it of more.
+    All below ``durable`` was durable; frames that are read raise it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Replay:
                     self._memtables.moved([copy], lambda _: None)
 
     def publish(self, run: Publishes) -> None:
-        """Add rows that no record has; a queue's rows stay in order."""
+        """Add rows without a journal record; a queue's rows stay in order."""
         self._publishes(run, 0)
         rows = self._memtables.active.rows
         if run.queue_no in rows:

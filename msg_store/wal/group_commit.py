@@ -142,7 +142,7 @@ class GroupCommit:
         boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps of messages.
         archive: the queues whose settled messages stay; none by default.
-        has_end_mark: a file beside the journal says how far everything was durable.
+        has_end_mark: the store has an end mark (``format.end_mark``).
 
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.

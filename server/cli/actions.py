@@ -296,7 +296,7 @@ def _export(command: Command, options: Options, ask: Ask) -> Answer | None:
 
 
 def _opened(path: Path) -> int:
-    """Open a file for password hashes, also one that others may read so far; /dev/stdout is as it is."""
+    """Open a file for password hashes and set its mode to 0600, also if it exists; /dev/stdout is not changed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
     if path.parent == Path("/dev"):
         return os.open(path, flags)

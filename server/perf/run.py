@@ -52,7 +52,7 @@ class Run:
 
         Raises:
             BrokerError: the broker was not there, or refused the topology.
-            OutputClosedError: nobody reads the report any more.
+            OutputClosedError: the reader of the report has closed the output.
         """
         try:
             await self._prepare()

@@ -84,7 +84,7 @@ class JobReport:
         """Return the report as lines: warnings, then counts, then details.
 
         Args:
-            width: of the terminal, for tables that fit it; None: a line of ``name=value`` for each row, with all of it.
+            width: the width of the terminal, for tables that fit it; None: each row is a line of ``name=value``.
         """
         head = f"{self.job} ({self.engine}{', dry run' if self.is_dry_run else ''})"
         lines = [f"warning: {text}" for text in self.warnings]

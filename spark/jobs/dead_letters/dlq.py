@@ -58,7 +58,7 @@ def dlq(job: Dlq, *, spark: SparkSession | None = None, progress: Progress = sil
 
     Raises:
         OptionError: the selection cannot be accepted.
-        NothingSelected: a filter fits nothing.
+        NothingSelected: a filter selects nothing.
         StoreError: a snapshot is damaged, or a message cannot be read.
     """
     check_names(job.selection)

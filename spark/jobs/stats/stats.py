@@ -68,7 +68,7 @@ def stats(
 
     Raises:
         OptionError: the selection cannot be accepted.
-        NothingSelected: a filter fits nothing.
+        NothingSelected: a filter selects nothing.
         StoreError: a snapshot is damaged.
     """
     check_names(job.selection)
