@@ -98,7 +98,7 @@ TRANSACTIONS_SHARE: Final = 0.25  # of the memory limit, for the messages of ope
 # What passes on a connection while the memory alarm is raised; RabbitMQ lets all pass but publishes.
 ALARMED_ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method
 ALARMED_DEFINITIONS_MAX: Final = (
-    5_000  # methods that declare, bind or consume, less those forgotten
+    5_000  # methods that declare, bind or consume, less the forgotten ones
 )
 ALARMED_DEFINITIONS_PER_S: Final = 1_000  # so many are forgotten
 

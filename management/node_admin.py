@@ -168,7 +168,7 @@ class NodeAdmin:
         }
 
     def streams(self) -> dict[str, Verb]:
-        """Return those verbs that can answer row by row."""
+        """Return the verbs that can answer row by row."""
         return {
             "list_queues": self.vhosts.queue_rows,
             "list_exchanges": self.vhosts.exchange_rows,

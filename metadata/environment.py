@@ -84,7 +84,7 @@ class Environment:
             self._map_bytes: int = self._lmdb.info()["map_size"]
             self._check()
             self.last_transaction: int = self._lmdb.info()["last_txnid"]
-            with suppress(StoreError):  # it is what is left of an earlier start that counts
+            with suppress(StoreError):  # the reserve of an earlier start is good enough
                 self._keep_reserve()
         except BaseException:
             self.close()

@@ -15,7 +15,7 @@ over on the loop. Reports of group commit are distributed to the queues' clients
 A store that has **failed** reports it once and takes no work any more: its owner ends it (``kill``) and
 opens it again. An index that is found damaged is a failure as well; the next start rebuilds it.
 
-At the end a thread of its own waits for the others and closes what they used: readers and the collector first,
+At the end a thread of its own waits for the others and closes their files: readers and the collector first,
 then the index, then the folder with its lock. The loop waits for none of them, for each may be in a system call
 on a disk that hangs. A store that is stopped in order is ended like a killed one, after its last
 write. It can be opened again only when its files are closed.
@@ -331,9 +331,9 @@ class MsgStore:
     # The archive.
 
     def retain(self, queue_nos: Sequence[int], name: str, retention: Retention | None) -> None:
-        """Archive settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities.
+        """Archive settled messages of a queue from now on, or cease to; each priority has one of the ``queue_nos``.
 
-        It is archived from the durable end on: places behind it are given anew when a flush fails.
+        The archive begins at the durable end: places behind it are given anew when a flush fails.
         """
         if self.archive.set(queue_nos, name, retention, Position(*self.core.durable[1:])):
             self._archive_changed()

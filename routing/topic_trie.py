@@ -45,7 +45,7 @@ _MATCH_WORK: Final = 5_000  # nodes that a match without a walk visits
 
 
 class Node:
-    """A node of the trie; ``children`` contains those of the wildcards too."""
+    """A node of the trie; ``children`` contains the nodes of the wildcards too."""
 
     __slots__ = ("any_words", "children", "is_any", "one_word", "targets")
 

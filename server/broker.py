@@ -58,7 +58,7 @@ log = logger(__name__)
 # Together less than 10 s, the time that `leveret serve` has to end.
 STOP_S: Final = 6.0  # for the supervision tree to stop in order
 END_S: Final = 0.5  # then for the remaining actors to end; after it they are killed
-CLOSE_S: Final = 2.0  # for threads that have files; one that hangs on its disk is left
+CLOSE_S: Final = 2.0  # for threads that have files; a thread that hangs on its disk is left
 FLUSH_S: Final = 1.0  # for the last bytes of closing sockets
 
 

@@ -41,7 +41,7 @@ def ask(
 
     Args:
         data_dir: where it runs.
-        verb: what is asked.
+        verb: the name of the verb.
         arguments: of the verb, by name.
         timeout_s: for the answer.
         warn: called with each text that the operator should know besides the value.

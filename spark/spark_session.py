@@ -40,7 +40,7 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str | None = "local[*]", **settings: str) -> SparkSession:
-    """Start a session, or take the one there is, with the data source and quiet logs.
+    """Start a session, or take the existing one, with the data source and quiet logs.
 
     Args:
         master: where it runs, as for ``spark-submit --master``; None: as spark-submit was told.

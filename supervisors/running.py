@@ -1,4 +1,4 @@
-"""Run a supervision tree: as a whole program, or inside one that has a loop already.
+"""Run a supervision tree: as a whole program, or inside a program with an event loop.
 
 ``run(tree)`` is the main function of a service: it starts an event loop and the tree, and returns when
 the tree has ended. SIGINT (Ctrl-C) and SIGTERM stop it in order, within a time; a second signal kills what

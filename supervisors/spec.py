@@ -61,7 +61,7 @@ class ChildSpec:
     Attributes:
         id: Names the child among its siblings.
         actor_class: The class to start; on the actor runtime a subclass of ``OtpActor``.
-        args: Arguments of its ``init``; ``simple_one_for_one`` appends those of the request.
+        args: Arguments of its ``init``; ``simple_one_for_one`` appends the arguments of the request.
         restart: A restart kind, or ``(kind, delay_s)``; not for temporary children.
         shutdown: Seconds from the exit signal to the kill, ``infinity`` or ``brutal_kill``.
             Default: 5 seconds for a worker, ``infinity`` for a supervisor.

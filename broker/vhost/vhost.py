@@ -188,7 +188,7 @@ class VHost:
             yield from self.until_deleted(ExchangeRow(self.name, name, ""))
             return
         if method.if_unused and exchange.bindings:
-            yield from self.deletions.all_ended()  # its bindings may be those of a deleted queue
+            yield from self.deletions.all_ended()  # its bindings may be of a deleted queue
             exchange = self.topology.exchanges.get(name)
             if exchange is None:
                 return

@@ -419,7 +419,7 @@ class Files:
     def write_new(self, path: Path, data: bytes, is_synced: bool = True) -> None:
         """Write a small file atomically: after a power cut it is complete or absent.
 
-        Not synced it is so after the end of a process; after a power cut it may be the one before, or damaged.
+        Not synced, it is so after the end of the process; after a power cut the file may be the old one, or damaged.
         """
         draft = path.with_name(path.name + ".tmp")
         if draft.name in self.names(draft.parent):

@@ -188,7 +188,7 @@ def _store(
 
 
 def _segments(store: Inspection, paths: StorePaths, ends: Mapping[int, int]) -> list[FileEntry]:
-    """Return the segments, each as long as the store needs it; ``ends`` are those of ``archive.json``."""
+    """Return the segments, each as long as the store needs it; ``ends`` are from ``archive.json``."""
     known = {} if paths.journal_nos() else store.index.files()
     entries = []
     for file_no in paths.rdq_nos():

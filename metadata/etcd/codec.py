@@ -15,10 +15,10 @@ Names are percent-encoded in UTF-8, so that ``/`` separates them. Values are ``c
 (``leveret.metadata.environment``).
 
 A row has *parents*: a queue its vhost, a binding its exchange and its queue. A row that others may have as a parent
-gets an *incarnation* when it is created, a number that is never used again; a row keeps those of its parents as they
-were when it was written. It is *live* as long as its parents are live and have these incarnations. So a deletion of
-one key deletes all that hangs on it, in the same revision and for every node alike, also what another node adds at
-that moment; the keys that are left are garbage, never read as rows again.
+gets an *incarnation* when it is created, a number that is never used again; a row has the incarnations of its parents
+at the time it was written. It is *live* as long as its parents are live and have these incarnations. So a deletion of
+one key deletes all that hangs on it, in the same revision and for every node alike, also what another node adds at that
+moment; the keys that are left are garbage, never read as rows again.
 
 Turned down: deleting the keys of all bindings with their queue. A transaction has at most 128 operations, and a
 binding that another node adds meanwhile would be left, to be found again by the next queue of that name.

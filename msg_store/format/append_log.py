@@ -279,7 +279,7 @@ class AppendLog:
         yield "name synced"
 
     def _go_to(self, start: LogEnd) -> None:
-        """Go back to where the job begins, whatever a failed job has left in this file or in new ones."""
+        """Go back to the start of the job; drop what a failed job has left in this file or in new files."""
         if not self._is_tainted and start == self._place:
             self._made.clear()  # the last job stands
             return

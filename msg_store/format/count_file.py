@@ -82,7 +82,7 @@ class CountFile:
         self._size_bytes = 0
 
     def read(self) -> Counts:
-        """Return the counts; of a damaged file those before the damage, which the next change rewrites."""
+        """Return the counts; of a damaged file the counts before the damage. The next change rewrites the file."""
         try:
             self._read()
         except (Corrupt, ForeignFile, OSError) as error:

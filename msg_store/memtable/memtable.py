@@ -23,7 +23,7 @@ from leveret.msg_store.memtable.seq_set import SeqSet, span_of
 
 @dataclass(slots=True)
 class LiveTerms:
-    """The terms of a queue as they change, in RAM; ``QueueTerms`` are those in the index.
+    """The terms of a queue as they change, in RAM; the index has ``QueueTerms``.
 
     Each memtable that changes them has a copy of its own, so a frozen one has them as of its end.
     """

@@ -141,16 +141,14 @@ class Opened:
     journal_log: AppendLog
     index_files: IndexFiles
     count_file: CountFile
-    counts: Counts  # what it held: how often messages came back
+    counts: Counts  # its contents: how often messages came back
     mark: EndMarkFile
     vhost: str
 
     def close(self) -> None:
         """Close all files; for a caller that does not make a ``MsgStore`` of it."""
         index = self.recovered.index
-        with (
-            ExitStack() as parts
-        ):  # the last one first; one that fails does not keep the folder locked
+        with ExitStack() as parts:  # the folder last, also after an error of another part
             for part in (self.folder, self.count_file, index, self.journal_log, self.rdq_log):
                 parts.callback(part.close)
 
@@ -201,7 +199,7 @@ class Recovery:
         self._point = _NEW
         self._may_rebuild = True
         self._ends: dict[int, int] = {}  # of segments in use at a crash: the end of what counts
-        self._torn: dict[int, list[tuple[int, int]]] = {}  # and what is unreadable before it
+        self._torn: dict[int, list[tuple[int, int]]] = {}  # and unreadable bytes before it
         self.epoch_seen = 0  # the highest boot epoch that was used before
         self._begin()
 
@@ -514,7 +512,7 @@ class Recovery:
     def _find_ends(
         self, memtables: Memtables, indexed: Mapping[int, FileRow], replay: Replay
     ) -> None:
-        """Note segments that are longer than what was durable in them: a crash has cut off a flush."""
+        """Note segments with bytes behind their durable end: a crash has cut off a flush."""
         durable = max(self._scan.durable, self._trusted or self._scan.durable)
         for file_no, state in memtables.files.items():
             row = indexed.get(file_no)

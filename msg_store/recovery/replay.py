@@ -133,7 +133,7 @@ class Replay:
         """Take back the sequences of rows ``(queue_no, seq)`` that were dropped, and of the same producers' later ones.
 
         Returns:
-            The rows of those later ones, ``(queue_no, seq, msg_no)``: they are to be dropped as well.
+            The rows of the later sequences, ``(queue_no, seq, msg_no)``: they are to be dropped as well.
         """
         also: list[tuple[int, int, int]] = []
         for _, record, before in self._young_sequences:
@@ -196,7 +196,7 @@ class Replay:
         return self._index.locations(msg_nos)
 
     def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:
-        """Return ``(seq, msg_no)`` of those seqs that have a row."""
+        """Return ``(seq, msg_no)`` of the seqs that have a row."""
         rows = self._memtables.active.rows.get(queue_no, {})
         present = [(seq, rows[seq][1]) for seq in seqs if seq in rows]
         if len(present) == len(seqs) or queue_no not in self._known_queues:

@@ -252,7 +252,7 @@ def _add_vhost(command: Command, options: Options, ask: Ask) -> None:
 
 
 def _queues(command: Command, options: Options, ask: Ask) -> Any:
-    """List queues: all, those of this node (``--local``), that run (``--online``) or are down (``--offline``)."""
+    """List queues: all, of this node (``--local``), running (``--online``) or down (``--offline``)."""
     found = ask(command.verb, {"vhost": options.vhost, "local": options.local})
     for row in found:
         if row.get("type") == "quorum":  # it has one replica

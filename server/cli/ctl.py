@@ -66,7 +66,7 @@ LACKING: Final = frozenset({
 def add_parsers(
     parent: argparse.ArgumentParser, common: argparse.ArgumentParser, given: Iterable[str]
 ) -> None:
-    """Add the verbs to the parser of ``leveret ctl``: the one given, all if there is none.
+    """Add the verbs to the parser of ``leveret ctl``: the given verb only, or all if none is given.
 
     A parser for each of the verbs takes longer than most verbs.
     """
@@ -181,7 +181,7 @@ VERBS: Final[dict[str, Action]] = {
 
 
 def _print(answer: Any, options: Options) -> None:
-    """Print what is no list of rows: a text, or nothing; as JSON an object."""
+    """Print an answer that is not a list of rows: a text, or nothing; as JSON an object."""
     found = answer if isinstance(answer, Answer) else Answer(answer)
     if options.formatter == "json":
         if found.value is None:

@@ -138,7 +138,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
     """Return the parser of all commands but ``perf``, which has PerfTest's options, and the jobs.
 
     Args:
-        given: the arguments; of the verbs of ``ctl`` only the one given is added, if there is one.
+        given: the arguments; if they name a verb of ``ctl``, only this verb is added.
     """
     top = Parser(prog="leveret", description="AMQP 0-9-1 message broker")
     top.add_argument("--version", action="version", version=f"leveret {leveret.__version__}")

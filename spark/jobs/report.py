@@ -1,4 +1,4 @@
-"""The report of a job: what it did, in numbers, for people as lines and for programs as JSON.
+"""The report of a job: its results in numbers, as lines for people and as JSON for programs.
 
 A job returns its report when it has done its work, also if it found damage or left rows out (``is_complete``).
 A job that cannot do its work raises instead.

@@ -13,10 +13,10 @@ a disk that takes nothing for now (the target keeps the letter, and answers late
 sent the letter again). RabbitMQ's classic queues publish without confirms.
 
 **Bounds.** ``DEAD_LETTERS_IN_FLIGHT`` and ``DEAD_LETTER_BYTES_IN_FLIGHT`` limit what a source has under way. Rejected
-messages beyond them wait as unacked ones; expired ones and those above a limit wait at the head of the queue, where
-they are not delivered. Only letters of messages that the queue has refused (reject-publish-dlx) wait here; the queue
-withholds credit from its publishers as long as there is no ``room``. A target takes letters without credit: two queues
-that dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
+messages beyond them wait as unacked ones; expired messages and messages above a limit wait at the head of the queue,
+where they are not delivered. Only letters of messages that the queue has refused (reject-publish-dlx) wait here; the
+queue withholds credit from its publishers as long as there is no ``room``. A target takes letters without credit: two
+queues that dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
 
 **Copies.** A letter to one queue takes the room of its message; a letter to several queues takes more, so it waits
 while an alarm is raised, as publishers do. A letter that has died in ``DEATHS_MAX`` queues since it was last rejected
@@ -491,7 +491,7 @@ class DeadLetters:
         return len(targets) * _MAIL_WORK
 
     def _send(self, batch: DeadLetterBatch, targets: Sequence[QueueEntry]) -> None:
-        """Send a batch to those of some targets that run; others get it later, unless they are deleted."""
+        """Send a batch to the targets that run; the others get it later, unless they are deleted."""
         running: list[QueueEntry] = []
         for target in targets:
             if target.is_running:

@@ -35,7 +35,7 @@ class Dlq:
     """An analysis of dead letters.
 
     Attributes:
-        selection: which messages; those without ``x-death`` are only counted.
+        selection: the messages; messages without ``x-death`` are only counted.
         target: the broker's URI in the commands, without a vhost.
     """
 
