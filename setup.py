@@ -10,7 +10,7 @@ tell a stale one.
 The message's path is compiled by mypyc from the modules as they are (``PATH``), in one group, so that a call
 from one of them to another is a call in C. The extensions lie in ``leveret/_compiled``, where Python does
 not look by itself; ``leveret.core.compiled_path`` takes them if they are up to date. Each module becomes a C file of
-its own, and all processors compile. In a checkout only those C files are compiled again that have changed since.
+its own, and all processors compile. In a checkout only changed C files are compiled again.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def kernel_in_c(source: Path) -> list[Extension]:
     """Turn a kernel into C.
 
     Raises:
-        CannotCompileError: there is no Cython, or one that cannot read the source.
+        CannotCompileError: Cython is missing, or cannot read the source.
     """
     try:
         from Cython.Build import cythonize
@@ -220,7 +220,7 @@ def path_in_c() -> list[Extension]:
     mypyc names a module by the folders above its file, so it works on a copy laid out as the package.
 
     Raises:
-        CannotCompileError: there is no mypyc, or one that cannot read the modules.
+        CannotCompileError: mypyc is missing, or cannot read the modules.
     """
     try:
         from mypyc.build import mypycify
@@ -372,7 +372,7 @@ class BuildExt(build_ext):
     def _compile_in_parallel(self, compile_: Callable[..., list[str]]) -> Callable[..., list[str]]:
         """Return a form of the compiler's method that takes a processor per source.
 
-        An object stays if its source, the headers and the options are those that it was made from.
+        An object stays if its source, the headers and the options have not changed.
         """
 
         def compile_all(sources: Iterable[str], output_dir: str, **options: Any) -> list[str]:

@@ -94,14 +94,14 @@ class OtpActor(MailHandler):
         self.runtime.send(to, message, self.ref)
 
     def charge_to(self, account: int) -> None:
-        """Have this actor's long work, and that of children that it starts from now on, charged to an account.
+        """Charge the long work of this actor, and of children that it starts from now on, to an account.
 
-        An account is the number of an actor (``runtime/fair_queue.py``); an actor has at first that of its parent.
+        An account is the number of an actor (``runtime/fair_queue.py``); a new actor has its parent's account.
         """
         self.ref.cell.account = account
 
     def charge_to_callers(self) -> None:
-        """Have this actor's long work charged to those who wake it."""
+        """Charge this actor's long work to the account whose work wakes it."""
         self.ref.cell.follows = True
 
     def start_timer(self, delay_s: float, message: Any) -> Timer:

@@ -21,10 +21,11 @@ Scanner
 * ``buffered`` (property): the number of buffered bytes.
 * ``awaited`` (property): how many bytes of a body are still to come, where ``scan`` has ended within one of its frames;
   otherwise, and always in the pure kernel, 0.
-* ``frames`` (property): how many frames the last ``scan`` has taken one by one.
-* ``read_body(descriptor: int, bytes_max: int) -> list[Run]``: read these bytes from a socket that does not block, right
-  to where they stay, until the body is complete, nothing more has come, or ``bytes_max`` bytes or some more were read;
-  less where the frames are small. Return the completed runs. An end of the stream is left to the next reader.
+* ``frames`` (property): the number of frames that the last ``scan`` parsed one by one.
+* ``read_body(descriptor: int, bytes_max: int) -> list[Run]``: read the rest of a body from a non-blocking socket,
+  straight into the message's buffer. Stop when the body is complete, when no bytes are left to read, or after about
+  ``bytes_max`` bytes, earlier where the frames are small. Return the completed runs; leave an end of the stream to the
+  next reader.
 * ``swallow(bytes_max=...)``: drop the bodies of the contents that are not yet complete, all or so many that they have
   ``bytes_max`` bytes. The rest of each is read and dropped as well, then it comes as OVERSIZE, whatever its size.
 

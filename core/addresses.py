@@ -16,7 +16,7 @@ AMQPS: Final = "amqps"
 UNIX: Final = "unix"
 SCHEMES: Final = (AMQP, AMQPS, UNIX)
 UNIX_MODE: Final = 0o660
-_MAPPED: Final = "::ffff:"  # begins IPv4 in IPv6
+_MAPPED: Final = "::ffff:"  # the prefix of IPv4 addresses in IPv6
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def _options(text: str, query: str, scheme: str) -> dict[str, Any]:
 
 
 def plain_host(host: str) -> str:
-    """Return an address as it is, or as IPv4 if it is one mapped into IPv6."""
+    """Return an address; an IPv4 address that is mapped into IPv6 is returned as IPv4."""
     mapped = IPv6Address(host).ipv4_mapped if host.startswith(_MAPPED) else None
     return host if mapped is None else str(mapped)
 
@@ -118,9 +118,9 @@ def plain_host(host: str) -> str:
 def listening_socket(
     family: int, place: tuple[Any, ...], backlog: int, *, ipv6_only: bool = False
 ) -> socket.socket:
-    """Return a socket that listens; OSError: it cannot.
+    """Return a listening socket; OSError: the address cannot be bound.
 
-    Unless it shall serve IPv6 only, ``::`` stands for the addresses of IPv4 too, as in RabbitMQ.
+    ``::`` serves IPv4 addresses too, as in RabbitMQ, unless ``ipv6_only``.
     """
     # With the protocol: asyncio disables Nagle's algorithm only for sockets that name TCP.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)

@@ -67,16 +67,16 @@ CREDIT_MESSAGES: Final = (400, 200)
 CREDIT_BYTES: Final = (8 * 1024 * 1024, 4 * 1024 * 1024)
 # Dead letters of one queue that their targets have not answered for; more wait in the queue.
 DEAD_LETTERS_IN_FLIGHT: Final = 4_096
-# Queues in which a letter may die without a rejection between; x-death has so many tables, about 20 KB.
+# Queues in which a letter may die after its last rejection; x-death with so many tables has about 20 KB.
 DEATHS_MAX: Final = 128
-# Copies that dead-lettering may make of a message, as far as a letter shows: its targets to the power of its deaths.
+# Copies that dead-lettering may make of a message, estimated from a letter: its targets to the power of its deaths.
 DEAD_LETTER_COPIES_MAX: Final = 100_000
 DEAD_LETTER_BYTES_IN_FLIGHT: Final = 8 * 1024 * 1024  # heads and bodies; one letter may have more
 
 # Producers that number their messages, of one queue; the guarantee against duplicates lasts as long as the entry.
 PRODUCERS_MAX: Final = 10_000  # about 4 MB
-NODE_PRODUCERS_SHARE: Final = 10  # all queues: a tenth of the memory limit
-NODE_PRODUCERS_MIN: Final = 10_000  # however small that is
+NODE_PRODUCERS_SHARE: Final = 10  # producers of all queues: a tenth of the memory limit
+NODE_PRODUCERS_MIN: Final = 10_000  # at a small memory limit, too
 PRODUCER_EXPIRY_S: Final = 7.0 * 24 * 3600  # without use
 
 # The firehose of a vhost: messages that wait to be copied; further ones are not.
@@ -98,7 +98,7 @@ TRANSACTIONS_SHARE: Final = 0.25  # of the memory limit, for the messages of ope
 # What passes on a connection while the memory alarm is raised; RabbitMQ lets all pass but publishes.
 ALARMED_ARGUMENTS_BYTES_MAX: Final = 4_096  # of a method
 ALARMED_DEFINITIONS_MAX: Final = (
-    5_000  # methods that declare, bind or consume, less those forgotten
+    5_000  # methods that declare, bind or consume, less the forgotten ones
 )
 ALARMED_DEFINITIONS_PER_S: Final = 1_000  # so many are forgotten
 
@@ -116,7 +116,7 @@ PATTERN_STEPS_MAX: Final = 50_000  # of a search, which then has found nothing
 CONTROL_CLIENTS_MAX: Final = 16
 CONTROL_STALLED_S: Final = 60.0  # a client that sends or reads nothing for so long is dropped
 CONTROL_LINE_BYTES_MAX: Final = 2 * 1024 * 1024
-# What lines are decoded to, about: some 160 bytes of definitions take 1 KiB.
-CONTROL_LINE_MEMORY_MAX: Final = 8 * 1024 * 1024  # takes 5 ms to decode
+# The estimated size of a decoded line: some 160 bytes of definitions take 1 KiB.
+CONTROL_LINE_MEMORY_MAX: Final = 8 * 1024 * 1024  # such a line takes 5 ms to decode
 CONTROL_MEMORY_SHARE: Final = 2  # all requests: half of the memory limit; one request: half of that
-CONTROL_MEMORY_MIN: Final = 64 * 1024 * 1024  # however small that is
+CONTROL_MEMORY_MIN: Final = 64 * 1024 * 1024  # at a small memory limit, too

@@ -1,8 +1,8 @@
 r"""JSON for names that need not be UTF-8.
 
 AMQP names are bytes; bytes that are not UTF-8 are lone surrogates in a ``str`` (``surrogateescape``).
-msgspec refuses these, the standard library writes and reads them as ``\udcff``. The standard library reads more than
-JSON: NaN, infinities, 1e400 and any surrogate, which are refused here, as RabbitMQ refuses the numbers.
+msgspec refuses lone surrogates, the standard library writes and reads them as ``\udcff``. The standard library also
+reads NaN, infinities, 1e400 and any surrogate. This module refuses them, as RabbitMQ refuses these numbers.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def _escaped(found: re.Match[str]) -> str:
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
-_VALUE_BYTES: Final = 100  # of a value, and the place in its list or object
-_WIDE: Final = 4  # bytes of a character, where one of a string needs as many
+_VALUE_BYTES: Final = 100  # a value and its place in a list or object
+_WIDE: Final = 4  # bytes of each character of a string that has a wide one
 
 
 def decoded_bytes(text: bytes) -> int:
-    """Return how much memory the value of a JSON text takes, about, and rather too much than too little.
+    """Estimate the memory that the value of a JSON text takes, without decoding it; the estimate is rather too high.
 
-    Each value but one has one of the marks that are counted before it, so the text need not be decoded.
+    Before each value except the first stands one of the characters that are counted.
     """
     width = _WIDE if b"\\u" in text or not text.isascii() else 1
     return width * len(text) + _VALUE_BYTES * sum(
@@ -70,7 +70,7 @@ def decode(data: bytes | str) -> Any:
 
 
 def _with_octets(text: str) -> str:
-    """Return a text whose lone surrogates are octets, those of a character in UTF-8 as this character."""
+    """Return a text with lone surrogates as octets; octets that form a character in UTF-8 become that character."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:

@@ -168,7 +168,7 @@ class NodeAdmin:
         }
 
     def streams(self) -> dict[str, Verb]:
-        """Return those verbs that can answer row by row."""
+        """Return the verbs that can answer row by row."""
         return {
             "list_queues": self.vhosts.queue_rows,
             "list_exchanges": self.vhosts.exchange_rows,
@@ -240,7 +240,7 @@ class NodeAdmin:
     async def set_vm_memory_high_watermark(
         self, size_bytes: int, share: float | None
     ) -> WithWarnings:
-        """Limit the memory, to a share of the RAM or else to a size, until the node ends; warn of an alarm at once."""
+        """Limit the memory, to a share of the RAM or else to a size, until the node ends; warn of a raised alarm."""
         limit = SizeLimit(size_bytes, share)
         self._node.resources.set_limits(memory=limit)
         audit("memory limit set limit=%s by=%s", limit)
@@ -250,7 +250,7 @@ class NodeAdmin:
         return WithWarnings(None, [text] if used is not None and used > most else [])
 
     async def set_disk_free_limit(self, size_bytes: int, share: float | None) -> WithWarnings:
-        """Limit the free disk space, to a multiple of the RAM or else to a size, until the node ends; warn likewise."""
+        """Limit the free disk space, to a multiple of the RAM or a size, until the node ends; warn of an alarm."""
         limit = SizeLimit(size_bytes, share)
         self._node.resources.set_limits(disk=limit)
         audit("disk limit set limit=%s by=%s", limit)

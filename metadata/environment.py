@@ -38,7 +38,7 @@ BOOT_KEY: Final = b"\x00boot_epoch"
 QUEUE_KEY: Final = b"\x00queue_no"
 NODE_KEY: Final = b"\x00node"
 
-_META_BYTES: Final = 152  # at their end the number of the transaction that has written the page
+_META_BYTES: Final = 152  # the last 8: the number of the transaction that wrote the page
 _PAGE_BYTES_AT: Final = 40  # in the first meta page
 _DAMAGE: Final = (lmdb.InvalidError, lmdb.CorruptedError, lmdb.VersionMismatchError)
 
@@ -53,12 +53,12 @@ class Environment:
     """The LMDB environment: opening, checking, one transaction at a time.
 
     Args:
-        directory: of the files.
-        map_bytes: what the map begins with.
-        may_create: missing or empty metadata is begun anew.
+        directory: the folder of the files.
+        map_bytes: the initial size of the map.
+        may_create: create missing or empty metadata.
 
     Attributes:
-        last_transaction: the number of the last one; it grows with each.
+        last_transaction: the number of the last transaction; it grows with each commit.
     """
 
     _open: Final[set[tuple[int, int]]] = set()  # (device, inode) of directories in use
@@ -84,7 +84,7 @@ class Environment:
             self._map_bytes: int = self._lmdb.info()["map_size"]
             self._check()
             self.last_transaction: int = self._lmdb.info()["last_txnid"]
-            with suppress(StoreError):  # it is what is left of an earlier start that counts
+            with suppress(StoreError):  # the reserve of an earlier start is good enough
                 self._keep_reserve()
         except BaseException:
             self.close()
@@ -110,7 +110,7 @@ class Environment:
         self._claim = None
 
     def _check_files(self) -> None:
-        """Refuse links, and pages by which LMDB would end the process.
+        """Refuse links, and damaged pages, at which LMDB would end the process.
 
         Raises:
             MetadataLostError: a page is damaged.
@@ -151,7 +151,7 @@ class Environment:
             return _own(self._live(), self._directory, key)
 
     def node(self) -> str:
-        """Return the UUID of the node that has written it last; "" if none has."""
+        """Return the UUID of the node that wrote the metadata last; "" if no node did."""
         with self._lock:
             return node_of(self._live(), self._directory)
 
@@ -299,7 +299,7 @@ def _check_there(data: Path) -> None:
 def check_pages(data: Path) -> None:
     """Raise MetadataLostError if LMDB could not follow the pages of a data file, or would take an older state.
 
-    LMDB begins with the newer of two meta pages, which are written by turns.
+    LMDB begins with the newer of two meta pages, which commits write alternately.
 
     Raises:
         OSError: the file cannot be read.
@@ -359,7 +359,7 @@ def check_format(environment: Any, directory: Path) -> None:
 
 
 def node_of(environment: Any, directory: Path) -> str:
-    """Return the UUID of the node that has written the metadata last; "" if none has."""
+    """Return the UUID of the node that wrote the metadata last; "" if no node did."""
     return str(_found(environment, directory, NODE_KEY) or "")
 
 

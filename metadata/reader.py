@@ -43,7 +43,7 @@ def read_counters(directory: Path) -> tuple[int, int]:
 
 
 def read_node(directory: Path) -> tuple[str, int]:
-    """Return the UUID of the node whose metadata it is, "": of none, and the last transaction; StoreError as above."""
+    """Return the UUID of the metadata's node ("": no node) and the last transaction; StoreError as above."""
     with at_rest(directory) as environment:
         check_format(environment, directory)
         return node_of(environment, directory), environment.info()["last_txnid"]

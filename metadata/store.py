@@ -64,10 +64,10 @@ class MetadataStore:
     Args:
         directory: created with mode 0700 and an empty store if missing.
         deliver: called by the writer thread with a function to run in the owner's thread.
-        may_create: missing or empty metadata is begun anew.
+        may_create: create missing or empty metadata.
 
     Raises:
-        MetadataLostError: it is missing, empty or damaged.
+        MetadataLostError: the metadata is missing, empty or damaged.
         StoreError: not a metadata store, of a later version, or already open.
         OSError: no thread is left.
     """
@@ -102,16 +102,16 @@ class MetadataStore:
 
     @property
     def node(self) -> str:
-        """The UUID of the node whose metadata it is; "": of none yet."""
+        """The UUID of the node that owns the metadata; "": no node yet."""
         return self._environment.node()
 
     @property
     def last_transaction(self) -> int:
-        """The number of the last transaction, also after ``close``; it grows with each."""
+        """The number of the last transaction, also after ``close``; it grows with each commit."""
         return self._environment.last_transaction
 
     def belongs_to(self, node: str) -> None:
-        """Note whose metadata it is; it is durable when this returns."""
+        """Record the node that owns the metadata; the record is durable when this returns."""
         self._environment.commit([(NODE_KEY, packed(node))], may_use_reserve=True)
 
     def load(self) -> Contents:
@@ -248,16 +248,16 @@ class MetadataStore:
 
 
 def take_over(directory: Path, node: str, boot_epoch: int, queue_no: int) -> int:
-    """Make metadata a node's own, as it is; return the number of the last transaction.
+    """Make a node the owner of existing metadata; return the number of the last transaction.
 
     Args:
-        directory: begun anew if it is missing or empty.
-        node: the node's UUID; "": metadata of no node.
-        boot_epoch: the highest that was used.
-        queue_no: the highest that was used.
+        directory: of the metadata, which is created if it is missing or empty.
+        node: the node's UUID; "": no node.
+        boot_epoch: the highest boot epoch in use.
+        queue_no: the highest queue number in use.
 
     Raises:
-        StoreError: it is damaged, in use, or cannot be written.
+        StoreError: the metadata is damaged, in use, or cannot be written.
     """
     environment = Environment(directory, MAP_BYTES)
     try:
@@ -299,7 +299,7 @@ def _key(row: Row) -> bytes:
 
 
 def row_at(key: bytes, value: bytes) -> Row:
-    """Return a stored row; StoreError: as ``row_of``, or it stands under the key of another."""
+    """Return a stored row; StoreError: as ``row_of``, or the key is another row's."""
     row = row_of(key[0], value)
     if _key(row) != key:
         raise MetadataLostError(f"metadata record is damaged: {row.key} under the key of another")

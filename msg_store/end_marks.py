@@ -1,8 +1,8 @@
-"""The end mark of a store, on the loop: a thread writes it a moment behind a flush (``format/end_mark.py``).
+"""The end mark of a store, on the loop: a thread writes the mark shortly after a flush (``format/end_mark.py``).
 
-A flush only looks at ``is_due``. So with flushes one behind the other the mark costs one write of 88 bytes every
-``INTERVAL_S``, and nothing of a flush's own. An error of the disk delays it: a mark that is behind says less, and
-nothing wrong.
+A flush only reads ``is_due``. However many flushes there are, the mark costs one write of 88 bytes every
+``INTERVAL_S``, and no flush waits for it. After an error of the disk the mark is written later: an old mark is a lower
+bound, never wrong.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Submit: TypeAlias = Callable[[Callable[[], Any], Callable[[Any], None]], None]
 
 
 class EndMarks:
-    """Has the mark written. For the loop.
+    """Schedules the writes of the mark. For the loop.
 
     Args:
-        core: whose durable position it is.
-        file: written on the thread that ``submit`` uses.
+        core: its durable position is written.
+        file: the mark, written on the thread that ``submit`` uses.
         submit: runs a function on that thread, then another on the loop with the result.
         loop: of the store.
         where: the store, for the log.
 
     Attributes:
-        is_due: it will be written without another call of ``begin``.
+        is_due: a write is scheduled.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class EndMarks:
         self.is_due = False
 
     def begin(self) -> None:
-        """Have it written soon."""
+        """Schedule a write."""
         self.is_due = True
         self._timer = self._loop.call_later(INTERVAL_S, self._write)
 
@@ -75,12 +75,12 @@ class EndMarks:
             self._errors.note(error)
             if error is None:
                 self._written = durable
-            self.begin()  # for what became durable meanwhile
+            self.begin()  # more may have become durable meanwhile
 
         self._submit(work, done)
 
     def end(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         self.is_due = True
         if self._timer is not None:
             self._timer.cancel()

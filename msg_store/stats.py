@@ -12,7 +12,7 @@ class StoreStats:
     """The statistics of one store."""
 
     shortage: str  # what writing waits for, as ``ENOSPC``; nothing if it does not wait
-    damage: list[str]  # that the last start found, a line each
+    damage: list[str]  # found by the last start, a line each
     messages: int  # rows of all queues that are durable
     segments: int  # how many there are
     segment_bytes: int  # the length of all segments

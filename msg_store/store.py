@@ -15,7 +15,7 @@ over on the loop. Reports of group commit are distributed to the queues' clients
 A store that has **failed** reports it once and takes no work any more: its owner ends it (``kill``) and
 opens it again. An index that is found damaged is a failure as well; the next start rebuilds it.
 
-At the end a thread of its own waits for the others and closes what they used: readers and the collector first,
+At the end a thread of its own waits for the others and closes their files: readers and the collector first,
 then the index, then the folder with its lock. The loop waits for none of them, for each may be in a system call
 on a disk that hangs. A store that is stopped in order is ended like a killed one, after its last
 write. It can be opened again only when its files are closed.
@@ -331,9 +331,9 @@ class MsgStore:
     # The archive.
 
     def retain(self, queue_nos: Sequence[int], name: str, retention: Retention | None) -> None:
-        """Archive settled messages of a queue from now on, or cease to; ``queue_nos`` are those of its priorities.
+        """Archive settled messages of a queue from now on, or cease to; each priority has one of the ``queue_nos``.
 
-        It is archived from the durable end on: places behind it are given anew when a flush fails.
+        The archive begins at the durable end: places behind it are given anew when a flush fails.
         """
         if self.archive.set(queue_nos, name, retention, Position(*self.core.durable[1:])):
             self._archive_changed()
@@ -393,11 +393,11 @@ class MsgStore:
 
     @property
     def is_new(self) -> bool:
-        """No file of it was there when it was opened."""
+        """The store was created when it was opened."""
         return self._opened.folder.is_new
 
     def report_gone(self, queues: Sequence[str]) -> None:
-        """Report that the store is new although its vhost has these queues: its folder was removed."""
+        """Report that the store is new although its vhost has these queues: somebody removed its folder."""
         if not queues:
             return
         log.error(
@@ -627,7 +627,7 @@ class MsgStore:
         worker.end()
 
     def _close_files(self) -> None:
-        """Close all parts, the last one first; one that fails does not keep the others open and the folder locked."""
+        """Close all parts, the last part first; an error of one part keeps no other open, nor the folder locked."""
         with ExitStack() as parts:
             parts.callback(self._opened.folder.close)
             parts.callback(self._index_threads.close)
@@ -636,7 +636,7 @@ class MsgStore:
 
     def _ended(self, worker: Worker, _: None, error: Exception | None) -> None:
         worker.close()  # before the callbacks, which find no thread
-        # No thread is left that calls back. The parts forget the store, which has them: a cycle would stay for good
+        # No thread is left that calls back. The parts drop their references to the store: a cycle would never be freed
         # (docs/decisions/0025-no-full-collections.md).
         for part in (
             self._flusher,

@@ -9,7 +9,7 @@ monitor how many seconds of traffic it keeps in RAM, and takes the answer as its
 from an operation until it has reported.
 
 The actor owns the queue's index in the store (``QueueOwner``). The store calls it between turns, never within a call of
-the queue; what it says becomes mail. It may still call a while after the actor's end.
+the queue; each call becomes mail. The store may still call for a while after the actor's end.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The patterns of a trie side by side, one bit for each word: all of them take a word of a key at once.
+"""The patterns of a trie as bit masks, a bit for each word: a word of a key is matched with all patterns at once.
 
-Patterns may be made such that thousands of nodes of the trie are live at each word of a key. Here they lie in a row,
-each with a bit for each of its words, and one for its end. A bit is live when the words so far can have led to its
-place. At the next word the live bits of this word, and of ``*``, move on by one; those of ``#`` stay, and what is
-behind them is live as well. These are a few operations on long integers (Baeza-Yates and Gonnet's bit-parallel
-automaton): a word takes 20 us where 1,500 patterns of 120 words are, and took 25 ms node by node.
+A client can bind patterns that make thousands of nodes of the trie live at each word of a key. Here the patterns lie in
+a row, each with a bit for each of its words and a bit for its end. A bit is live when the words so far can have led to
+its position. At the next word of the key, live bits of this word and of ``*`` move on by one. Live bits of ``#`` stay,
+and make the bit behind them live. These are a few operations on long integers (Baeza-Yates and Gonnet's bit-parallel
+automaton): with 1,500 patterns of 120 words a word of a key takes 20 us; node by node it took 25 ms.
 
-The patterns are copied in slices, each from the trie as it is then. So a copy has all patterns that were there from its
-beginning to its end. A change of bindings drops it.
+The patterns are copied in slices. A copy has all patterns that are bound during all of the copying; a change of
+bindings drops the copy.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from leveret.routing.work import WALK_STEP_WORK
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-KEPT_WORDS: Final = 1_000_000  # of a copy that is kept for the next message
-_SLICE: Final = 500  # of places or patterns, between two yields
+KEPT_WORDS: Final = 1_000_000  # a copy with more words is dropped after the message
+_SLICE: Final = 500  # positions or patterns between two yields
 _PLACE_WORK: Final = 2
-_NODE_WORK: Final = 5  # and that of the words of a pattern that ends there
+_NODE_WORK: Final = 5  # plus the work of the words of a pattern that ends there
 _BITS_PER_WORK: Final = 500
-_MASK_BYTES_MAX: Final = 4 * 1024 * 1024  # of the masks that are kept
+_MASK_BYTES_MAX: Final = 4 * 1024 * 1024  # of the cached masks
 
 # No word has a dot.
 _BEGINNINGS: Final = b"."
@@ -45,11 +45,11 @@ class Node(Protocol):
 
 
 class Positions:
-    """A copy of the patterns of a trie; walks make it together, before they use it.
+    """A copy of the patterns of a trie, which walks fill before they use it.
 
     Attributes:
-        size: how many bits there are.
-        is_whole: all patterns are there.
+        size: the number of bits.
+        is_whole: the copy has all patterns.
     """
 
     __slots__ = ("_ends", "_mask_bytes", "_masks", "_places", "_way", "is_whole", "size")
@@ -57,9 +57,9 @@ class Positions:
     def __init__(self, root: Node) -> None:
         self.size = 0
         self.is_whole = False
-        # The nodes on the way to the present one, the words to each, and the words below it that are to be visited.
+        # The path to the node that is being copied: each node, its words, and its children that are not yet copied.
         self._way: list[tuple[Node, tuple[bytes, ...], Words]] = []
-        self._places: dict[bytes, array[int]] = {}  # of the words
+        self._places: dict[bytes, array[int]] = {}  # the positions of each word
         self._ends: list[tuple[int, Node]] = []
         self._masks: dict[bytes, int] = {}
         self._mask_bytes = 0

@@ -17,8 +17,8 @@ forgets the states. Keys and patterns are the clients' choice, so all topic exch
 ``StatesRoom``. When the room is full, a walk still makes the states that it needs, and drops them at its end. To drop
 older states in their place would cost more: a client that uses so many keys seldom sends the same one twice.
 
-Patterns may be made such that thousands of nodes are live. Such sets are not made: a walk takes the patterns side by
-side (``topic_positions.py``).
+A client can bind patterns that make thousands of nodes live. The trie makes no states for such sets: the walk then
+matches all patterns at once (``topic_positions.py``).
 
 ``#.#`` says the same as ``#``, and ``#.*`` the same as ``*.#``. The trie has the patterns with each run of
 wildcards in one form, the ``*`` first and then at most one ``#``, so that patterns of equal meaning share nodes.
@@ -45,7 +45,7 @@ _MATCH_WORK: Final = 5_000  # nodes that a match without a walk visits
 
 
 class Node:
-    """A node of the trie; ``children`` contains those of the wildcards too."""
+    """A node of the trie; ``children`` contains the nodes of the wildcards too."""
 
     __slots__ = ("any_words", "children", "is_any", "one_word", "targets")
 

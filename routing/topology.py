@@ -56,7 +56,7 @@ class Removal(Struct, eq=False):
 
     Attributes:
         leaving: the queue entry and exchanges that have bindings left, with their places.
-        removed: what is removed and has not been returned by a step.
+        removed: objects that are removed and that no step has returned yet.
     """
 
     leaving: deque[tuple[Destination, Any]] = field(default_factory=deque)
@@ -130,7 +130,7 @@ class Topology(Generic[QueueT]):
         return (kind, name) in self._places
 
     def drop_leaving(self, found: dict[Any, Any]) -> None:
-        """Take those targets out of a match that are leaving."""
+        """Take the targets that are leaving out of a match."""
         for target in self.leaving.keys() & found.keys():
             del found[target]
 
@@ -331,7 +331,7 @@ class Topology(Generic[QueueT]):
 
 
 def _forget_words(binding: Binding, leaving: Exchange) -> None:
-    """Take a binding of a deleted exchange out of its trie, where it may have 120 nodes: all together are long work."""
+    """Take a binding of a deleted exchange out of its trie, in steps: a binding has up to 120 nodes there."""
     for matcher in leaving.matchers:
         if isinstance(matcher, TopicMatcher):
             matcher.remove(binding)

@@ -58,7 +58,7 @@ log = logger(__name__)
 # Together less than 10 s, the time that `leveret serve` has to end.
 STOP_S: Final = 6.0  # for the supervision tree to stop in order
 END_S: Final = 0.5  # then for the remaining actors to end; after it they are killed
-CLOSE_S: Final = 2.0  # for threads that have files; one that hangs on its disk is left
+CLOSE_S: Final = 2.0  # for threads that have files; a thread that hangs on its disk is left
 FLUSH_S: Final = 1.0  # for the last bytes of closing sockets
 
 
@@ -353,7 +353,7 @@ class Broker:
             raise cancelled
 
     async def _stop(self) -> None:
-        async with AsyncExitStack() as parts:  # the last first; one that fails leaves no other open
+        async with AsyncExitStack() as parts:  # closed last to first, also after an error of one
             parts.callback(self._forget_parts)
             parts.callback(FLOODS.close)
             if self._directory is not None:
@@ -372,7 +372,7 @@ class Broker:
                 await self._stop_tree()
 
     def _note_transaction(self) -> None:
-        """Note how new the metadata is that the directory has; if that fails, an older one is noted."""
+        """Record the metadata's last transaction in the directory; after an error the earlier record stays."""
         if self._directory is not None and isinstance(self._store, MetadataStore):
             with suppress(StoreError):
                 self._directory.note_transaction(self._store.last_transaction)

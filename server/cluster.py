@@ -83,8 +83,8 @@ class ClusterMember:
         """Listen for other nodes, join the cluster, and begin to dial them.
 
         Raises:
-            ConfigError: the secret or a certificate cannot be used, the node's name is another's, or etcd does not know
-                of the messages in its data directory.
+            ConfigError: the secret or a certificate cannot be used, another node has the name, or etcd has no
+                metadata for the messages in the data directory.
             AddressUnavailableError: the address for other nodes cannot be bound.
             StoreError: etcd is not available.
         """

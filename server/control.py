@@ -58,7 +58,7 @@ class ControlServer:
     Args:
         data_dir: the caller holds its lock, so a socket found there belongs to a dead broker.
         verbs: by name; an iterator that one returns is sent as a list.
-        memory_limit_bytes: of the broker; requests take a part of it.
+        memory_limit_bytes: returns the broker's memory limit; requests may take a part of it.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class ControlServer:
                 await _send(writer, await self._answer(request))
                 writer.write(b"\n")
                 await _drain(writer)
-                if request.is_too_large:  # its further lines are no request
+                if request.is_too_large:  # its other lines are not read
                     break
                 await request.drop()
         except (ConnectionError, TimeoutError, ValueError) as error:
@@ -151,10 +151,10 @@ class ControlServer:
 
 
 class _RequestMemory:
-    """The memory of the requests that are under way: of their decoded lines, not of the bytes that came.
+    """The memory of the current requests: the estimated size of their decoded lines.
 
     Attributes:
-        turn: held while a line is taken in, which is long work where many clients have sent one.
+        turn: held while a line is decoded, so that lines of many clients are decoded one at a time.
     """
 
     def __init__(self, limit_bytes: Callable[[], int]) -> None:
@@ -163,10 +163,10 @@ class _RequestMemory:
         self._taken_bytes = 0
 
     def take(self, size_bytes: int, of_request_bytes: int) -> None:
-        """Take memory for a line of a request that has taken some before.
+        """Take memory for a line of a request, which has ``of_request_bytes`` already.
 
         Raises:
-            RefusedError: that would be too much.
+            RefusedError: a limit would be exceeded.
         """
         most_bytes = max(self._limit_bytes() // CONTROL_MEMORY_SHARE, CONTROL_MEMORY_MIN)
         if of_request_bytes + size_bytes > most_bytes // 2:
@@ -185,11 +185,11 @@ class _RequestMemory:
 
 
 class _Request:
-    """The lines of one request: parts, and the request itself at the end; then those of the next.
+    """The lines of one request: its parts, then the request itself; used again for the client's next request.
 
     Attributes:
-        memory: that of all.
-        is_too_large: it was refused before its end.
+        memory: of all requests.
+        is_too_large: the request was refused before its end.
     """
 
     def __init__(self, memory: _RequestMemory) -> None:
@@ -200,7 +200,7 @@ class _Request:
         self.is_too_large = False
 
     def is_complete_with(self, line: bytes) -> bool:
-        """Take in a line."""
+        """Decode a line; return whether the request is complete."""
         size_bytes = json_text.decoded_bytes(line)
         try:
             if size_bytes > CONTROL_LINE_MEMORY_MAX:
@@ -257,11 +257,11 @@ class _Request:
 
 
 async def _fill(request: _Request, reader: asyncio.StreamReader) -> bool:
-    """Read a request; return False when the client has closed; TimeoutError: it sends nothing."""
+    """Read a request; return False when the client has closed; TimeoutError: the client sends nothing."""
     while line := await _in_time(reader.readline(), "sent nothing"):
         async with request.memory.turn:
             is_complete = request.is_complete_with(line)
-            await asyncio.sleep(0)  # more lines may have come, with this one and from others
+            await asyncio.sleep(0)  # other tasks run between two lines that are decoded
         if is_complete:
             return True
     return False

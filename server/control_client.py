@@ -41,7 +41,7 @@ def ask(
 
     Args:
         data_dir: where it runs.
-        verb: what is asked.
+        verb: the name of the verb.
         arguments: of the verb, by name.
         timeout_s: for the answer.
         warn: called with each text that the operator should know besides the value.
@@ -58,7 +58,7 @@ def ask(
         client.settimeout(timeout_s)
         _connect(client, data_dir)
         try:
-            # A refusal came first, and can be read.
+            # The broker has refused the request early; its answer can be read.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 for line in _lines(verb, arguments):
                     client.sendall(line)
@@ -132,16 +132,16 @@ def _connect(client: socket.socket, data_dir: Path) -> None:
 
 
 def running_brokers() -> dict[Path, int]:
-    """Return the data directories of this machine's brokers, with process ids, as far as ``/proc`` tells this user."""
+    """Return the data directories and process ids of this machine's brokers that ``/proc`` shows to this user."""
     found: dict[Path, int] = {}
     try:
         rows = [row.split() for row in Path("/proc/locks").read_text("ascii").splitlines()]
     except OSError:  # there is no /proc
         return found
     for pid in {row[4] for row in rows if row[1] == "FLOCK"}:
-        with contextlib.suppress(OSError):  # another user's, or it has ended
+        with contextlib.suppress(OSError):  # another user's process, or it has ended
             for number in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):  # closed meanwhile
+                with contextlib.suppress(OSError):  # the descriptor is closed
                     path = Path(os.readlink(f"/proc/{pid}/fd/{number}"))
                     if path.name == LOCK and (path.parent / SOCKET).exists():
                         found[path.parent] = int(pid)

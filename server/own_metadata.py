@@ -1,9 +1,9 @@
-"""The metadata of a single node, opened only if it is that of the messages beside it.
+"""The metadata of a single node, opened only if it belongs to the messages in the data directory.
 
-Messages belong to queues by numbers that only the metadata knows. With other metadata, or none, they would belong to
-nothing, and be removed as orphans after a week; with older one, queues that are declared might get numbers of queues
-with messages. So each knows the other: the metadata has the node's UUID, and the file ``node`` the last transaction of
-the metadata that a start or an end has seen. ``leveret metadata accept`` makes metadata the node's own as it is.
+Messages belong to queues by queue numbers that only the metadata knows. With other metadata, or none, the messages
+would be removed as orphans after a week. With older metadata, a new queue could get the number of a queue with
+messages. So the metadata names the node by its UUID, and the file ``node`` has the last transaction of the metadata
+that a start or a stop has seen. ``leveret metadata accept`` marks metadata as the node's own, unchanged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 def open_metadata(
     directory: DataDirectory, deliver: Deliver, gil_yielding: GilYielding = NEVER
 ) -> MetadataStore:
-    """Open a node's metadata, which is made if the directory is new.
+    """Open a node's metadata; a new directory gets new metadata.
 
     Raises:
-        DataDirectoryError: it is missing, empty, damaged, older than the node or another node's.
-        StoreError: it is of a later version, or cannot be read or written.
+        DataDirectoryError: the metadata is missing, empty, damaged, older than the node or another node's.
+        StoreError: the metadata is of a later version, or cannot be read or written.
         OSError: no thread is left.
     """
     is_new = not directory.has_messages and not directory.transaction
@@ -47,9 +47,7 @@ def open_metadata(
             )
         if not store.node:
             store.belongs_to(node)
-        with suppress(
-            DataDirectoryError
-        ):  # a full disk: an earlier one is noted, and less is found out
+        with suppress(DataDirectoryError):  # a full disk: the earlier transaction stays noted
             directory.note_transaction(store.last_transaction)
     except BaseException:
         store.close()
@@ -58,13 +56,13 @@ def open_metadata(
 
 
 def difference(node: str, transaction: int, own_node: str, own_transaction: int) -> str:
-    """Return why metadata is not that of a node; "": it is.
+    """Return why metadata does not belong to a node; "": it does.
 
     Args:
-        node: whose it says it is; "": nobody's.
-        transaction: its last.
+        node: the UUID that the metadata names; "": none.
+        transaction: the metadata's last transaction.
         own_node: the UUID of the node.
-        own_transaction: the last that the node knows of; 0: none.
+        own_transaction: the last transaction that the node knows of; 0: none.
     """
     if node and node != own_node:
         return f"is that of node {node}, and its data directory that of node {own_node} (file node)"
@@ -77,7 +75,7 @@ def difference(node: str, transaction: int, own_node: str, own_transaction: int)
 
 @contextmanager
 def explained(data_dir: Path | None) -> Iterator[None]:
-    """Say of lost metadata what to do."""
+    """Add the remedy to an error about lost metadata."""
     try:
         yield
     except MetadataLostError as error:
@@ -87,7 +85,7 @@ def explained(data_dir: Path | None) -> Iterator[None]:
 
 
 def remedy(data_dir: Path) -> str:
-    """Return how to go on without the metadata that a data directory should have."""
+    """Return the remedy for a data directory without its metadata."""
     return (
         f"put back the newest {data_dir / METADATA} that there is, from a backup of the stopped broker or a snapshot, and "
         f"run leveret metadata accept --data {data_dir}, which without any begins anew; or start with a new --data "

@@ -4,7 +4,7 @@
 
     data/              0700
         lock           held with flock while a broker runs; its content is the owner's process id
-        node           the node's UUID, created once, and how far its metadata had come
+        node           the node's UUID, created once, and the last transaction of its metadata
         cluster        the names of its cluster and node; missing: it is a single node's
         control.sock   0600, see control.py
         metadata/      see leveret.metadata
@@ -74,8 +74,8 @@ class NodeFile(NamedTuple):
     """The file ``node``.
 
     Attributes:
-        node_id: the node's.
-        transaction: of its metadata, the last that it knows of: metadata with a lower one is older; 0: of none.
+        node_id: the node's UUID.
+        transaction: the last transaction of its metadata that the node knows of; 0: none.
     """
 
     node_id: uuid.UUID
@@ -93,7 +93,7 @@ class DataDirectory:
         path: created with mode 0700 when it does not exist.
 
     Attributes:
-        has_messages: there are message stores in it.
+        has_messages: it has message stores.
         is_old_cluster_node: it has messages, and was a node of a cluster when it was opened.
 
     Raises:
@@ -122,17 +122,17 @@ class DataDirectory:
 
     @property
     def place(self) -> str:
-        """Where the directory is: only one process at a time has it locked, and a copy is elsewhere."""
+        """The identity of the directory on this machine, which one process at a time locks; a copy has another one."""
         found = os.fstat(self._folder)
         return f"{_machine()} {found.st_dev} {found.st_ino}"
 
     @property
     def transaction(self) -> int:
-        """The last transaction of its metadata that the node knows of; 0: of none."""
+        """The last transaction of the metadata that the node knows of; 0: none."""
         return self._node.transaction
 
     def note_transaction(self, transaction: int) -> None:
-        """Note how far the node's metadata has come; DataDirectoryError: that cannot be written."""
+        """Record the metadata's last transaction; DataDirectoryError: the file cannot be written."""
         wanted = NodeFile(self.node_id, transaction)
         if wanted == self._node:
             return
@@ -222,7 +222,7 @@ class DataDirectory:
             raise self._unusable(error) from error
 
     def _locked(self) -> tuple[int, int | None]:
-        """Lock the directory and its lock file, which somebody may remove; return both descriptors."""
+        """Lock the directory as well as the lock file, which somebody may remove; return both descriptors."""
         path, folder, lock = self.path / LOCK, -1, -1
         try:
             folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -272,7 +272,7 @@ class DataDirectory:
             ) from error
 
     def _lost_node_id(self) -> uuid.UUID | None:
-        """Return the UUID of a node that has lost its file ``node``; None: it is a new one.
+        """Return the UUID of a node that has lost its file ``node``; None: the node is new.
 
         Raises:
             DataDirectoryError: a node of a cluster has lost it.
@@ -288,10 +288,7 @@ class DataDirectory:
 
         try:
             node_id = uuid.UUID(read_node(self.path / METADATA)[0])
-        except (
-            StoreError,
-            ValueError,
-        ):  # a copy from a snapshot has none; damage ends the start later
+        except (StoreError, ValueError):  # from a snapshot; or damaged, which ends the start later
             return None
         log.warning(
             "file was missing, its UUID is taken from the metadata file=%s", self.path / NODE
@@ -299,9 +296,7 @@ class DataDirectory:
         return node_id
 
     def _write(self, path: Path, text: str) -> None:
-        Files().write_new(
-            path, text.encode("ascii")
-        )  # the next start fails on a file without its content
+        Files().write_new(path, text.encode("ascii"))  # synced: a start fails on an empty file
 
     def _unusable(self, error: OSError) -> DataDirectoryError:
         reason = (error.strerror or str(error)).lower()
@@ -309,7 +304,7 @@ class DataDirectory:
 
 
 def _machine() -> str:
-    """Return a name of this machine as it has been started last; locks of before have ended."""
+    """Return the boot id of this machine: no lock survives a restart of the machine."""
     try:
         return _BOOT_ID.read_text("ascii").strip()
     except OSError:  # not Linux
@@ -344,7 +339,7 @@ def _in_use(lock: int, data_dir: Path) -> DataDirectoryError:
 
 
 def has_messages(data_dir: Path) -> bool:
-    """Return whether a data directory has message stores; those that are being removed do not count."""
+    """Return whether a data directory has message stores, apart from stores that are being removed."""
     try:
         names = os.listdir(data_dir / VHOSTS)
     except OSError:
@@ -367,7 +362,7 @@ def refuse_network(path: Path) -> None:
 
 
 def stored_node(data_dir: Path) -> NodeFile:
-    """Return what the file ``node`` of a data directory holds.
+    """Return the contents of the file ``node`` of a data directory.
 
     Raises:
         OSError: it is missing.
@@ -421,8 +416,8 @@ def bind(addresses: Sequence[Address]) -> list[Bound]:
     """Bind and listen on every address; all or none.
 
     An address of ``DEFAULT_LISTEN`` that the machine does not have is left out if at least one other
-    address remains. Several addresses of one scheme with port 0 get the same free port if possible. ``::`` is all
-    addresses of IPv6, and of IPv4 unless another of these addresses has the port there.
+    address remains. Several addresses of one scheme with port 0 get the same free port if possible. ``::`` stands
+    for all IPv6 addresses, and for all IPv4 addresses unless ``addresses`` uses the port for IPv4.
 
     Raises:
         PortInUseError: somebody else listens there.
@@ -476,7 +471,7 @@ def _port(address: Address, bound: list[Bound]) -> int:
 
 
 def _has_ipv4(listed: Address, addresses: Sequence[Address]) -> bool:
-    """Whether another address has the port of this one for IPv4."""
+    """Whether one of the addresses uses the port of ``listed`` for IPv4."""
     same = [each for each in addresses if each.port == listed.port and not each.path]
     if not listed.port:  # one free port for each scheme
         same = [each for each in same if each.scheme == listed.scheme]

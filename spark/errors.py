@@ -14,7 +14,7 @@ class NotASnapshot(ConfigError):  # noqa: N818  named after the fault
 
 
 class NothingSelected(LeveretError):  # noqa: N818  named after the fault
-    """A filter fits nothing; the text has what there is."""
+    """A filter selects nothing; the text lists the names that exist."""
 
 
 class NotAnArchive(ConfigError):  # noqa: N818  named after the fault

@@ -23,9 +23,8 @@ _SETTINGS: Final = {
     "spark.log.level": "ERROR",
 }
 SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit
-_ERROR: Final = re.compile(
-    r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*): (.+)"
-)  # of a traceback: its class, and its text
+# The last line of a traceback: the error's class and text.
+_ERROR: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Z]\w*): (.+)")
 _NO_JVM: Final = "JAVA_GATEWAY_EXITED"
 _LOCAL_SETTINGS: Final = {"spark.ui.enabled": "false"}
 
@@ -41,7 +40,7 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str | None = "local[*]", **settings: str) -> SparkSession:
-    """Start a session, or take the one there is, with the data source and quiet logs.
+    """Start a session, or take the existing one, with the data source and quiet logs.
 
     Args:
         master: where it runs, as for ``spark-submit --master``; None: as spark-submit was told.
@@ -109,7 +108,7 @@ def _check_java() -> None:
 
 
 def reason_of(text: str) -> str:
-    """Return the line of a failure that says why: an error of Leveret, else the last one of Python's tracebacks."""
+    """Return the reason from the text of a failure: Leveret's error, or the last error of Python's tracebacks."""
     lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
     named = [found for line in lines if (found := _ERROR.match(line))]
     for found in named:

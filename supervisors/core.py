@@ -192,7 +192,7 @@ class SupervisorCore(ABC):
         return None
 
     def _outlook(self, child: Child, decision: str, now_s: float) -> str:
-        """Say what comes next for a child that has ended."""
+        """Return a text on what follows the end of a child."""
         if decision != RESTART:
             return "not started again"
         spec, times_s = self.spec, self._restarts_s or ()

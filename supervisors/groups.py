@@ -33,7 +33,7 @@ class GroupCore(SupervisorCore):
         self._by_ref: dict[Any, Child] | None = None  # of many children, also of some that are dead
 
     def boot(self) -> Operation:
-        """Start the children; after a failure stop those already started and say why."""
+        """Start the children; after a failure stop the started children and return the reason."""
         failed = yield from self._start_each(list(self.children.values()))
         if failed is None:
             return None
@@ -214,7 +214,7 @@ class GroupCore(SupervisorCore):
         return None
 
     def _stop_each(self, children: list[Child]) -> Operation:
-        """Stop the newest first and return those whose spec stays: all but temporary ones."""
+        """Stop the newest first; return the children whose spec stays, all but temporary ones."""
         for child in reversed(children):
             yield from self._stop(child)
             self._forget(child)

@@ -35,9 +35,9 @@ def wants_progress() -> bool:
 def emit(report: Report, is_crash: bool = False) -> None:
     """Write ``report`` to the log, as an error unless it is progress or about a crash.
 
-    A crash is logged where it happens, with its traceback; what its supervisor does then is ``info``. Progress is
-    ``debug``: where Erlang logs it as ``info`` its default level, ``notice``, hides it, and a broker with fifty
-    thousand queues would write two lines for each.
+    The crashed actor logs its traceback; the reaction of its supervisor is ``info``. Progress is ``debug``. Erlang logs
+    progress as ``info``, which its default level ``notice`` hides; here a broker with fifty thousand queues would write
+    two lines for each.
     """
     level = logging.INFO if is_crash else logging.ERROR
     if report.context == PROGRESS:

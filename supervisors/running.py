@@ -1,4 +1,4 @@
-"""Run a supervision tree: as a whole program, or inside one that has a loop already.
+"""Run a supervision tree: as a whole program, or inside a program with an event loop.
 
 ``run(tree)`` is the main function of a service: it starts an event loop and the tree, and returns when
 the tree has ended. SIGINT (Ctrl-C) and SIGTERM stop it in order, within a time; a second signal kills what
@@ -47,9 +47,9 @@ class TreeFailedError(ActorError):
 
     Attributes:
         reason: of the failed start, or of the end of the tree.
-        child: the path of the child that failed, from the root's name; "" if it was no child.
+        child: the path of the child that failed, from the root's name; "" if no child failed.
         error: the reason of the child's last end or start.
-        restarts: after how many restarts its supervisor has given up.
+        restarts: the number of restarts after which its supervisor gave up.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ def _text(reason: object) -> str:
 
 
 def _given_up(report: Report) -> TreeFailedError:
-    """Return the error for the report of a root that gives up: about the child at the bottom of it."""
+    """Return the error for a root that gives up; it names the child at the end of the chain of causes."""
     last, ends = report, [f"{report.supervisor} {report.next}"]
     while last.cause is not None and last.cause.cause is not None:
         last = last.cause.cause
@@ -95,7 +95,7 @@ def _given_up(report: Report) -> TreeFailedError:
 
 
 def _not_started(name: str, reason: object) -> TreeFailedError:
-    """Return the error for a root that did not start: about the child at the bottom of it."""
+    """Return the error for a root that did not start; it names the innermost child that failed."""
     path, error = [name], reason
     while isinstance(error, tuple) and len(error) == 2 and error[0] == "shutdown":
         if not (isinstance(error[1], tuple) and error[1][:1] == ("failed_to_start_child",)):

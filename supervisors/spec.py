@@ -1,9 +1,9 @@
 """Specs: children and the supervisor's own flags, in OTP's words; the reports that a spec's functions are called with.
 
-Specs are immutable and are checked when they are made, so a wrong one fails where it is written
-down and one object can serve fifty thousand supervisors. A ``SpecError`` says what is allowed; its ``reason`` is
-OTP's reason for the same mistake; a supervisor whose ``init`` raises it fails to start with ``start_spec`` (a child)
-or ``supervisor_data`` (a flag), before any child has been started.
+Specs are immutable and are checked when they are made, so a mistake fails at its own line, and one object can serve
+fifty thousand supervisors. A ``SpecError`` lists the allowed values; its ``reason`` is OTP's reason for the same
+mistake. A supervisor whose ``init`` raises a ``SpecError`` fails to start with ``start_spec`` (a child) or
+``supervisor_data`` (a flag), before any child is started.
 
 Restart kinds: *permanent* (started again after every end), *transient* (unless it ended
 normally or was shut down), *temporary* (never), and RabbitMQ's *intrinsic* (as transient, but its
@@ -61,7 +61,7 @@ class ChildSpec:
     Attributes:
         id: Names the child among its siblings.
         actor_class: The class to start; on the actor runtime a subclass of ``OtpActor``.
-        args: Arguments of its ``init``; ``simple_one_for_one`` appends those of the request.
+        args: Arguments of its ``init``; ``simple_one_for_one`` appends the arguments of the request.
         restart: A restart kind, or ``(kind, delay_s)``; not for temporary children.
         shutdown: Seconds from the exit signal to the kill, ``infinity`` or ``brutal_kill``.
             Default: 5 seconds for a worker, ``infinity`` for a supervisor.
@@ -174,9 +174,9 @@ class Report:
     """One report; ``count`` is there when it stands for that many dynamic children.
 
     ``supervisor`` is filled in by the driver: the supervisor's place in the tree. ``next`` says what follows the
-    end of a child: which restart of how many, and when. Where a supervisor gives up, ``restarts`` says after how many,
-    and ``cause``, which the driver fills in, is the report of the child's last failure; the report of a supervisor
-    that has ended so has the report of that as its cause.
+    end of a child: which restart of how many, and when. If a supervisor gives up, ``restarts`` is the number of
+    restarts, and ``cause``, which the driver fills in, is the report of the child's last failure. If that child is a
+    supervisor which gave up, the cause of the child's report is the child's own report of giving up.
     """
 
     context: str
@@ -295,7 +295,7 @@ class SupervisorSpec:
             ids.add(child.id)
 
     def problem_with(self, child: object, ids: Container[Hashable] = ()) -> SpecError | None:
-        """Say why ``child`` cannot be a child here beside those with the ``ids``, or None."""
+        """Return why ``child`` cannot be a child here beside the children with the ``ids``; None: it can."""
         if not isinstance(child, ChildSpec):
             text = f"a child is a ChildSpec, not {child!r}"
             return SpecError("start_spec", ("invalid_child_spec", child), text)
@@ -315,7 +315,7 @@ class SupervisorSpec:
 
 
 def one_of(allowed: tuple[str, ...], found: object) -> str:
-    """Name the allowed values, and the one that was meant if ``found`` resembles one."""
+    """Return a text with the allowed values, and the most similar one if ``found`` resembles it."""
     from difflib import get_close_matches  # noqa: PLC0415  # only where something is wrong
 
     near = get_close_matches(str(found), allowed, 1)

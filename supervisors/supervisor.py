@@ -142,8 +142,8 @@ class Supervisor(OtpActor):
 
     def __init__(self) -> None:
         self.is_specifying = False
-        self._failure: Report | None = None  # of a child, the latest
-        self._overrun: tuple[Ref, Report] | None = None  # of a supervisor below, the latest
+        self._failure: Report | None = None  # the latest report of a failed child
+        self._overrun: tuple[Ref, Report] | None = None  # the latest child that gave up
         self._answer: Any = None
         self._backlog: deque[Mail] | None = None
         self._suspension: Suspension | None = None
@@ -383,7 +383,7 @@ class Supervisor(OtpActor):
             self.post(self.ref, effect.again)
 
     def _find_cause(self, report: Report) -> None:
-        """Fill in the cause of a report that has one, and note what may be one."""
+        """Fill in the cause of a report, and note reports that may be the cause of a later one."""
         if report.context in (CHILD_TERMINATED, START_ERROR):
             if self._overrun is not None and self._overrun[0] is report.ref:
                 report.cause = self._overrun[1]
@@ -393,7 +393,7 @@ class Supervisor(OtpActor):
             parent = self.parent
             above = parent.cell.actor if parent is not None and parent.is_alive else None
             if isinstance(above, Supervisor):
-                above._overrun = (self.ref, report)  # noqa: SLF001  # its own
+                above._overrun = (self.ref, report)  # noqa: SLF001  # of the same class
 
     def log_report(self, report: Report) -> None:
         """Write a report to the log; a subclass may know better where something is logged."""

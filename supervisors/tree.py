@@ -13,8 +13,8 @@
 
     run(shop)
 
-Children start in the order in which they are written down. A wrong line is refused where it stands. Everything here
-makes ``ChildSpec`` and ``SupervisorSpec``; programs with specs of their own need none of it.
+Children start in the order in which they are written down. A mistake fails at its own line. This
+module makes ``ChildSpec`` and ``SupervisorSpec``; programs that make their own specs do not need it.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class Tree:
     # Children.
 
     def add(self, child: ChildSpec) -> None:
-        """Add a child; SpecError: it cannot be one here, or its id is there already."""
+        """Add a child; SpecError: the spec cannot be a child here, or its id is taken."""
         self._add(child, lambda: child)
 
     def _add(self, child: ChildSpec, now: Callable[[], ChildSpec]) -> None:
-        """Add a child whose spec will be the one of ``now``."""
+        """Add a child; ``now`` returns its spec when the tree's spec is made."""
         problem = self._empty.problem_with(child, self._children)
         if problem is not None:
             raise problem
@@ -155,7 +155,7 @@ class Tree:
             options: as in ``ChildSpec``.
 
         Raises:
-            SpecError: it is not a coroutine function, cannot be called with ``args``, or an option is wrong.
+            SpecError: ``function`` is not a coroutine function or does not take ``args``, or an option is wrong.
         """
 
         def add(body: _B) -> _B:
@@ -182,7 +182,7 @@ class Tree:
         """Add a program; see ``CommandSpec`` in ``leveret.actors.processes.command``.
 
         Raises:
-            ActorError: ``argv`` is no list of texts, or another argument is wrong.
+            ActorError: ``argv`` is not a list of strings, or another argument is wrong.
         """
         from leveret.actors.processes.command import Command, CommandSpec  # noqa: PLC0415
 
@@ -287,7 +287,7 @@ def service_spec(
     waits_for_ready: bool = False,
     **options: Unpack[Options],
 ) -> ChildSpec:
-    """Return the child spec of a coroutine function that is called with ``args``; SpecError: it is none."""
+    """Return the child spec of a coroutine function that is called with ``args``; SpecError: ``body`` is none."""
     options.setdefault("label", id)  # so that the log names it
     spec = ChildSpec(id, Service, args, **options)
     _check_body(id, body)
@@ -319,7 +319,7 @@ def _check_actor_class(spec: ChildSpec) -> None:
 
 
 def _check_body(id: str, body: object) -> None:
-    """Refuse what is known not to be a coroutine function."""
+    """Refuse objects that are certainly not coroutine functions."""
     if inspect.iscoroutine(body):
         body.close()
         raise _not_a_service(id, body, "pass the function itself, and its arguments as args=(...)")

@@ -111,7 +111,7 @@ class Brokers:
 
 
 def _check_names(place: str, given: dict[str, Any], *also: str) -> None:
-    """Refuse a setting that the broker does not have."""
+    """Refuse a setting that is not a field of ``Config``, and suggest the most similar one."""
     from leveret.server.config.config import Config  # noqa: PLC0415 - loads the broker
 
     known = [*also, *(field.name for field in dataclasses.fields(Config))]

@@ -87,7 +87,7 @@ def find_all(nodes: Sequence[Node], path: Path) -> list[Node]:
 
 
 def _missing(nodes: Sequence[Node], labels: tuple[str, ...]) -> str:
-    """Return an error text with the label that was meant, else with the nearest existing node."""
+    """Return an error text with the most similar label, or else with the nearest existing node."""
     if not nodes:
         return f"no actor is at {_shown(labels)}: the tree has ended"
     nearest, unknown = nodes[0], labels[0]

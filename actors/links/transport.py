@@ -229,7 +229,7 @@ class _UnauthenticatedPeer(asyncio.BufferedProtocol):
 
 
 class LinkProtocol(asyncio.Protocol):
-    """A socket behind the handshake, or one that needs none.
+    """A socket after its handshake, or without one.
 
     Args:
         endpoint: gets the socket's events.

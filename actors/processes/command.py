@@ -2,7 +2,7 @@
 
 How it ends: exit status 0 (or another of ``ok_statuses``): ``normal``; another status n:
 ``("exit_status", n)``; a signal: ``("signal", "SIGSEGV")``, SIGKILL ``killed``. Told to stop, it gets
-``stop_signal`` and the actor ends with the reason it was told, whatever the status; when the actor is
+``stop_signal`` and the actor ends with the reason of its exit signal, not with the program's status; when the actor is
 killed, the program and all it has started get SIGKILL. It ends with this process (on Linux).
 """
 

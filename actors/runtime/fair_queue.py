@@ -1,22 +1,23 @@
-"""The fair queue: places of long work, by the account that the work is charged to; the accounts share the time.
+"""The fair queue: long turns of work wait in it by account, and the accounts share the time equally.
 
-Each account has a line. ``take`` gives the first place of the line whose account has had the least time, and
-``charge`` says how long that took. So an account with a thousand places gets as much time as one with a single place;
-and short work, though it goes from actor to actor, waits for one turn of long work, not for one at each of its steps.
-Accounts that have had the same time take turns. Within a line the order is that of arrival. This is the scheduling of
-Linux' CFS and of start-time fair queueing (Goyal, Vin, Cheng 1996): a line that is new begins with the time of the
-one taken last, so that nobody saves up.
+Each account has a line of places. ``take`` returns the first place of the line whose account has had the least time,
+and ``charge`` adds the time of that turn to the account. So an account with a thousand places gets as much time as an
+account with one. Short work that passes from actor to actor waits for one long turn, not for a long turn at each step.
+Accounts that have had the same time take turns. Within a line, places are taken in the order of their arrival. Linux'
+CFS and start-time fair queueing (Goyal, Vin, Cheng 1996) schedule like this. A new line starts with the time of the
+account taken last, so that an idle account saves no time up.
 
-An account is a number (``Cell.account``), that of the actor at the root of what it has: a connection with its channels
-and the queues that it has declared, a vhost, the node. An account outlives that actor, as its queues do.
+An account is the number of an actor (``Cell.account``): of a connection, for its channels and the queues that it has
+declared; of a vhost; or of the node. An account outlives its actor, because the queues do.
 
-An actor that works for whoever wakes it, as a queue does, *follows* (``Cell.follows``): its account is that of the last
-long turn, or socket event, that has put it into the bulk queue. So messages that travel along queues on their own are
-charged to the client that they come from, and so are queues that nobody has declared since the node was started.
+A queue *follows* (``Cell.follows``), as does every actor that works for the actor that wakes it: its account is the
+account of the last long turn, or socket event, that put it into the bulk queue. So the work of a message that moves on
+through other queues is charged to the client that sent the message, and so is the work of a queue that nobody has
+declared since the node was started.
 
-Turned down: a line for each actor, since a client makes as many actors as it likes; that all actors follow, since
-one that all use (a supervisor) would wait in the line of the client that woke it; and a turn for each account,
-whatever it lasts: then each step of a declare waited for 5 ms of somebody's dead letters.
+Turned down: a line for each actor, since a client can make any number of actors; accounts that follow for all actors,
+since an actor that all clients use (a supervisor) would wait in the line of the client that woke it; and one turn for
+each account, however long the turn: each step of a declare then waited 5 ms for another client's dead letters.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Place: TypeAlias = "Cell | DeferredJob"
 
 
 class _Line:
-    """The places of one account, the time it has had, and what its last turn took."""
+    """The places of one account, the time that the account has had, and the time of its last turn."""
 
     __slots__ = ("account", "had_s", "places", "took_s")
 
@@ -47,18 +48,18 @@ class FairQueue:
     """Places by account.
 
     Attributes:
-        count: the places that wait.
-        account: whose place was taken last.
+        count: the number of places that wait.
+        account: the account of the place taken last.
     """
 
     __slots__ = ("_had_s", "_lines", "_order", "_pushed", "_taken", "account", "count")
 
     def __init__(self) -> None:
         self._lines: dict[int, _Line] = {}
-        self._order: list[tuple[float, int, _Line]] = []  # a heap: the time had, then the arrival
+        self._order: list[tuple[float, int, _Line]] = []  # a heap: by time, then by arrival
         self._pushed = 0
-        self._had_s = 0.0  # by the account whose place was taken last, before
-        self._taken: _Line | None = None  # it is not in the heap until it is charged
+        self._had_s = 0.0  # the time of the account taken last, before that turn
+        self._taken: _Line | None = None  # the line taken last; not in the heap until it is charged
         self.count = self.account = 0
 
     def put(self, account: int, place: Place) -> None:
@@ -71,7 +72,7 @@ class FairQueue:
         line.places.append(place)
 
     def take(self) -> Place:
-        """Take the next place; there is one. Its turn is charged before the next is taken."""
+        """Take the next place of a queue that is not empty. ``charge`` its turn before the next ``take``."""
         if self._taken is not None:
             self.charge(0.0)
         self.count -= 1
@@ -94,7 +95,7 @@ class FairQueue:
             del self._lines[line.account]
 
     def next_takes_s(self) -> float:
-        """Return how long the last turn took of the account that is next; there is one."""
+        """Return the time of the last turn of the account that is next; the queue is not empty."""
         return self._order[0][2].took_s
 
     def _push(self, line: _Line) -> None:

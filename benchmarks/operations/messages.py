@@ -566,39 +566,32 @@ def _(rig: Rig) -> None:
     peer.call(1, QueueDeclare("q", passive=True))
 
 
-@operation("basic.publish topic", "1,500 patterns of many #, 2.5 KB of CC keys")
-def _(rig: Rig) -> None:
+def _through_topic(rig: Rig, patterns: list[str], keys: list[Field]) -> None:
+    """Publish a message with these CC keys to a topic exchange with these patterns."""
     peer = rig.peer()
     exchange(peer, "topic")
     declare(peer, ["q"])
-    peer.calls(
-        1,
-        [
-            QueueBind("q", "x", ".".join(["#.a.#.*"] * 8 + [f"k{number}"]))
-            for number in range(rig.scaled(1_500))
-        ],
-    )
-    keys: list[Field] = [("S", (b"a." * 120) + b"%d" % number) for number in range(10)]
+    peer.calls(1, [QueueBind("q", "x", pattern) for pattern in patterns])
     one = message(1, b"a", exchange=b"x", properties=headers_property({"CC": ("A", keys)}))
     rig.measure()
     peer.raw(one)
     peer.call(1, QueueDeclare("q", passive=True))
+
+
+@operation("basic.publish topic", "1,500 patterns of many #, 2.5 KB of CC keys")
+def _(rig: Rig) -> None:
+    patterns = [".".join(["#.a.#.*"] * 8 + [f"k{number}"]) for number in range(rig.scaled(1_500))]
+    _through_topic(rig, patterns, [("S", (b"a." * 120) + b"%d" % number) for number in range(10)])
 
 
 @operation("basic.publish topic", "1,500 patterns of 60 # and words, 7.5 KB of CC keys")
 def _(rig: Rig) -> None:
-    peer, random = rig.peer(), Random(1)
-    exchange(peer, "topic")
-    declare(peer, ["q"])
-    ways = [
+    random = Random(1)
+    patterns = [
         ".".join([*random.choices(["#.a", "#.b"], k=60), "z"]) for _ in range(rig.scaled(1_500))
     ]
-    peer.calls(1, [QueueBind("q", "x", way) for way in ways])
     keys: list[Field] = [("S", b".".join(random.choices([b"a", b"b"], k=120))) for _ in range(30)]
-    one = message(1, b"a", exchange=b"x", properties=headers_property({"CC": ("A", keys)}))
-    rig.measure()
-    peer.raw(one)
-    peer.call(1, QueueDeclare("q", passive=True))
+    _through_topic(rig, patterns, keys)
 
 
 @operation("basic.publish", "a body of 32 MiB in frames of one byte")
@@ -615,19 +608,12 @@ def _(rig: Rig) -> None:
 
 @operation("basic.publish topic", "8,192 patterns of which all nodes stay live, 3 KB of CC keys")
 def _(rig: Rig) -> None:
-    peer = rig.peer()
-    exchange(peer, "topic")
-    declare(peer, ["q"])
     ways = [
         ".".join(["a.#" if bit == "0" else "*.a.#" for bit in f"{number:013b}"])
         for number in range(rig.scaled(8_192))
     ]
-    peer.calls(1, [QueueBind("q", "x", f"#.{way}.b") for way in ways])
     keys: list[Field] = [("S", b".".join([b"a"] * number)) for number in range(117, 127)]
-    one = message(1, b"a", exchange=b"x", properties=headers_property({"CC": ("A", keys)}))
-    rig.measure()
-    peer.raw(one)
-    peer.call(1, QueueDeclare("q", passive=True))
+    _through_topic(rig, [f"#.{way}.b" for way in ways], keys)
 
 
 @operation("basic.publish headers exchange", "10 x, 50,000 bindings that must all be tried")

@@ -160,13 +160,13 @@ class Channel(GenServer):
         self.publisher.select_transaction(transaction)
 
     def declared(self, name: str) -> None:
-        """Take a queue for those methods from now on that leave the name empty."""
+        """Use a queue for all later methods with an empty queue name."""
         self.last_queue = name
 
     # -- mail ----------------------------------------------------------------------------------
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Handle a mail: those of ordinary messages here, the others through ``_MAILS``."""
+        """Handle a mail: mails of ordinary messages here, all others through ``_MAILS``."""
         kind = type(message)
         if kind is list:
             session, publisher = self.session, self.publisher
@@ -338,13 +338,13 @@ class Channel(GenServer):
     # -- held runs -----------------------------------------------------------------------------
 
     def _hold(self, runs: list[Run]) -> None:
-        """Put the runs that this turn has not handled in front of the held ones."""
+        """Put the runs that this turn has not handled in front of the held runs."""
         self.held.extendleft(reversed(runs))
         self._block_reading()
         self.refuse_during_commit()
 
     def _hold_behind(self, runs: list[Run]) -> None:
-        """Put runs that have just come behind the held ones."""
+        """Put runs that have just come behind the held runs."""
         self.held.extend(runs)
         self._block_reading()
         self.refuse_during_commit()

@@ -103,7 +103,7 @@ class Acknowledge:
 
 
 class _Announce:
-    """A directory to itself: announce this node's changes to the other nodes."""
+    """A mail of the directory to itself: announce this node's changes to the other nodes."""
 
 
 class _Search(str):

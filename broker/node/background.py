@@ -42,7 +42,7 @@ def start(
             result = error
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(then, result)
-        del result  # an error refers to this call by its traceback
+        del result  # an error's traceback refers to this frame: a cycle
         pending.done()
 
     thread = threading.Thread(target=run, name=name, daemon=daemon)

@@ -269,9 +269,8 @@ class QueueStarter(GenServer):
         vhost.state.enter(Event.STORE_OPENED)
         entries = list(vhost.topology.queues.values())
         store = vhost.store.msg_store
-        if (
-            store is not None and store.is_new
-        ):  # a vhost gets its first queue when its store is open
+        # A queue is declared only when its vhost's store is open: a new store with queues has lost its folder.
+        if store is not None and store.is_new:
             store.report_gone([entry.name for entry in entries if not entry.is_remote])
         for entry in entries:
             if entry.is_remote:

@@ -1,4 +1,4 @@
-"""The memory watch: compares the memory that the process uses with the high watermark (``vm_memory_high_watermark``).
+"""The memory watch (RabbitMQ's ``vm_memory_monitor``): compares the memory that the process uses with the watermark.
 
 Above it publishers are blocked (``alarms``); from the paging ratio on, half of it, queues are sent how many
 seconds of traffic they may keep in RAM (``queue_backing/memory_monitor.py``), and page out the rest.

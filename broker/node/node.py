@@ -191,7 +191,7 @@ class Node:
         name = vhost.name
         del self.vhosts[name]
         self.stop_firehose(vhost)
-        vhost.state.on_change = _unheard  # by which it would refer to itself for good
+        vhost.state.on_change = _unheard  # the old hook refers to the vhost: a cycle
         self.outages.forget(name)
         self.epochs.forget(name)
         self.access.remove(self.access.rows_of_vhost(name))
@@ -237,4 +237,4 @@ class Node:
 
 
 def _unheard() -> None:
-    """The vhost is deleted."""
+    """Ignore a change of state: the vhost is deleted."""

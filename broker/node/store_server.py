@@ -10,8 +10,8 @@ however often that happens.
 A disk that is full at the start gets the room of the ballast, then that of the reserve, so that acks can be
 written and consumers can empty it.
 
-A thread closes the store of a killed actor, for a disk may hang, and only then is it opened anew; likewise when
-the actor has ended while a thread was opening the store. Without a data directory there is no store, its code
+A thread closes the store of a killed actor, for a disk may hang, and only then is the store opened again. The same
+happens when the actor ends while a thread opens the store. Without a data directory there is no store, its code
 is not even loaded, and durable queues live as long as the node.
 """
 
@@ -78,7 +78,7 @@ class StoreLoop:
 
 
 class _Opening:
-    """A place among the node's openings: the call by which it begins. A closure would refer to itself for good."""
+    """A place among the node's openings; a call of it begins the opening. A closure would be a cycle of references."""
 
     def __init__(self, openings: Openings, server: StoreServer) -> None:
         self._openings = openings

@@ -10,11 +10,11 @@ one batch; then the queue sends itself a ``Continue``. Invariant at the end of a
 when messages are ready and a consumer is in its ring, a ``Continue`` is under way, or the backing queue
 owes a ``FetchReady``.
 
-Requeue: many messages, and those of ended channels, are requeued in later turns (``requeueing.py``). Nothing is
+Requeue: many messages, and the messages of ended channels, are requeued in later turns (``requeueing.py``). Nothing is
 delivered until all are back.
 
 Expiry: messages that expire when no consumer is ready to take them (TTL 0) are all offered at once,
-whatever the budget of a turn, since the next turn would find them expired.
+beyond the budget of a turn, since they would have expired by the next turn.
 
 Calls that must see all messages wait while some are being requeued, as a get waits until all expired messages are
 dropped and contents are read.
@@ -177,7 +177,7 @@ class AmqQueue(GenServer):
         return mailbox.level_of(message, self._entry.exclusive)
 
     def handle_mail(self, message: Any, sender: Ref | None) -> object:
-        """Handle a mail: those of ordinary messages here, the others through ``_CASTS``."""
+        """Handle a mail: mails of ordinary messages here, all others through ``_CASTS``."""
         kind = type(message)
         if kind is Publish:
             self.take_in(message)
@@ -687,7 +687,7 @@ class AmqQueue(GenServer):
         return ready
 
     def info(self, info: queue_requests.Info) -> dict[str, Any]:
-        """Answer figures by RabbitMQ's names; those asked for, or all."""
+        """Answer the requested figures, or all, by RabbitMQ's names."""
         producers = self.deduplication.count()
         return stats_of(self._entry, self.consumers, self.backing, producers, info.items)
 

@@ -105,16 +105,16 @@ class RememberingQueue(Protocol):
 
 
 class ProducersOfNode(Protocol):
-    """The bound of the producers that all queues of the node remember (``queue/publishers/node_producers.py``)."""
+    """The limit on the producers that all queues of the node remember (``queue/publishers/node_producers.py``)."""
 
     def register(self, queue: RememberingQueue, count: int) -> None:
-        """Count a queue in, with the producers that it remembers already."""
+        """Begin to count a queue's producers; it has ``count`` of them now."""
 
     def ended(self, queue: RememberingQueue) -> None:
         """Forget a queue whose actor has ended."""
 
     def added(self, count: int) -> None:
-        """Note new producers of registered queues; beyond the bound, others are forgotten."""
+        """Note new producers of registered queues; above the limit, queues forget the oldest producers."""
 
 
 class Surroundings(Protocol):
@@ -141,7 +141,7 @@ class QueueEntry:
         durable: whether it survives a restart of the node.
         auto_delete: whether it is deleted after its last consumer.
         exclusive: the reader of the connection that owns it, None = shared.
-        account: of the connection that has declared it here, to which its work is charged; 0: to its vhost.
+        account: its work is charged to it: of the connection that declared it on this node; 0: of its vhost.
         applied: the policies that apply to it.
         settings: the arguments and policies in effect.
         queue_no: its number in the message store; 0 when it is not durable.

@@ -3,7 +3,7 @@
 A deletion takes effect in memory at once. Its bindings are dropped in steps (``routing/topology.py``), the first in
 the turn of the deleting actor, each other one after a drain of the run queue, so that clients are served between two
 steps; several deletions take turns. Rows are deleted with the step that removes their objects, the row of the deleted
-queue or exchange with the first: whatever step a crash falls behind, the object is either there with all its bindings
+queue or exchange with the first: after a crash at any step, the object is either there with all its bindings
 or gone, and a start deletes the rows of bindings that lack an end (``VHost.forget_bindings``).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.metadata.tables import Row
     from leveret.routing.topology import Removal, Removed, Topology
 
-BINDINGS_PER_TURN: Final = 1_000  # of a deletion; those with long keys or arguments count for more
+BINDINGS_PER_TURN: Final = 1_000  # of a deletion; long keys and arguments count for more
 
 
 class Deletions:
@@ -90,7 +90,7 @@ class Deletions:
         self._runtime.after_drain(self._tell_waiting)
 
     def removed_rows(self, removed: Removed) -> list[Row]:
-        """Return the rows of the objects that a step has removed, and tell the queues of delayed exchanges."""
+        """Return the rows of the objects that a step has removed; notify the queues of delayed exchanges."""
         topology, writes_all = self._topology, self._writes_all
         rows: list[Row] = [
             BindingKey(topology.vhost, each.source, *each.identity)

@@ -64,8 +64,8 @@ LOCATOR: Final = "queue-master-locator"
 class DelegatedDeclare:
     """A call to a delegate: declare a queue on its node, unless there is one of that name.
 
-    The delegate answers None when the queue, new or equivalent, runs and all nodes know it; else a ``SoftError``, or
-    False after an error of the node.
+    The delegate answers None when a queue of that name, new or equivalent, runs and all nodes know it. Otherwise it
+    answers with a ``SoftError``, or with False after an error of the node.
     """
 
     name: str

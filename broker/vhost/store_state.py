@@ -28,7 +28,7 @@ class StoreState:
         msg_store: the open store; None on a node without a data directory.
         error: of disk, descriptors or memory, by which the store failed last; None while it is open.
         durable_at_failure: its durable position when it failed: the next start reads nothing behind it.
-        was_tried: this process has tried to open it, and may have used a boot epoch.
+        was_tried: this process has tried to open the store, and may have used a boot epoch.
         in_use: done when no thread has the files of a store that is not open; None if none ever had.
         give_up: ends the actor that stops the store in order, for the vhost is deleted; None if none does.
     """

@@ -116,7 +116,7 @@ class Firehose:
         node: its name, for a header.
         wake: called when there is something to publish.
         rate: the share of the messages that is copied, above 0 and at most 1.
-        is_short: whether memory is short; copies would pass the alarm that blocks publishers, so none are made.
+        is_short: whether memory is short; then nothing is copied, as copies bypass the alarm that blocks publishers.
 
     Attributes:
         dropped: how many messages were not copied since the last report.

@@ -94,7 +94,7 @@ class VHost:
         features: its firehose, and counts of its special queues; each publish and delivery reads them.
         default_queue_type: of queues declared without a type, where that type can be such a queue; "": classic.
         producer_limits: how many producers a queue remembers, and for how many ms without use.
-        node_producers: the bound of all queues of the node together; None: there is none.
+        node_producers: the limit on producers that all queues of the node share; None: no limit.
         is_closing: an operator is deleting the vhost, so its rows are not written any more.
         reply_addresses: targets of dead letters that are replies; None: there are no clients.
         cluster_nodes: the other nodes of the cluster; None: there is no cluster.
@@ -188,7 +188,7 @@ class VHost:
             yield from self.until_deleted(ExchangeRow(self.name, name, ""))
             return
         if method.if_unused and exchange.bindings:
-            yield from self.deletions.all_ended()  # its bindings may be those of a deleted queue
+            yield from self.deletions.all_ended()  # its bindings may be of a deleted queue
             exchange = self.topology.exchanges.get(name)
             if exchange is None:
                 return

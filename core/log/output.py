@@ -106,7 +106,7 @@ def _opened(
     handlers: list[logging.Handler] = []
     with ExitStack() as opened:  # an error closes the file again
         if path is not None:
-            # A link is followed: it is /dev/stdout, or the operator's. Log lines name users, queues and addresses.
+            # A link is followed: /dev/stdout is one. Mode 0600: log lines name users, queues and addresses.
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             file = LineHandler(os.open(path, flags, 0o600), owned=True)
             opened.callback(file.close)

@@ -53,11 +53,11 @@ def _is_link(path: Path) -> OSError:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder and those above it that are missing, with mode 0700, unless it exists."""
+    """Make a folder and its missing parents with mode 0700, unless it exists."""
     try:
         path.mkdir(FOLDER_MODE, exist_ok=True)
     except FileNotFoundError:
-        make_folders(path.parent)  # ``mkdir`` would give those above the mode that all may read
+        make_folders(path.parent)  # ``mkdir(parents=True)`` would make the parents readable for all
         path.mkdir(FOLDER_MODE, exist_ok=True)
 
 
@@ -153,7 +153,7 @@ class OsCalls:
     """The machine's system calls."""
 
     def open(self, path: Path, flags: int) -> int:
-        """Return a descriptor that child processes do not inherit. No link is followed to a file that is written."""
+        """Return a descriptor that child processes do not inherit. No symbolic link is opened for writing."""
         if not flags & _WRITES:
             return os.open(path, flags, FILE_MODE)
         try:
@@ -419,7 +419,7 @@ class Files:
     def write_new(self, path: Path, data: bytes, is_synced: bool = True) -> None:
         """Write a small file atomically: after a power cut it is complete or absent.
 
-        Not synced it is so after the end of a process; after a power cut it may be the one before, or damaged.
+        Not synced, it is so after the end of the process; after a power cut the file may be the old one, or damaged.
         """
         draft = path.with_name(path.name + ".tmp")
         if draft.name in self.names(draft.parent):

@@ -117,7 +117,7 @@ def _wanted_contents(directory: Path, wanted: Wanted) -> Contents:
             unwanted.append(row)
     if unwanted:
         _delete(directory, unwanted)
-    take_over(directory, "", 0, 0)  # it is restored for another node
+    take_over(directory, "", 0, 0)  # a restored snapshot gets a new node
     compact = directory.with_name(f"{METADATA}.compact")
     copy_at_rest(directory, compact)  # opening has extended the file to the size of its map
     shutil.rmtree(directory)
@@ -188,7 +188,7 @@ def _store(
 
 
 def _segments(store: Inspection, paths: StorePaths, ends: Mapping[int, int]) -> list[FileEntry]:
-    """Return the segments, each as long as the store needs it; ``ends`` are those of ``archive.json``."""
+    """Return the segments, each as long as the store needs it; ``ends`` are from ``archive.json``."""
     known = {} if paths.journal_nos() else store.index.files()
     entries = []
     for file_no in paths.rdq_nos():

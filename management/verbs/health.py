@@ -34,7 +34,7 @@ _VARIABLES: Final = ("LEVERET_COMPILED", "LEVERET_DATA", "LEVERET_KERNEL", "LEVE
 
 
 class HealthAdmin:
-    """Answers what is asked about a running broker, and ends its process."""
+    """Answers questions about a running broker, and ends its process."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker

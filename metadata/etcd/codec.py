@@ -15,10 +15,10 @@ Names are percent-encoded in UTF-8, so that ``/`` separates them. Values are ``c
 (``leveret.metadata.environment``).
 
 A row has *parents*: a queue its vhost, a binding its exchange and its queue. A row that others may have as a parent
-gets an *incarnation* when it is created, a number that is never used again; a row keeps those of its parents as they
-were when it was written. It is *live* as long as its parents are live and have these incarnations. So a deletion of
-one key deletes all that hangs on it, in the same revision and for every node alike, also what another node adds at
-that moment; the keys that are left are garbage, never read as rows again.
+gets an *incarnation* when it is created, a number that is never used again; a row has the incarnations of its parents
+at the time it was written. It is *live* as long as its parents are live and have these incarnations. So a deletion of
+one key deletes all that hangs on it, in the same revision and for every node alike, also what another node adds at that
+moment; the keys that are left are garbage, never read as rows again.
 
 Turned down: deleting the keys of all bindings with their queue. A transaction has at most 128 operations, and a
 binding that another node adds meanwhile would be left, to be found again by the next queue of that name.
@@ -108,7 +108,7 @@ class NodeState(NamedTuple):
         has_left: it has ended in order, and serves nobody any more.
         address: where other nodes dial it; "": nowhere.
         valid_s: how long it serves after it has found its key; all nodes have the same.
-        directory: the data directory that it has locked, as ``DataDirectory.place``: a copy has the same UUID, and
+        directory: the data directory that it has locked, as ``DataDirectory.place``; a copy has the same UUID and
             another place.
     """
 
@@ -269,7 +269,7 @@ def unpacked_node(stored: Stored) -> NodeState:
 
 
 def refusal_of_key(key: str, own: NodeState, other: NodeState) -> str:
-    """Return why a process may not take the key that another one has written; "": that one has ended."""
+    """Return why a process may not take the key that another process wrote; "": the other process has ended."""
     if other.uuid != own.uuid:
         return f"{key} is another node, of the data directory {other.uuid}: give each node a name of its own"
     if other.directory != own.directory and not other.has_left:

@@ -563,8 +563,8 @@ class Session:
     def _replace(self, found: Stored) -> None:
         """Delete the key that an earlier process of this node has left, and its lease.
 
-        The process that has the key has certainly ended if it had locked the same directory. On another machine, or
-        before the machine was started again, it may also have been this node: then the key goes with its lease.
+        If that process had locked the same directory, it has ended: this process has the lock now. Otherwise it may
+        have been this node on another machine, or before a restart of this machine: then the key goes with its lease.
         """
         try:
             other = unpacked_node(found)

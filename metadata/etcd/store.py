@@ -175,7 +175,7 @@ class EtcdMetadata:
         """As ``Metadata.write``, made only if no other node has changed the rows since this one saw them.
 
         The outcome comes when all nodes have applied the write; ``ConflictError``: another was faster. More than 126
-        rows, or 1 MiB, are several transactions: the first that fails ends the write, those before have been made.
+        rows, or 1 MiB, are several transactions: the first that fails ends the write; the earlier ones stay.
 
         Raises:
             StoreError: the store is closed.
@@ -183,10 +183,10 @@ class EtcdMetadata:
         self._session.write(puts, deletes, then)
 
     def next_boot_epoch(self) -> int:
-        """Return a number higher than those before; no other start of any node has it.
+        """Return a number higher than all before; no other start of any node has it.
 
         Raises:
-            StoreError: all that were taken are used, and etcd has not given more yet.
+            StoreError: all reserved numbers are used, and etcd has not given more yet.
         """
         if len(self._epochs) <= EPOCHS // 2 and not self._takes_epochs:
             self._takes_epochs = True

@@ -162,7 +162,7 @@ def note_crash(folder: StorePaths, ends: Mapping[int, int], torn: Mapping[int, R
 
 
 def fault_of(folder: StorePaths, is_expected: bool) -> str:
-    """Return the damage of a store's file, which ``is_expected`` if it was there before; nothing if it has none."""
+    """Return the damage of a store's file, "" if it has none; ``is_expected``: the store had the file before."""
     try:
         found = read(folder)
     except ValueError as error:
@@ -171,7 +171,7 @@ def fault_of(folder: StorePaths, is_expected: bool) -> str:
 
 
 def load(folder: StorePaths, is_expected: bool = False) -> Archive:
-    """Return the archive of a store as the last start left it; ``is_expected``: it was there before."""
+    """Return the archive of a store as the last start left it; ``is_expected``: the store had the file before."""
     if fault := fault_of(folder, is_expected):
         log.error(
             "all segments are kept until the policies are known store=%s reason=%s",

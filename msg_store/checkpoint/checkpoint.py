@@ -10,10 +10,10 @@ Between two writes there may be a **snapshot** (``snapshot``): a memtable is fro
 that memtable is in the index, and no later one, the index is copied.
 
 A memtable is frozen when it has many rows, or its journal is long (a start has to replay it, 100,000 records in half a
-second, also those of messages that are gone), or when nothing happens for a while. Flushes wait for this rotation, and
-the rotation for missing reference counts: some short reads. A memtable is one transaction with its own checkpoint, so
-the index is always the log up to some LSN. Its journal files stay until the *next* memtable is in the index: should
-the newest transaction turn out to be lost, the one before and the journals make up for it.
+second, also records of messages that are gone), or when nothing happens for a while. Flushes wait for this rotation,
+and the rotation for missing reference counts: some short reads. A memtable is one transaction with its own checkpoint,
+so the index is always the log up to some LSN. Its journal files stay until the *next* memtable is in the index: if the
+newest transaction is lost, the previous transaction and the journals replace it.
 
 After a shortage (``core/system/shortage.py``), a full disk above all, the memtable stays frozen, its journals stay
 too, and it is tried again; so is a read. Journals that cannot be unlinked go with a later checkpoint. An index
@@ -62,7 +62,7 @@ class CheckpointLimits:
     journal_bytes: int = 32 * 1024 * 1024  # its journal is so long
     idle_rows: int = 10_000  # it has so many and nothing happens for ``IDLE_S``
     journal_records: int = 100_000  # its journal has so many, whether the rows are gone or not
-    ended_queues: int = 5_000  # so many were deleted; each takes some 250 bytes until then
+    ended_queues: int = 5_000  # so many queues were deleted; each takes some 250 bytes of memory
 
     def is_long(self, journal: Journal) -> bool:
         return (
@@ -117,7 +117,7 @@ class WriteJob:
         yield "committed"
         point = self.memtable.checkpoint
         if before is None or point is None or point.lsn == before.lsn:
-            return  # one journal stays that reaches the checkpoint, or a start would miss it
+            return  # keep one journal that reaches the checkpoint: a start expects it
         try:
             for file_no in folder.journal_nos():
                 if file_no < before.first_journal:
@@ -128,7 +128,7 @@ class WriteJob:
 
 
 def _sync_owed(segment: File) -> None:
-    """Sync inline messages. A failure is final whatever its number: their pages may be gone."""
+    """Sync inline messages. Every failure is final, also a shortage: their pages may be gone."""
     try:
         segment.fdatasync()
     except OSError as error:

@@ -176,7 +176,7 @@ class AppendLog:
         except (OSError, MemoryError) as error:
             if not is_shortage(error):
                 raise
-            shortage = error  # compiled, a yield in this block would leave the error to its thread
+            shortage = error  # not handled here: a yield in ``except`` would leave the error with the thread, compiled
         if shortage is None:
             return
         yield "shortage"
@@ -279,7 +279,7 @@ class AppendLog:
         yield "name synced"
 
     def _go_to(self, start: LogEnd) -> None:
-        """Go back to where the job begins, whatever a failed job has left in this file or in new ones."""
+        """Go back to the start of the job; drop what a failed job has left in this file or in new files."""
         if not self._is_tainted and start == self._place:
             self._made.clear()  # the last job stands
             return

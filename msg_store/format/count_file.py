@@ -50,7 +50,7 @@ _BYTES: Final = _CRC.size + _RECORD.size
 
 
 def fault_of(folder: StorePaths) -> str:
-    """Return the damage of a store's file; nothing if it has none, or a crash alone has cut it off."""
+    """Return the damage of a store's file; "" if it has none, or is only cut off, as by a crash."""
     if NAME not in folder.files.names(folder.path):
         return ""
     data = folder.files.read(folder.path / NAME)
@@ -82,7 +82,7 @@ class CountFile:
         self._size_bytes = 0
 
     def read(self) -> Counts:
-        """Return the counts; of a damaged file those before the damage, which the next change rewrites."""
+        """Return the counts; of a damaged file the counts before the damage. The next change rewrites the file."""
         try:
             self._read()
         except (Corrupt, ForeignFile, OSError) as error:

@@ -1,22 +1,22 @@
-"""The end mark: how far the log was durable, in a file beside the journal, so that a journal cut short is noticed.
+"""The end mark: a file beside the journal with the end of the durable log, so that a start notices a cut journal.
 
 ::
 
     twice, at 0 and at 512: header (``file_header``)
     lsn:u64 segment:u32 offset:u32 flags:u32 crc:u32                          little endian, 88 bytes in all
 
-Where a journal ends, only the journal says: a file that was cut at the border of two frames, or is not there any more,
-looks like one to which nothing was added. The mark says that all records below ``lsn`` were durable, and all bytes of
-segments below ``segment``, ``offset``: a ``DurablePosition``.
+The journal itself does not show that its end is missing: a file that was cut between two frames, or deleted, looks like
+a journal without later records. The mark says that all records below ``lsn`` were durable, and all bytes of segments
+below ``segment``, ``offset``: a ``DurablePosition``.
 
-It is only a lower bound. A start writes it anew, synced. Afterwards it is written in place a moment behind a flush, and
-never synced (``end_marks``): so no flush waits for it, a kill leaves it at most that moment old, and a loss of
-power perhaps older. It never says more than the disk had. The two halves take turns, so that a write that was cut off
-leaves the other.
+The mark is a lower bound. A start writes a new file and syncs it. Afterwards the mark is written in place shortly after
+a flush, without a sync (``end_marks``), so no flush waits for it. After a kill it is a fraction of a second old, after
+a loss of power perhaps more; it never claims more than was durable. Writes alternate between the two halves, so one
+half survives a torn write.
 
-The flags say which files are there that a store may also do without: delivery counts, and ``archive.json``.
+The flags name the optional files that the store has: delivery counts, and ``archive.json``.
 
-One thread at a time.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _BYTES: Final = HEADER_BYTES + _FIELDS.size + _CRC.size
 
 
 class EndMark(NamedTuple):
-    """What a mark says."""
+    """The contents of a mark."""
 
     boot_epoch: int  # of the start that wrote it
     durable: DurablePosition
     flags: int
 
     def missing(self, names: Collection[str]) -> list[str]:
-        """Return the files that were there, and are not among those of the store's folder."""
+        """Return the optional files that the store had and that are not among these names."""
         return [name for name, flag in FLAGS.items() if self.flags & flag and name not in names]
 
 
@@ -72,17 +72,17 @@ class EndMarkFile:
         self._missed: set[str] = set()
 
     def begin(self, durable: DurablePosition, missed: Iterable[str] = ()) -> None:
-        """Write a new file, synced, in place of the old one; files that are ``missed`` still are until ``forget``."""
+        """Write a new file and sync it. Files that are ``missed`` stay named in the mark until ``forget``."""
         self._missed.update(missed)
         half = self._encoded(durable).ljust(SLOT_BYTES, b"\0")
         self._files.write_new(self._path, half + half)
 
     def write(self, durable: DurablePosition) -> None:
-        """Write it in place, without a sync. One that was removed stays away: the next start says so."""
+        """Write the mark in place, without a sync. A removed file is not made again: the next start reports it."""
         self._put(self._encoded(durable))
 
     def forget(self, name: str) -> None:
-        """Note, before a file is removed, that it is not missed."""
+        """Take a file out of the flags, before the store removes it."""
         self._missed.discard(name)
         self._put(self._encoded(self._durable, name))
 
@@ -100,10 +100,10 @@ class EndMarkFile:
 
 
 def read_mark(folder: StorePaths) -> EndMark | None:
-    """Return the mark of a store; None if it has none.
+    """Return the mark of a store; None if the store has no mark.
 
     Raises:
-        Corrupt: neither half can be read, or it is another store's (``ForeignFile``).
+        Corrupt: neither half can be read, or the mark is another store's (``ForeignFile``).
     """
     if NAME not in folder.files.names(folder.path):
         return None

@@ -117,7 +117,7 @@ def decode_header(data: bytes, magic: bytes, store_uuid: bytes | None = None) ->
 
 
 def uuid_of(data: bytes) -> bytes | None:
-    """Return the uuid of the store whose segment or journal begins so; None if that cannot be read."""
+    """Return the UUID of the store from the first bytes of a segment or journal; None if they are damaged."""
     for magic in (JOURNAL_MAGIC, RDQ_MAGIC):
         try:
             return decode_header(data, magic).uuid

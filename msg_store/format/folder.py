@@ -53,7 +53,7 @@ class StorePaths:
 
 
 class StoreFolder(StorePaths):
-    """A store's folder, made if it is not there (``is_new``), and locked until ``close``.
+    """A store's folder: created if it is missing (``is_new``), and locked until ``close``.
 
     Raises:
         StoreLocked: another process has it.
@@ -88,7 +88,7 @@ class StoreFolder(StorePaths):
             raise
 
     def _check_owner(self) -> None:
-        """Raise FormatLost where all files that can be asked are another store's: it is FORMAT that is not theirs."""
+        """Raise FormatLost if all readable files name one other store: then FORMAT is the foreign file."""
         others: set[bytes] = set()
         for path in self._headed():
             with self.files.open_read(path) as file:

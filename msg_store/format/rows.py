@@ -63,8 +63,8 @@ class Checkpoint(NamedTuple):
     boot_epoch: int  # of the start that made it
     next_file_no: int  # above all numbers of segments that were ever used
     is_clean: bool = False  # the store was stopped after it, with nothing left to do
-    # All messages with rows above lie in segments from this place on; None: not known, by an older version, and the
-    # store has no end mark (``end_mark``).
+    # All messages with rows above lie in segments from this place on; None: an older version wrote the checkpoint, and
+    # no end mark (``end_mark``).
     since: tuple[int, int] | None = None
 
 

@@ -1,7 +1,7 @@
 """The driver of the collector: one thread for its jobs, and tasks on the loop that owns the store.
 
 ``wake`` has the collector choose segments a little later, so that a thousand flushes cost one
-choice. A store where nothing dies has no timer running, but for the one that waits for an archive to let a segment go.
+choice. If no message dies, no timer runs, except the timer that waits for the archive to release a segment.
 
 A job runs in turns: it is put aside after a few megabytes and goes on after a pause, so that it
 neither fills the disk's queue before a sync of the journal nor keeps the interpreter's lock.

@@ -44,7 +44,7 @@ def open_lmdb(path: Path, **options: Any) -> Any:
         # Bindings that know several formats would write the newest.
         return lmdb.open(os.fsencode(path), lib_version=0, **options)
     except TypeError:
-        return lmdb.open(os.fsencode(path), **options)  # they know the 0.9 format only
+        return lmdb.open(os.fsencode(path), **options)  # these bindings know the 0.9 format only
 
 
 @contextmanager

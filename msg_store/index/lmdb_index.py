@@ -272,7 +272,7 @@ class LmdbIndex:
             since: tuple[int, int] | None = None
             if (value := self._meta_of(b"since")) is not None:
                 of_lsn, file_no, offset = _SINCE.unpack(value)
-                if of_lsn == lsn:  # else a version that does not know it has written the checkpoint
+                if of_lsn == lsn:  # an older version writes no ``since``
                     since = file_no, offset
             return Checkpoint(lsn, first_journal, boot_epoch, next_file_no, bool(is_clean), since)
 

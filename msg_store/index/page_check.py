@@ -250,7 +250,7 @@ class _Pages:
     def _run(self, page_no: int, size: int, is_read: bool) -> bytes:
         """Check the overflow pages of a node; return their contents if ``is_read``.
 
-        A value that was put in the place of a longer one has kept its pages.
+        A value that replaced a longer value keeps the pages of the longer one.
         """
         pages = (_HEADER.size + size - 1) // self._page_bytes + 1
         data = self._read(page_no, pages, pages if is_read else 1)

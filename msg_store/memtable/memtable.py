@@ -23,7 +23,7 @@ from leveret.msg_store.memtable.seq_set import SeqSet, span_of
 
 @dataclass(slots=True)
 class LiveTerms:
-    """The terms of a queue as they change, in RAM; ``QueueTerms`` are those in the index.
+    """The terms of a queue as they change, in RAM; the index has ``QueueTerms``.
 
     Each memtable that changes them has a copy of its own, so a frozen one has them as of its end.
     """
@@ -49,7 +49,7 @@ class Memtable:
         inserted: messages placed in this memtable; added by ``insert``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
         queues: terms that have changed, as of its newest change; None: the queue is forgotten.
-        ended_queues: queues that were deleted while it was the active one: their terms stay until it is frozen.
+        ended_queues: the number of queues deleted while it was active; their terms stay until it is frozen.
         files, checkpoint: captured when it was frozen.
         producers: whose last sequence has changed; None: forgotten.
         owed: segments to be synced before it may be in the index.

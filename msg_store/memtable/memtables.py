@@ -421,7 +421,7 @@ class Memtables:
     # Inside.
 
     def _touched(self, queue_no: int) -> LiveTerms:
-        """Return the terms of a queue to be changed; those of a frozen memtable stay as they are."""
+        """Return the terms of a queue to be changed; a frozen memtable keeps its own."""
         terms = self.active.queues.get(queue_no)
         if terms is None:
             before = self.terms.get(queue_no)

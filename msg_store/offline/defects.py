@@ -37,7 +37,7 @@ class Kind(StrEnum):
     WRONG_SIZE = "wrong_size"
     """A queue entry gives another body size than its message has."""
     WRONG_REFCOUNT = "wrong_refcount"
-    """A location counts another number of queue entries than name it; also one that no entry names."""
+    """The reference count of a location is not the number of queue entries that name it; or no entry names it."""
     DUPLICATE_ID = "duplicate_id"
     """A message has a second whole record, and the collector has written neither."""
     WRONG_QUEUE_SUMS = "wrong_queue_sums"
@@ -47,11 +47,11 @@ class Kind(StrEnum):
     INDEX_LOST = "index_lost"
     """The index cannot be used; the next start rebuilds it."""
     JOURNAL_GAP = "journal_gap"
-    """Records of the journal are missing or cannot be read, and were durable."""
+    """Durable records of the journal are missing or cannot be read."""
     FOREIGN_FILE = "foreign_file"
     """A segment or a journal of another store."""
     SEGMENT_CUT = "segment_cut"
-    """A segment is shorter than it was."""
+    """A segment is shorter than the index says."""
     FILE_DAMAGED = "file_damaged"
     """Another file is missing or damaged: the end mark, delivery counts, ``archive.json``, the header of a segment."""
     FORMAT_LOST = "format_lost"
@@ -63,11 +63,11 @@ class Defect:
     """One defect.
 
     Attributes:
-        where: what it is about: a message by its number, a queue or segment by theirs, a file by its name.
-        entries: queue number and seq of the entries that the defect costs, or that it is about.
+        where: the damaged object: the number of a message, queue or segment, or the name of a file.
+        entries: queue number and seq of the entries that are lost or damaged by the defect.
         location: where the index has the message; None if nowhere.
         found: where its record is, or the second record of a duplicate; None if nowhere.
-        said, counted: what the index says, and what is so.
+        said, counted: the index's value, and the true value.
         is_lost: the message cannot be read any more.
     """
 
@@ -83,7 +83,7 @@ class Defect:
 
 
 def defects_of(audit: Audit) -> Iterator[Defect]:
-    """Yield all defects of a store; those of files first, then those of messages, then those of sums."""
+    """Yield all defects of a store: of files, then of messages, then of sums."""
     yield from _of_files(audit)
     yield from _of_the_journal(audit)
     yield from _of_messages(audit)
@@ -133,7 +133,7 @@ def _of_files(audit: Audit) -> Iterator[Defect]:
 
 
 def _of_the_journal(audit: Audit) -> Iterator[Defect]:
-    """Yield what recovery itself finds of messages: it reads those of the journal, and looks for missing segments."""
+    """Yield the defects that recovery finds: it reads the journal's messages, and looks for missing segments."""
     report = audit.store.report
     for msg_no in report.found:
         found = audit.locations.find(msg_no)

@@ -1,4 +1,4 @@
-"""Reading a queue's rows: those of the index, with all later changes.
+"""Reading a queue's rows: the rows of the index, with all later changes.
 
 Four layers, oldest first: the index, the memtables above it (``read_view``), the flush in flight, and
 pending work. A thread reads the index; the others are added when its answer comes, so the result is that of

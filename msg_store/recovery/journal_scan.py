@@ -88,7 +88,7 @@ class JournalScan:
         return 0
 
     def run(self, sink: Sink, file_no_min: int, from_lsn: int) -> None:
-        """Read the files from a number on; the index has the records of files below, and those below ``from_lsn``."""
+        """Read the files from a number on; the index has the records of earlier files, and all below ``from_lsn``."""
         self.next_lsn = from_lsn
         numbers = [no for no in self._folder.journal_nos() if no >= file_no_min]
         try:

@@ -64,7 +64,7 @@ def seq_of(msg_no: int) -> int:
 
 
 class JournalMemory:
-    """Rows, acks and expiries in the journals that are left."""
+    """The rows, acks and expiries of the existing journals."""
 
     def __init__(self) -> None:
         self.expiries_ms: dict[tuple[int, int], int] = {}  # by queue_no and msg_no
@@ -85,7 +85,7 @@ class JournalMemory:
                     self._acked(queue_no, [seq for seq in rows if first <= seq <= last])
 
     def seen(self) -> dict[int, set[int]]:
-        """Return, by queue, the messages of which the journals have a row, or an ack of one."""
+        """Return, by queue, the messages that have a row or an ack in the journals."""
         found = {queue_no: set(rows.values()) for queue_no, rows in self._rows.items()}
         for queue_no, msg_no in self.gone:
             found.setdefault(queue_no, set()).add(msg_no)
@@ -201,7 +201,7 @@ class Rebuild:
 def note_producer(
     producers: Producers, head: bytes, route_nos: Iterable[int], used_ms: int
 ) -> None:
-    """Note the sequence that a message has in its headers for queues, given by their route numbers."""
+    """Note the producer's sequence in a message's headers for the queues with these route numbers."""
     sent = producer_in(head)
     if sent is None:
         return

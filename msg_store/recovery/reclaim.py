@@ -1,25 +1,25 @@
-"""Reclaim: messages that lie in the segments and that no record names, since the journal is not whole.
+"""Reclaim: rows for messages in the segments whose journal records are missing.
 
-A flush writes its messages to the segments and its rows to the journal at the same time. So what has become of the
-journal need not cost a message. Places in segments are given in the order of flushes: records behind the **known end**,
-the highest place that index, journal or end mark name, are of flushes whose frames are missing.
+A flush writes its messages to the segments and its rows to the journal at the same time. So damage of the journal need
+not cost a message. Segments are filled in the order of the flushes: messages behind the **known end**, the highest
+place that index, journal or end mark name, are from flushes whose frames are missing.
 
-* Those of one flush are what a crash leaves that comes between the two writes. They were not confirmed, as far as
-  anybody knows, and are garbage.
-* Those of two flushes or more (each has a time of its own in its records) prove that the journal was cut, for a flush
-  begins when the one before is durable.
+* If they are from one flush, a crash between its two writes leaves the same. As far as is known the flush was not
+  confirmed, so its messages are garbage.
+* If they are from two or more flushes (each flush has its own time in its messages), the journal was cut: a flush
+  begins only when the previous flush is durable.
 
-Where the journal is known to be damaged, by this or by anything else (a gap, ``Recovery._check_end``), missing frames
-may also have had rows of messages that were written earlier, for the other queues of their routes. So all records are
-looked at from the place on that the checkpoint gives (``Checkpoint.since``), and a message gets a row in each queue of
-its route in which neither index nor journals have it, or have acked it. Messages that were acked come back by that,
-those also that were acked before their rows were written.
+If the journal is damaged, by this test or another one (a gap, ``Recovery._check_end``), the missing frames may also
+have held rows for earlier messages, in other queues of their routes. So the reclaim reads all messages from the place
+that the checkpoint gives (``Checkpoint.since``), and gives a message a row in each queue of its route, unless index or
+journals have its row or an ack of it there. So acked messages can come back, also a message that was acked before its
+row was written.
 
-Rows get the seqs of a rebuild (``rebuild.seq_of``), above all that their queues gave in that start; their expiries are
-not known, and sequences of producers are those in their headers.
+The new rows get the seqs of a rebuild (``rebuild.seq_of``), above all seqs that their queues gave in that start. Their
+expiries are lost; sequences of producers are taken from the headers of the messages.
 
-Turned down: giving rows to the messages of one flush as well, which may have been confirmed. It would be so after most
-kills, and messages of queues with a TTL would not expire any more.
+Turned down: rows for the messages of a single flush, which may have been confirmed. Most kills leave such a flush, and
+messages of queues with a TTL would not expire any more.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Found(NamedTuple):
 
 
 class Reclaim:
-    """Finds such messages and gives them rows.
+    """Finds messages without journal records and gives them rows.
 
     Attributes:
-        runs: the rows that were made; the next journal begins with them.
-        sequences: of producers, which came with them.
+        runs: the new rows; the next journal begins with them.
+        sequences: the sequences of the producers of these messages.
         counts: how many messages each queue got.
     """
 
@@ -85,7 +85,7 @@ class Reclaim:
         self._replay = replay
 
     def indexed_end(self, next_file_no: int) -> Place:
-        """Return the place behind all records of segments below a number that the index may name."""
+        """Return the place behind all messages, in segments below a number, that the index may name."""
         indexed, on_disk = self._index.files(), set(self._folder.rdq_nos())
         for file_no in sorted(indexed, reverse=True):
             if file_no < next_file_no and not (file_no in on_disk and self._is_copy(file_no)):
@@ -93,12 +93,12 @@ class Reclaim:
         return 0, 0
 
     def known_end(self, durable: DurablePosition, next_file_no: int) -> Place:
-        """Return the place behind all records that index, journal or end mark name."""
+        """Return the place behind all messages that index, journal or end mark name."""
         ends = self._replay.ends.items()
         return max(self.indexed_end(next_file_no), (durable.file_no, durable.offset), *ends)
 
     def cut_from(self, place: Place) -> Place | None:
-        """Return the first place behind ``place`` with a message of a flush that was durable; None without one."""
+        """Return the first place behind ``place`` with a message of a durable flush; None: there is none."""
         first: Found | None = None
         for each in self._records(place):
             if first is None:
@@ -110,9 +110,9 @@ class Reclaim:
     def take_missing(
         self, place: Place, memory: JournalMemory, trusted: DurablePosition | None
     ) -> None:
-        """Give all messages from a place on the rows that neither index nor journals have, or had.
+        """Give the messages from a place on their missing rows: rows that index and journals neither have nor had.
 
-        ``memory`` is of the journals. After a failed sync ``trusted`` ends the part of the segments that counts.
+        ``memory`` is of the journals. After a failed sync, ``trusted`` ends the part of the segments to use.
         """
         found = [
             each
@@ -125,7 +125,7 @@ class Reclaim:
             self._publish(queue_no, [each for no, each in some.items() if no not in known])
 
     def finish(self) -> None:
-        """Note the sequences, and the counts that the index has."""
+        """Note the producers' sequences, and look up reference counts in the index."""
         replay = self._replay
         for queue_no, found in self._producers.items():
             known = replay.producers.get(queue_no, {})
@@ -137,7 +137,7 @@ class Reclaim:
         replay.finish()
 
     def _records(self, place: Place) -> Iterator[Found]:
-        """Yield the whole records of all segments from a place on that are no copies."""
+        """Yield the whole messages of all segments from a place on, without copies of the collector."""
         for file_no in self._folder.rdq_nos():
             if file_no < place[0]:
                 continue
@@ -153,7 +153,7 @@ class Reclaim:
             return segment.header is not None and bool(segment.header.flags & MOVED)
 
     def _by_queue(self, found: list[Found]) -> dict[int, dict[int, Found]]:
-        """Return the messages that have to be in each queue, by number, ascending."""
+        """Return the messages of each queue by message number, ascending."""
         queues: dict[int, dict[int, Found]] = {}
         for each in sorted(found, key=lambda each: each.msg_no):
             try:
@@ -165,7 +165,7 @@ class Reclaim:
         return queues
 
     def _in_index(self, queue_no: int, some: dict[int, Found]) -> set[int]:
-        """Return the messages that have a row of this queue in the index; few are in the index at all, as a rule."""
+        """Return the messages that have a row of this queue in the index; mostly few or none."""
         placed = self._index.locations(some).keys()
         if not placed:
             return set()

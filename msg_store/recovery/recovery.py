@@ -15,8 +15,8 @@ does it again, with the same outcome:
    are left goes to the quarantine and is rebuilt from the segments (``rebuild``) instead of steps 2, 3.
 2. Read the journal files since its checkpoint, in order (``journal_scan``). Inline records are written to
    their segments (``redo``); publishes, acks and moves are applied to the memtables (``replay``).
-   Then compare the end that they reach with the end that they must reach: the checkpoint's LSN, and that of
-   the end mark (``format.end_mark``). If records are missing, messages are taken from the segments (``reclaim``).
+   Then compare the last LSN that they reach with the LSN of the checkpoint and the LSN of the end mark
+   (``format.end_mark``). If records are missing, messages are taken from the segments (``reclaim``).
 3. Read the messages of all rows that came from the journal (``row_check``). A row whose message cannot be
    read is **dropped** if it lies above the last durable position: it was never confirmed, or nobody can
    tell. Below it all segments are searched for the message, and a row whose message is not found is
@@ -141,16 +141,14 @@ class Opened:
     journal_log: AppendLog
     index_files: IndexFiles
     count_file: CountFile
-    counts: Counts  # what it held: how often messages came back
+    counts: Counts  # its contents: how often messages came back
     mark: EndMarkFile
     vhost: str
 
     def close(self) -> None:
         """Close all files; for a caller that does not make a ``MsgStore`` of it."""
         index = self.recovered.index
-        with (
-            ExitStack() as parts
-        ):  # the last one first; one that fails does not keep the folder locked
+        with ExitStack() as parts:  # the folder last, also after an error of another part
             for part in (self.folder, self.count_file, index, self.journal_log, self.rdq_log):
                 parts.callback(part.close)
 
@@ -201,7 +199,7 @@ class Recovery:
         self._point = _NEW
         self._may_rebuild = True
         self._ends: dict[int, int] = {}  # of segments in use at a crash: the end of what counts
-        self._torn: dict[int, list[tuple[int, int]]] = {}  # and what is unreadable before it
+        self._torn: dict[int, list[tuple[int, int]]] = {}  # and unreadable bytes before it
         self.epoch_seen = 0  # the highest boot epoch that was used before
         self._begin()
 
@@ -352,10 +350,10 @@ class Recovery:
             return f"the index goes up to record {goes_to}, the journal begins at {starts_at}"
         return ""
 
-    # What must be there.
+    # Missing files and records.
 
     def _read_mark(self) -> None:
-        """Read the end mark. Checkpoints of this version have a mark with them, in this start or a later one."""
+        """Read the end mark. A checkpoint of this version requires a mark, of the same start or a later one."""
         doubts, has_one = self._report.doubts, self._point.since is not None
         try:
             mark = read_mark(self._folder)
@@ -371,7 +369,7 @@ class Recovery:
             doubts.append("the end mark is of an earlier start")
 
     def _check_others(self) -> None:
-        """Look at the files that no message depends on. A damaged archive.json stays until the policies are known."""
+        """Check the files that no message depends on. A damaged archive.json stays until the policies are known."""
         counts = count_file.fault_of(self._folder)
         if not counts and count_file.NAME in self._missing():
             counts = f"{count_file.NAME} is missing: all counts begin at 0 again"
@@ -382,13 +380,13 @@ class Recovery:
             self._report.notes.append(archive)
 
     def _missing(self) -> list[str]:
-        """Return the files that the end mark speaks of and that are not there."""
+        """Return the files that the end mark names and that are missing."""
         if self._mark is None:
             return []
         return self._mark.missing(self._folder.files.names(self._folder.path))
 
     def _check_end(self, point: Checkpoint) -> None:
-        """Note that records are missing at the journal's end, by the checkpoint and by the end mark."""
+        """Report a gap if the journal ends before the checkpoint or before the end mark."""
         name = self._folder.journal_path(point.first_journal).name
         is_there = self._numbers[1] >= point.first_journal
         reached = self._scan.reached or self._scan.end_before(point.first_journal)
@@ -405,7 +403,7 @@ class Recovery:
         self._scan.next_lsn = max(self._scan.next_lsn, expected)
 
     def _short_segments(self, indexed: Mapping[int, FileRow]) -> dict[int, int]:
-        """Return the segments with messages that are missing, 0, or shorter than the index says, with their length."""
+        """Return the lengths of segments that are shorter than their messages' row in the index says; 0: missing."""
         on_disk, ends = set(self._folder.rdq_nos()), dict[int, int]()
         for file_no, row in indexed.items():
             if not row.valid_bytes:
@@ -442,7 +440,7 @@ class Recovery:
         self._look_behind(reclaim, point)
         checked = RowCheck(self._folder, memtables, index, self._report, replay, self._scan.durable)
         checked.check_journal()
-        ends = self._short_segments(indexed)  # other stores' segments are not there any more
+        ends = self._short_segments(indexed)  # other stores' segments have been set aside
         if ends:
             checked.check_index(ends)
         if self._report.gaps:
@@ -457,7 +455,7 @@ class Recovery:
         return memtables, queues
 
     def _look_behind(self, reclaim: Reclaim, point: Checkpoint) -> None:
-        """Note that the journal was cut, if the segments have messages behind its end that were durable."""
+        """Report a gap if the segments have durable messages behind the end of the journal."""
         if self._trusted is not None or self._is_clean(point):
             return
         end = max(reclaim.known_end(self._scan.durable, point.next_file_no), point.since or (0, 0))
@@ -466,7 +464,7 @@ class Recovery:
             self._report.gaps.append(text % place)
 
     def _reclaim(self, reclaim: Reclaim, point: Checkpoint) -> None:
-        memory, again = JournalMemory(), RecoveryReport()  # the first has all of it
+        memory, again = JournalMemory(), RecoveryReport()  # the first report has the damage already
         scan = JournalScan(self._folder, again, self._trusted)
         scan.run(memory.add, point.first_journal, point.lsn)
         since = point.since or reclaim.indexed_end(point.next_file_no)
@@ -514,7 +512,7 @@ class Recovery:
     def _find_ends(
         self, memtables: Memtables, indexed: Mapping[int, FileRow], replay: Replay
     ) -> None:
-        """Note segments that are longer than what was durable in them: a crash has cut off a flush."""
+        """Note segments with bytes behind their durable end: a crash has cut off a flush."""
         durable = max(self._scan.durable, self._trusted or self._scan.durable)
         for file_no, state in memtables.files.items():
             row = indexed.get(file_no)
@@ -599,7 +597,7 @@ class Recovery:
     def _rewrite(self, counts: CountFile) -> None:
         try:
             counts.write([])
-        except OSError as error:  # the next change writes it
+        except OSError as error:  # the next change writes the counts
             path = self._folder.path
             log.warning("delivery counts not written yet store=%s error=%s", path, error)
 

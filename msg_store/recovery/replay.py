@@ -46,7 +46,7 @@ _SPARSE = 4
 class Replay:
     """Applies journal records from ``from_lsn`` on to memtables, which have the index's counts and no changes.
 
-    All below ``durable`` is known to have been durable; the frames say it of more.
+    All below ``durable`` was durable; frames that are read raise it.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Replay:
                     self._memtables.moved([copy], lambda _: None)
 
     def publish(self, run: Publishes) -> None:
-        """Add rows that no record has; a queue's rows stay in order."""
+        """Add rows without a journal record; a queue's rows stay in order."""
         self._publishes(run, 0)
         rows = self._memtables.active.rows
         if run.queue_no in rows:
@@ -133,7 +133,7 @@ class Replay:
         """Take back the sequences of rows ``(queue_no, seq)`` that were dropped, and of the same producers' later ones.
 
         Returns:
-            The rows of those later ones, ``(queue_no, seq, msg_no)``: they are to be dropped as well.
+            The rows of the later sequences, ``(queue_no, seq, msg_no)``: they are to be dropped as well.
         """
         also: list[tuple[int, int, int]] = []
         for _, record, before in self._young_sequences:
@@ -196,7 +196,7 @@ class Replay:
         return self._index.locations(msg_nos)
 
     def _present(self, queue_no: int, seqs: Sequence[int]) -> list[tuple[int, int]]:
-        """Return ``(seq, msg_no)`` of those seqs that have a row."""
+        """Return ``(seq, msg_no)`` of the seqs that have a row."""
         rows = self._memtables.active.rows.get(queue_no, {})
         present = [(seq, rows[seq][1]) for seq in seqs if seq in rows]
         if len(present) == len(seqs) or queue_no not in self._known_queues:

@@ -24,7 +24,7 @@ class RecoveryReport:
     removed: list[int] = field(default_factory=list)  # segments without rows
     set_aside: list[str] = field(default_factory=list)  # names in the quarantine
     rebuilt: str = ""  # why the index was rebuilt; empty if it was not
-    cut: list[str] = field(default_factory=list)  # segments that are shorter than they were
+    cut: list[str] = field(default_factory=list)  # segments that are shorter than the index says
     doubts: list[str] = field(default_factory=list)  # other files that are missing or damaged
     notes: list[str] = field(default_factory=list)  # damage that stays and costs nothing
     reclaimed: dict[int, int] = field(default_factory=dict)  # messages by queue (``reclaim``)

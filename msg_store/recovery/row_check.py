@@ -57,7 +57,7 @@ class RowCheck:
         }
 
     def check_index(self, ends: dict[int, int]) -> None:
-        """Find the rows of the index whose messages lay behind the end of their segment; 0: it is missing."""
+        """Find the rows of the index whose messages lie behind the end of their segment (0: the segment is missing)."""
         locations: dict[int, Location] = {}
         keys: dict[Key, int] = {}
         for queue_no in self._index.queues():

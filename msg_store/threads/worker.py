@@ -120,7 +120,8 @@ class ThreadWorker:
             del item, job, then, pending, result, error
         if self._at_end is not None:
             self._at_end()
-        self._at_end = self._reached = None  # of its owner, which has this worker
+        # Both refer to the owner, which refers to this worker: a cycle.
+        self._at_end = self._reached = None
 
     def _outcome(self, job: Callable[[], Steps[T]]) -> tuple[T | None, Exception | None]:
         steps = job()

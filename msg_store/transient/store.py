@@ -15,8 +15,8 @@ and counts are RAM per message.
     reader   TransientReader: rows and contents
 
 A content can be read at any time: from RAM until its job is done, then from the disk. Its row can be read as well,
-from the call of ``page_out`` on. Whether what the reader has read is still right is seen when it comes: what was
-acked meanwhile is left out, and what is missing then is read.
+from the call of ``page_out`` on. The result of the reader is compared with the queue when it comes: rows
+that were acked meanwhile are left out, and missing rows are read.
 
 Errors. Nothing is lost while the disk refuses: contents are in RAM until they are written, and credit
 stops, so that queues keep theirs. A content that was written and cannot be read is lost: the owner is
@@ -175,7 +175,7 @@ class TransientStore:
     def _read(
         self, queue: PagedQueue, seqs: Sequence[int], found: dict[int, Message], then: GotContents
     ) -> None:
-        """Answer with what was found and what is in RAM, when the rest of it has been read."""
+        """Answer with the messages that were read and the messages in RAM, when all have been read."""
         if self._is_over(queue):
             return
         in_ram = zip(seqs, queue.messages(seqs), strict=True)

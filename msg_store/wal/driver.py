@@ -13,8 +13,8 @@ once spares the disk the message, and the publisher the sync, the more so the mo
 waits for acks that do not come. RabbitMQ, too, confirms a message at once that is acked before its store has written
 it. Acks alone wait for ``LINGER_S`` at most, as ever.
 
-An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: what it had done
-of it is not known, and recovery takes what is whole.
+An error on the loop amid the begin or the end of a flush, such as a lack of memory, fails the store: nobody knows
+how far the flush was done, and recovery takes the complete part.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class GroupCommit:
         boot_epoch: of this start; messages are numbered from there.
         now_ms: wall time, for time stamps of messages.
         archive: the queues whose settled messages stay; none by default.
-        has_end_mark: a file beside the journal says how far everything was durable.
+        has_end_mark: the store has an end mark (``format.end_mark``).
 
     Attributes:
         index_listeners: called after each flush and each checkpoint, and when an index read is wanted.
@@ -285,8 +285,8 @@ class GroupCommit:
         is called when the acks of all have been issued.
 
         The next flush *announces* the range: after a crash behind it, replay takes out all of it at once. Each
-        journal announces the ranges that are left. Not those with more than ``KEPT_MAX`` seqs within them that are
-        kept: of these the slices come back that have not been acked.
+        journal announces the ranges that are left. It does not announce a range with more than ``KEPT_MAX`` kept
+        seqs: of such a range, slices that were not acked yet come back after a crash.
         """
         self._check()
         pending = self._pending.get(queue_no)
@@ -314,7 +314,7 @@ class GroupCommit:
 
     @property
     def has_unannounced(self) -> bool:
-        """The present journal may lack a range that the one before has announced."""
+        """The present journal may lack a range that the previous journal has announced."""
         return bool(self._unannounced or (self._flush is not None and self._flush.batch.ranges))
 
     def acked_meanwhile(self, queue_no: int, low: int = 0) -> set[int]:

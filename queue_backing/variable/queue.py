@@ -274,8 +274,10 @@ class VariableQueue(BackingQueue):
             self.next_deliver = self.next_seq
         if self.can_page:
             self.ram.incoming += count
-            if persistent:
-                entries = self._issue(entries)
+            if persistent:  # their contents are in the store already
+                entries = list(entries)
+                self.has_stored = True
+                self.index.publish(entries)
             if self.mode == "lazy":
                 entries = list(entries)
                 self._page_out(entries, must=True)
@@ -318,13 +320,6 @@ class VariableQueue(BackingQueue):
             self.ram.incoming += count
             self._maybe_reduce()
         return first, True
-
-    def _issue(self, entries: Any) -> list[Entry]:
-        """Give persistent messages their rows; their contents are in the store already."""
-        entries = list(entries)
-        self.has_stored = True
-        self.index.publish(entries)
-        return entries  # type: ignore[no-any-return]
 
     def _maybe_reduce(self) -> None:
         ram = self.ram
@@ -369,7 +364,9 @@ class VariableQueue(BackingQueue):
             pending.add(range(first, self.next_seq), entries, size_bytes)
             return first, True
         if persistent:
-            entries = self._issue(entries)
+            entries = list(entries)
+            self.has_stored = True
+            self.index.publish(entries)
             if len(entries) == 1:
                 pending.add_one(first, entries[0], size_bytes)
                 self._went_straight(1)

@@ -252,7 +252,7 @@ def _add_vhost(command: Command, options: Options, ask: Ask) -> None:
 
 
 def _queues(command: Command, options: Options, ask: Ask) -> Any:
-    """List queues: all, those of this node (``--local``), that run (``--online``) or are down (``--offline``)."""
+    """List queues: all, of this node (``--local``), running (``--online``) or down (``--offline``)."""
     found = ask(command.verb, {"vhost": options.vhost, "local": options.local})
     for row in found:
         if row.get("type") == "quorum":  # it has one replica
@@ -296,7 +296,7 @@ def _export(command: Command, options: Options, ask: Ask) -> Answer | None:
 
 
 def _opened(path: Path) -> int:
-    """Open a file for password hashes, also one that others may read so far; /dev/stdout is as it is."""
+    """Open a file for password hashes and set its mode to 0600, also if it exists; /dev/stdout is not changed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
     if path.parent == Path("/dev"):
         return os.open(path, flags)

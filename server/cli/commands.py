@@ -76,7 +76,7 @@ class Command:
         return "-p" in self.usage.split()
 
 
-# Columns in RabbitMQ's order; those that only Leveret has stand at the end.
+# Columns in RabbitMQ's order, then the columns that only Leveret has.
 QUEUE_COLUMNS: Final = _words("""name durable auto_delete arguments policy pid owner_pid exclusive exclusive_consumer_pid
     exclusive_consumer_tag messages_ready messages_unacknowledged messages messages_ready_ram messages_unacknowledged_ram
     messages_ram messages_persistent message_bytes message_bytes_ready message_bytes_unacknowledged message_bytes_ram

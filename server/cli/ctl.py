@@ -60,13 +60,13 @@ LACKING: Final = frozenset({
     "resolve_hostname", "resolver_info", "resume_listeners", "runtime_thread_stats", "schema_info", "stream_status",
     "suspend_listeners", "sync_queue", "tls_versions", "update_cluster_nodes",
 })  # fmt: skip
-"""Verbs of rabbitmqctl and rabbitmq-diagnostics that are not here."""
+"""Verbs of rabbitmqctl and rabbitmq-diagnostics that Leveret does not have."""
 
 
 def add_parsers(
     parent: argparse.ArgumentParser, common: argparse.ArgumentParser, given: Iterable[str]
 ) -> None:
-    """Add the verbs to the parser of ``leveret ctl``: the one given, all if there is none.
+    """Add the verbs to the parser of ``leveret ctl``: the given verb only, or all if none is given.
 
     A parser for each of the verbs takes longer than most verbs.
     """
@@ -81,7 +81,7 @@ def add_parsers(
 
 
 def with_help(given: list[str]) -> list[str]:
-    """Return the arguments with ``--help`` in the place of the word ``help``, where a command or a verb is expected."""
+    """Replace the word ``help`` with ``--help`` where a command or a verb is expected."""
     for at, word in enumerate(given):
         if word == "help":
             return [*given[:at], *given[at + 1 :], "--help"]
@@ -91,10 +91,10 @@ def with_help(given: list[str]) -> list[str]:
 
 
 def check_node(name: str, own: str, data_dir: Path) -> None:
-    """Check that a node, named as for rabbitmqctl, is the one of the data directory.
+    """Check that a node name, as rabbitmqctl takes it, names the node of the data directory.
 
     Raises:
-        NoBrokerError: it is another.
+        NoBrokerError: it names another node.
     """
     base, _, host = name.partition("@")
     is_here = host.partition(".")[0].lower() in {"", "localhost", NODE.partition("@")[2].lower()}
@@ -181,7 +181,7 @@ VERBS: Final[dict[str, Action]] = {
 
 
 def _print(answer: Any, options: Options) -> None:
-    """Print what is no list of rows: a text, or nothing; as JSON an object."""
+    """Print an answer that is not a list of rows: a text, or nothing; as JSON an object."""
     found = answer if isinstance(answer, Answer) else Answer(answer)
     if options.formatter == "json":
         if found.value is None:

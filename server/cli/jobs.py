@@ -1,6 +1,6 @@
 """The jobs over stored messages, and ``migrate``, as commands; their code is loaded when one is chosen.
 
-Exit codes: 0 done; 1 damage was found or something was left out, the report says what, or a filter fits nothing; 64
+Exit codes: 0 done; 1 damage was found or something was left out, the report says what, or a filter selects nothing; 64
 wrong arguments; 65 refused by the broker; 69 no broker; 70 the job failed; 74 a file operation failed; 78 arguments,
 snapshot or configuration cannot be used.
 """

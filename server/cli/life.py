@@ -129,7 +129,7 @@ def _pid_in(path: Path) -> int | None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process runs; one that has ended does not, though its parent has not asked for it yet."""
+    """Return whether a process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -2,8 +2,9 @@
 
 Exit codes are sysexits': 64 wrong arguments, 65 refused by the broker (by some verbs 64, 67, 69 or 70, as by
 rabbitmqctl), 69 no broker, a port in use, or a health check that failed, 70 the broker failed, 71 no thread, descriptor
-or memory for its start, 75 not in time, 78 configuration or data directory. Every failure is one line on stderr, and
-each error of a configuration file is one. A command whose reader closes stdout ends (``leveret tree | head -1``).
+or memory for its start, 75 not in time, 78 configuration or data directory. A failure is one line on stderr; a
+configuration file has one line for each error. A command ends when its reader closes stdout (``leveret tree | head
+-1``).
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ FAILURES: Final[dict[type[Exception], tuple[int, str]]] = {
 
 
 EX_INVALID: Final = 1  # of ``config check``
-CHOICES_SHOWN: Final = 12  # of the verbs of ``ctl`` there are ninety
+CHOICES_SHOWN: Final = 12  # ``ctl`` has ninety verbs
 
 
 class Parser(argparse.ArgumentParser):
     """argparse with one line per error and sysexits' code."""
 
     lacking: Collection[str] = ()
-    """Names that users of RabbitMQ know, and that are not here."""
+    """Names of RabbitMQ that Leveret does not have."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(os.EX_USAGE, f"{self.prog}: {printable(message)} (see {self.prog} --help)\n")
@@ -137,7 +138,7 @@ def parser(given: Sequence[str] = ()) -> Parser:
     """Return the parser of all commands but ``perf``, which has PerfTest's options, and the jobs.
 
     Args:
-        given: the arguments; of the verbs of ``ctl`` only the one given is added, if there is one.
+        given: the arguments; if they name a verb of ``ctl``, only this verb is added.
     """
     top = Parser(prog="leveret", description="AMQP 0-9-1 message broker")
     top.add_argument("--version", action="version", version=f"leveret {leveret.__version__}")

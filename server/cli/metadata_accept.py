@@ -1,7 +1,8 @@
-"""``leveret metadata accept``: the metadata in a data directory becomes that of its node, as it is.
+"""``leveret metadata accept``: marks the metadata in a data directory as its node's own, unchanged.
 
-For metadata that a start refuses (``server/own_metadata.py``): it is missing, from a backup, or another node's. Its
-counters are raised above all that the message stores have used, so that no queue gets the number of one with messages.
+For metadata that a start refuses (``server/own_metadata.py``) because it is missing, from a backup, or another node's.
+The counters of the metadata are raised above all numbers that the message stores have used, so that no new queue gets
+the number of a queue with messages.
 
 Exit codes: 0 done; 70 the disk failed; 78 the data directory or a message store cannot be used.
 """
@@ -61,7 +62,7 @@ def _accepted(data_dir: Path) -> list[str]:
 
 
 def _used(data_dir: Path) -> tuple[int, int, int]:
-    """Return the highest boot epoch and queue number of the message stores, and how many queues are not defined."""
+    """Return the stores' highest boot epoch and queue number, and how many queues with messages are undefined."""
     boot_epoch = queue_no = unknown = 0
     with quiet():
         for at in find_stores(data_dir).stores:

@@ -1,6 +1,6 @@
 """``leveret metadata show|to-etcd|from-etcd``: metadata in etcd, and moves between a data directory and etcd.
 
-Both moves hold the lock of the data directory, so no broker runs there, and read again what they have written.
+Both moves hold the lock of the data directory, so no broker runs there, and each reads its result back.
 
 Exit codes: 0 done; 65 refused, or etcd refuses the login; 69 etcd is not available; 70 the disk failed; 78 the
 endpoints, files or the data directory cannot be used, or the extra ``cluster`` is not installed.

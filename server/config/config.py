@@ -53,7 +53,7 @@ DEFAULT_LISTEN: Final = (Address("127.0.0.1", DEFAULT_PORT), Address("::1", DEFA
 
 
 def default_data_dir() -> Path:
-    """Return the data directory of commands where nothing else names one: LEVERET_DATA, or ``data``."""
+    """Return the default data directory of commands: LEVERET_DATA, or ``data``."""
     return Path(os.environ.get("LEVERET_DATA") or "data")
 
 

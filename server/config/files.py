@@ -79,15 +79,15 @@ class LineError(ConfigError):
 
 @dataclass(slots=True)
 class Found:
-    """What a file has.
+    """The settings, errors and warnings of a file.
 
     Attributes:
-        values: by field of ``Config``.
-        lines: of these values, by field.
-        keys: of these values, as the file writes them, by field.
-        errors: of lines, in any order.
-        warnings: texts, each with its line.
-        useless: fields whose values are not there because of an error.
+        values: the values, by field of ``Config``.
+        lines: the line numbers of the values, by field.
+        keys: the keys of the values, as the file writes them, by field.
+        errors: the errors of lines, in any order.
+        warnings: texts, each with its line number.
+        useless: the fields whose values have an error.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Found:
             self.useless.add(key.field)
 
     def take_group(self, path: Path, group: dict[str, Line], name: str, take: Take) -> None:
-        """Take the value that several lines make together, or note the error of each that is wrong."""
+        """Take a value that several lines make together, or note the error of each wrong line."""
         self._at(name, next(iter(group.values())))
         while group:
             try:
@@ -122,18 +122,18 @@ class Found:
         self.lines[name], self.keys[name] = line.number, line.key
 
     def warn(self, path: Path, line: int, text: str) -> None:
-        """Note what the operator should know of a line."""
+        """Note a warning about a line."""
         self.warnings.append((line, f"{path}:{line}: {text}"))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A configuration as far as it can be told without a start.
+    """The result of checking a configuration without a start.
 
     Attributes:
         config: None if there are errors.
-        errors: a line of text for each, in the order of the file.
-        warnings: likewise.
+        errors: a line of text for each error, in the order of the file.
+        warnings: a line of text for each warning, in the order of the file.
     """
 
     config: Config | None
@@ -160,7 +160,7 @@ def load(path: Path | None, given: dict[str, Any] | None = None) -> Config:
 
 
 def check(path: Path | None, given: dict[str, Any] | None = None) -> Checked:
-    """Find all errors of a configuration, and what its operator should know; the arguments are those of ``load``."""
+    """Find all errors and warnings of a configuration; the arguments are as for ``load``."""
     given = given or {}
     try:
         found = Found() if path is None else read(path)
@@ -179,7 +179,7 @@ def check(path: Path | None, given: dict[str, Any] | None = None) -> Checked:
 
 
 def _leave_out_locator(values: dict[str, Any], found: Found, path: Path) -> None:
-    """Have RabbitMQ's key do on a single node what it does there: nothing."""
+    """Ignore the queue master locator on a single node, as RabbitMQ does."""
     name = "cluster_queue_master_locator"
     if path.suffix == ".conf" and name in found.lines and not values.get("cluster"):
         values.pop(name, None)
@@ -189,7 +189,7 @@ def _leave_out_locator(values: dict[str, Any], found: Found, path: Path) -> None
 def _config(
     values: dict[str, Any], found: Found, path: Path | None, given: dict[str, Any]
 ) -> tuple[Config | None, list[str]]:
-    """Make the configuration without the values that are wrong; return the errors that no line has as well."""
+    """Make the configuration without the wrong values; return it with the errors that belong to no line."""
     others: list[str] = []
     while True:
         try:
@@ -203,13 +203,13 @@ def _config(
                 found.useless.add(name)
             else:
                 others.append(text)
-            if name not in values:  # it is missing
+            if name not in values:  # a required setting is missing
                 return None, others
             del values[name]
 
 
 def _in_words_of(path: Path, found: Found, text: str) -> str:
-    """Return the text of an error with the names of the file's keys in the place of fields."""
+    """Replace the names of fields in an error text with the file's keys."""
     names: dict[str, str] = {}
     for key in KEYS:
         in_conf = key.rabbitmq.partition(" ")[0].partition(".$")[0]
@@ -224,7 +224,7 @@ def _in_words_of(path: Path, found: Found, text: str) -> str:
 
 
 def _warn(config: Config, path: Path, found: Found) -> None:
-    """Say what is done in the place of a setting, or follows from it, where the file has it."""
+    """Warn of settings of the file that have another effect than they seem to have."""
     handling, watermark = "cluster_partition_handling", "memory_high_watermark"
     if handling in found.lines and not config.cluster:
         found.warn(
@@ -246,7 +246,7 @@ def _warn(config: Config, path: Path, found: Found) -> None:
 
 
 def read(path: Path) -> Found:
-    """Read a file of either format; the values are checked one by one only.
+    """Read a file of either format; each value is checked on its own.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -322,7 +322,7 @@ def read_rabbitmq(source: str, path: Path) -> Found:
 
 
 def _take_key(line: Line, path: Path, found: Found) -> None:
-    """Take a key that alone makes a value, or warn that it makes none."""
+    """Take a key that sets a value on its own, or warn that it has no effect."""
     key = RABBITMQ.get(line.key)
     if key is not None and key.from_conf is not None:
         found.take(path, line, key, key.from_conf, line.value)
@@ -359,7 +359,7 @@ def _no_console(value: str) -> str:
 
 
 def _place_log(folder: Line, path: Path, found: Found) -> None:
-    """Have a log file whose path is relative lie in the folder of ``log.dir``."""
+    """Put a log file with a relative path into the folder of ``log.dir``."""
     file = found.values.get("log_file")
     if file is None:
         text = "log.dir has no effect without log.file: the log goes to stderr"

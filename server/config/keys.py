@@ -2,8 +2,8 @@
 
 One row per native key: ``leveret.toml`` nests them (``amqp.frame_max`` is ``frame_max`` under
 ``[amqp]``), ``rabbitmq.conf`` writes them flat under RabbitMQ's names and units. A key of RabbitMQ's
-has the same effect as in RabbitMQ; or nothing is lost without its effect (``WITHOUT_EFFECT``), and a warning says
-that it has none; or it is refused (``LACKING``).
+has the same effect as in RabbitMQ; or it is safe to ignore (``WITHOUT_EFFECT``), and a warning says that it has no
+effect; or it is refused (``LACKING``).
 """
 
 from __future__ import annotations
@@ -444,7 +444,7 @@ WITHOUT_EFFECT: Final = {
     "event_exchange.*": "there is no event exchange",
     "aws.*": "nodes find each other in etcd",
 }
-"""RabbitMQ's keys that are accepted, and why they have no effect; ``a.*`` is ``a`` and all that begin with ``a.``."""
+"""RabbitMQ's keys that are accepted, and why they have no effect; ``a.*`` is ``a`` and every key below it."""
 
 LACKING: Final = {
     "credential_validator.*": "passwords of new users are not checked",
@@ -462,11 +462,11 @@ LACKING: Final = {
     "default_users.*": "load_definitions names a file that can have them",
     "default_queue_type": "a vhost has it: leveret ctl add_vhost --default-queue-type",
 }
-"""RabbitMQ's keys that are refused: without their effect the broker would be less safe, or another."""
+"""RabbitMQ's keys that are refused: without their effect the broker would be less safe, or behave otherwise."""
 
 
 def entry_of(name: str, table: dict[str, str]) -> str | None:
-    """Return the text that a table such as ``WITHOUT_EFFECT`` has for a key; None: none."""
+    """Return a key's text in a table such as ``WITHOUT_EFFECT``; None: the table does not have the key."""
     if name in table:
         return table[name]
     parts = name.split(".")

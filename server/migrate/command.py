@@ -97,7 +97,7 @@ def run(options: argparse.Namespace, progress: Progress) -> JobReport:
         ConfigError: an argument or the definitions cannot be used.
         RefusedError: the target refuses the definitions; nothing was changed.
         NoBrokerError: no broker runs in the data directory.
-        MigrationFailed, BrokerError: a broker will not go on; what it has not confirmed is at the source.
+        MigrationFailed, BrokerError: a broker will not go on; unconfirmed messages are still at the source.
     """
     sides = {side: (_place(options, side), _tls(options, side)) for side in ("source", "target")}
     if options.follow and options.dry_run:

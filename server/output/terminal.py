@@ -1,4 +1,4 @@
-"""The one way of the command line to stdout and stderr: in UTF-8, and no name of a client reaches the terminal raw.
+"""All output of the command line: in UTF-8, with the control characters of clients' names escaped.
 
 Queues, users and errors carry names that clients chose. ESC and the C1 controls in a name would change the
 operator's terminal, marks of writing direction the order of the text. Line breaks and tabs are the layout of the
@@ -22,7 +22,7 @@ _UTF8_MODE: Final = ["-X", "utf8"]
 def use_utf8() -> None:
     """Read and write UTF-8, as rabbitmqctl does, whatever the locale and PYTHONIOENCODING say.
 
-    A name or path with a letter that the locale does not have would end the command with a traceback.
+    Otherwise a name or path with a letter that the locale lacks would end the command with a traceback.
     """
     for stream, errors in (
         (sys.stdin, "surrogateescape"),
@@ -34,28 +34,28 @@ def use_utf8() -> None:
 
 
 def enter_utf8_mode() -> None:
-    """Begin the process anew in Python's UTF-8 mode if its locale is not UTF-8: arguments and paths are UTF-8 too."""
+    """Restart the process in Python's UTF-8 mode if its locale is not UTF-8, for arguments and paths in UTF-8."""
     is_utf8 = sys.getfilesystemencoding() == "utf-8"
     if not is_utf8 and sys.executable and sys.orig_argv[1:3] != _UTF8_MODE:
         os.execv(sys.executable, [sys.executable, *_UTF8_MODE, *sys.orig_argv[1:]])
 
 
 class OutputClosedError(Exception):
-    """Who read the output has closed it (``leveret perf | head -1``): the command ends. No OSError of its files."""
+    """The reader of the output has closed it (``leveret perf | head -1``): the command ends. Not an OSError."""
 
     def __str__(self) -> str:
         return "standard output is closed"
 
 
 class OutputFailedError(Exception):
-    """What was printed cannot be written; the text says why."""
+    """The output cannot be written; the text says why."""
 
 
 def show(text: object, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Print a text with all characters escaped that are not printable, but for line breaks and tabs.
 
     Raises:
-        OutputClosedError: nobody reads it any more.
+        OutputClosedError: the reader has closed the output.
     """
     to = file if file is not None else sys.stdout
     try:
@@ -65,11 +65,11 @@ def show(text: object, *, end: str = "\n", file: TextIO | None = None, flush: bo
 
 
 def flush_output() -> None:
-    """Write what was printed, while an error can still be handled: at the interpreter's end it is a traceback.
+    """Flush stdout while an error can be handled: at the interpreter's end the error would print a traceback.
 
     Raises:
-        OutputClosedError: nobody reads it any more.
-        OutputFailedError: a disk is full, say.
+        OutputClosedError: the reader has closed the output.
+        OutputFailedError: the output cannot be written, for instance to a full disk.
     """
     try:
         if sys.stdout is not None:
@@ -81,7 +81,7 @@ def flush_output() -> None:
 
 
 def drop_output() -> None:
-    """Have what is still to be printed go nowhere: its reader has closed the pipe."""
+    """Discard the rest of the output: its reader has closed the pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

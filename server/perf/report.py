@@ -17,7 +17,7 @@ class Reporter:
     """Prints the lines of one run.
 
     Attributes:
-        is_closed: nobody reads them any more.
+        is_closed: the reader has closed the output.
     """
 
     def __init__(self, run_id: str, is_quiet: bool) -> None:
@@ -29,7 +29,7 @@ class Reporter:
         self.is_closed = False
 
     def begin(self, scenario: Scenario) -> None:
-        """Name the broker that gets the load, and when that ends."""
+        """Print which broker gets the load, and when the run ends."""
         ends = {
             f"{scenario.time_s:g} s": scenario.time_s,
             f"{scenario.producer_messages} messages of each publisher": scenario.producer_messages,

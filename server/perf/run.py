@@ -52,7 +52,7 @@ class Run:
 
         Raises:
             BrokerError: the broker was not there, or refused the topology.
-            OutputClosedError: nobody reads the report any more.
+            OutputClosedError: the reader of the report has closed the output.
         """
         try:
             await self._prepare()
@@ -391,7 +391,7 @@ async def _close(connection: AsyncConnection) -> None:
 
 
 def _any_broker() -> ssl.SSLContext:
-    """Return a context that trusts any broker, as PerfTest does: what is measured is no secret."""
+    """Return a context that trusts any broker, as PerfTest does: the test messages are no secret."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

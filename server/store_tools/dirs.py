@@ -44,7 +44,7 @@ class Stores:
         data_dir: the data directory; None for a store outside one.
         stores: all stores of the data directory, or the named one.
         metadata_damage: the error that leaves queues without names; empty if the metadata can be read.
-        metadata_difference: why it is not the metadata of this node; empty if it is.
+        metadata_difference: why the metadata does not belong to this node; empty if it does.
     """
 
     data_dir: Path | None
@@ -96,7 +96,7 @@ def _metadata(data_dir: Path) -> tuple[Contents, str]:
 
 
 def _difference(data_dir: Path) -> str:
-    """Return why a broker would refuse the metadata; a snapshot has no node."""
+    """Return why a broker would refuse the metadata; nothing for a snapshot, which has no node."""
     try:
         own = stored_node(data_dir)
     except FileNotFoundError:

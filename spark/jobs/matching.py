@@ -1,7 +1,7 @@
-"""Filters that fit nothing: a misspelt name is an error, with the names there are.
+"""Filters that select nothing: a misspelt name is an error that lists the existing names.
 
-Names of vhosts and queues are compared with the manifests before the work. Whether the other filters fit, the work
-shows; if no message does, those of the queues are read once more for the error text.
+Names of vhosts and queues are compared with the manifests before the job runs. The other filters are checked after it:
+if the job found no message, the messages of the queues are read once more for the error text.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _TIME: Final = "enqueued_at"
 
 
 def check_names(selection: Selection) -> None:
-    """Check that each name of a vhost or queue fits one.
+    """Check that each vhost name and queue name of the selection exists.
 
     Raises:
-        NothingSelected: one does not.
+        NothingSelected: a name does not.
         NotASnapshot, StoreError: as ``read_manifest``.
     """
     snapshots = [read_manifest(local_path(path)) for path in selection.snapshots]
@@ -40,10 +40,10 @@ def check_names(selection: Selection) -> None:
 
 
 def check_found(selection: Selection, messages: float) -> None:
-    """Check that a message was found, if the queues have any and filters were to choose of them.
+    """Check that filters have selected a message, if the queues have messages.
 
     Raises:
-        NothingSelected: there is none.
+        NothingSelected: they have not.
         LeveretError: the snapshots cannot be read.
     """
     filters = {
@@ -92,7 +92,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _there(selection: Selection) -> tuple[list[str], list[str], list[str], int]:
-    """Return keys and deaths of messages of the queues, the most frequent first, times, and how many were read."""
+    """Return routing keys and deaths, the most frequent first, times, and the number of messages that were read."""
     every = replace(
         selection,
         routing_keys=(), since="", until="", state="", death_reason="", death_queue="",

@@ -1,4 +1,4 @@
-"""The report of a job: what it did, in numbers, for people as lines and for programs as JSON.
+"""The report of a job: its results in numbers, as lines for people and as JSON for programs.
 
 A job returns its report when it has done its work, also if it found damage or left rows out (``is_complete``).
 A job that cannot do its work raises instead.
@@ -84,7 +84,7 @@ class JobReport:
         """Return the report as lines: warnings, then counts, then details.
 
         Args:
-            width: of the terminal, for tables that fit it; None: a line of ``name=value`` for each row, with all of it.
+            width: the width of the terminal, for tables that fit it; None: each row is a line of ``name=value``.
         """
         head = f"{self.job} ({self.engine}{', dry run' if self.is_dry_run else ''})"
         lines = [f"warning: {text}" for text in self.warnings]

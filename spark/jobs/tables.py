@@ -1,7 +1,7 @@
-"""Rows of a report as tables that fit a terminal: what does not fit beside it stands in a further table below.
+"""Rows of a report as tables that fit a terminal: columns that do not fit go into a further table below.
 
-The leading texts of a row, such as vhost and queue, name it: each table has them. Long texts are shortened, and what no
-cell can hold (lists, objects, commands to copy) follows whole, by the number of its row.
+The leading text columns, such as vhost and queue, name a row, and each table repeats them. Long texts are shortened.
+Values too long for a cell (lists, objects, commands to copy) follow the tables in full, with the number of their row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MORE: Final = "…"
 
 
 def tables(rows: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    """Return the lines of rows for a terminal of that width."""
+    """Return the rows as lines for a terminal of this width."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     whole = [name for name in names if name in _WHOLE or any(map(_is_nested, _column(rows, name)))]
     cells = {name: _column(rows, name) for name in names if name not in whole}
@@ -38,7 +38,7 @@ def tables(rows: Sequence[Mapping[str, Any]], width: int) -> list[str]:
 
 
 def blocks(cells: Mapping[str, Sequence[Any]], width: int) -> list[dict[str, list[str]]]:
-    """Return the columns of each table, its names and its texts, so that none is wider than ``width``."""
+    """Return the columns of each table by name, so that no table is wider than ``width``."""
     names = ["#", *names_of(cells)] if "#" in cells else names_of(cells)
     columns = {name: _texts(name, column, width) for name, column in cells.items()}
     keys = {name: columns.pop(name) for name in names}
@@ -75,7 +75,7 @@ def _is_text(column: Sequence[Any]) -> bool:
 
 
 def _texts(name: str, column: Sequence[Any], longest: int) -> list[str]:
-    """Return the texts of a column, its name first, each as wide as the widest."""
+    """Return the texts of a column, its name first, padded to the same width."""
     cells = [name, *map(_cell, column)]
     if _is_text(column):
         cells = [each if len(each) <= longest else each[: longest - 1] + _MORE for each in cells]
@@ -105,7 +105,7 @@ def _table(block: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _after(head: str, value: Any, width: int) -> list[str]:
-    """Return what belongs to a row and is too long for its table; a text is not cut, so that it can be copied."""
+    """Return the lines of a value that is too long for its table; a text is one line, so that it can be copied."""
     if isinstance(value, str):
         return [f"{_INDENT}{head}{printable(value)}"]
     items = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from leveret.actors.runtime.ref import Ref
 from leveret.gm.actor import GmActor
 from leveret.gm.callbacks import Callbacks
 from leveret.gm.node import RingNode
@@ -18,6 +20,8 @@ from leveret.supervisors.requests import StartChild
 from leveret.supervisors.spec import ChildSpec, SupervisorSpec
 from leveret.supervisors.supervisor import Supervisor
 from leveret.testing.chaos import Chaos
+from leveret.testing.tree_paths import PathError
+from rigs.waiting import eventually
 
 
 class Log(Callbacks):
@@ -43,6 +47,12 @@ VERBS: dict[str, Callable[[Chaos, str], object]] = {
 }
 
 
+def is_restarted(chaos: Chaos, path: str, member: Ref) -> bool:
+    with suppress(PathError):
+        return chaos.find(path) != member
+    return False
+
+
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_member_that_chaos_ends_is_started_again(verb: str, tmp_path: Path) -> None:
     logs = [Log() for _ in range(3)]
@@ -58,9 +68,10 @@ async def test_a_member_that_chaos_ends_is_started_again(verb: str, tmp_path: Pa
         for round_number in range(3):
             for at in range(3):
                 path = f"rings > gm:{at}"
-                await broker.runtime.call(chaos.find(path), WhenJoined())
+                member = chaos.find(path)
+                await broker.runtime.call(member, WhenJoined())
                 VERBS[verb](chaos, path)
-                await asyncio.sleep(0.01)
+                await eventually(partial(is_restarted, chaos, path, member))
             members = [chaos.find(f"rings > gm:{at}") for at in range(3)]
             for member in members:
                 await broker.runtime.call(member, WhenJoined())

@@ -21,6 +21,7 @@ from leveret.gm.ring.view import View
 from rigs.cluster.etcd import Etcd
 from rigs.gm.gm_processes import ProcessRing, process_ring
 from rigs.gm.recording import Recording, member_of
+from rigs.waiting import wait_until
 
 ROUNDS = int(os.environ.get("LEVERET_GM_ROUNDS", "20"))
 STOP_S = float(os.environ.get("LEVERET_GM_STOP_S", "20"))  # of a member with SIGSTOP
@@ -83,11 +84,12 @@ def node_of(member: str) -> str:
 
 def killed_by_trap(ring: ProcessRing, *names: str) -> list[str]:
     """Wait until a trap has killed one of these nodes, and return which."""
-    deadline_s = time.monotonic() + 30.0
-    while not (gone := [name for name in names if not ring.is_running(name)]):
-        assert time.monotonic() < deadline_s, f"none of {names} was killed"
-        time.sleep(0.005)
-    return gone
+
+    def gone() -> list[str]:
+        return [name for name in names if not ring.is_running(name)]
+
+    wait_until(gone, f"none of {names} was killed", 30.0)
+    return gone()
 
 
 def heard(recording: Recording, member: str) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from math import inf
 from random import Random
 
 import pytest
@@ -200,8 +201,9 @@ async def test_k20_what_a_killed_member_has_told_one_neighbour_only_reaches_all(
     wanted = []
     for _ in range(frames):
         if dying.actor.is_alive:
+            known = len(sent)
             wanted.append(await ring.publish(dying))
-            await asyncio.sleep(0.05)  # a frame for each
+            await eventually(lambda known=known: len(sent) > known)
     for each in others:
         await hears(ring, each, dying.me)
 
@@ -257,7 +259,7 @@ async def test_k22_frames_are_late_and_links_break_but_nothing_is_lost_silently(
             if len(ring.groups) < 4:
                 with suppress(GroupEndedError):  # it reached nobody, or was cut off
                     await ring.join()
-            await asyncio.sleep(0.005)
+            await eventually(lambda: len(ring.groups) < 4 or not links.loss, within_s=inf)
 
     joining = asyncio.create_task(keep_joining())
     await eventually(lambda: ring.groups)

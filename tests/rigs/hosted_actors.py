@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +78,7 @@ class Clerk(GenServer):
                 self.stop(reason)
             case ("hang",):
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                time.sleep(1_000)
+                threading.Event().wait()
             case _:
                 raise ValueError(message)
 

@@ -53,7 +53,8 @@ class Honest(threading.Thread):
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(daemon=True)
         self.asked = self.logins = 0
-        self.is_over = self.was_served = False
+        self.over = threading.Event()
+        self.was_served = False
         self._address = address
         self._connection = Connection(address)
         assert self._connection.open().name == "connection.open-ok"
@@ -66,7 +67,7 @@ class Honest(threading.Thread):
 
     def _ask(self) -> None:
         channel = self._connection.channel()
-        while not self.is_over:
+        while not self.over.wait(PAUSE_S):
             channel.ok("queue.declare", queue="honest", exclusive=True)
             self.asked += 1
             if self.asked % 50 == 0:
@@ -74,7 +75,6 @@ class Honest(threading.Thread):
                 assert other.open().name == "connection.open-ok"
                 other.close()
                 self.logins += 1
-            time.sleep(PAUSE_S)
         self.was_served = True
 
 
@@ -89,7 +89,7 @@ def test_bad_logins_do_not_fill_the_log(tmp_path: Path) -> None:
     for _ in range(LOGINS // AT_ONCE):
         log_in_badly(address)
     took_s = time.monotonic() - began_s
-    honest.is_over = True
+    honest.over.set()
     honest.join(10)
     stop_leveret(node)
 

@@ -292,7 +292,7 @@ tree = Tree("program", intensity=1)
 async def stubborn() -> None:
     while True:
         try:
-            await asyncio.sleep(1000)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             print("not yet", flush=True)
             if "polite" in sys.argv:
@@ -304,7 +304,7 @@ async def other() -> None:
         await asyncio.sleep(0)
         raise ValueError("no luck")
     try:
-        await asyncio.sleep(1000)
+        await asyncio.Event().wait()
     finally:
         print("other stopped", flush=True)
 

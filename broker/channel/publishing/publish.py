@@ -10,7 +10,7 @@ must be looked at (the kernel's ``EXAMINE``) or the route depends on headers is 
 
 The work of a channel's turn is limited, be it many runs, many messages, few messages for many queues, or one
 message whose route is much work or leads to very many queues (``fan_out.py``). The channel holds the rest of a
-run, and the publisher what it has begun of the first message of that rest.
+run; the publisher holds the state of its first message, if that was begun.
 
 ``credit_flow.py`` says how far a channel may be ahead of its queues and of the store. Queues of other nodes get a
 batch as one mail per node, whose delegate (``vhost/delegate.py``) hands it on.
@@ -281,7 +281,7 @@ class Publisher:
     def _post(
         self, batch: Batch, queues: Sequence[QueueEntry], persistent: bool, are_alike: bool = False
     ) -> list[Ref]:
-        """Store a batch if it is to be kept, and send it to those of these queues that are there; return which.
+        """Store a batch if it is to be kept, and send it to these queues; return the queues that exist.
 
         Args:
             batch: has its number and size.

@@ -13,15 +13,15 @@ a disk that takes nothing for now (the target keeps the letter, and answers late
 sent the letter again). RabbitMQ's classic queues publish without confirms.
 
 **Bounds.** ``DEAD_LETTERS_IN_FLIGHT`` and ``DEAD_LETTER_BYTES_IN_FLIGHT`` limit what a source has under way. Rejected
-messages beyond them wait as unacked ones; expired ones and those above a limit wait at the head of the queue, where
-they are not delivered. Only letters of messages that the queue has refused (reject-publish-dlx) wait here; the queue
-withholds credit from its publishers as long as there is no ``room``. A target takes letters without credit: two queues
-that dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
+messages beyond them wait as unacked ones; expired messages and messages above a limit wait at the head of the queue,
+where they are not delivered. Only letters of messages that the queue has refused (reject-publish-dlx) wait here; the
+queue withholds credit from its publishers as long as there is no ``room``. A target takes letters without credit: two
+queues that dead-letter to each other never wait for each other. Letters go by mail, so no such loop is a recursion.
 
-**Copies.** A letter to one queue takes the room of its message; one to several takes more. These wait while an alarm is
-raised, as publishers do. A letter that has died in ``DEATHS_MAX`` queues since it was last rejected is dropped, as in a
-cycle. So is one to several queues if that makes ``DEAD_LETTER_COPIES_MAX`` of it: twenty queues that dead-letter to
-all others would turn one message into 20! without a client.
+**Copies.** A letter to one queue takes the room of its message; a letter to several queues takes more, so it waits
+while an alarm is raised, as publishers do. A letter that has died in ``DEATHS_MAX`` queues since it was last rejected
+is dropped, as in a cycle. A letter to several queues is dropped if it would become more than ``DEAD_LETTER_COPIES_MAX``
+copies: twenty queues that dead-letter to all others would turn one message into 20! without a client.
 
 **Turns.** A turn begins ``LETTERS_AT_ONCE`` and does ``PUBLISH_TURN_WORK``: it builds headers, routes, sends; routes
 that are long, and letters for very many queues, are continued in the next. Neighbours with the same header and origin
@@ -88,7 +88,7 @@ READ_AT_ONCE: Final = 500  # rejected messages whose contents are looked up toge
 MONITORS_KEPT: Final = 100  # of targets, while no letter is under way
 FORGOTTEN_AT_ONCE: Final = 500
 RETRIES_AT_ONCE: Final = 1_000
-_LOGGED_MAX: Final = 1_000  # cycles that are remembered, to log each once
+_LOGGED_MAX: Final = 1_000  # remembered cycles, each of which is logged once
 
 # Work, in units of about 0.1 us, as in ``channel/publishing/publish.py``.
 _DEAD_LETTER_WORK: Final = 10
@@ -450,7 +450,7 @@ class DeadLetters:
             )
 
     def _log_bound(self, bound: str, dead: DeadLetter) -> None:
-        """Log once that letters were dropped that no client drives."""
+        """Log that letters were dropped at a bound, once for each bound."""
         if bound not in self._logged:
             self._logged.add(bound)
             log.warning(
@@ -491,7 +491,7 @@ class DeadLetters:
         return len(targets) * _MAIL_WORK
 
     def _send(self, batch: DeadLetterBatch, targets: Sequence[QueueEntry]) -> None:
-        """Send a batch to those of some targets that run; others get it later, unless they are deleted."""
+        """Send a batch to the targets that run; the others get it later, unless they are deleted."""
         running: list[QueueEntry] = []
         for target in targets:
             if target.is_running:

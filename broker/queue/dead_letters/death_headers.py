@@ -193,7 +193,7 @@ def _grouped(deaths: list[Field]) -> list[Field]:
 
 
 def _pair(death: Table) -> tuple[str, str]:
-    """Return queue and reason, as something that compares and hashes whatever a client has put there."""
+    """Return queue and reason as texts, which compare and hash also if a client has put other values there."""
     return repr(death.get("queue", _NOTHING)[1]), repr(death.get("reason", _NOTHING)[1])
 
 
@@ -209,8 +209,8 @@ def _next_count(count: Field | None) -> int:
 def died_since_rejection(headers: Table) -> set[str]:
     """Return the queues in which a letter with these headers has died since it was last rejected.
 
-    They are those of ``x-death`` from the first table to the one before ``rejected``. At any of them the letter has
-    come round in a cycle.
+    They are the queues of ``x-death`` before the first ``rejected``. If the letter comes to one of them again, it is in
+    a cycle.
     """
     names: set[str] = set()
     kind, deaths = headers.get(_X_DEATH, _NOTHING)

@@ -1,4 +1,4 @@
-"""Access: users, permissions, topic permissions. No I/O: rows in, answers or errors out.
+"""Access control: users, permissions, topic permissions. No I/O: rows in, answers or errors out.
 
 A permission is three regular expressions per user and vhost: *configure*, *write* and *read*. They are searched
 anywhere in the name of the queue or exchange (``patterns.py``); the empty one matches the empty name only, so it

@@ -72,7 +72,7 @@ class PendingWrites:
             del self.deletes[_id(row)]
 
     def gone(self, rows: Iterable[Row], is_own: bool) -> None:
-        """Owe the deletion of these rows no more: the store has deleted them, and another node may have put them since.
+        """Drop the pending deletions of these rows: the store deleted them, and another node may have put them since.
 
         Args:
             rows: deleted rows, as the store reports them.

@@ -35,7 +35,7 @@ class Dlq:
     """An analysis of dead letters.
 
     Attributes:
-        selection: which messages; those without ``x-death`` are only counted.
+        selection: the messages; messages without ``x-death`` are only counted.
         target: the broker's URI in the commands, without a vhost.
     """
 
@@ -58,7 +58,7 @@ def dlq(job: Dlq, *, spark: SparkSession | None = None, progress: Progress = sil
 
     Raises:
         OptionError: the selection cannot be accepted.
-        NothingSelected: a filter fits nothing.
+        NothingSelected: a filter selects nothing.
         StoreError: a snapshot is damaged, or a message cannot be read.
     """
     check_names(job.selection)

@@ -62,7 +62,7 @@ def export(
 
     Raises:
         OptionError: an option is wrong, or the target has something.
-        NothingSelected: a filter fits nothing.
+        NothingSelected: a filter selects nothing.
         StoreError: a snapshot is damaged, or a message cannot be read.
         OSError: a file cannot be written.
     """

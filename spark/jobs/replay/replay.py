@@ -58,7 +58,7 @@ def replay(
 
     Raises:
         OptionError: an option is wrong, or has no effect; nothing was sent.
-        NothingSelected: a filter fits nothing.
+        NothingSelected: a filter selects nothing.
         PublishError: a message was not delivered; with a ledger, another run goes on behind the settled ones.
         StoreError: a snapshot is damaged, or a message cannot be read.
     """

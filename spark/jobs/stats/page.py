@@ -22,7 +22,7 @@ _TOP: Final = 10
 _ROW: Final = 24
 _NAMES: Final = 200
 _TICKS: Final = 5
-_NUMBERS: Final = 7  # columns of numbers in a table, so that it fits the page beside the names
+_NUMBERS: Final = 7  # columns of numbers in a table; with the names they fit the page
 _STYLE: Final = """
 :root { color-scheme: light dark; --bar: #2f6f9f; --line: #8886; }
 body { font: 15px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }

@@ -55,7 +55,7 @@ def stats(
 ) -> JobReport:
     """Count stored messages by queue, routing key, size, time and reason of death.
 
-    Ages are those at the time of the snapshot (of several, the latest).
+    Ages are relative to the time of the snapshot (of several, the latest).
 
     Args:
         job: which messages.
@@ -68,7 +68,7 @@ def stats(
 
     Raises:
         OptionError: the selection cannot be accepted.
-        NothingSelected: a filter fits nothing.
+        NothingSelected: a filter selects nothing.
         StoreError: a snapshot is damaged.
     """
     check_names(job.selection)
@@ -149,7 +149,7 @@ def _rates(minutes: Counter[int]) -> dict[str, Any]:
 
 
 def _sizes(whole: QueueCounts) -> dict[str, int]:
-    """Return messages by powers of two: ``"1024"`` has those of 512 to 1,023 bytes; none are left out between."""
+    """Return messages by powers of two: ``"1024"`` counts messages of 512 to 1,023 bytes; the list has no gaps."""
     found: Counter[int] = Counter()
     for bucket, count in whole.sizes.items():
         found[highest_of(bucket).bit_length()] += count

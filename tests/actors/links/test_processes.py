@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -135,7 +136,8 @@ async def test_a_process_that_reads_nothing_for_a_moment_loses_nothing(
     for _ in range(20):
         node.runtime.send(counter, bytes(1_000_000))
     there.process.send_signal(signal.SIGSTOP)
-    await asyncio.sleep(0.3)
+    await asyncio.to_thread(os.waitid, os.P_PID, there.process.pid, os.WSTOPPED | os.WNOWAIT)
+    await eventually(lambda: node._peers["there"]._wire.is_full)
     there.process.send_signal(signal.SIGCONT)
 
     assert await node.runtime.call(counter, "count", LONG_S) == 20_000_000

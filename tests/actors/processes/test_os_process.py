@@ -12,7 +12,7 @@ import pytest
 
 from leveret.actors.processes.os_process import OsProcess
 
-SLEEP = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(1000)"]
+SLEEP = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 
 
 @pytest.fixture(params=["pidfd", "polling", "no pidfd left"])

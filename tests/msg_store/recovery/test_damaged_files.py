@@ -303,6 +303,7 @@ def check_row(
     shutil.rmtree(copied.path)
 
 
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("end", ["killed", "stopped"])
@@ -311,28 +312,12 @@ def test_damage_is_named_and_costs_what_the_file_held(
     end: str,
     kind: str,
     damage: str,
+    every: int,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     store: Store = getattr(stores, end)
-    for each in damages(store, stores, kind, damage, every=12):
-        check_row(store, kind, each, tmp_path, caplog)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("end", ["killed", "stopped"])
-def test_damage_is_named_wherever_it_is(
-    stores: Stores,
-    end: str,
-    kind: str,
-    damage: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    store: Store = getattr(stores, end)
-    for each in damages(store, stores, kind, damage, every=1):
+    for each in damages(store, stores, kind, damage, every):
         check_row(store, kind, each, tmp_path, caplog)
 
 

@@ -39,6 +39,11 @@ class Rig(StoreRig):
     def mark(self) -> None:
         self.opened.mark.write(self.core.durable)
 
+    def cut_behind_mark(self, size: int) -> None:
+        """Have the end mark name the end of the journal, then cut the journal."""
+        self.mark()
+        self.cut(size)
+
     def killed(self) -> Recovered:
         self.disk.kill()
         return self.open()
@@ -76,8 +81,7 @@ def test_an_end_mark_tells_of_a_single_flush(rig: Rig) -> None:
     end = rig.end
     rig.publish((1,), 2)
     rig.run()
-    rig.mark()
-    rig.cut(end)
+    rig.cut_behind_mark(end)
 
     report = rig.killed().report
 
@@ -93,8 +97,7 @@ def test_lost_acks_are_told_by_the_end_mark_and_their_messages_come_back(rig: Ri
     rows = rig.found()
     rig.ack(*rig.held)
     rig.run()
-    rig.mark()
-    rig.cut(end)
+    rig.cut_behind_mark(end)
 
     report = rig.killed().report
 
@@ -135,8 +138,7 @@ def test_rows_of_messages_that_were_written_before_come_back(
     end = rig.end
     rig.accept(2, msg_nos)
     rig.run()
-    rig.mark()
-    rig.cut(end)
+    rig.cut_behind_mark(end)
 
     report = rig.killed().report
 
@@ -154,8 +156,7 @@ def test_messages_that_whole_frames_have_acked_stay_away(rig: Rig) -> None:
     end = rig.end
     made = rig.publish((1,), 2)
     rig.run()
-    rig.mark()
-    rig.cut(end)
+    rig.cut_behind_mark(end)
 
     rig.killed()
 
@@ -166,8 +167,7 @@ def test_messages_that_whole_frames_have_acked_stay_away(rig: Rig) -> None:
 def test_reclaimed_messages_survive_a_crash_before_the_checkpoint(rig: Rig) -> None:
     rig.publish((1,), 3)
     rig.run()
-    rig.mark()
-    rig.cut(HEADER_BYTES + 60)
+    rig.cut_behind_mark(HEADER_BYTES + 60)
     rig.disk.kill()
     image = rig.location.index.image()
     rig.open()

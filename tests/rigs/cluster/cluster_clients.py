@@ -10,11 +10,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from random import Random
 
 from conformance.raw import Channel, Connection, Event
 from leveret.testing.history import History
 from rigs.cluster.cluster_processes import ClusterNode
+from rigs.waiting import wait_until
 
 FAN_OUT = "fan-out"
 IN_FLIGHT = 50  # publishes ahead of their confirms
@@ -54,8 +56,7 @@ class ClusterClient(ABC, threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._has_lived():
-                time.sleep(_RETRY_S)
+            wait_until(self._has_lived, within_s=inf, pause_s=_RETRY_S)
         except BaseException as error:  # noqa: BLE001  # the test fails with it
             self.error = error
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -115,15 +114,19 @@ class Etcd:
 
     def is_ready(self) -> bool:
         """Wait until it serves; return False if it has ended."""
-        assert self._process is not None
-        deadline_s = time.monotonic() + READY_S
-        while self._process.poll() is None:
-            log = self.log
-            if any(text in log for text in SERVING):
-                return True
-            assert time.monotonic() < deadline_s, self.log[-3000:]
-            time.sleep(0.02)
-        return False
+        process = self._process
+        assert process is not None
+
+        def serves() -> bool:
+            return any(text in self.log for text in SERVING)
+
+        wait_until(
+            lambda: serves() or process.poll() is not None,
+            lambda: self.log[-3000:],
+            READY_S,
+            0.02,
+        )
+        return process.poll() is None
 
     def kill(self) -> None:
         """End it as a crash of its machine would."""

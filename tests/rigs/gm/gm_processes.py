@@ -25,6 +25,7 @@ from rigs.gm import gm_process
 from rigs.gm.recording import Recording, read
 from rigs.nodes import clean_environment
 from rigs.view_history import versions, violations
+from rigs.waiting import wait_until
 
 ANSWER_S = 120.0  # for a machine with much else to do
 SECRET = "a secret of tests"
@@ -252,10 +253,14 @@ class ProcessRing:
 
     def until(self, holds: Any, within_s: float = ANSWER_S) -> dict[str, Any]:
         """Ask all members what they know until something holds for it, and return that."""
-        deadline_s = time.monotonic() + within_s
-        while not holds(found := self.status()):
-            assert time.monotonic() < deadline_s, (found, self.record())
-            time.sleep(0.03)
+        found: dict[str, Any] = {}
+
+        def look() -> object:
+            nonlocal found
+            found = self.status()
+            return holds(found)
+
+        wait_until(look, lambda: (found, self.record()), within_s, 0.03)
         return found
 
     def until_gone(self, *members: str) -> dict[str, Any]:

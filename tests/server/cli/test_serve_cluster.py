@@ -31,6 +31,18 @@ def publish_until(
         channel.basic_publish("", "q", b"1")
 
 
+def refused(folder: Path, etcd: Etcd, name: str, *more: str) -> str:
+    """Start node a of the cluster in the folder; return the error it ends with."""
+    done = ended(
+        [leveret_program(), "serve", "--listen", "127.0.0.1:0", *more, *arguments(etcd, name, "a")],
+        folder,
+        timeout_s=60,
+        LEVERET_CLUSTER_SECRET=SECRET,
+    )
+    assert done.returncode == 78
+    return done.stderr
+
+
 def test_two_nodes_are_one_broker(tmp_path: Path, etcd: Etcd, name: str) -> None:
     with nodes(tmp_path, etcd, name, "ab") as (a, b), channel(a) as on_a, channel(b) as on_b:
         for number in range(5):
@@ -73,15 +85,8 @@ def test_a_node_that_is_killed_and_started_again_has_its_queues(
 def test_a_name_that_another_node_has_is_refused(tmp_path: Path, etcd: Etcd, name: str) -> None:
     with nodes(tmp_path, etcd, name, "a"):
         (tmp_path / "other").mkdir()
-        command = [leveret_program(), "serve", "--listen", "127.0.0.1:0"]
-        done = ended(
-            [*command, *arguments(etcd, name, "a")],
-            tmp_path / "other",
-            timeout_s=60,
-            LEVERET_CLUSTER_SECRET=SECRET,
-        )
-    assert done.returncode == 78
-    assert "is another node, of the data directory" in done.stderr
+        error = refused(tmp_path / "other", etcd, name)
+    assert "is another node, of the data directory" in error
 
 
 @pytest.mark.slow
@@ -91,29 +96,16 @@ def test_a_copy_of_a_nodes_directory_is_refused_and_the_node_serves_on(
     with nodes(tmp_path, etcd, name, "ab") as (a, _), channel(a) as on_a:
         on_a.queue_declare("q", durable=True)
         shutil.copytree(tmp_path / "a" / "data", tmp_path / "copy" / "data", ignore=_SOCKETS)
-        command = [leveret_program(), "serve", "--listen", "127.0.0.1:0"]
-        done = ended(
-            [*command, *arguments(etcd, name, "a")],
-            tmp_path / "copy",
-            timeout_s=60,
-            LEVERET_CLUSTER_SECRET=SECRET,
-        )
-        assert done.returncode == 78
-        assert "runs already, with another copy of this data directory" in done.stderr
+        error = refused(tmp_path / "copy", etcd, name)
+        assert "runs already, with another copy of this data directory" in error
         on_a.basic_publish("", "q", b"1")
         assert on_a.queue_declare("q", passive=True).method.message_count == 1
         assert "joins again" not in (tmp_path / "a" / "log").read_text()
         # Nor does etcd without this cluster's metadata pass as a new cluster.
     shutil.rmtree(tmp_path / "copy")
     with Etcd(tmp_path / "new") as new:
-        done = ended(
-            [*command, "--data", "data", *arguments(new, name, "a")],
-            tmp_path / "a",
-            timeout_s=60,
-            LEVERET_CLUSTER_SECRET=SECRET,
-        )
-    assert done.returncode == 78
-    assert f"cluster {name} does not know the node of" in done.stderr
+        error = refused(tmp_path / "a", new, name, "--data", "data")
+    assert f"cluster {name} does not know the node of" in error
 
 
 @pytest.mark.slow
