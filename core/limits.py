@@ -55,7 +55,7 @@ DESCRIPTORS_OF_VHOST: Final = DESCRIPTORS_OF_SEGMENTS + DESCRIPTORS_OF_TRANSIENT
 
 # Work per actor turn, so that no turn blocks the event loop for long.
 TURN_MESSAGES: Final = 4_000
-PUBLISH_TURN_WORK: Final = 50_000  # of one channel, in units of about 0.1 us
+PUBLISH_TURN_WORK: Final = 25_000  # of one channel, in units of about 0.1 us
 FAN_OUT_QUEUES: Final = 1_000  # that one turn of a channel sends to
 FAN_OUT_MESSAGES: Final = 200  # that are sent together to more queues than one turn has time for
 DELIVERY_BATCH_MESSAGES: Final = 2_000
