@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import types
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.connection.address import UNIX
 from leveret.core.log.loggers import logger
 from leveret.core.system.shortage import DESCRIPTORS, MEMORY
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
     from leveret.broker.connection.sockets import Listening, Sockets
 
 log = logger(__name__)
@@ -74,18 +77,25 @@ class Accepting:
                 return
             if self._sockets.has_room(peer or (UNIX, 0)):
                 accepted.setblocking(False)
-                task = self._loop.create_task(self._connect(accepted))
-                self._coming.add(task)
-                task.add_done_callback(self._coming.discard)
+                self._connect(accepted)
             else:
                 accepted.close()
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    def _connect(self, accepted: socket.socket) -> None:
+        """Make a transport of an accepted socket.
+
+        Its first step is run at once. That of a task would come an iteration of the loop later, behind a drain.
+        """
+        new_protocol = partial(self._sockets.new_protocol, self._source)
+        connecting = self._loop.connect_accepted_socket(new_protocol, accepted)
         try:
-            new_protocol = partial(self._sockets.new_protocol, self._source)
-            await self._loop.connect_accepted_socket(new_protocol, accepted)
+            waiter = connecting.send(None)
         except OSError:  # the peer has reset it meanwhile
             accepted.close()
+            return
+        task = self._loop.create_task(_rest_of(connecting, waiter, accepted))
+        self._coming.add(task)
+        task.add_done_callback(self._coming.discard)
 
     def _pause(self) -> None:
         """Try again later, so that the loop does not come back at once and for nothing."""
@@ -98,3 +108,15 @@ class Accepting:
         if error.errno in DESCRIPTORS | MEMORY:
             for _ in range(ACCEPTS_PER_TURN):
                 self._sockets.admission.close_oldest()
+
+
+@types.coroutine
+def _rest_of(
+    connecting: Coroutine[Any, Any, object], waiter: object, accepted: socket.socket
+) -> Generator[Any, Any, None]:
+    """Await the rest of a coroutine that waits for ``waiter``."""
+    try:
+        yield waiter
+        yield from connecting.__await__()
+    except OSError:  # as above
+        accepted.close()

@@ -13,7 +13,7 @@ import pytest
 
 from conformance.raw import Connection
 from leveret.actors.runtime.ref import Ref
-from leveret.broker.connection.sockets import LISTENER
+from leveret.broker.connection.sockets import LISTENER, Listening
 from leveret.server import Address, Broker, Config
 
 SOON_S = 10.0
@@ -59,6 +59,29 @@ async def test_a_killed_listener_comes_back_on_its_port(broker: Broker) -> None:
     writer.close()
 
     assert listener(broker) is not before
+
+
+async def test_a_socket_has_its_protocol_when_it_is_accepted(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each iteration of the loop, with a drain, that a login waits is seen by the client."""
+    (accepting,) = broker.node.sockets.servers
+    made: list[object] = []
+    new_protocol = broker.node.sockets.new_protocol
+
+    def noted(listening: Listening) -> asyncio.BaseProtocol:
+        made.append(listening)
+        return new_protocol(listening)
+
+    monkeypatch.setattr(broker.node.sockets, "new_protocol", noted)
+    with socket.create_connection(broker.addresses[0]) as client:
+        accepting._accept_some()  # type: ignore[attr-defined]
+        assert made
+
+        client.sendall(HEADER)
+        reader, writer = await asyncio.open_connection(sock=client.dup())
+        assert await asyncio.wait_for(reader.readexactly(3), SOON_S) == b"\x01\0\0"
+        writer.close()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
