@@ -120,6 +120,20 @@ def test_a_deleted_journal_is_named(rig: Rig) -> None:
     assert rig.messages() == held
 
 
+def test_a_row_that_names_a_place_before_others_of_its_flush_hides_none_of_them(rig: Rig) -> None:
+    shared = rig.write((1, 2))
+    own = rig.write((2,))
+    rig.accept(1, shared)
+    rig.accept(2, own + shared)  # the message of the last row lies first in the segment
+    rig.run()
+    end = rig.end
+    rig.publish((1,))  # the flush in flight at the kill
+    rig.run()
+    rig.cut(end)
+
+    assert not rig.killed().report.is_damage
+
+
 @pytest.mark.parametrize("is_checkpointed", [False, True])
 def test_rows_of_messages_that_were_written_before_come_back(
     rig: Rig, is_checkpointed: bool
