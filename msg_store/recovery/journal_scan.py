@@ -103,6 +103,7 @@ class JournalScan:
         file = JournalFile(self._folder.files.read(path), self._folder.uuid)
         if file.is_foreign_as(file_no):
             self._report.foreign.append(path.name)
+            self._report.gaps.append(f"{path.name} may have taken the place of one of its own")
             self._report.set_aside.append(self._folder.move_aside(path))
             return
         self.reached = max(self.reached, file.next_lsn or 0)  # the file before ended there
