@@ -111,6 +111,7 @@ class JournalScan:
             self.epoch_seen = max(self.epoch_seen, file.header.boot_epoch)
             self._expect(file.header.first_lsn, path.name)
         elif file.is_empty:
+            self._report.tails.append(f"{path.name} 0 to {file.used_bytes}: it has no header")
             self._folder.files.unlink(path)
             self._folder.files.fsync_dir(self._folder.journal)
             return

@@ -662,6 +662,13 @@ class Recovery:
             self._folder.report(name, asdict(report))
         for text in report.of_files[:_LOGGED_MAX]:
             log.error("message store damaged store=%s damage=%s", self._folder.path, text)
+        dropped = [f"{len(report.dropped)} messages: {why}" for *_, why in report.dropped[:1]]
+        for text in [*report.tails, *dropped]:
+            log.warning(
+                "last write is not whole, it was not confirmed if a crash has cut it off store=%s place=%s",
+                self._folder.path,
+                text,
+            )
         for text in report.notes[:_LOGGED_MAX]:
             log.warning("message store has damage store=%s damage=%s", self._folder.path, text)
         if report.is_damage:
