@@ -3,13 +3,13 @@
 Messages belong to queues by numbers that only the metadata knows. With other metadata, or none, they would belong to
 nothing, and be removed as orphans after a week; with older one, queues that are declared might get numbers of queues
 with messages. So each knows the other: the metadata has the node's UUID, and the file ``node`` the last transaction of
-the metadata that a start or an end has seen. ``leveret metadata accept`` makes metadata the node's own as it is.
+the metadata that a start has made, or an end has seen. ``leveret metadata accept`` makes metadata the node's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from leveret.core.gil_yielding import NEVER
@@ -47,10 +47,6 @@ def open_metadata(
             )
         if not store.node:
             store.belongs_to(node)
-        with suppress(
-            DataDirectoryError
-        ):  # a full disk: an earlier one is noted, and less is found out
-            directory.note_transaction(store.last_transaction)
     except BaseException:
         store.close()
         raise
