@@ -8,8 +8,8 @@ After each damage these hold:
 * A start that is refused names the file and the remedy. It is followed, and no queue is lost.
 * The node serves.
 
-A kill without damage is never called damage. ``docs/storage.md`` names the damages that look like a kill: the loss of
-frames that the end mark does not know of, and of bytes of the index that nothing else has.
+A kill without damage is never called damage. ``docs/storage.md`` names the damages that are not noticed: the loss of
+frames that the end mark does not know of, which looks like a kill, and another expiry of a row of the index.
 """
 
 from __future__ import annotations
@@ -365,13 +365,13 @@ class DamagedRounds:
         if (lost or back) and damage.kind == JOURNAL and not said.calls_damaged(damage):
             lost -= recent(before)
             back = set()
+        if damage.kind == INDEX and damage.way == "flipped" and not is_rebuilt and len(lost) == 1:
+            lost = set()  # the bit was of its row or place, which nothing else has
         if lost and not is_named:
             problems.append(f"lost in silence: {sorted(lost)[:5]}")
         if back and not is_named:
             problems.append(f"acked, and back in silence: {sorted(back)[:5]}")
         others = lost and lost - held_alone(before, damage.path)
-        if damage.kind == INDEX and damage.way == "flipped" and not is_rebuilt and len(others) == 1:
-            others = set()  # the bit was of its entry
         if others:
             problems.append(f"{len(others)} lost that other files have: {sorted(others)[:5]}")
         assert "Traceback" not in node.log, node.log
