@@ -443,7 +443,7 @@ def test_what_is_acked_after_a_rebuild_is_nobody_elses_row_in_the_next(rig: Stor
 def test_an_index_from_before_a_rebuild_is_not_used_with_the_journals_of_both(
     rig: StoreRig,
 ) -> None:
-    """Seqs that a rebuild has given are acked in a journal, and are those of other rows in the old index."""
+    """Seqs that a rebuild has given are acked in a journal, and not known to the old index."""
     rig.publish((1,), 5)
     rig.run()
     rig.checkpoint()
