@@ -210,6 +210,7 @@ class Broker:
         if self.cluster is not None:
             rows = self.cluster.serve(self.node, self.config.cluster_queue_master_locator)
         await self._load(definitions)
+        self._note_transaction()  # the start's own is in it: after a kill, metadata of before is older
         if rows is not None and self.cluster is not None:
             rows.begin()
             rows.live(self.cluster.metadata.is_live)

@@ -3,13 +3,13 @@
 Messages belong to queues by queue numbers that only the metadata knows. With other metadata, or none, the messages
 would be removed as orphans after a week. With older metadata, a new queue could get the number of a queue with
 messages. So the metadata names the node by its UUID, and the file ``node`` has the last transaction of the metadata
-that a start or a stop has seen. ``leveret metadata accept`` marks metadata as the node's own, unchanged.
+that a start has made, or a stop has seen. ``leveret metadata accept`` marks metadata as the node's own, unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from leveret.core.gil_yielding import NEVER
@@ -47,8 +47,6 @@ def open_metadata(
             )
         if not store.node:
             store.belongs_to(node)
-        with suppress(DataDirectoryError):  # a full disk: the earlier transaction stays noted
-            directory.note_transaction(store.last_transaction)
     except BaseException:
         store.close()
         raise

@@ -167,6 +167,8 @@ def fault_of(folder: StorePaths, is_expected: bool) -> str:
         found = read(folder)
     except ValueError as error:
         return f"{NAME} is damaged: {error}"
+    if found is not None and found.uuid != folder.uuid:
+        return f"{NAME} belongs to another store"
     return f"{NAME} is missing" if found is None and is_expected else ""
 
 

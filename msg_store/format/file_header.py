@@ -38,7 +38,8 @@ HEADER_BYTES: Final = 64
 VERSION: Final = 1
 RDQ_MAGIC: Final = b"LVRDQ\r\n\0"
 JOURNAL_MAGIC: Final = b"LVJNL\r\n\0"
-MOVED: Final = 1  # flag: made by the collector
+MOVED: Final = 1  # flag of a segment: made by the collector
+REBUILT: Final = 1  # flag of a journal: the index was rebuilt before it was begun
 
 EPOCH_SHIFT: Final = 40
 EPOCH_MAX: Final = (1 << 24) - 1

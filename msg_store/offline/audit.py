@@ -146,6 +146,8 @@ class Audit:
             terms = self.queues[queue_no] = LiveTerms()
             for row in self.store.rows(queue_no):
                 seq, msg_no, size, _, _ = row
+                if seq < terms.next_seq:
+                    raise IndexDamaged(f"rows of queue {queue_no} are out of order")
                 terms.messages += 1
                 terms.size_bytes += size
                 terms.next_seq = seq + 1

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
-from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.format.file_header import HEADER_BYTES, REBUILT
 from leveret.msg_store.format.folder import StoreFolder
 from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import JournalRecord
@@ -51,6 +51,14 @@ class JournalScan:
         """Tell whether a file is left that begins with the first record of the log."""
         headers = (file.header for _, file in self._headers())
         return any(header is not None and header.first_lsn == FIRST_LSN for header in headers)
+
+    def is_rebuilt(self, file_no_min: int, boot_epoch: int) -> bool:
+        """Tell whether a start after ``boot_epoch`` has rebuilt the index, by the files from a number on."""
+        headers = [file.header for _, file in self._headers(file_no_min)]
+        return any(
+            header is not None and header.flags & REBUILT and header.boot_epoch > boot_epoch
+            for header in headers
+        )
 
     def starts_at(self, file_no_min: int) -> int:
         """Return the LSN from which there are records in files from a number on.
@@ -103,6 +111,7 @@ class JournalScan:
         file = JournalFile(self._folder.files.read(path), self._folder.uuid)
         if file.is_foreign_as(file_no):
             self._report.foreign.append(path.name)
+            self._report.gaps.append(f"{path.name} may have taken the place of one of its own")
             self._report.set_aside.append(self._folder.move_aside(path))
             return
         self.reached = max(self.reached, file.next_lsn or 0)  # the file before ended there
@@ -110,6 +119,7 @@ class JournalScan:
             self.epoch_seen = max(self.epoch_seen, file.header.boot_epoch)
             self._expect(file.header.first_lsn, path.name)
         elif file.is_empty:
+            self._report.tails.append(f"{path.name} 0 to {file.used_bytes}: it has no header")
             self._folder.files.unlink(path)
             self._folder.files.fsync_dir(self._folder.journal)
             return

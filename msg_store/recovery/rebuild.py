@@ -15,7 +15,8 @@ A segment that the archive keeps although its messages are settled is left out, 
 (``archive.segment_shares``): a lost index must not deliver a day's settled messages once more.
 
 A queue never gives a seq that was made here (``seq_of``): journals from before and after a rebuild may
-meet in the next rebuild, where an ack must not remove another message.
+meet in the next rebuild, where an ack must not remove another message. The first journal after a rebuild says so
+in its header (``file_header.REBUILT``), for acks in it are of no row of an index from before.
 
 The new index is written in pieces, and its checkpoint at the end of recovery. A crash before that leaves
 an index without a checkpoint, and the next start rebuilds it again.

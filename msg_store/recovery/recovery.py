@@ -62,6 +62,7 @@ from leveret.msg_store.format.file_header import (
     EPOCH_SHIFT,
     HEADER_BYTES,
     MOVED,
+    REBUILT,
     Identity,
 )
 from leveret.msg_store.format.folder import JOURNAL_NAME, SEGMENT_NAME, StoreFolder
@@ -348,6 +349,8 @@ class Recovery:
         if starts_at > (point or _NEW).lsn:
             goes_to = (point or _NEW).lsn
             return f"the index goes up to record {goes_to}, the journal begins at {starts_at}"
+        if point is not None and self._scan.is_rebuilt(point.first_journal, point.boot_epoch):
+            return "the index is from before it was rebuilt"  # since then rows have other seqs
         return ""
 
     # Missing files and records.
@@ -574,7 +577,8 @@ class Recovery:
         rdq_no = max(seen + 1, self._point.next_file_no)
         rdq = SegmentWriter(identity, rdq_no, where.rdq_file_bytes, where.inline_bytes_max)
         journal_no = max(journal_no + 1, self._point.first_journal)
-        frames = Journal(identity, journal_no, next_lsn, where.journal_file_bytes)
+        flags = REBUILT if self._report.rebuilt else 0
+        frames = Journal(identity, journal_no, next_lsn, where.journal_file_bytes, flags)
         durable = DurablePosition(next_lsn, *rdq.reached)
         records = [
             *self._acks_of_dropped(),
@@ -660,6 +664,13 @@ class Recovery:
             self._folder.report(name, asdict(report))
         for text in report.of_files[:_LOGGED_MAX]:
             log.error("message store damaged store=%s damage=%s", self._folder.path, text)
+        dropped = [f"{len(report.dropped)} messages: {why}" for *_, why in report.dropped[:1]]
+        for text in [*report.tails, *dropped]:
+            log.warning(
+                "last write is not whole, it was not confirmed if a crash has cut it off store=%s place=%s",
+                self._folder.path,
+                text,
+            )
         for text in report.notes[:_LOGGED_MAX]:
             log.warning("message store has damage store=%s damage=%s", self._folder.path, text)
         if report.is_damage:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import inf
+from operator import add
 
 from leveret.msg_store.format.journal_frames import DurablePosition, Frame
 from leveret.msg_store.format.journal_records import (
@@ -167,7 +168,9 @@ class Replay:
         }
         self.msg_no_seen = max(self.msg_no_seen, *run.msg_nos)
         self.file_no_seen = max(self.file_no_seen, run.file_no)
-        end = run.offsets[-1] + run.lengths[-1]
+        end = max(
+            map(add, run.offsets, run.lengths)
+        )  # a fan-out may have placed the last one first
         self.ends[run.file_no] = max(end, self.ends.get(run.file_no, 0))
         terms = memtables.terms.get(queue_no)
         if terms is not None and first < terms.next_seq:

@@ -28,17 +28,25 @@ class JournalEnd(NamedTuple):
 class Journal:
     """Makes frames and the jobs that write them; a file takes no frame any more when it has ``file_bytes``.
 
+    ``flags`` are those of its first file.
+
     Attributes:
         next_file_no: above all numbers of files that were ever used.
         end: where the next frame goes.
     """
 
     def __init__(
-        self, identity: Identity, next_file_no: int, next_lsn: int, file_bytes: int = FILE_BYTES
+        self,
+        identity: Identity,
+        next_file_no: int,
+        next_lsn: int,
+        file_bytes: int = FILE_BYTES,
+        flags: int = 0,
     ) -> None:
         self._identity = identity
         self._extend, self._seed = identity.extend, identity.seed
         self._file_bytes = file_bytes
+        self._flags = flags
         self.next_file_no = next_file_no
         self.end = JournalEnd(LogEnd(NO_FILE, 0), next_lsn, 0)
         self._is_switching = False
@@ -81,7 +89,8 @@ class Journal:
         self._is_switching = False
         file_no = self.next_file_no
         self.next_file_no += 1
-        header = self._identity.header(file_header.JOURNAL_MAGIC, file_no, now_ms, lsn)
+        magic, flags, self._flags = file_header.JOURNAL_MAGIC, self._flags, 0
+        header = self._identity.header(magic, file_no, now_ms, lsn, flags)
         place = LogEnd(file_no, len(header))
         self.end = JournalEnd(place, lsn, chain_start(header))
         return header

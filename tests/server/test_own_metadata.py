@@ -150,6 +150,20 @@ def test_older_metadata_is_refused_however_old_it_is(tmp_path: Path) -> None:
     assert start(data)[1] == ["data0"]
 
 
+async def test_metadata_from_before_the_last_start_is_refused_after_a_kill(tmp_path: Path) -> None:
+    data, killed = tmp_path / "data", tmp_path / "killed"
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=data)):
+        shutil.copytree(data / "metadata", tmp_path / "before")
+    shutil.copytree(tmp_path / "before", data / "metadata", dirs_exist_ok=True)
+    (data / "node").write_text((data / "node").read_text().partition("\n")[0] + "\n")
+    async with Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=data)):
+        shutil.copytree(data, killed, ignore=shutil.ignore_patterns("*.sock"))
+    shutil.copytree(tmp_path / "before", killed / "metadata", dirs_exist_ok=True)
+
+    with pytest.raises(DataDirectoryError, match="is older than its node"):
+        await Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=killed)).start()
+
+
 def test_no_bit_of_the_metadata_changes_anything_in_silence(tmp_path: Path) -> None:
     data = used(tmp_path / "data", rows=40)
     path = data / "metadata" / "data.mdb"

@@ -5,6 +5,7 @@ Tests: msg_store/archive/archive_file.py, msg_store/archive/segment_shares.py
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from leveret.msg_store.archive.segment_shares import (
 )
 from leveret.msg_store.format.folder import StorePaths
 
+UUID = bytes(range(16))
 NOW_MS = 10_000
 AT = Position(1, 64)
 SEGMENTS = {  # number: bytes of queue 1, newest ms
@@ -189,7 +191,7 @@ def test_queues_that_are_gone_are_not_archived_any_more() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> StorePaths:
-    paths = StorePaths(Files(), tmp_path, bytes(16))
+    paths = StorePaths(Files(), tmp_path, UUID)
     paths.files.mkdir(paths.rdq)
     return paths
 
@@ -197,7 +199,7 @@ def folder(tmp_path: Path) -> StorePaths:
 def contents(*archives: Archive) -> ArchiveContents:
     queues = [queue for archive in archives for queue in archive.queues.values()]
     return ArchiveContents(
-        bytes(range(16)), "/", 3, Position(12, 4096), 4, 2, 7, {10: 8192}, {10: [(64, 90)]}, queues
+        UUID, "/", 3, Position(12, 4096), 4, 2, 7, {10: 8192}, {10: [(64, 90)]}, queues
     )
 
 
@@ -241,6 +243,16 @@ def test_a_damaged_archive_json_keeps_everything(
 
     assert archive_file.load(folder).kept([7], 0) == {7}
     assert "archive.json is damaged" in caplog.text
+
+
+def test_the_archive_json_of_another_store_keeps_everything(
+    folder: StorePaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = replace(contents(), uuid=bytes(16))
+    folder.files.write_new(folder.path / archive_file.NAME, other.encoded())
+
+    assert archive_file.load(folder).kept([7], 0) == {7}
+    assert "archive.json belongs to another store" in caplog.text
 
 
 def test_a_missing_archive_json_keeps_everything_if_it_was_there(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Sequence
 
@@ -437,6 +438,28 @@ def test_what_is_acked_after_a_rebuild_is_nobody_elses_row_in_the_next(rig: Stor
     rig.crash_without_index()
 
     assert {msg_no for (queue_no, _), msg_no in rig.found().items() if queue_no == 1} == left
+
+
+def test_an_index_from_before_a_rebuild_is_not_used_with_the_journals_of_both(
+    rig: StoreRig,
+) -> None:
+    """Seqs that a rebuild has given are acked in a journal, and not known to the old index."""
+    rig.publish((1,), 5)
+    rig.run()
+    rig.checkpoint()
+    old = copy.deepcopy(rig.location.index)
+    rig.location.condemn()
+    rig.disk.kill()
+    assert rig.open().report.rebuilt
+    rig.rows = rig.found()
+    rig.ack(*rig.held[:2])
+    rig.run()
+    left = {rig.rows[key] for key in rig.held}
+    rig.disk.kill()
+    rig.location.index = old
+
+    assert "from before it was rebuilt" in rig.open().report.rebuilt
+    assert set(rig.found().values()) == left
 
 
 def test_an_index_damaged_though_all_journals_are_there(rig: StoreRig) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from pathlib import Path
 
 import lmdb
@@ -299,6 +300,23 @@ def test_values_that_cannot_be_are_damage_of_the_index(rig: OfflineRig, rng: ran
 
     with audited(rig.path, quiet) as audit:
         assert "is damaged" in audit.store.report.rebuilt
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed"])
+@pytest.mark.parametrize("bit", [7, 20, 50])
+def test_rows_out_of_order_are_damage_of_the_index(rig: OfflineRig, how: str, bit: int) -> None:
+    rig.publish((1,), 30)
+    rig.store.checkpoint()
+    seqs = [seq for _, seq in rig.rows]
+    ended(rig, how)
+    data = rig.data.read_bytes()
+    rows = [struct.pack(">IQ", 1, seq) for seq in (seqs[9], seqs[9] ^ 1 << bit)]
+    assert rows[0] in data
+    rig.data.write_bytes(data.replace(*rows))
+
+    with audited(rig.path, quiet) as audit:
+        assert "out of order" in audit.store.report.rebuilt
+        assert sorted(bodies_of(audit)) == sorted(rig.bodies)
 
 
 def test_segments_with_a_damaged_header_can_be_read_and_are_told(

@@ -13,6 +13,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from leveret.msg_store.format.errors import StoreChanged
@@ -22,7 +23,14 @@ from leveret.msg_store.offline import repair as store_repair
 from leveret.msg_store.offline.audit import audited
 from leveret.msg_store.offline.repair import repair
 from leveret.msg_store.offline.repair_plan import RepairPlan, plan_repair
-from rigs.store.offline.offline_rig import OfflineRig, bodies_of, files_of, quiet, rows_of
+from rigs.store.offline.offline_rig import (
+    MAP_BYTES,
+    OfflineRig,
+    bodies_of,
+    files_of,
+    quiet,
+    rows_of,
+)
 from rigs.store.offline.store_damage import DAMAGES, WRONGS, change_index, damage_index, used_bytes
 
 
@@ -195,6 +203,32 @@ def test_a_lost_index_is_rebuilt(rig: OfflineRig, rng: random.Random, what: str)
         assert not plan_repair(audit).is_needed
         kept = {(queue_no, msg_no) for (queue_no, _), msg_no in rows_of(audit).items()}
         assert kept >= {(key[0], msg_no) for key, msg_no in rig.rows.items()}
+
+
+@pytest.mark.parametrize("what", ["older", "value"])
+def test_an_index_that_opens_and_cannot_be_used_is_rebuilt(rig: OfflineRig, what: str) -> None:
+    rig.publish((1,), 3)
+    rig.store.checkpoint()
+    old = rig.data.read_bytes()
+    for _ in range(3):
+        rig.publish((1,), 3)
+        rig.store.checkpoint()
+    rig.stop()
+    if what == "older":
+        rig.data.write_bytes(old)
+    else:
+        with lmdb.open(os.fspath(rig.data.parent), map_size=MAP_BYTES, max_dbs=9) as index:
+            places = index.open_db(b"loc")
+            with index.begin(write=True, db=places) as transaction, transaction.cursor() as cursor:
+                cursor.first()
+                cursor.put(cursor.key(), cursor.value()[:-1])
+    plan = needed(rig.path)
+
+    repair(rig.path, plan, plan.epoch_seen + 1, lambda: 9)
+
+    with audited(rig.path, quiet) as audit:
+        assert audit.is_sound
+        assert set(rows_of(audit).values()) == set(rig.rows.values())
 
 
 def test_a_lost_format_is_written_anew(rig: OfflineRig, rng: random.Random) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from leveret.msg_store.format.end_mark import NAME as END
-from leveret.msg_store.format.file_header import HEADER_BYTES
+from leveret.msg_store.format.file_header import HEADER_BYTES, JOURNAL_MAGIC, Identity
 from leveret.msg_store.recovery.report import Recovered
-from rigs.store.store_rig import STORE, StoreRig
+from rigs.store.store_rig import STORE, UUID, StoreRig
 
 
 class Rig(StoreRig):
@@ -121,6 +121,36 @@ def test_a_deleted_journal_is_named(rig: Rig) -> None:
     held = rig.messages()
     assert not rig.killed().report.is_damage
     assert rig.messages() == held
+
+
+def test_a_journal_of_another_store_in_place_of_the_last_is_a_gap(rig: Rig) -> None:
+    rig.publish((1,), 2)
+    rig.run()
+    rig.checkpoint()
+    rig.publish((1,), 2)
+    rig.run()
+    header = Identity(bytes(reversed(UUID)), 1).header(JOURNAL_MAGIC, 1, 7)
+    rig.disk.damage(rig.journal, lambda image: image.__setitem__(slice(None), header))
+
+    report = rig.killed().report
+
+    assert len(report.foreign) == len(report.gaps) == 1
+    assert report.reclaimed == {1: 2}
+    rig.compare()
+
+
+def test_a_row_that_names_a_place_before_others_of_its_flush_hides_none_of_them(rig: Rig) -> None:
+    shared = rig.write((1, 2))
+    own = rig.write((2,))
+    rig.accept(1, shared)
+    rig.accept(2, own + shared)  # the message of the last row lies first in the segment
+    rig.run()
+    end = rig.end
+    rig.publish((1,))  # the flush in flight at the kill
+    rig.run()
+    rig.cut(end)
+
+    assert not rig.killed().report.is_damage
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])

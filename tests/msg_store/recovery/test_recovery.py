@@ -274,6 +274,29 @@ def test_a_journal_cut_at_every_byte_of_its_last_frames_keeps_the_frames_before(
         assert not rig.recovered.report.gaps
 
 
+@pytest.mark.parametrize(("folder", "cut"), [("journal", 1.0), ("journal", 0.1), ("rdq", 0.1)])
+def test_a_last_write_that_is_not_whole_is_in_the_log(
+    folder: str, cut: float, rng: random.Random, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = StoreRig(rng)
+    rig.publish((1,))
+    rig.run()
+    rig.checkpoint()
+    held = rig.found()
+    rig.publish((1,))
+    rig.run()
+    path = last(rig, folder)
+    size = len(rig.disk.image(path))
+    rig.disk.damage(path, cut_to(size - int(cut * size)))
+    rig.disk.kill()
+    rig.open()
+
+    (line,) = [each for each in caplog.messages if each.startswith("last write is not whole")]
+    assert path.stem in line
+    assert not rig.recovered.report.is_damage
+    assert rig.found() == held
+
+
 def test_a_segment_cut_at_every_byte_of_its_last_records_loses_only_those(seed: int) -> None:
     rig = StoreRig(random.Random(seed))
     rig.publish((1,), 5, size=30)
