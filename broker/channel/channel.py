@@ -43,7 +43,7 @@ from leveret.broker.channel.publishing.publish import METHOD_WORK, Publisher
 from leveret.broker.channel.publishing.replies import WaitedEnough
 from leveret.broker.channel.reply_consumers import Reply
 from leveret.broker.channel.routes import WORK_S
-from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block, Session, method_of
+from leveret.broker.channel.session import END_OF_RUNS, REFUSED, Block, Session, is_long, method_of
 from leveret.broker.channel.settlement_timeout import CheckSettlement, SettlementTimeout
 from leveret.broker.channel.states import Event, State, after
 from leveret.broker.channel.transaction import Transaction
@@ -81,8 +81,6 @@ log = logger(__name__)
 
 _RUNNING: Final = State.RUNNING
 _FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
-# Classes whose methods cost as much as 100 messages: bulk turns begin them, so thousands do not fill the run queue.
-_TOPOLOGY: Final = frozenset({40, 50})  # exchange and queue
 _HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
@@ -118,7 +116,7 @@ class Channel(GenServer):
     """
 
     __slots__ = ("_asking", "_blocks_reading", "_cancelled", "_fenced", "_is_resuming", "_script",
-        "_scripted", "_watched", "_when_commit_goes_on", "_when_writable", "current", "deliveries", "held", "is_bulk_turn", "is_busy",
+        "_scripted", "_watched", "_when_commit_resumes", "_when_writable", "current", "deliveries", "held", "is_bulk_turn", "is_busy",
         "last_queue", "number", "publisher", "session", "settlement_timeout", "state", "transaction")  # fmt: skip
 
     def init(self, session: Session, number: int, gate: DeliveryGate) -> None:
@@ -237,7 +235,7 @@ class Channel(GenServer):
                     rest = publisher.publish(run)
                     if rest is None and publisher.work_left > 0:
                         continue
-                elif kind == METHOD and not self.is_bulk_turn and self._is_long(run):
+                elif kind == METHOD and not self.is_bulk_turn and is_long(run, publisher.work_left):
                     self.held.extendleft(reversed(runs[position:]))
                     self._yield()
                     return
@@ -264,13 +262,6 @@ class Channel(GenServer):
                 cut = [] if rest is None else [rest]
                 self._continue_later([*cut, *runs[position + 1 :]])
                 return
-
-    def _is_long(self, run: Run) -> bool:
-        """Whether a method is more work than a turn that handles what was just read should do."""
-        ids: int
-        arguments: bytes
-        _, _, ids, arguments = run
-        return ids >> 16 in _TOPOLOGY or len(arguments) > self.publisher.work_left
 
     def _run(self, run: Run) -> None:
         kind: int = run[RUN_KIND]

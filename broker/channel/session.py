@@ -77,6 +77,8 @@ _METHOD_OF_RUN: Final = {
     ACK: spec.BASIC_ACK,
 }
 
+_TOPOLOGY: Final = frozenset({40, 50})  # the classes exchange and queue
+
 
 def method_of(run: Run) -> int:
     """Return the ids of the method a run of any kind of the kernel's stands for."""
@@ -86,6 +88,14 @@ def method_of(run: Run) -> int:
     ids: int
     _, _, ids, _ = run
     return ids
+
+
+def is_long(method: Run, work_left: int) -> bool:
+    """Return whether a method is more work than this: those of exchanges and queues are as much as 100 messages."""
+    ids: int
+    arguments: bytes
+    _, _, ids, arguments = method
+    return ids >> 16 in _TOPOLOGY or len(arguments) > work_left
 
 
 class Reading(Protocol):

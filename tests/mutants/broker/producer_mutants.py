@@ -64,7 +64,14 @@ MUTANTS = {
         "GroupCommit._put_back", "self._sequences.put_back", "list"
     ),
     "levels are taken one by one": Mutant(
-        "GroupCommit.start", "self._sequences.whole() if self._sequences else ()", "()"
+        "PendingSequences.share", "share.whole.extend(row_nos)", "pass"
+    ),
+    "a flush takes all sequences": Mutant("PendingSequences.share", "count > left", "False"),
+    "rows overtake their sequences": Mutant(
+        "PendingSequences.share", "share.ends.update(...)", "pass"
+    ),
+    "the queue with most sequences is first": Mutant(
+        "producers._waiting_count", "len(queue[1].waiting)", "-len(queue[1].waiting)"
     ),
     "sequences are not written": Mutant("flush.journal_records", "batch.sequences", "()"),
     "sequences do not get to the memtable": Mutant("GroupCommit._durable", "batch.sequences", "()"),

@@ -10,7 +10,7 @@ MUTANTS = {
     "an early ack cancels the message": Mutant(
         "GroupCommit.ack", "queue_no in self.archive.row_nos", "False"
     ),
-    "early acks are lost": Mutant("FlushBatch.take", "pending.settled", "False"),
+    "early acks are lost": Mutant("FlushBatch._take_rows", "pending.settled", "False"),
     "an early ack may be written before its row": Mutant(
         "PendingQueue.settle", "ack[0] in rows", "False"
     ),

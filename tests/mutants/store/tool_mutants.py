@@ -53,11 +53,11 @@ MUTANTS = {
     "a repair leaves the sums": Mutant("batch_of", "messages", "terms.messages"),
     "a repair forgets that it has recovered the store": Mutant(
         "repair._check_unchanged",
-        "found not in (plan.fingerprint, recovered_as)",
-        "found != plan.fingerprint",
+        'found == _fields_of(files, report).get("fingerprint")',
+        "False",
     ),
     "a plan is believed whatever came after": Mutant(
-        "repair._check_unchanged", "found not in (plan.fingerprint, recovered_as)", "False"
+        "repair._check_unchanged", "found != plan.fingerprint", "False"
     ),
     "salvage keeps the old checksums": Mutant("_Salvage._records", "resealed(...)", "data"),
     "salvage forgets what is buffered at the end": Mutant(
