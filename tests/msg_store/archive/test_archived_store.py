@@ -13,6 +13,7 @@ import pytest
 from leveret.msg_store.archive import archive_file
 from leveret.msg_store.archive.archive import Retention
 from leveret.msg_store.archive.segment_shares import load_shares
+from leveret.msg_store.format import end_mark
 from rigs.store.collector.archive_rig import ArchiveRig
 from rigs.store.collector.collector_rig import wasteful
 
@@ -195,6 +196,7 @@ def test_numbers_of_segments_are_not_used_again_when_all_is_lost(rig: ArchiveRig
         rig.files.unlink(rig.folder.rdq_path(file_no))
     for file_no in rig.folder.journal_nos():
         rig.files.unlink(rig.folder.journal_path(file_no))
+    rig.files.unlink(rig.folder.path / end_mark.NAME)
     rig.crash_without_index()
     rig.publish_watermark()
 
