@@ -233,6 +233,25 @@ def test_the_rows_of_a_queue_with_priorities_are_taken_together(rig: StoreRig, f
     assert last(rig, 5) == numbers[taken - 1]
 
 
+def test_no_row_of_a_queue_with_priorities_overtakes_an_older_sequence(rig: StoreRig) -> None:
+    core, first, many = rig.core, 7, SLICE_OPS - 1
+    plain = rig.write((5,), many)
+    older, newer = rig.write((5,), 2)
+    rows = {(6, first + at): no for at, no in enumerate(plain)}
+    rows |= {(5, first + many): older, (6, first + many + 1): newer}
+    for (level, seq), no in rows.items():
+        core.publish(level, seq, [(no, 0)], routed_as=5)
+    rig.rows.update(rows)
+    core.produced(
+        5, 2, [(first + many + at, b"p", 0, no, 7) for at, no in enumerate((older, newer))]
+    )
+    rig.run_flush()
+
+    rig.crash(killed)
+
+    assert last(rig, 5) == newer
+
+
 @pytest.mark.parametrize("is_killed_again", [False, True])
 def test_a_lost_message_takes_its_sequence_back_and_later_rows_of_its_producer_with_it(
     rng: random.Random, is_killed_again: bool
