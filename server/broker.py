@@ -359,7 +359,8 @@ class Broker:
             parts.callback(FLOODS.close)
             if self._directory is not None:
                 parts.callback(self._directory.close)
-                parts.callback(self._note_transaction)
+                if self._root is not None:  # not of metadata that a start has refused
+                    parts.callback(self._note_transaction)
             parts.callback(self._gil_yielding.close)
             if self._store is not None:
                 parts.callback(self._store.close)

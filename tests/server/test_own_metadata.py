@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from leveret.broker.node import bootstrap
+from leveret.broker.node.node import Node
 from leveret.core.addresses import Address
 from leveret.core.errors import StoreError
+from leveret.metadata.environment import MetadataLostError
 from leveret.metadata.tables import UserRow, VhostRow
 from leveret.server.broker import Broker
 from leveret.server.cli.main import main
@@ -162,6 +165,30 @@ async def test_metadata_from_before_the_last_start_is_refused_after_a_kill(tmp_p
 
     with pytest.raises(DataDirectoryError, match="is older than its node"):
         await Broker(Config(listen=(Address("127.0.0.1", 0),), data_dir=killed)).start()
+
+
+async def test_metadata_that_a_refused_start_has_asked_for_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
+    async with Broker(config):
+        pass
+    shutil.copytree(tmp_path / "metadata", tmp_path / "copy")
+    load = bootstrap.load
+
+    async def find_damage(node: Node, **options: bool) -> None:
+        await load(node, **options)
+        raise MetadataLostError("a record is damaged")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bootstrap, "load", find_damage)
+        with pytest.raises(DataDirectoryError, match="put back"):
+            await Broker(config).start()
+    shutil.rmtree(tmp_path / "metadata")
+    (tmp_path / "copy").rename(tmp_path / "metadata")
+
+    async with Broker(config) as broker:
+        assert broker.node.vhosts
 
 
 def test_no_bit_of_the_metadata_changes_anything_in_silence(tmp_path: Path) -> None:
