@@ -110,13 +110,19 @@ class Accepting:
                 self._sockets.admission.close_oldest()
 
 
-@types.coroutine
-def _rest_of(
+async def _rest_of(
     connecting: Coroutine[Any, Any, object], waiter: object, accepted: socket.socket
-) -> Generator[Any, Any, None]:
+) -> None:
     """Await the rest of a coroutine that waits for ``waiter``."""
     try:
-        yield waiter
-        yield from connecting.__await__()
+        await _resumed(connecting, waiter)
     except OSError:  # as above
         accepted.close()
+
+
+@types.coroutine
+def _resumed(
+    connecting: Coroutine[Any, Any, object], waiter: object
+) -> Generator[Any, Any, object]:
+    yield waiter
+    return (yield from connecting.__await__())
