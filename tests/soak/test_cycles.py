@@ -7,6 +7,7 @@ import gc
 import os
 import socket
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -161,51 +162,42 @@ async def test_nothing_needs_the_cyclic_collector(tmp_path: Path) -> None:
     assert found == Counter()
 
 
-async def test_nothing_that_can_be_made_and_ended_needs_the_cyclic_collector(
-    tmp_path: Path,
-) -> None:
-    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
-    async with Broker(config) as broker:
-        address = (broker.addresses[0].host, broker.addresses[0].port)
-        await asyncio.to_thread(churn, address, tmp_path, 0, 2)
-        with garbage_of_block() as found:
-            await asyncio.to_thread(churn, address, tmp_path, 1, 2)
-            await all_have_gone(broker)
-            await eventually(lambda: not broker.node.removals)
-
-    assert found == Counter()
+def make_and_end_everything(address: tuple[str, int], data: Path, number: int) -> None:
+    churn(address, data, number, 2)
 
 
-async def test_a_vhost_that_is_deleted_in_full_use_leaves_nothing_to_the_cyclic_collector(
-    tmp_path: Path,
-) -> None:
-    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
-    async with Broker(config) as broker:
-        address = (broker.addresses[0].host, broker.addresses[0].port)
-        await asyncio.to_thread(delete_while_it_writes, address, tmp_path, "first")
-        with garbage_of_block() as found:
-            await asyncio.to_thread(delete_while_it_writes, address, tmp_path, "second")
-            await all_have_gone(broker)
-            await eventually(lambda: not broker.node.removals)
-
-    assert found == Counter()
-
-
-def delete_while_it_writes(address: tuple[str, int], data: Path, vhost: str) -> None:
-    """Delete a vhost whose queues are there still, and whose store writes."""
+def delete_a_vhost_that_writes(address: tuple[str, int], data: Path, number: int) -> None:
+    """Delete a vhost that has queues, while its store writes."""
+    vhost = f"vhost{number}"
     ask(data, "add_vhost", {"name": vhost}, 30.0)
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     ask(data, "set_permissions", {"vhost": vhost, "user": "guest", **everything}, 30.0)
     connection = Connection(address)
     assert connection.open(vhost=vhost).name == "connection.open-ok"
     channel = connection.channel()
-    for number in range(3):
-        channel.ok("queue.declare", queue=f"q{number}", durable=True)
-        channel.ok("queue.bind", queue=f"q{number}", exchange="amq.fanout")
+    for queue in ("one", "two", "three"):
+        channel.ok("queue.declare", queue=queue, durable=True)
+        channel.ok("queue.bind", queue=queue, exchange="amq.fanout")
     for _ in range(500):
         channel.publish("", bytes(10_000), "amq.fanout", delivery_mode=2)
     ask(data, "delete_vhost", {"name": vhost}, 30.0)
     connection.drop()
+
+
+@pytest.mark.parametrize("use", [make_and_end_everything, delete_a_vhost_that_writes])
+async def test_what_clients_and_operators_end_needs_no_cyclic_collector(
+    tmp_path: Path, use: Callable[[tuple[str, int], Path, int], None]
+) -> None:
+    config = Config(listen=(Address("127.0.0.1", 0),), data_dir=tmp_path)
+    async with Broker(config) as broker:
+        address = (broker.addresses[0].host, broker.addresses[0].port)
+        await asyncio.to_thread(use, address, tmp_path, 0)
+        with garbage_of_block() as found:
+            await asyncio.to_thread(use, address, tmp_path, 1)
+            await all_have_gone(broker)
+            await eventually(lambda: not broker.node.removals)
+
+    assert found == Counter()
 
 
 async def test_a_store_that_fails_leaves_nothing_to_the_cyclic_collector(tmp_path: Path) -> None:

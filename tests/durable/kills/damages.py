@@ -66,12 +66,12 @@ def names_in(path: Path) -> set[str]:
 
 @dataclass(frozen=True)
 class Damage:
-    """What was done to which file.
+    """The damage of one file.
 
     Attributes:
         path: relative to the data directory.
         way: deleted, emptied, cut, flipped, older or other.
-        what: the same with places.
+        what: the way, with the offsets of the damaged bytes.
     """
 
     path: Path
@@ -94,10 +94,10 @@ class Damager:
     """Damages files of a data directory.
 
     Args:
-        data: it.
-        rng: chooses.
-        older: copies of it, of earlier moments.
-        other: a copy of another node's.
+        data: the data directory.
+        rng: chooses file, way and offset.
+        older: earlier copies of the data directory.
+        other: a copy of another node's data directory.
     """
 
     def __init__(self, data: Path, rng: random.Random, older: Sequence[Path], other: Path) -> None:
@@ -191,9 +191,9 @@ def held_alone(data: Path, path: Path) -> set[str]:
 
 
 def recent(data: Path) -> set[str]:
-    """Return the names of messages with rows in frames of the journal that the end mark does not know of.
+    """Return the names of the messages whose rows are in journal frames behind the end mark.
 
-    These frames are of the last 0.2 s before a kill, and of those the loss of one flush is not noticed.
+    The node wrote these frames in the last 0.2 s before the kill; it does not notice the loss of one flush among them.
     """
     (store,) = (data / "vhosts").iterdir()
     paths = StorePaths(Files(), store, read_format(Files(), store))

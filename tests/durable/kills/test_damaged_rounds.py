@@ -1,15 +1,15 @@
 """A broker is killed, and then one file of its data directory is damaged, again and again: no damage is silent.
 
-After each damage these hold:
+After each damage:
 
-* Confirmed messages that are missing were in the damaged file alone, and the file is named: by ``leveret store
-  verify``, the log, or the status of the next start. Messages that were acked come back only where it is named, too.
-* Nothing is there twice, nothing that was never published, and what is there stands in its order.
-* A start that is refused names the file and the remedy. It is followed, and no queue is lost.
+* The damaged file alone held all confirmed messages that are missing, and ``leveret store verify``, the log or the
+  status of the next start names it. An acked message comes back only if they name the file, too.
+* No queue has a message twice, or one that nobody published. Each queue keeps its order.
+* A start that is refused names the file and the remedy. The test follows the remedy, and no queue is lost.
 * The node serves.
 
-A kill without damage is never called damage. ``docs/storage.md`` names the damages that are not noticed: the loss of
-frames that the end mark does not know of, which looks like a kill, and another expiry of a row of the index.
+A kill without damage is never called damage. The node does not notice the damages that ``docs/storage.md`` names:
+the loss of frames behind the end mark, which a kill causes as well, and a changed expiry of a row of the index.
 """
 
 from __future__ import annotations
@@ -150,24 +150,24 @@ class Node:
 
 @dataclass
 class Said:
-    """What is said of a damage.
+    """The reports of a damage.
 
     Attributes:
-        damage: by ``leveret store verify``, ``leveret status``, or a start that is refused.
-        lines: of a crash, and those of the log.
+        damage: the lines of ``leveret store verify``, ``leveret status`` and a refused start.
+        lines: the warnings of the log, and what ``verify`` takes for traces of a crash.
     """
 
     damage: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
     def calls_damaged(self, damage: Damage) -> bool:
-        """Whether the file is called damaged."""
+        """Whether a report calls the file damaged."""
         words = WORDS.get(damage.kind, re.escape(damage.path.name))
         pattern = words.replace("STEM", damage.path.stem)
         return any(re.search(pattern, line) for line in self.damage)
 
     def names(self, damage: Damage) -> bool:
-        """Whether the file is named at all."""
+        """Whether a report, or a line of the log, names the file."""
         return Said(self.damage + self.lines).calls_damaged(damage)
 
 
@@ -200,7 +200,7 @@ class DamagedRounds:
             self._node.kill()
 
     def _begin(self) -> None:
-        """Start a new node, and let it have queues of which nothing is known yet."""
+        """Start a new node with empty queues."""
         self._known = {queue: Known() for queue in FANNED}
         self._ever: dict[str, set[str]] = {queue: set() for queue in FANNED}  # published
         self._order: dict[str, list[str]] = {queue: [] for queue in FANNED}  # at the last start
@@ -290,7 +290,7 @@ class DamagedRounds:
             self._run("snapshot", "drop", "s")
         self._run("snapshot", "create", "s")
 
-    # What is said, and done about it.
+    # The reports of the damage, and the remedies.
 
     def _verified(self) -> Said:
         code, answer, errors = store("verify", self._data)
@@ -324,7 +324,7 @@ class DamagedRounds:
         return way == "rebuilt"
 
     def _start(self, before: Path, damage: Damage, said: Said) -> None:
-        """Start the node, and follow what it says if it does not serve."""
+        """Start the node; if the start is refused or a vhost is down, apply the remedy that the node names."""
         program = FREQUENT if self._rng.random() < 0.7 else (leveret_program(),)
         self._node = Node(self._folder, program)
         if refused := self._node.refused:
@@ -398,7 +398,7 @@ class DamagedRounds:
         return [f"queues: {names ^ expected}"] if names != expected else []
 
     def _wrong(self, taken: Taken, is_named: bool) -> list[str]:
-        """Return what is wrong with the messages that are there."""
+        """Return the faults of the messages in the queues: invented, repeated, or in another order."""
         found: list[str] = []
         for queue, got in taken.items():
             names = [name for name, _ in got]
