@@ -44,6 +44,15 @@ def refused_at_once(peer: Any, reason: str) -> None:
     )
 
 
+def closed_before_first_byte(peer: Any) -> None:
+    """Write that a client had left before its socket was accepted: a check that only connects, or a flood."""
+    log.debug(
+        "connection closed before its first byte peer=%s",
+        address.shown(peer),
+        extra={SOURCE: address.split(peer)[0]},
+    )
+
+
 class ConnectionLog:
     """Writes the lines of one connection.
 

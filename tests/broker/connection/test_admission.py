@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 
 from conformance.raw import Connection
 from leveret.broker.connection import admission as admission_module
-from leveret.broker.connection.accepting import ACCEPTS_PER_TURN, Accepting
+from leveret.broker.connection.accepting import ACCEPTS_PER_TURN, GONE_PER_TURN, Accepting
 from leveret.broker.connection.sockets import LISTENER
 from leveret.core.system import descriptors
 from leveret.server import Address, Broker, Config
@@ -221,8 +223,8 @@ async def test_accepting_without_descriptors_closes_sockets_before_login(broker:
         each.close()
 
 
-async def test_a_turn_accepts_a_few(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a backlog of hundreds, other work comes between the turns."""
+def accepted_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many sockets get a transport in each turn from now on."""
     turns: list[int] = []
     accept_some: Callable[[Accepting], None] = Accepting._accept_some
 
@@ -231,16 +233,44 @@ async def test_a_turn_accepts_a_few(broker: Broker, monkeypatch: pytest.MonkeyPa
         accept_some(self)
         turns.append(len(self) - before)
 
+    monkeypatch.setattr(Accepting, "_accept_some", counted)
+    return turns
+
+
+async def test_a_turn_accepts_a_few(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a backlog of hundreds, other work comes between the turns."""
     (accepting,) = broker.node.sockets.servers
     accepting._loop.remove_reader(accepting._listening.fileno())
     clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(300)]
-    monkeypatch.setattr(Accepting, "_accept_some", counted)
+    turns = accepted_per_turn(monkeypatch)
     accepting._begin()
     await eventually(lambda: len(broker.node.sockets.accepted) == 300)
 
     assert max(turns) <= ACCEPTS_PER_TURN
     for each in clients:
         each.close()
+
+
+async def test_clients_that_have_left_get_no_transport(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that comes behind hundreds of them is accepted in the same turn."""
+    caplog.set_level(logging.DEBUG, "leveret.broker.connection")
+    (accepting,) = broker.node.sockets.servers
+    accepting._loop.remove_reader(accepting._listening.fileno())
+    for number in range(GONE_PER_TURN - 1):
+        client = socket.create_connection(tuple(broker.addresses[0]))
+        if number % 2:  # a reset
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+    reader, writer = await dial(broker)
+    turns = accepted_per_turn(monkeypatch)
+    accepting._begin()
+    assert await is_answered(reader)
+
+    assert turns[0] == 1
+    assert any(each.startswith("connection closed before its") for each in caplog.messages)
+    writer.close()
 
 
 async def test_new_connections_wait_in_the_kernel_while_there_is_no_listener(
