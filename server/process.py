@@ -41,6 +41,11 @@ CLUSTER: Final = "cluster"
 METADATA: Final = "metadata"
 VHOSTS: Final = "vhosts"
 
+# A client that has sent nothing, not a byte of AMQP, TLS or the PROXY protocol, waits in Linux's kernel so long:
+# those that speak do not wait behind a flood of silent ones.
+SILENT_S: Final = 1
+_DEFER_ACCEPT: Final = getattr(socket, "TCP_DEFER_ACCEPT", None)
+
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 log = logger(__name__)
@@ -448,6 +453,8 @@ def _bind(address: Address, addresses: Sequence[Address], bound: list[Bound]) ->
             full_place = (place[0], _port(address, found) or port, *place[2:])
             ipv6_only = _has_ipv4(address, addresses)
             listener = listening_socket(family, full_place, limits.BACKLOG, ipv6_only=ipv6_only)
+            if _DEFER_ACCEPT is not None:
+                listener.setsockopt(socket.IPPROTO_TCP, _DEFER_ACCEPT, SILENT_S)
             host, real_port = listener.getsockname()[:2]
             found.append(Bound(listener, replace(address, host=host, port=real_port)))
     except OSError as error:

@@ -1,11 +1,13 @@
 """Accepting: takes new connections from one listening socket, a few per turn of the event loop.
 
 asyncio's server accepts the whole backlog in one turn, with thousands of connections for seconds, and stops for a
-second when descriptors run out; uvloop's closes the connection. Here a turn takes
-``ACCEPTS_PER_TURN``, others wait in the kernel. A socket whose client has left without a byte gets no transport and no
-reader; ``GONE_PER_TURN`` of these take as long. The broker's own sockets never use up the descriptors
-(``admission.py``); where something else in the process has taken them, sockets without an open connection make room and
-the listener tries again soon.
+second when descriptors run out; uvloop's closes the connection. Here a turn makes transports for
+``ACCEPTS_PER_TURN`` sockets, others wait in the kernel. Clients that speak do not wait behind a flood of those that do
+not: accepting costs an eighth of a transport and its reader, so a turn accepts ``SILENT_PER_TURN`` sockets without a
+byte. One whose client has left gets no transport; the others get theirs in later turns.
+
+The broker's own sockets never use up the descriptors (``admission.py``); where something else in the process has taken
+them, sockets without an open connection make room and the listener tries again soon.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import types
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,8 +32,9 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 ACCEPTS_PER_TURN: Final = 16  # of one listening socket; each costs about 0.15 ms
-GONE_PER_TURN: Final = 128  # accepted sockets whose clients have left; each costs about 0.02 ms
+SILENT_PER_TURN: Final = 128  # each costs about 0.02 ms
 RETRY_S: Final = 0.1
+_GONE: Final = b""
 
 
 class Accepting:
@@ -41,6 +45,7 @@ class Accepting:
         self._source = listening
         self._listening = listening.socket.dup()
         self._loop = asyncio.get_running_loop()
+        self._silent: deque[socket.socket] = deque()
         self._coming: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -48,7 +53,7 @@ class Accepting:
 
     def __len__(self) -> int:
         """Return how many sockets are accepted and have no transport yet."""
-        return len(self._coming)
+        return len(self._coming) + len(self._silent)
 
     def _begin(self) -> None:
         self._retry = None
@@ -75,21 +80,34 @@ class Accepting:
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionError:  # the peer was faster
-                left -= 1 / GONE_PER_TURN
+                left -= 1 / SILENT_PER_TURN
                 continue
             except OSError as error:
                 self._failed(error)
                 return
-            if _is_gone(accepted):
-                left -= 1 / GONE_PER_TURN
+            accepted.setblocking(False)
+            first = _first_byte(accepted)
+            left -= 1 / (ACCEPTS_PER_TURN if first else SILENT_PER_TURN)
+            if first == _GONE:
                 closed_before_first_byte(peer or (UNIX, 0))
                 accepted.close()
-                continue
-            left -= 1 / ACCEPTS_PER_TURN
-            if self._sockets.has_room(peer or (UNIX, 0)):
+            elif not self._sockets.has_room(peer or (UNIX, 0)):
+                accepted.close()
+            elif first:
                 self._connect(accepted)
             else:
-                accepted.close()
+                self._connect_later(accepted)
+
+    def _connect_later(self, accepted: socket.socket) -> None:
+        if not self._silent:
+            self._loop.call_soon(self._connect_silent)
+        self._silent.append(accepted)
+
+    def _connect_silent(self) -> None:
+        for _ in range(min(len(self._silent), ACCEPTS_PER_TURN)):
+            self._connect(self._silent.popleft())
+        if self._silent:
+            self._loop.call_soon(self._connect_silent)
 
     def _connect(self, accepted: socket.socket) -> None:
         """Make a transport of an accepted socket.
@@ -120,15 +138,14 @@ class Accepting:
                 self._sockets.admission.close_oldest()
 
 
-def _is_gone(accepted: socket.socket) -> bool:
-    """Return whether the client has closed its end and sent nothing before; the socket does not block afterwards."""
-    accepted.setblocking(False)
+def _first_byte(accepted: socket.socket) -> bytes | None:
+    """Return the first byte of a client, without taking it; None without, and ``_GONE`` if it never comes."""
     try:
-        return not accepted.recv(1, socket.MSG_PEEK)
+        return accepted.recv(1, socket.MSG_PEEK)
     except (BlockingIOError, InterruptedError):
-        return False
+        return None
     except OSError:  # the client has reset it
-        return True
+        return _GONE
 
 
 async def _rest_of(

@@ -9,6 +9,7 @@ import asyncio
 import errno
 import logging
 import os
+import select
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +19,7 @@ import pytest
 
 from conformance.raw import Connection
 from leveret.broker.connection import admission as admission_module
-from leveret.broker.connection.accepting import ACCEPTS_PER_TURN, GONE_PER_TURN, Accepting
+from leveret.broker.connection.accepting import ACCEPTS_PER_TURN, SILENT_PER_TURN, Accepting
 from leveret.broker.connection.sockets import LISTENER
 from leveret.core.system import descriptors
 from leveret.server import Address, Broker, Config
@@ -223,31 +224,61 @@ async def test_accepting_without_descriptors_closes_sockets_before_login(broker:
         each.close()
 
 
-def accepted_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def transports_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many sockets get a transport in each turn from now on."""
     turns: list[int] = []
-    accept_some: Callable[[Accepting], None] = Accepting._accept_some
+    connect: Callable[[Accepting, socket.socket], None] = Accepting._connect
 
-    def counted(self: Accepting) -> None:
-        before = len(self)
-        accept_some(self)
-        turns.append(len(self) - before)
+    def counting(turn: Callable[[Accepting], None]) -> Callable[[Accepting], None]:
+        def counted(self: Accepting) -> None:
+            turns.append(0)
+            turn(self)
 
-    monkeypatch.setattr(Accepting, "_accept_some", counted)
+        return counted
+
+    def connected(self: Accepting, accepted: socket.socket) -> None:
+        turns[-1] += 1
+        connect(self, accepted)
+
+    for name in ("_accept_some", "_connect_silent"):
+        monkeypatch.setattr(Accepting, name, counting(getattr(Accepting, name)))
+    monkeypatch.setattr(Accepting, "_connect", connected)
     return turns
 
 
-async def test_a_turn_accepts_a_few(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", [b"", HEADER])
+async def test_a_turn_makes_a_few_transports(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
     """With a backlog of hundreds, other work comes between the turns."""
     (accepting,) = broker.node.sockets.servers
     accepting._loop.remove_reader(accepting._listening.fileno())
     clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(300)]
-    turns = accepted_per_turn(monkeypatch)
+    for each in clients:
+        each.sendall(first)
+    turns = transports_per_turn(monkeypatch)
     accepting._begin()
     await eventually(lambda: len(broker.node.sockets.accepted) == 300)
 
     assert max(turns) <= ACCEPTS_PER_TURN
     for each in clients:
+        each.close()
+
+
+async def test_a_client_that_speaks_does_not_wait_behind_silent_ones(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (accepting,) = broker.node.sockets.servers
+    accepting._loop.remove_reader(accepting._listening.fileno())
+    silent = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(100)]
+    await asyncio.to_thread(select.select, [accepting._listening], [], [], SOON_S)
+    reader, writer = await dial(broker)
+    turns = transports_per_turn(monkeypatch)
+    accepting._begin()
+    assert await is_answered(reader)
+
+    assert turns[0] == 1
+    for each in (*silent, writer):
         each.close()
 
 
@@ -258,13 +289,13 @@ async def test_clients_that_have_left_get_no_transport(
     caplog.set_level(logging.DEBUG, "leveret.broker.connection")
     (accepting,) = broker.node.sockets.servers
     accepting._loop.remove_reader(accepting._listening.fileno())
-    for number in range(GONE_PER_TURN - 1):
+    for number in range(SILENT_PER_TURN - 1):
         client = socket.create_connection(tuple(broker.addresses[0]))
         if number % 2:  # a reset
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
     reader, writer = await dial(broker)
-    turns = accepted_per_turn(monkeypatch)
+    turns = transports_per_turn(monkeypatch)
     accepting._begin()
     assert await is_answered(reader)
 

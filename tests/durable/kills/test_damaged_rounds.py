@@ -79,7 +79,7 @@ FALSE_ALARM: Final = re.compile(
 WORDS: Final = {
     SEGMENT: "STEM|messages? lost|cannot be read",
     JOURNAL: "journal|STEM",
-    INDEX: "index|counted|lie elsewhere|cannot be read|rows give|are said to be|number of rows",
+    INDEX: "index|counted|lie elsewhere|cannot be read|rows give|are said to be|is said to have|number of rows",
     "end": "end mark",
     "node": "node",
     "metadata/data.mdb": "metadata",
@@ -361,13 +361,15 @@ class DamagedRounds:
         is_named = said.names(damage)
         self.damages += is_named
         self.story.append("  named" if is_named else "  not named")
-        problems = [*self._wrong_definitions(), *self._wrong(taken, is_named)]
+        # The bit may be of one message's row, or of its place, which nothing else has.
+        changed_rows = int(damage.kind == INDEX and damage.way == "flipped" and not is_rebuilt)
+        problems = [*self._wrong_definitions(), *self._wrong(taken, is_named, changed_rows)]
         lost, back = self._missing(taken), self._back(taken)
         if (lost or back) and damage.kind == JOURNAL and not said.calls_damaged(damage):
             lost -= recent(before)
             back = set()
-        if damage.kind == INDEX and damage.way == "flipped" and not is_rebuilt and len(lost) == 1:
-            lost = set()  # the bit was of its row or place, which nothing else has
+        if len(lost) <= changed_rows:
+            lost = set()
         if lost and not is_named:
             problems.append(f"lost in silence: {sorted(lost)[:5]}")
         if back and not is_named:
@@ -398,8 +400,11 @@ class DamagedRounds:
         names, expected = {each["name"] for each in rows}, {*FANNED, *self._declared}
         return [f"queues: {names ^ expected}"] if names != expected else []
 
-    def _wrong(self, taken: Taken, is_named: bool) -> list[str]:
-        """Return the faults of the messages in the queues: invented, repeated, or in another order."""
+    def _wrong(self, taken: Taken, is_named: bool, changed_rows: int) -> list[str]:
+        """Return the faults of the messages in the queues: invented, repeated, or in another order.
+
+        ``changed_rows``: so many rows may have another seq, so that their messages are not known as delivered.
+        """
         found: list[str] = []
         for queue, got in taken.items():
             names = [name for name, _ in got]
@@ -409,6 +414,8 @@ class DamagedRounds:
                 "called new": {name for name, again in got if not again},
                 "transient": {name for name in names if is_transient(name) and queue != QUORUM},
             }
+            if is_named and len(wrong["called new"]) <= changed_rows:
+                del wrong["called new"]
             if not is_named and not is_ordered(names, self._order[queue], queue == PRIORITY):
                 wrong["in another order"] = set(names)
             self._order[queue] = names
