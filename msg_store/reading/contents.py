@@ -7,14 +7,16 @@ use (``prefetch``), takes contents that are in RAM (``cached``) and is called ba
 
     prefetch --> asked (in order) --> at most two batches with the thread --> read cache --> cached
                    ^                                 |
-                   '---- looked up anew, <= 3 times -+--> lost
+                   '---- looked up anew, <= 3 times -+--> searched for --> lost
 
 * A message that is still pending or in flight is in RAM and never read: ``resident``.
 * A place is looked up when its batch leaves. A place that only the index has (``places`` returns None) is
   looked up by the thread, and kept for the ack of the message (``learn``).
 * A message that cannot be read is looked up anew, since the collector may have moved it. After three
-  tries it is **lost**: its bytes go to the quarantine, and ``cached`` answers ``LOST`` for it, so that
-  every queue with a row of it removes the row and does not ask for ever.
+  tries it is searched for, since a bit of its place in the index may have changed: in the segment of
+  that place, and in those of its neighbours. If it is not there, it is **lost**: its bytes go to the
+  quarantine, and ``cached`` answers ``LOST`` for it, so that every queue with a row of it removes the row
+  and does not ask for ever.
 * Contents that were read wait in ``ReadCache``, which is bounded. Evicted contents are read again.
 """
 
@@ -28,9 +30,9 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
+from leveret.core.log.loggers import logger
 from leveret.core.message import LOST, Message
 from leveret.core.system.shortage import ShortageLog
-from leveret.msg_store.format.record import Place
 from leveret.msg_store.format.rows import Index, Location
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading.read_cache import ReadCache
@@ -38,10 +40,12 @@ from leveret.msg_store.reading.rows import ReadThread
 from leveret.msg_store.reading.segments import Outcome, SegmentReader
 from leveret.msg_store.threads.worker import Loop
 
+log = logger(__name__)
+
 BATCH_BYTES: Final = 2 * 1024 * 1024
 BATCH_COUNT: Final = 1024
 BATCHES_MAX: Final = 2  # one being read, one waiting for the thread
-TRIES_MAX: Final = 3
+TRIES_MAX: Final = 3  # then it is searched for, and tried once more
 RETRY_S: Final = 1.0
 LOST_MAX: Final = 100_000  # lost messages that are remembered; others are tried again
 
@@ -84,7 +88,7 @@ class _Batch:
         self._places = places
         self.read_view = read_view
         self.found: Mapping[int, Location] = {}  # the places that the index had
-        self.failed_at: dict[int, Place] = {}  # places that turned out to be bad
+        self.failed_at: dict[int, Location] = {}  # places that turned out to be bad
 
     def read(self, files: SegmentReader, index: Index) -> Outcome:
         msg_nos, places, lacking = self._msg_nos, self._places, []
@@ -271,8 +275,11 @@ class ContentReader:
         self.read_bytes += outcome.body_bytes
         self.reads += len(messages)
         self._tell(messages, waiters)
+        missing: dict[int, Location] = {}
         for msg_no, why in outcome.failures.items():
-            self._failed(msg_no, why, batch.failed_at.get(msg_no), waiters)
+            self._failed(msg_no, why, batch.failed_at.get(msg_no), waiters, missing)
+        if missing:
+            self._search(missing)
         if outcome.put_off:
             self._loop.call_later(RETRY_S, self._again, outcome.put_off)
         if self._asked:
@@ -305,21 +312,50 @@ class ContentReader:
 
     # Failures.
 
-    def _failed(self, msg_no: int, why: str, at: Place | None, waiters: dict[Waiter, None]) -> None:
+    def _failed(
+        self,
+        msg_no: int,
+        why: str,
+        at: Location | None,
+        waiters: dict[Waiter, None],
+        missing: dict[int, Location],
+    ) -> None:
+        """Try a message again, add it to those to be searched for, or lose it."""
         if self._residents.resident(msg_no) is not None:
             self._tell([msg_no], waiters)  # its flush failed, it is pending again
             return
-        tries = self._tries.get(msg_no, 0) + 1
+        tries = self._tries[msg_no] = self._tries.get(msg_no, 0) + 1
         if tries < TRIES_MAX:
-            self._tries[msg_no] = tries
             self._again([msg_no])
-            return
-        self._tries.pop(msg_no, None)
-        self._lose(msg_no, why)
-        self._tell([msg_no], waiters)
-        if at is not None:
-            files = self._files
-            self._background.submit(lambda: files.set_aside(at))
+        elif tries == TRIES_MAX and at is not None:
+            missing[msg_no] = at
+        else:
+            del self._tries[msg_no]
+            self._lose(msg_no, why)
+            self._tell([msg_no], waiters)
+            if at is not None:
+                files = self._files
+                self._background.submit(lambda: files.set_aside(at[:3]))
+
+    def _search(self, missing: dict[int, Location]) -> None:
+        """Search for messages that are not at their places; then each is tried once more."""
+        files, index, read_view = self._files, self._index, self._places.read_view()
+
+        def came(found: dict[int, Location] | None) -> None:
+            if found is None:
+                self._loop.call_later(RETRY_S, self._search, missing)
+                return
+            self._places.learn(read_view, found)
+            for msg_no, (file_no, offset, *_) in found.items():
+                log.warning(
+                    "message is not where the index says message=%x segment=%08x offset=%d",
+                    msg_no,
+                    file_no,
+                    offset,
+                )
+            self._again(missing)
+
+        self._background.submit(lambda: files.search(missing, index), came)
 
     def _lose(self, msg_no: int, why: str) -> None:
         self._lost[msg_no] = why

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -30,7 +30,8 @@ from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder, StorePaths
 from leveret.msg_store.format.kernel import runs
 from leveret.msg_store.format.record import Place, unpack_meta
-from leveret.msg_store.reading.verify import Segment
+from leveret.msg_store.format.rows import Index, Location
+from leveret.msg_store.reading.verify import Segment, search
 
 PartsOf: TypeAlias = Callable[[bytes], tuple[bytes, bytes]]
 
@@ -38,6 +39,7 @@ log = logger(__name__)
 
 JOIN_BYTES_MAX: Final = 2 * 1024 * 1024  # of one read of several records
 GAP_BYTES_MAX: Final = 16 * 1024  # read over, rather than read twice
+NEIGHBOURS: Final = 16  # on either side of a message that is searched for
 # Not the message's fault: the same read may succeed in a while.
 PASSING: Final = frozenset({*SHORTAGES, *THREADS, errno.EIO, errno.EINTR})
 
@@ -147,6 +149,27 @@ class SegmentReader:
             self._last_origin = origin if origin != self._last_origin else self._last_origin
             self._last_head, self._last_meta = meta.head, packed
         return self._last_origin, self._last_head
+
+    def search(self, missing: Mapping[int, Location], index: Index) -> dict[int, Location] | None:
+        """Search for messages in the segments of their wrong places, and in those of their neighbours.
+
+        Messages that were published one after the other lie in the same segment, or in the next, unless the
+        collector has moved one of them. ``index`` returns the places of neighbours. None: the disk cannot be read now.
+        """
+        neighbours = index.locations(
+            each for no in missing for each in range(no - NEIGHBOURS, no + NEIGHBOURS + 1)
+        )
+        file_nos = {at[0] for at in (*missing.values(), *neighbours.values())}
+        try:
+            found = search(self._folder, missing, file_nos)
+        except FileNotFoundError:  # the collector has removed a segment meanwhile
+            return None
+        except (OSError, MemoryError) as error:
+            if reason_no(error) in PASSING:
+                return None
+            log.error("messages not searched for error=%s", error)
+            return {}
+        return {no: (*at[:4], missing[no][4]) for no, at in found.items()}
 
     # Descriptors.
 

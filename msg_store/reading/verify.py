@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Final, Self
 
 from leveret.core.limits import LARGE_BODY_BYTES
@@ -202,11 +202,15 @@ def _wrong_at(segment: Segment, msg_no: int, location: Location) -> str:
     return ""
 
 
-def search(folder: StorePaths, msg_nos: Iterable[int]) -> dict[int, Location]:
-    """Look through all segments for messages; a later segment wins. Counts are not known."""
+def search(
+    folder: StorePaths, msg_nos: Iterable[int], file_nos: Container[int] | None = None
+) -> dict[int, Location]:
+    """Look through these segments, or all, for messages; a later segment wins. Counts are not known."""
     wanted = set(msg_nos)
     found: dict[int, Location] = {}
     for file_no in folder.rdq_nos():
+        if file_nos is not None and file_no not in file_nos:
+            continue
         with Segment(folder, file_no) as segment:
             for offset, record in segment.records():
                 if record.msg_no in wanted:

@@ -75,10 +75,10 @@ async def test_a_socket_has_its_protocol_when_it_is_accepted(
 
     monkeypatch.setattr(broker.node.sockets, "new_protocol", noted)
     with socket.create_connection(broker.addresses[0]) as client:
+        client.sendall(HEADER)
         accepting._accept_some()  # type: ignore[attr-defined]
         assert made
 
-        client.sendall(HEADER)
         reader, writer = await asyncio.open_connection(sock=client.dup())
         assert await asyncio.wait_for(reader.readexactly(3), SOON_S) == b"\x01\0\0"
         writer.close()
