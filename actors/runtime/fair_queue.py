@@ -8,7 +8,8 @@ CFS and start-time fair queueing (Goyal, Vin, Cheng 1996) schedule like this. A 
 account taken last, so that an idle account saves no time up.
 
 An account is the number of an actor (``Cell.account``): of a connection, for its channels and the queues that it has
-declared; of a vhost; or of the node. An account outlives its actor, because the queues do.
+declared; of a vhost; or of the node. An account outlives its actor, because the queues do. The account of a handshake
+is the client's host (``address.account``).
 
 A queue *follows* (``Cell.follows``), as does every actor that works for the actor that wakes it: its account is the
 account of the last long turn, or socket event, that put it into the bulk queue. So the work of a message that moves on
