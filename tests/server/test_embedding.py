@@ -169,6 +169,7 @@ async def test_a_bug_in_the_end_of_a_part_leaves_the_others_closed(
 async def test_clients_are_told_that_it_stops(folder: Path | None) -> None:
     async with Broker(config(folder)) as broker:
         reader, writer = await asyncio.open_connection(*broker.addresses[0])
+        writer.write(b"AMQP")
         client = await connect(Target(*broker.addresses[0], "guest", "guest", "/"))
     await asyncio.wait_for(client.ended, SOON_S)
 
