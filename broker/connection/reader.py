@@ -69,7 +69,7 @@ from leveret.broker.connection.secret_update import update_secret
 from leveret.broker.connection.states import ConnectionState, Event, State
 from leveret.broker.connection.writer import Writer
 from leveret.broker.mail import AllHandled, ChannelStays, ConnectionFailed, PeerEnded, RunsLeft
-from leveret.broker.script import Ask, Script, Steps
+from leveret.broker.script import Script, Steps, Until
 from leveret.broker.vhost.auth.auth_backends import Question
 from leveret.broker.vhost.read_your_writes import connection_ended
 from leveret.core.limits import (
@@ -78,7 +78,7 @@ from leveret.core.limits import (
     REST_S,
     SILENT_CLOSE_S,
 )
-from leveret.supervisors.requests import StartChild, TerminateChild
+from leveret.supervisors.requests import StartChild
 
 if TYPE_CHECKING:
     from leveret.broker.connection.sockets import ConnectionProtocol
@@ -543,7 +543,8 @@ class Reader(GenServer):
         self.read_control.block(Block.ENDING)
         if self.channels_sup is not None:
             ended, self.channels_sup = self.channels_sup, None
-            yield Ask(registered(self.runtime, CONNECTIONS), TerminateChild(ended))
+            self.runtime.exit(ended, SHUTDOWN, self.ref)  # CONNECTIONS would start no other until it has ended
+            yield Until(partial(self.runtime.watch, ended))
         if self.session is not None:
             vhost, left = self.session.vhost, self.session.left_queues
             left += yield from vhost.delete_exclusive(self.ref)
