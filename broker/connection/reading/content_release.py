@@ -1,7 +1,8 @@
 """Contents that have come in part and that nobody will take: they are freed a slice per iteration of the event loop.
 
-The system needs 70 to 150 us to take back a MiB, a body of 128 MiB may be half there, and a hundred connections may
-end in one iteration. So all connections of a node share one slice.
+The system needs 70 to 200 us to take back a MiB, a body of 128 MiB may be half there, and a hundred connections may
+end in one iteration. So all connections of a node share one slice. It grows with what waits, since clients could send
+more than the least slice.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from leveret.amqp.kernel import Scanner
     from leveret.core.clock import Clock, TimerHandle
 
-# Per iteration, 5 to 10 ms. With less, clients could send more than is freed.
-FREED_BYTES: Final = 64 * 1024 * 1024
+# Per iteration: at least, some 2 ms, and at most; between them this part of what waits.
+FREED_BYTES: Final = 16 * 1024 * 1024
+FREED_BYTES_MAX: Final = 64 * 1024 * 1024
+FREED_PART: Final = 32
 
 
 class ContentRelease:
@@ -37,7 +40,9 @@ class ContentRelease:
 
     def _free_some(self) -> None:
         self._timer = None
-        left_bytes = FREED_BYTES
+        waiting_bytes = sum(each.buffered for each in self._scanners)
+        slice_bytes = min(max(waiting_bytes // FREED_PART, FREED_BYTES), FREED_BYTES_MAX)
+        left_bytes = slice_bytes
         while self._scanners and left_bytes > 0:
             scanner = self._scanners[0]
             before = scanner.buffered
@@ -46,5 +51,5 @@ class ContentRelease:
             left_bytes -= freed_bytes
             if left_bytes > 0 or not freed_bytes:
                 self._scanners.popleft()
-        if left_bytes < FREED_BYTES:
+        if left_bytes < slice_bytes:
             self._timer = self._clock.call_later(0.0, self._free_some)
