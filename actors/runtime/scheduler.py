@@ -100,6 +100,7 @@ log = logger(__name__)
 DRAIN_MAILS: Final = 2_000  # of each queue
 LONG_TURN_S: Final = 0.001  # a turn of the bulk queue so long comes behind what is to be written
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
+BULK_DRAIN_S: Final = 0.0025
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
 WOKEN_MAX: Final = 64
@@ -287,7 +288,7 @@ class Scheduler:
         """
         ready, bulk, clock = self.ready, self._bulk, self.clock
         now_s = clock.monotonic_s()
-        until_s = now_s + DRAIN_S
+        until_s = now_s + BULK_DRAIN_S
         left, turns = DRAIN_MAILS, 0
         before = len(ready)
         while bulk.count and left > 0:
