@@ -96,7 +96,7 @@ class OtpActor(MailHandler):
     def charge_to(self, account: int) -> None:
         """Charge the long work of this actor, and of children that it starts from now on, to an account.
 
-        An account is mostly the number of an actor (``runtime/fair_queue.py``); a new actor has its parent's account.
+        An account is the number of an actor (``runtime/fair_queue.py``); a new actor has its parent's account.
         """
         self.ref.cell.account = account
 

@@ -11,8 +11,7 @@ up. Until a line has had ``CREDIT_S`` it is taken as if it had had so much less.
 goes before the long work of others, and does not wait for a turn of each of them.
 
 An account is the number of an actor (``Cell.account``): of a connection, for its channels and the queues that it has
-declared; of a vhost; or of the node. An account outlives its actor, because the queues do. The account of a handshake
-is the client's host (``address.account``).
+declared; of a vhost; or of the node. An account outlives its actor, because the queues do.
 
 A queue *follows* (``Cell.follows``), as does every actor that works for the actor that wakes it: its account is the
 account of the last long turn, or socket event, that put it into the bulk queue. So the work of a message that moves on
@@ -22,7 +21,8 @@ declared since the node was started.
 Turned down: a line for each actor, since a client can make any number of actors; accounts that follow for all actors,
 since an actor that all clients use (a supervisor) would wait in the line of the client that woke it; one turn for
 each account, however long the turn: each step of a declare then waited 5 ms for another client's dead letters; and new
-lines without credit: each step of a login then waited for a long turn of each of twenty clients.
+lines without credit: each step of a login then waited for a long turn of each of twenty clients. An account for
+the handshakes of each host: all clients behind a load balancer have its address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Cell, DeferredJob
 
 Place: TypeAlias = "Cell | DeferredJob"
-
 
 CREDIT_S: Final = 0.005  # two long turns
 _FORGET_AT: Final = 256  # accounts without places

@@ -18,7 +18,6 @@ UNIX: Final = "unix:"
 
 _CREDENTIALS: Final = struct.Struct("=iII")  # pid, uid, gid
 _CREDENTIALS_OPTION: Final = getattr(socket, "SO_PEERCRED", None)  # Linux
-_ACCOUNTS_MASK: Final = (1 << 30) - 1
 _numbers: Final = itertools.count(1)
 
 
@@ -60,14 +59,6 @@ def shown(address: Any) -> str:
 def name(peer: Any, local: Any) -> str:
     """Return ``peer -> local``, as RabbitMQ names connections."""
     return f"{shown(peer)} -> {shown(local)}"
-
-
-def account(address: Any) -> int:
-    """Return to which account of the fair queue the handshakes of a host are charged; no actor has such a number.
-
-    Hosts share the time for logins equally, however many clients of one host log in at once.
-    """
-    return -1 - (hash(split(address)[0]) & _ACCOUNTS_MASK)
 
 
 def is_loopback(address: Any) -> bool:

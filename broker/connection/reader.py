@@ -107,11 +107,11 @@ class Reader(GenServer):
         if transport.is_closing():
             return IGNORE
         self.trap_exits = True
+        self.charge_to(self.ref.num)
         self.connections = connections
         self.protocol = protocol
         transport.set_write_buffer_limits(_WRITE_HIGH_BYTES, _WRITE_LOW_BYTES)
         self.peer, self.local = protocol.peer, protocol.local
-        self.charge_to(address.account(self.peer))  # until login
         self.connected_at_s = self.runtime.clock.wall_s()
         self.log = ConnectionLog(self.name, self.peer, self.runtime.clock.monotonic_s())
         self.state = ConnectionState()
@@ -337,7 +337,6 @@ class Reader(GenServer):
 
     def _open(self, opened: Opened) -> None:
         self._disarm()
-        self.charge_to(self.ref.num)
         self.opened = opened
         self.log.opened(opened)
         self.session = Session(

@@ -21,7 +21,7 @@ from leveret.broker.channel.routes import WORK_S
 from leveret.broker.mail import PEER_ENDED, Resume
 from leveret.queue_backing.proxy import BackingProxy
 from leveret.testing.virtual_clock import VirtualClock
-from rigs.broker_rig import HEADER, Client, Rig, Wire
+from rigs.broker_rig import Client, Rig
 
 
 @pytest.fixture
@@ -623,23 +623,3 @@ def test_the_work_of_a_client_is_charged_to_its_connection(rig: Rig) -> None:
 
     other.ask(1, m.QueueDeclare("q"))
     assert queue.ref.cell.account == other.reader.num
-
-
-def test_hosts_share_the_time_for_logins(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client does not wait behind the handshakes of all clients of another host."""
-    flood = [rig.client("192.0.2.1") for _ in range(40)]
-    other = rig.client("192.0.2.2")
-    answered: list[Wire] = []
-    write = Wire.write
-
-    def noted(self: Wire, data: Any) -> None:
-        answered.append(self)
-        write(self, data)
-
-    monkeypatch.setattr(Wire, "write", noted)
-    for client in (*flood, other):
-        client.protocol.data_received(HEADER)
-    rig.settle()
-
-    assert len(answered) == 41
-    assert answered.index(other.wire) <= 1
