@@ -542,7 +542,8 @@ class Reader(GenServer):
         self.read_control.block(Block.ENDING)
         if self.channels_sup is not None:
             ended, self.channels_sup = self.channels_sup, None
-            self.runtime.exit(ended, SHUTDOWN, self.ref)  # CONNECTIONS would start no other until it has ended
+            # By itself: CONNECTIONS would start no other connection until this one has ended.
+            self.runtime.exit(ended, SHUTDOWN, self.ref)
             yield Until(partial(self.runtime.watch, ended))
         if self.session is not None:
             vhost, left = self.session.vhost, self.session.left_queues
