@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import leveret
@@ -89,14 +90,19 @@ def is_protocol_header(data: bytes) -> bool:
 
 def server_properties(settings: BrokerSettings, cluster_name: str) -> Table:
     """Return the table that connection.start announces; kombu looks for RabbitMQ's name in it."""
+    return _server_properties(settings.product, settings.product_version, cluster_name)
+
+
+@lru_cache(maxsize=8)
+def _server_properties(product: str, version: str, cluster_name: str) -> Table:
     properties: dict[str, Any] = {
         "capabilities": dict.fromkeys(_CAPABILITIES, True),
         "cluster_name": cluster_name,
         "copyright": "Copyright (c) the Leveret authors.",
         "information": "Licensed under the Apache License 2.0.",
         "platform": f"Python {platform.python_version()}",
-        "product": settings.product,
-        "version": settings.product_version,
+        "product": product,
+        "version": version,
         "leveret_version": leveret.__version__,
         "leveret_kernel": KERNEL_NAME,
     }
