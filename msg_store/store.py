@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.core.errors import StoreError
+from leveret.core.freeing import free_in_slices
 from leveret.core.log.loggers import logger
 from leveret.core.message import Message
 from leveret.core.system.shortage import ShortageLog, reason_of
@@ -317,7 +318,7 @@ class MsgStore:
         self._clients.pop(queue_no, None)
         self._unopened.pop(queue_no, None)
         self.counts.forget(queue_no)
-        self._producers.pop(queue_no, None)
+        free_in_slices([self._producers.pop(queue_no, {})], self._loop)
         self.drop_transients(queue_no)
         if self.archive.forget(queue_no):
             self._archive_changed()
@@ -647,6 +648,9 @@ class MsgStore:
         ):
             part.closed()
         self.pins.freed = None
+        tables = (*self.memtables.frozen, self.memtables.active)
+        parts = [part for table in tables for part in table.containers()]
+        free_in_slices([*self._producers.values(), *parts], self._loop)
         waiting, self._waiting = self._waiting or [], None
         for then in waiting:
             then()

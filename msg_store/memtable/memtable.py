@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from leveret.msg_store.format.rows import (
     Batch,
@@ -103,6 +103,10 @@ class Memtable:
     def weight(self) -> int:
         """How many rows a checkpoint will have to write, about."""
         return self.row_count + len(self.changed) + len(self.producers)
+
+    def containers(self) -> list[dict[Any, Any]]:
+        """Return those that may be large, for ``free_in_slices``."""
+        return [*self.rows.values(), self.inserted, self.changed, self.producers]
 
     @property
     def is_empty(self) -> bool:
