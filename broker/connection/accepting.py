@@ -2,9 +2,9 @@
 
 asyncio's server accepts the whole backlog in one turn, with thousands of connections for seconds, and stops for a
 second when descriptors run out; uvloop's closes the connection. Here a turn makes transports for
-``ACCEPTS_PER_TURN`` sockets, others wait in the kernel. Clients that speak do not wait behind a flood of those that do
-not: accepting costs an eighth of a transport and its reader, so a turn accepts ``SILENT_PER_TURN`` sockets without a
-byte. One whose client has left gets no transport; the others get theirs in later turns.
+``ACCEPTS_PER_TURN`` sockets, others wait in the kernel. Clients that have sent something do not wait behind a flood of
+silent ones: to accept a socket costs an eighth of a transport with its reader, so a turn accepts ``SILENT_PER_TURN``
+sockets without a byte, which get their transports in later turns; those whose clients have left get none.
 
 The broker's own sockets never use up the descriptors (``admission.py``); where something else in the process has taken
 them, sockets without an open connection make room and the listener tries again soon.

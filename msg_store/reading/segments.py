@@ -17,7 +17,7 @@ was removed stays readable as long as it is open, and uses space until ``forget`
 from __future__ import annotations
 
 import errno
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -29,7 +29,7 @@ from leveret.core.system.shortage import SHORTAGES, THREADS, reason_no
 from leveret.msg_store.format.errors import Corrupt
 from leveret.msg_store.format.folder import StoreFolder, StorePaths
 from leveret.msg_store.format.kernel import runs
-from leveret.msg_store.format.record import Place, unpack_meta
+from leveret.msg_store.format.record import HEADER_BYTES, Place, header_at, unpack_meta
 from leveret.msg_store.format.rows import Index, Location
 from leveret.msg_store.reading.verify import Segment, search
 
@@ -154,14 +154,16 @@ class SegmentReader:
         """Search for messages in the segments of their wrong places, and in those of their neighbours.
 
         Messages that were published one after the other lie in the same segment, or in the next, unless the
-        collector has moved one of them. ``index`` returns the places of neighbours. None: the disk cannot be read now.
+        collector has moved one of them. ``index`` returns the places of neighbours. A message whose place is right,
+        which is damaged there, is not searched for. None: the disk cannot be read now.
         """
-        neighbours = index.locations(
-            each for no in missing for each in range(no - NEIGHBOURS, no + NEIGHBOURS + 1)
-        )
-        file_nos = {at[0] for at in (*missing.values(), *neighbours.values())}
+        near = {
+            each for no in missing for each in range(max(0, no - NEIGHBOURS), no + NEIGHBOURS + 1)
+        }
+        named = Counter(at[0] for at in index.locations(near).values())
         try:
-            found = search(self._folder, missing, file_nos)
+            wrong = {no: at for no, at in missing.items() if not self._is_right(no, at, named)}
+            found = search(self._folder, wrong, named) if wrong else {}
         except FileNotFoundError:  # the collector has removed a segment meanwhile
             return None
         except (OSError, MemoryError) as error:
@@ -170,6 +172,20 @@ class SegmentReader:
             log.error("messages not searched for error=%s", error)
             return {}
         return {no: (*at[:4], missing[no][4]) for no, at in found.items()}
+
+    def _is_right(self, msg_no: int, at: Location, named: Mapping[int, int]) -> bool:
+        """Whether a place is right: the message's header is there, or its segment has gone.
+
+        ``named``: how many places, with this one, name which segment.
+        """
+        file_no, offset, length = at[:3]
+        try:
+            header = self.segment(file_no).bytes_at(offset, HEADER_BYTES)
+            return header_at(header) == (msg_no, length)
+        except Corrupt:
+            return False
+        except FileNotFoundError:
+            return named.get(file_no, 0) > 1
 
     # Descriptors.
 

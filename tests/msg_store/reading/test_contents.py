@@ -19,6 +19,7 @@ from leveret.core.system.shortage import ShortageLog
 from leveret.msg_store.format.rows import Location
 from leveret.msg_store.memtable.read_view import ReadView
 from leveret.msg_store.reading import contents as content_reader
+from leveret.msg_store.reading import segments
 from leveret.msg_store.reading.contents import TRIES_MAX, ContentReader
 from leveret.msg_store.reading.read_cache import ReadCache, transient_keys
 from leveret.msg_store.reading.segments import SegmentReader
@@ -377,6 +378,25 @@ def test_a_message_is_found_although_a_bit_of_its_place_has_changed(
     assert caplog.messages == [
         f"message is not where the index says message={changed:x} segment={good[0]:08x} offset={good[1]}"
     ]
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_message_at_the_right_place_is_not_searched_for(
+    is_gone: bool, reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is damaged, or its segment has gone: to search segments for each of thousands would take hours."""
+    msg_nos = reading.write(3)
+    reading.index = {no: reading.place(no) for no in msg_nos}
+    file_no, offset, length, *_ = reading.place(msg_nos[1])
+    path = reading.rig.folder.rdq_path(file_no)
+    if is_gone:
+        reading.rig.files.unlink(path)
+    else:
+        at = offset + length - 1
+        reading.rig.disk.damage(path, lambda image: image.__setitem__(at, image[at] ^ 1))
+    monkeypatch.setattr(segments, "search", None)
+
+    assert reading.read(msg_nos)[1] == LOST[BODY]
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError(), OSError(errno.EIO, "bad sector")])
