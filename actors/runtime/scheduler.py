@@ -3,8 +3,8 @@
 **Drains.** Two run queues share an event loop. A *drain* takes actors from the run queue, one *turn* each, until
 the queue is empty or a budget of ``DRAIN_MAILS`` mails or ``DRAIN_S`` is used up; then it does the same with the
 *bulk queue*, for ``BULK_DRAIN_S``, runs the callbacks registered with ``after_drain`` (socket writes) and goes back to
-the loop, which does I/O. At most one drain is on its way, by one ``call_soon``. Where mail has followed soon lately, the
-loop does not sleep at once (``busy_wait``).
+the loop, which does I/O. At most one drain is on its way, by one ``call_soon``. Where mail has followed soon lately,
+the loop does not sleep at once (``busy_wait``).
 
 The bulk queue is for long work: actors that have more to do than a turn should last, those that such a turn wakes,
 and receivers of mail in great numbers: of the actors that another turn wakes, all but the first ``WOKEN_MAX``.
