@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+
+from leveret.server.cli.seconds import seconds
 
 NODE: Final = f"leveret@{socket.gethostname().partition('.')[0]}"
 """The name of a single node in texts, where rabbitmqctl has ``rabbit@host``."""
@@ -25,7 +28,7 @@ class Option:
     """
 
     name: str
-    kind: type = bool
+    kind: Callable[[str], Any] = bool
     default: Any = False
     letter: str = ""
 
@@ -387,7 +390,7 @@ _TRAFFIC: Final = (
         "-p",
         UNRESPONSIVE_COLUMNS,
         "name",
-        options=(Option("queue-timeout", float, 15.0), Option("local")),
+        options=(Option("queue-timeout", seconds, 15.0), Option("local")),
     ),
     Command(
         "purge_queue",

@@ -31,6 +31,7 @@ from leveret.server.cli import metadata_arguments as metadata
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.cli.commands import NODE
+from leveret.server.cli.seconds import seconds
 from leveret.server.config import files as conf_file
 from leveret.server.config.config import DATA_DEFAULT, default_data_dir
 from leveret.server.config.keys import one_or_more
@@ -187,7 +188,9 @@ def _add_serve(commands: Any) -> None:
         "--cluster-listen", metavar="HOST:PORT", help="where other nodes connect to this one"
     )
     cluster.add_argument(
-        "--cluster-advertise", metavar="HOST:PORT", help="what they are told, where it differs"
+        "--cluster-advertise",
+        metavar="HOST:PORT",
+        help="their address for it, if that is another one",
     )
     cluster.add_argument(
         "--cluster-secret-file", type=Path, metavar="FILE", help="(LEVERET_CLUSTER_SECRET)"
@@ -216,7 +219,7 @@ def _where() -> Parser:
     where.add_argument(
         "--data", type=Path, metavar="DIR", help=f"the broker's data directory ({DATA_DEFAULT})"
     )
-    where.add_argument("-t", "--timeout", type=float, metavar="S", help="wait at most")
+    where.add_argument("-t", "--timeout", type=seconds, metavar="S", help="wait at most")
     return where
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+from leveret.server.cli.seconds import seconds
 from leveret.server.config.config import DATA_DEFAULT, default_data_dir
 
 TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
@@ -39,7 +40,7 @@ def add_parser(commands: Any) -> None:
     create_.add_argument(
         "-t",
         "--timeout",
-        type=float,
+        type=seconds,
         metavar="S",
         default=TIMEOUT_S,
         help="wait at most for the broker (3600)",

@@ -234,7 +234,7 @@ def _warn(config: Config, path: Path, found: Found) -> None:
         found.warn(
             path,
             found.lines[handling],
-            f"{found.keys[handling]} is {config.cluster_partition_handling}, what is done is {PAUSE_MINORITY}: a node that does not"
+            f"{found.keys[handling]} is {config.cluster_partition_handling}, but Leveret always does {PAUSE_MINORITY}: a node that does not"
             " reach the majority of etcd closes its connections until it does",
         )
     if watermark in found.lines and not config.memory_high_watermark.of(2**40):

@@ -399,7 +399,7 @@ WITHOUT_EFFECT: Final = {
     "collect_statistics": "figures are counted when they are asked for",
     "collect_statistics_interval": "figures are counted when they are asked for",
     "cluster_formation.*": "nodes find each other in etcd; a node without a cluster's name is alone",
-    "cluster_partition_handling.pause_if_all_down.*": "what is done is pause_minority, of the nodes of etcd",
+    "cluster_partition_handling.pause_if_all_down.*": "Leveret always does pause_minority, by the nodes of etcd",
     "cluster_keepalive_interval": _LEASES,
     "net_ticktime": _LEASES,
     "distribution.*": "nodes are linked at the address of cluster.listen",

@@ -136,6 +136,9 @@ def test_a_failing_broker_exits_70(run: Any) -> None:
         ["serve", "--log-level", "loud"],
         ["ctl", "list_users", "--formatter", "xml"],
         ["status", "--timeout", "soon"],
+        ["ctl", "-t", "nan", "status"],
+        ["ctl", "-t", "-1", "status"],
+        ["ctl", "-t", "inf", "status"],
     ],
 )
 def test_wrong_arguments_exit_64_with_one_line(

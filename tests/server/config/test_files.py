@@ -715,7 +715,7 @@ def test_another_handling_of_partitions_than_pause_minority_is_warned_of(
         config = conf_file.load(path, CLUSTER)
 
     assert config.cluster_partition_handling == value
-    text = f"rabbitmq.conf:1: cluster_partition_handling is {value}, what is done is pause_minority"
+    text = f"rabbitmq.conf:1: cluster_partition_handling is {value}, but Leveret always does pause_minority"
     assert (text in caplog.text) == (value != "pause_minority")
 
 
