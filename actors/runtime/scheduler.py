@@ -2,14 +2,14 @@
 
 **Drains.** Two run queues share an event loop. A *drain* takes actors from the run queue, one *turn* each, until
 the queue is empty or a budget of ``DRAIN_MAILS`` mails or ``DRAIN_S`` is used up; then it does the same with the
-*bulk queue*, for ``BULK_DRAIN_S``, runs the callbacks registered with ``after_drain`` (socket writes) and goes back to
-the loop, which does I/O. At most one drain is on its way, by one ``call_soon``. Where mail has followed soon lately,
-the loop does not sleep at once (``busy_wait``).
+*bulk queue*, runs the callbacks registered with ``after_drain`` (socket writes) and goes back to the loop, which does
+I/O. At most one drain is on its way, by one ``call_soon``. Where mail has followed soon lately, the loop does not sleep
+at once (``busy_wait``).
 
 The bulk queue is for long work: actors that have more to do than a turn should last, those that such a turn wakes,
 and receivers of mail in great numbers: of the actors that another turn wakes, all but the first ``WOKEN_MAX``.
 Those wait there too that a drain has had no time for. So the other actors wait for a few turns of long work, not
-for a round of all of it, and long work gets a third of each drain at least. The bulk queue is fair
+for a round of all of it, and long work gets at least as much of each drain as they do. The bulk queue is fair
 (``fair_queue.py``): the accounts that long work is charged to share its time. The place in a queue belongs to the
 actor, not to the mail: mail that it gets meanwhile waits with it. Timers of housekeeping have places of their own
 in the bulk queue (``DeferredJob``), so that other mail of their actors does not wait for them.
@@ -99,8 +99,7 @@ log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
 LONG_TURN_S: Final = 0.001  # a turn of the bulk queue so long comes behind what is to be written
-DRAIN_S: Final = 0.005  # of the run queue, and the turn under way then
-BULK_DRAIN_S: Final = 0.0025  # of the bulk queue, likewise
+DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
 WOKEN_MAX: Final = 64
@@ -288,7 +287,7 @@ class Scheduler:
         """
         ready, bulk, clock = self.ready, self._bulk, self.clock
         now_s = clock.monotonic_s()
-        until_s = now_s + BULK_DRAIN_S
+        until_s = now_s + DRAIN_S
         left, turns = DRAIN_MAILS, 0
         before = len(ready)
         while bulk.count and left > 0:

@@ -68,76 +68,27 @@ def test_accounts_with_work_left_have_had_the_same_time_but_for_a_turn(
         assert max(had_s.values()) - min(had_s.values()) <= max(turns_s) + 1e-9
 
 
-def put(queue: FairQueue, account: int, times: int = 1) -> None:
-    for _ in range(times):
-        cell = Cell()
-        cell.account = account
-        queue.put(account, cell)
-
-
-def take(queue: FairQueue, took_s: float) -> int:
-    account = cast("Cell", queue.take()).account
-    queue.charge(took_s)
-    return account
-
-
-def test_nobody_saves_up() -> None:
+def test_nobody_saves_up_and_short_work_goes_first() -> None:
     queue = FairQueue()
-    put(queue, 1, 10)
+    long, short = Cell(), Cell()
+    long.account, short.account = 1, 2
+    for _ in range(10):
+        queue.put(1, long)
     for _ in range(5):
-        assert take(queue, 1.0) == 1
+        assert queue.take() is long
+        queue.charge(1.0)
 
+    queue.put(2, short)
     taken = []
-    put(queue, 2)
     for _ in range(4):
-        taken.append(take(queue, 1.0 if cast("Any", queue)._order[0][2].account == 1 else 0.4))
-        if taken[-1] == 2:
-            put(queue, 2)  # its next step
+        taken.append(queue.take())
+        if taken[-1] is short:
+            queue.put(2, short)  # its next step
+            queue.charge(0.4)
+        else:
+            queue.charge(1.0)
 
-    assert taken == [2, 1, 2, 2]
-
-
-def test_short_work_does_not_wait_for_a_turn_of_each_other_account() -> None:
-    """Each of its steps is the next to be taken, however many do long work."""
-    queue = FairQueue()
-    for account in range(1, 21):
-        put(queue, account, 50)
-    for _ in range(50):
-        take(queue, 0.0025)
-
-    for _ in range(5):
-        put(queue, 99)
-        assert take(queue, 0.0005) == 99
-        take(queue, 0.0025)
-
-
-@given(st.integers(1, 5), st.booleans())
-def test_accounts_that_come_and_go_do_not_keep_others_from_their_share(
-    others: int, are_new: bool
-) -> None:
-    """Each of the others has one place at a time, if ``are_new`` of another account each time."""
-    queue = FairQueue()
-    put(queue, 0, 1_000)
-    coming = iter(range(1, 10_000))
-    waiting = [next(coming) for _ in range(others)]
-    for account in waiting:
-        put(queue, account)
-    taken = []
-    for _ in range(400):
-        taken.append(account := take(queue, 0.001))
-        if account:
-            put(queue, next(coming) if are_new else account)
-
-    assert taken[100:].count(0) >= 300 / (others + 1) - 1
-
-
-def test_only_accounts_that_have_had_more_than_others_are_kept() -> None:
-    queue = FairQueue()
-    for account in range(100_000):
-        put(queue, account)
-        take(queue, 0.00001)
-
-    assert len(queue._idle_s) < 2_000
+    assert taken == [short, short, short, long]
 
 
 class TickingClock(VirtualClock):
