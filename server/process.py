@@ -454,7 +454,8 @@ def _bind(address: Address, addresses: Sequence[Address], bound: list[Bound]) ->
             ipv6_only = _has_ipv4(address, addresses)
             listener = listening_socket(family, full_place, limits.BACKLOG, ipv6_only=ipv6_only)
             if _DEFER_ACCEPT is not None:
-                listener.setsockopt(socket.IPPROTO_TCP, _DEFER_ACCEPT, SILENT_S)
+                with suppress(OSError):  # not every kernel with Linux's interface has it
+                    listener.setsockopt(socket.IPPROTO_TCP, _DEFER_ACCEPT, SILENT_S)
             host, real_port = listener.getsockname()[:2]
             found.append(Bound(listener, replace(address, host=host, port=real_port)))
     except OSError as error:
