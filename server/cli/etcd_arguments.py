@@ -9,7 +9,6 @@ from typing import Final
 from leveret.core.errors import ConfigError
 from leveret.etcd.settings import EtcdSettings
 from leveret.management.errors import CLUSTER_MISSING
-from leveret.server.cli.seconds import seconds
 
 TIMEOUT_S: Final = 5.0
 MISSING: Final = CLUSTER_MISSING
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-t",
         "--timeout",
-        type=seconds,
+        type=float,
         metavar="S",
         default=TIMEOUT_S,
         help="wait at most for each endpoint (5)",
