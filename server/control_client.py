@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import math
 import os
 import socket
 import tempfile
@@ -28,6 +30,17 @@ class NoBrokerError(LeveretError):
 
 class ControlFailedError(LeveretError):
     """The broker could not answer; the request was not at fault."""
+
+
+def seconds(text: str) -> float:
+    """Return the seconds that an option gives, a finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    return value
 
 
 def ask(

@@ -41,8 +41,8 @@ CLUSTER: Final = "cluster"
 METADATA: Final = "metadata"
 VHOSTS: Final = "vhosts"
 
-# A client that has sent nothing, not a byte of AMQP, TLS or the PROXY protocol, waits in Linux's kernel so long:
-# those that speak do not wait behind a flood of silent ones.
+# Linux's kernel keeps a connection back for so long unless its client sends something: AMQP, TLS or the PROXY protocol.
+# So the clients that send do not wait behind a flood of clients that only connect.
 SILENT_S: Final = 1
 _DEFER_ACCEPT: Final = getattr(socket, "TCP_DEFER_ACCEPT", None)
 

@@ -105,7 +105,7 @@ class Memtable:
         return self.row_count + len(self.changed) + len(self.producers)
 
     def containers(self) -> list[dict[Any, Any]]:
-        """Return those that may be large, for ``free_in_slices``."""
+        """Return the dicts that may be large; a store that has ended frees them in slices."""
         return [*self.rows.values(), self.inserted, self.changed, self.producers]
 
     @property

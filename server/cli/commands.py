@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.server.cli.seconds import seconds
+from leveret.server.control_client import seconds
 
 NODE: Final = f"leveret@{socket.gethostname().partition('.')[0]}"
 """The name of a single node in texts, where rabbitmqctl has ``rabbit@host``."""

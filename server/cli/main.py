@@ -31,10 +31,10 @@ from leveret.server.cli import metadata_arguments as metadata
 from leveret.server.cli import snapshot_arguments as snapshot
 from leveret.server.cli.actions import Ask, CheckFailedError, TimedOutError, UsageError
 from leveret.server.cli.commands import NODE
-from leveret.server.cli.seconds import seconds
 from leveret.server.config import files as conf_file
 from leveret.server.config.config import DATA_DEFAULT, default_data_dir
 from leveret.server.config.keys import one_or_more
+from leveret.server.control_client import seconds
 from leveret.server.output import formats
 from leveret.server.output.terminal import (
     OutputClosedError,

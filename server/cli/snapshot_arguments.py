@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.server.cli.seconds import seconds
 from leveret.server.config.config import DATA_DEFAULT, default_data_dir
+from leveret.server.control_client import seconds
 
 TIMEOUT_S: Final = 3600.0  # the index of a large store is copied meanwhile
 

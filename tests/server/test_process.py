@@ -174,7 +174,7 @@ def test_all_addresses_of_ipv6_are_those_of_ipv4_too_unless_others_have_the_port
         port = listeners[0].address.port
         taking = listeners[addresses.index(takes_ipv4)].socket
         with socket.create_connection(("127.0.0.1", port)) as client:
-            client.sendall(b"A")  # Linux's kernel keeps one that is silent
+            client.sendall(b"A")  # before, Linux's kernel keeps the connection back for a second
             accepted, peer = taking.accept()
             accepted.close()
             assert peer[1] == client.getsockname()[1]

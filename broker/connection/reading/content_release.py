@@ -1,8 +1,8 @@
 """Contents that have come in part and that nobody will take: they are freed a slice per iteration of the event loop.
 
 The system needs 70 to 200 us to take back a MiB, a body of 128 MiB may be half there, and a hundred connections may
-end in one iteration. So all connections of a node share one slice. It grows with what waits, since clients could send
-more than the least slice.
+end in one iteration. So all connections of a node share one slice. The slice is larger while more contents wait, since
+clients could send more than the smallest slice in each iteration.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from leveret.amqp.kernel import Scanner
     from leveret.core.clock import Clock, TimerHandle
 
-# Per iteration: at least, some 2 ms, and at most; between them this part of what waits.
-FREED_BYTES: Final = 16 * 1024 * 1024
-FREED_BYTES_MAX: Final = 64 * 1024 * 1024
-FREED_PART: Final = 32
+FREED_BYTES: Final = 16 * 1024 * 1024  # the smallest slice, some 2 ms
+FREED_BYTES_MAX: Final = 64 * 1024 * 1024  # the largest slice
+FREED_PART: Final = 32  # between these a slice is this part of the bytes that wait
 
 
 class ContentRelease:

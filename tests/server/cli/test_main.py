@@ -1,6 +1,6 @@
 """The command line against a broker that only records the requests.
 
-Tests: server/cli/actions.py, server/cli/commands.py, server/cli/ctl.py, server/cli/seconds.py
+Tests: server/cli/actions.py, server/cli/commands.py, server/cli/ctl.py
 """
 
 from __future__ import annotations

@@ -44,41 +44,36 @@ class Totals(list[int]):
         self.append(sum(each.buffered for each in self.scanners))
 
 
+def freed_of(scanners: list[Scanner]) -> list[int]:
+    """Free what they hold; return how many bytes each iteration has freed."""
+    clock = VirtualClock()
+    release = ContentRelease(clock)
+    totals = Totals(scanners)
+    for scanner in scanners:
+        release.take(scanner)
+    clock.attach(totals)
+    clock.jump(0.0)
+    assert totals[-1] == 0
+    assert not clock.pending_count
+    return [before - after for before, after in pairwise(totals)]
+
+
 @pytest.mark.parametrize("bodies", [(1,), (31,), (32,), (64,), (5, 5, 5), (40, 40), (20, 20, 20)])
 def test_an_iteration_frees_one_slice_however_many_connections_end(
     monkeypatch: pytest.MonkeyPatch, bodies: tuple[int, ...]
 ) -> None:
     monkeypatch.setattr(content_release, "FREED_BYTES", 32 * KB)
     monkeypatch.setattr(content_release, "FREED_BYTES_MAX", 32 * KB)
-    clock = VirtualClock()
-    release = ContentRelease(clock)
-    scanners = [scanner_with(bodies) for _ in range(20)]
-    totals = Totals(scanners)
-    for scanner in scanners:
-        release.take(scanner)
-    clock.attach(totals)
-    clock.jump(0.0)
+    freed = freed_of([scanner_with(bodies) for _ in range(20)])
 
-    freed = [before - after for before, after in pairwise(totals)]
-    assert totals[-1] == 0
     assert max(freed) < (32 + max(bodies)) * KB
     assert len(freed) >= sum(bodies) * 20 // (32 + max(bodies))
-    assert not clock.pending_count
 
 
 def test_more_is_freed_in_an_iteration_while_much_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_release, "FREED_BYTES", 4 * KB)
     monkeypatch.setattr(content_release, "FREED_BYTES_MAX", 30 * KB)
-    clock = VirtualClock()
-    release = ContentRelease(clock)
-    scanners = [scanner_with((1,) * 100) for _ in range(20)]
-    totals = Totals(scanners)
-    for scanner in scanners:
-        release.take(scanner)
-    clock.attach(totals)
-    clock.jump(0.0)
+    freed = freed_of([scanner_with((1,) * 100) for _ in range(20)])
 
-    freed = [before - after for before, after in pairwise(totals)]
-    assert totals[-1] == 0
     assert max(freed) == freed[1] == 30 * KB
     assert 4 * KB in freed
