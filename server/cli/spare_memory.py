@@ -8,9 +8,9 @@ all generations frees both, and the allocator of large blocks (glibc) has to be 
 Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
 (``core/system/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
-slower. So they run in the idle process only, when memory was spare for a while (a shorter one if it is much), less and
-less often while they gain nothing, and seldom while there is some traffic. Where there are many objects the collection
-frees the free lists only: it passes over *frozen* containers.
+slower. So they run in the idle process only, when memory was spare for a while (a shorter one once
+work has ended), less and less often while they gain nothing, and seldom while there is some traffic. Where there are
+many objects the collection frees the free lists only: it passes over *frozen* containers.
 
 After a burst many arenas hold one or two objects that the broker makes anew every second, such as timers. A round
 empties the free lists, so some of these are made elsewhere next time. While rounds gain an arena they follow soon.
@@ -33,8 +33,7 @@ CHECK_S: Final = 1.0
 STEP_S: Final = 0.01  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
-MUCH_BYTES: Final = 256 * 1024 * 1024  # above the least in use so far
-MUCH_SPARE_S: Final = 6.0  # the same for so much, so that it is gone when ten seconds have passed
+ENDED_S: Final = 2.0  # the same once work has ended: after five seconds its memory is gone
 BURST_BYTES: Final = (
     8 * 1024 * 1024
 )  # a round that gains as much has found a burst: another may follow
@@ -50,26 +49,26 @@ BLOCKS_MAX: Final = 280_000  # collected in some 10 ms; a broker without clients
 
 
 class Wait:
-    """When to begin a round because memory is spare: ``spare_bytes`` above the least in use, for ``pause_s``."""
+    """When to begin a round because memory is spare."""
 
-    def __init__(self, spare_bytes: int, pause_s: float) -> None:
-        self._spare_bytes = spare_bytes
-        self.pause_s = pause_s
+    def __init__(self) -> None:
         self._is_spare = False
         self._until_s = self._not_before_s = 0.0
 
-    def check(self, now_s: float, spare_bytes: int, has_come_to_rest: bool) -> bool:
+    def check(self, now_s: float, spare_bytes: int, was_busy: bool, rests: bool) -> bool:
         """Return whether it is time; work that has just ended may have left memory behind."""
-        was_spare, self._is_spare = self._is_spare, spare_bytes > self._spare_bytes
+        was_spare, self._is_spare = self._is_spare, spare_bytes > SPARE_BYTES
+        ended_s = max(now_s + ENDED_S, self._not_before_s)
         if self._is_spare and not was_spare:
-            self._until_s = max(self._until_s, now_s + self.pause_s)
-        elif has_come_to_rest:
-            rested_s = max(now_s + self.pause_s, self._not_before_s)
-            self._until_s = min(self._until_s, rested_s)
+            self._until_s = max(self._until_s, now_s + SPARE_S)
+        if was_busy:
+            self._until_s = ended_s
+        elif rests:
+            self._until_s = min(self._until_s, ended_s)
         return self._is_spare and now_s >= self._until_s
 
     def round_ended(self, now_s: float, pause_s: float, rest_s: float) -> None:
-        """Wait for ``pause_s``, or ``rest_s`` when the process comes to rest before."""
+        """Wait for ``pause_s``, or ``rest_s`` when work ends before."""
         self._until_s = now_s + max(pause_s, rest_s)
         self._not_before_s = now_s + rest_s
 
@@ -91,8 +90,8 @@ class SpareMemory:
         self._steps: Iterator[None] | None = None  # of the round under way
         self._took_s = 0.0
         self._pause_s = CHECK_S
-        self._waits = Wait(SPARE_BYTES, SPARE_S), Wait(MUCH_BYTES, MUCH_SPARE_S)
-        self._is_serving = False
+        self._wait = Wait()
+        self._is_serving = self._is_busy = False
         self._checked_s = self._worked_s = 0.0
 
     async def run(self) -> None:
@@ -107,20 +106,20 @@ class SpareMemory:
     def check(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
         busy_s, elapsed_s = worked_s - self._worked_s, now_s - self._checked_s
-        is_idle = busy_s < IDLE_SHARE * elapsed_s
         was_serving, self._is_serving = self._is_serving, busy_s >= SERVING_SHARE * elapsed_s
+        was_busy, self._is_busy = self._is_busy, busy_s >= IDLE_SHARE * elapsed_s
         self._checked_s, self._worked_s = now_s, worked_s
         try:
             used_bytes = self._machine.used_bytes()
         except OSError:
             return  # another time
-        if used_bytes is None or not is_idle:
+        if used_bytes is None or self._is_busy:
             return
         self._least_bytes = min(self._least_bytes, used_bytes)
         spare_bytes = used_bytes - self._least_bytes
         rests = was_serving and not self._is_serving
-        is_time = [each.check(now_s, spare_bytes, rests) for each in self._waits]
-        if self._steps is None and any(is_time):
+        is_time = self._wait.check(now_s, spare_bytes, was_busy, rests)
+        if is_time and self._steps is None:
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
             self._steps = self._machine.give_back_in_steps()
@@ -148,9 +147,8 @@ class SpareMemory:
         has_burst = gain_bytes >= BURST_BYTES
         rest_s = 0.0 if has_burst else self._took_s / ROUND_SHARE
         serving_s = self._took_s / SERVING_ROUND_SHARE if self._is_serving else 0.0
-        for each in self._waits:
-            pause_s = each.pause_s if has_burst else self._pause_s
-            each.round_ended(self._checked_s, max(pause_s, serving_s), rest_s)
+        pause_s = SPARE_S if has_burst else self._pause_s
+        self._wait.round_ended(self._checked_s, max(pause_s, serving_s), rest_s)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""

@@ -79,12 +79,27 @@ def test_what_a_burst_leaves_behind_is_given_back_within_seconds(process: Proces
     assert process.machine.asked == 1
 
 
-def test_much_memory_is_given_back_when_ten_seconds_have_passed(process: Process) -> None:
+@pytest.mark.parametrize("traffic", [0.01, 0.3])
+def test_what_busy_clients_leave_behind_is_given_back_within_five_seconds(
+    process: Process, traffic: float
+) -> None:
+    """Also while others go on."""
     process.machine.bytes = BURST_BYTES
     process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
-    process.passes(7)
+    process.passes(3, worked=0.9)
+    process.passes(4, worked=traffic)
 
     assert process.machine.bytes == BASE_BYTES
+
+
+def test_bursts_with_seconds_between_them_keep_their_memory(process: Process) -> None:
+    for _ in range(20):
+        process.machine.bytes = BURST_BYTES
+        process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
+        process.passes(1, worked=0.9)
+        process.passes(2)
+
+    assert process.spare.rounds == 0
 
 
 def test_a_backlog_that_is_drained_after_minutes_leaves_nothing_either(process: Process) -> None:
@@ -92,7 +107,7 @@ def test_a_backlog_that_is_drained_after_minutes_leaves_nothing_either(process: 
     process.passes(300)
     process.passes(2, worked=0.4)
     process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
-    process.passes(8)
+    process.passes(4)
 
     assert process.machine.bytes == BASE_BYTES
 
@@ -103,10 +118,10 @@ def test_a_round_while_there_is_traffic_does_not_put_off_the_one_after_it(
     monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.1)
     process.machine.bytes = 2 * BURST_BYTES
     process.machine.spare_bytes = BURST_BYTES
-    process.passes(8, worked=0.4)
+    process.passes(int(SPARE_S) + 2, worked=0.4)
     assert process.machine.bytes == BURST_BYTES
     process.machine.spare_bytes = BURST_BYTES - BASE_BYTES
-    process.passes(8)
+    process.passes(6)
 
     assert process.machine.bytes == BASE_BYTES
 
