@@ -1,11 +1,15 @@
 """The fair queue: long turns of work wait in it by account, and the accounts share the time equally.
 
-Each account has a line of places. ``take`` returns the first place of the line whose account has had the least time,
-and ``charge`` adds the time of that turn to the account. So an account with a thousand places gets as much time as an
-account with one. Short work that passes from actor to actor waits for one long turn, not for a long turn at each step.
-Accounts that have had the same time take turns. Within a line, places are taken in the order of their arrival. Linux'
-CFS and start-time fair queueing (Goyal, Vin, Cheng 1996) schedule like this. A new line starts with the time of the
-account taken last, so that an idle account saves no time up.
+Each account has a line of places. A line's *end* is the time that its account has had, and the expected length of its
+next turn: that of its last one. ``take`` returns the first place of the line with the least end, and ``charge`` adds
+the time of the turn to the account. So an account with a thousand places gets as much time as an account with one, and
+short work goes before long work: work that passes from actor to actor in short turns waits for one long turn at each
+step, and not for a long turn of each other account. Accounts with the same end take turns. Within a line, places are
+taken in the order of their arrival.
+
+This is weighted fair queueing (Demers, Keshav, Shenker 1989). The *virtual time* is what an account has had that always
+had places: each turn adds its length, divided by the number of lines. A new line starts at the virtual time, so that an
+idle account saves no time up. Of an account without places only the length of its last turn is known, if that was long.
 
 An account is the number of an actor (``Cell.account``): of a connection, for its channels and the queues that it has
 declared; of a vhost; or of the node. An account outlives its actor, because the queues do.
@@ -16,20 +20,26 @@ through other queues is charged to the client that sent the message, and so is t
 declared since the node was started.
 
 Turned down: a line for each actor, since a client can make any number of actors; accounts that follow for all actors,
-since an actor that all clients use (a supervisor) would wait in the line of the client that woke it; and one turn for
-each account, however long the turn: each step of a declare then waited 5 ms for another client's dead letters.
+since an actor that all clients use (a supervisor) would wait in the line of the client that woke it; one turn for each
+account, however long the turn: each step of a declare then waited 5 ms for another client's dead letters; to take the
+account first that has had the least time (start-time fair queueing): twenty clients whose every message takes 4 ms
+began new lines at the same time, and each step of a login waited behind some of them; and lines that remember what
+their account has had: a client that declares now and then used more than a twentieth of the time, and waited.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Cell, DeferredJob
 
 Place: TypeAlias = "Cell | DeferredJob"
+
+LONG_TURN_S: Final = 0.001
+_KNOWN_MAX: Final = 1_000  # accounts whose last turn was long
 
 
 class _Line:
@@ -37,10 +47,10 @@ class _Line:
 
     __slots__ = ("account", "had_s", "places", "took_s")
 
-    def __init__(self, account: int, had_s: float) -> None:
+    def __init__(self, account: int, had_s: float, took_s: float) -> None:
         self.account = account
         self.had_s = had_s
-        self.took_s = 0.0
+        self.took_s = took_s
         self.places: deque[Place] = deque()
 
 
@@ -52,13 +62,14 @@ class FairQueue:
         account: the account of the place taken last.
     """
 
-    __slots__ = ("_had_s", "_lines", "_order", "_pushed", "_taken", "account", "count")
+    __slots__ = ("_known", "_lines", "_order", "_pushed", "_taken", "_time_s", "account", "count")
 
     def __init__(self) -> None:
         self._lines: dict[int, _Line] = {}
-        self._order: list[tuple[float, int, _Line]] = []  # a heap: by time, then by arrival
+        self._order: list[tuple[float, int, _Line]] = []  # a heap: by end, then by arrival
         self._pushed = 0
-        self._had_s = 0.0  # the time of the account taken last, before that turn
+        self._time_s = 0.0  # the virtual time
+        self._known: dict[int, float] = {}  # by account: its last turn, if that was long
         self._taken: _Line | None = None  # the line taken last; not in the heap until it is charged
         self.count = self.account = 0
 
@@ -67,7 +78,8 @@ class FairQueue:
         self.count += 1
         line = self._lines.get(account)
         if line is None:
-            self._lines[account] = line = _Line(account, self._had_s)
+            took_s = self._known.get(account, 0.0)
+            self._lines[account] = line = _Line(account, self._time_s, took_s)
             self._push(line)
         line.places.append(place)
 
@@ -76,7 +88,9 @@ class FairQueue:
         if self._taken is not None:
             self.charge(0.0)
         self.count -= 1
-        self._had_s, _, line = heappop(self._order)
+        end_s, _, line = heappop(self._order)
+        # An account has gone that has had more than its share: the others wait no longer than new ones for that.
+        self._time_s = min(self._time_s, end_s)
         self._taken = line
         self.account = line.account
         return line.places.popleft()
@@ -89,15 +103,26 @@ class FairQueue:
         self._taken = None
         line.took_s = took_s
         line.had_s += took_s
+        self._time_s += took_s / len(self._lines)
+        self._known.pop(line.account, None)
+        self.expect(line.account, took_s)
         if line.places:
             self._push(line)
         else:
             del self._lines[line.account]
 
+    def expect(self, account: int, takes_s: float) -> None:
+        """Note that the next turn of an account without places will be long; without a note, as its last one."""
+        if takes_s < LONG_TURN_S:
+            return
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[account] = takes_s
+
     def next_takes_s(self) -> float:
-        """Return the time of the last turn of the account that is next; the queue is not empty."""
+        """Return how long the next turn will take, as far as is known; the queue is not empty."""
         return self._order[0][2].took_s
 
     def _push(self, line: _Line) -> None:
         self._pushed += 1
-        heappush(self._order, (line.had_s, self._pushed, line))
+        heappush(self._order, (line.had_s + line.took_s, self._pushed, line))

@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from leveret.actors.runtime import links, timers
 from leveret.actors.runtime.busy_wait import BusyWait
-from leveret.actors.runtime.fair_queue import FairQueue
+from leveret.actors.runtime.fair_queue import LONG_TURN_S, FairQueue
 from leveret.actors.runtime.inbox import MERGING_MAILS, PLAIN_MAILS, Levels, absorbs
 from leveret.actors.runtime.ref import (
     ACTIVE,
@@ -98,7 +98,6 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
-LONG_TURN_S: Final = 0.001  # a turn of the bulk queue so long comes behind what is to be written
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.
@@ -179,6 +178,10 @@ class Scheduler:
         if not self.is_awake:
             self.wake()
 
+    def expect(self, account: int, takes_s: float) -> None:
+        """Note that an actor of this account is going to the bulk queue with so much work."""
+        self._bulk.expect(account, takes_s)
+
     def defer(self, job: DeferredJob, account: int) -> None:
         """Run a job when its account's actors have had a turn that wait in the bulk queue now."""
         self._bulk.put(account, job)
@@ -189,6 +192,12 @@ class Scheduler:
         """Ask the loop for a drain."""
         self.is_awake = True
         if self.loop is not None:
+            self._coming = self.loop.call_soon(self.drain)
+
+    def put_off_drain(self) -> None:
+        """Let a drain that is coming wait for the callbacks that were put on the loop since."""
+        if self._coming is not None and self.loop is not None:
+            self._coming.cancel()
             self._coming = self.loop.call_soon(self.drain)
 
     def after_drain(self, callback: Callable[[], None]) -> None:
@@ -283,7 +292,8 @@ class Scheduler:
         """Give turns until the bulk queue is empty or a budget is used up.
 
         The actors that such a turn wakes wait in the bulk queue too: what long work causes is long work. What waits
-        to be written is written before a turn that will be long, unless that has waited for it the last time.
+        to be written is written before a turn that will be long, unless that has waited for it the last time. A turn
+        that would end behind the time of this drain is left to the next, but for the first.
         """
         ready, bulk, clock = self.ready, self._bulk, self.clock
         now_s = clock.monotonic_s()
@@ -291,9 +301,13 @@ class Scheduler:
         left, turns = DRAIN_MAILS, 0
         before = len(ready)
         while bulk.count and left > 0:
-            if self._after and not self._has_passed and bulk.next_takes_s() >= LONG_TURN_S:
-                self._has_passed = True
-                break
+            takes_s = bulk.next_takes_s()
+            if takes_s >= LONG_TURN_S:
+                if self._after and not self._has_passed:
+                    self._has_passed = True
+                    break
+                if turns and now_s + takes_s > until_s:
+                    break
             self._has_passed = False
             left -= self._bulk_turn(bulk.take())
             turns += 1
@@ -554,6 +568,10 @@ class Turns(Dispatcher):
             self.put(cell, (message, ref))
         else:
             self.send_bulk(ref, message, ref)
+
+    def expect(self, ref: Ref, takes_s: float) -> None:
+        """Say how long the turn will take that an actor is about to wait for; without a word, as the last one."""
+        self.scheduler.expect(ref.cell.account, takes_s)
 
     def end_turn(self, ref: Ref) -> None:
         """Have an actor's turn end behind the handler under way; its other mail waits in the bulk queue."""

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 _RUNNING: Final = State.RUNNING
-_FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 4  # sockets with bytes are read one after the other
+_FIRST_TURN_WORK: Final = PUBLISH_TURN_WORK // 2  # sockets with bytes are read one after the other
 _HELD_STEP: Final = 64  # held runs that are taken up at once
 
 
@@ -237,6 +237,7 @@ class Channel(GenServer):
                         continue
                 elif kind == METHOD and not self.is_bulk_turn and is_long(run, publisher.work_left):
                     self.held.extendleft(reversed(runs[position:]))
+                    self.runtime.turns.expect(self.ref, len(run[-1]) * WORK_S)
                     self._yield()
                     return
                 else:

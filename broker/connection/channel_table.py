@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leveret.actors.runtime.ref import Ref
-from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.actors.runtime.signals import NORMAL, CallFailed
 from leveret.amqp import spec
 from leveret.amqp.errors import ChannelError, CommandInvalid, HardError, InternalError, NotAllowed
@@ -45,7 +44,7 @@ _SPECIAL: Final = _EDGES | _ONLY_SENT
 CHANNELS_PER_TURN: Final = 200  # of one connection that get mail in one turn of its reader
 FORGOTTEN_AT_ONCE: Final = 1_000  # when the connection has ended
 _CHECKED_CONTENTS: Final = 64
-_CHANNELS_PER_CHECK: Final = 8  # at the clock: costly methods, one per channel, are long work too
+HAND_OVER_S: Final = 0.002  # costly methods, one per channel, are long work too
 
 
 def is_of_connection(run: Run, ids: int) -> bool:
@@ -191,10 +190,10 @@ class ChannelTable:
                 if not left:
                     return runs[position:]
                 left -= 1
-                if not left % _CHANNELS_PER_CHECK:
+                if left & 1:  # a look at the clock for two channels
                     now_s = self._reader.runtime.clock.monotonic_s()
                     if until_s is None:
-                        until_s = now_s + DRAIN_S
+                        until_s = now_s + HAND_OVER_S
                     elif now_s >= until_s:
                         return runs[position:]
                 number, batch = run[RUN_CHANNEL], [run]

@@ -32,6 +32,7 @@ from leveret.broker.channel.publishing.producers import Predecessors
 from leveret.broker.channel.publishing.replies import Replies
 from leveret.broker.channel.records import Route
 from leveret.broker.channel.reply_consumers import reply_key_of
+from leveret.broker.channel.routes import WORK_S
 from leveret.broker.mail import Publish
 from leveret.broker.queue.storage.store_writes import write_for
 from leveret.broker.registry.registry import are_down, some_refuse
@@ -197,13 +198,15 @@ class Publisher:
         least: to decode a long header is long work.
         """
         own = self._message_route = self._message_route or MessageRoute(self._session)
+        channel = self._channel
         batch: Batch | None = None
         last_head: bytes | None = None
         width = 0  # queues of the batch
         try:
             for position, message in enumerate(messages):
                 head = message[1]
-                if self.work_left < len(head) and (position or not self._channel.is_bulk_turn):
+                if self.work_left < len(head) and (position or not channel.is_bulk_turn):
+                    channel.runtime.turns.expect(channel.ref, len(head) * WORK_S)
                     return messages[position:]
                 if batch is None or head is not last_head:
                     self.work_left -= own.find(route, head, self.reply_key, self.work_left)

@@ -80,7 +80,7 @@ def test_nobody_saves_up_and_short_work_goes_first() -> None:
 
     queue.put(2, short)
     taken = []
-    for _ in range(4):
+    for _ in range(6):
         taken.append(queue.take())
         if taken[-1] is short:
             queue.put(2, short)  # its next step
@@ -88,7 +88,56 @@ def test_nobody_saves_up_and_short_work_goes_first() -> None:
         else:
             queue.charge(1.0)
 
-    assert taken == [short, short, short, long]
+    assert taken == [short, short, long, short, short, long]
+
+
+def of(account: int) -> Cell:
+    cell = Cell()
+    cell.account = account
+    return cell
+
+
+def test_short_work_goes_before_the_long_work_of_many_that_come_again() -> None:
+    queue = FairQueue()
+    many = [of(account) for account in range(1, 21)]
+    for each in many:
+        queue.put(each.account, each)
+        assert queue.take() is each
+        queue.charge(0.004)
+    for each in many:
+        queue.put(each.account, each)
+    short = of(99)
+    queue.put(99, short)
+
+    assert queue.take() is short
+
+
+def test_work_announced_as_long_waits_for_as_much_short_work() -> None:
+    queue = FairQueue()
+    long, short = of(1), of(2)
+    queue.expect(1, 0.004)
+    queue.put(1, long)
+    queue.put(2, short)
+    turns = 0
+    while queue.take() is short:
+        turns += 1
+        queue.put(2, short)
+        queue.charge(0.0005)
+
+    assert 6 <= turns <= 8
+
+
+def test_short_turns_of_an_account_are_no_longer_taken_for_long_ones() -> None:
+    queue = FairQueue()
+    first, other = of(1), of(2)
+    for took_s in (0.004, 0.0001):
+        queue.put(1, first)
+        queue.take()
+        queue.charge(took_s)
+    queue.put(1, first)
+    queue.put(2, other)
+
+    assert queue.take() is first
 
 
 class TickingClock(VirtualClock):
