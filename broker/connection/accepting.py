@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.broker.connection.address import UNIX
 from leveret.broker.connection.connection_log import closed_before_first_byte
+from leveret.broker.connection.handshake import HEADER_BYTES
 from leveret.core.log.loggers import logger
 from leveret.core.system.shortage import DESCRIPTORS, MEMORY
 
@@ -86,7 +87,7 @@ class Accepting:
                 self._failed(error)
                 return
             accepted.setblocking(False)
-            first = _first_byte(accepted)
+            first = self._first_bytes(accepted)
             left -= 1 / (ACCEPTS_PER_TURN if first else SILENT_PER_TURN)
             if first == _GONE:
                 closed_before_first_byte(peer or (UNIX, 0))
@@ -94,9 +95,22 @@ class Accepting:
             elif not self._sockets.has_room(peer or (UNIX, 0)):
                 accepted.close()
             elif first:
-                self._connect(accepted)
+                self._connect(accepted, first)
             else:
                 self._connect_later(accepted)
+
+    def _first_bytes(self, accepted: socket.socket) -> bytes | None:
+        """Return a client's first bytes; None without, and ``_GONE`` if they never come.
+
+        A layer below AMQP reads its bytes itself.
+        """
+        size, flags = (HEADER_BYTES, 0) if self._source.is_plain else (1, socket.MSG_PEEK)
+        try:
+            return accepted.recv(size, flags)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:  # the client has reset it
+            return _GONE
 
     def _connect_later(self, accepted: socket.socket) -> None:
         if not self._silent:
@@ -105,22 +119,24 @@ class Accepting:
 
     def _connect_silent(self) -> None:
         for _ in range(min(len(self._silent), ACCEPTS_PER_TURN)):
-            self._connect(self._silent.popleft())
+            self._connect(self._silent.popleft(), b"")
         if self._silent:
             self._loop.call_soon(self._connect_silent)
 
-    def _connect(self, accepted: socket.socket) -> None:
+    def _connect(self, accepted: socket.socket, first: bytes) -> None:
         """Make a transport of an accepted socket.
 
-        Its first step is run at once. That of a task would come an iteration of the loop later, behind a drain.
+        Its first step is run at once. That of a task would come an iteration of the loop later, behind a drain. The
+        next drain comes behind its second step, and starts the reader.
         """
-        new_protocol = partial(self._sockets.new_protocol, self._source)
+        new_protocol = partial(self._sockets.new_protocol, self._source, first)
         connecting = self._loop.connect_accepted_socket(new_protocol, accepted)
         try:
             waiter = connecting.send(None)
         except OSError:  # the peer has reset it meanwhile
             accepted.close()
             return
+        self._sockets.runtime.turns.scheduler.put_off_drain()
         task = self._loop.create_task(_rest_of(connecting, waiter, accepted))
         self._coming.add(task)
         task.add_done_callback(self._coming.discard)
@@ -136,16 +152,6 @@ class Accepting:
         if error.errno in DESCRIPTORS | MEMORY:
             for _ in range(ACCEPTS_PER_TURN):
                 self._sockets.admission.close_oldest()
-
-
-def _first_byte(accepted: socket.socket) -> bytes | None:
-    """Return the first byte of a client, without taking it; None without, and ``_GONE`` if it never comes."""
-    try:
-        return accepted.recv(1, socket.MSG_PEEK)
-    except (BlockingIOError, InterruptedError):
-        return None
-    except OSError:  # the client has reset it
-        return _GONE
 
 
 async def _rest_of(

@@ -82,6 +82,11 @@ class Listening:
     credentials: Credentials | None = None
     is_proxied: bool = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing lies between."""
+        return self.credentials is None and not self.is_proxied
+
 
 class Sockets:
     """The sockets of one node.
@@ -125,9 +130,12 @@ class Sockets:
         limit = self.connections.settings.connections_max
         refused_at_once(peer, f"connections_max: {limit} connections are open")
 
-    def new_protocol(self, listening: Listening) -> asyncio.BaseProtocol:
-        """Return the protocol of a socket that was accepted: of the connection, or of a layer before it."""
-        protocol = ConnectionProtocol(self)
+    def new_protocol(self, listening: Listening, first: bytes) -> asyncio.BaseProtocol:
+        """Return the protocol of a socket that was accepted: of the connection, or of a layer before it.
+
+        ``first``: bytes that were read with the accept, where the socket is plain.
+        """
+        protocol = ConnectionProtocol(self, first if listening.is_plain else b"")
         if not listening.is_proxied:
             return self._above_proxy(listening, protocol)
         following = partial(self._above_proxy, listening, protocol)
@@ -190,11 +198,11 @@ class ConnectionProtocol(asyncio.Protocol):
         "_early", "_reader", "_sockets", "_transport", "data_received", "local", "peer",
     )  # fmt: skip
 
-    def __init__(self, sockets: Sockets) -> None:
+    def __init__(self, sockets: Sockets, first: bytes = b"") -> None:
         self._sockets = sockets
         self._reader: SocketReader | None = None
         self._transport: asyncio.Transport | None = None
-        self._early: list[bytes] = []
+        self._early: list[bytes] = [first] if first else []
         self.peer: Any = None
         self.local: Any = None
         # asyncio calls this with received bytes: a turn of the reader, once it is attached.

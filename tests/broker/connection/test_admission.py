@@ -227,7 +227,7 @@ async def test_accepting_without_descriptors_closes_sockets_before_login(broker:
 def transports_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many sockets get a transport in each turn from now on."""
     turns: list[int] = []
-    connect: Callable[[Accepting, socket.socket], None] = Accepting._connect
+    connect: Callable[[Accepting, socket.socket, bytes], None] = Accepting._connect
 
     def counting(turn: Callable[[Accepting], None]) -> Callable[[Accepting], None]:
         def counted(self: Accepting) -> None:
@@ -236,9 +236,9 @@ def transports_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return counted
 
-    def connected(self: Accepting, accepted: socket.socket) -> None:
+    def connected(self: Accepting, accepted: socket.socket, first: bytes) -> None:
         turns[-1] += 1
-        connect(self, accepted)
+        connect(self, accepted, first)
 
     for name in ("_accept_some", "_connect_silent"):
         monkeypatch.setattr(Accepting, name, counting(getattr(Accepting, name)))

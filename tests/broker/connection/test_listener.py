@@ -6,6 +6,7 @@ Tests: broker/connection/accepting.py, broker/connection/sockets.py
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
 from collections.abc import AsyncIterator
 
@@ -13,6 +14,7 @@ import pytest
 
 from conformance.raw import Connection
 from leveret.actors.runtime.ref import Ref
+from leveret.broker.connection.accepting import Accepting
 from leveret.broker.connection.sockets import LISTENER, Listening
 from leveret.server import Address, Broker, Config
 
@@ -69,9 +71,10 @@ async def test_a_socket_has_its_protocol_when_it_is_accepted(
     made: list[object] = []
     new_protocol = broker.node.sockets.new_protocol
 
-    def noted(listening: Listening) -> asyncio.BaseProtocol:
+    def noted(listening: Listening, first: bytes) -> asyncio.BaseProtocol:
         made.append(listening)
-        return new_protocol(listening)
+        assert first == HEADER
+        return new_protocol(listening, first)
 
     monkeypatch.setattr(broker.node.sockets, "new_protocol", noted)
     with socket.create_connection(broker.addresses[0]) as client:
@@ -82,6 +85,22 @@ async def test_a_socket_has_its_protocol_when_it_is_accepted(
         reader, writer = await asyncio.open_connection(sock=client.dup())
         assert await asyncio.wait_for(reader.readexactly(3), SOON_S) == b"\x01\0\0"
         writer.close()
+
+
+async def test_a_login_begins_with_the_accept(broker: Broker) -> None:
+    """The client's header is read with the accept, and a drain that is coming starts the reader."""
+    (accepting,) = broker.node.sockets.servers
+    assert isinstance(accepting, Accepting)
+    accepting._loop.remove_reader(accepting._listening.fileno())
+    with socket.create_connection(broker.addresses[0]) as client:
+        client.sendall(HEADER)
+        client.setblocking(False)
+        await asyncio.to_thread(select.select, [accepting._listening], [], [], SOON_S)
+        broker.runtime.after_drain(lambda: None)
+        accepting._accept_some()
+        await asyncio.sleep(0)  # behind the drain
+
+        assert client.recv(3) == b"\x01\0\0"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
