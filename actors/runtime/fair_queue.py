@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 Place: TypeAlias = "Cell | DeferredJob"
 
-LONG_TURN_S: Final = 0.001
-_KNOWN_MAX: Final = 1_000  # accounts whose last turn was long
+KNOWN_TURN_S: Final = 0.0005  # the length of a shorter turn is not remembered
+_KNOWN_MAX: Final = 1_000  # accounts
 
 
 class _Line:
@@ -69,7 +69,7 @@ class FairQueue:
         self._order: list[tuple[float, int, _Line]] = []  # a heap: by end, then by arrival
         self._pushed = 0
         self._time_s = 0.0  # the virtual time
-        self._known: dict[int, float] = {}  # by account: its last turn, if that was long
+        self._known: dict[int, float] = {}  # by account: the length of its last turn
         self._taken: _Line | None = None  # the line taken last; not in the heap until it is charged
         self.count = self.account = 0
 
@@ -113,7 +113,7 @@ class FairQueue:
 
     def expect(self, account: int, takes_s: float) -> None:
         """Note that the next turn of an account without places will be long; without a note, as its last one."""
-        if takes_s < LONG_TURN_S:
+        if takes_s < KNOWN_TURN_S:
             return
         if len(self._known) >= _KNOWN_MAX:
             self._known.clear()

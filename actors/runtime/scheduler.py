@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from leveret.actors.runtime import links, timers
 from leveret.actors.runtime.busy_wait import BusyWait
-from leveret.actors.runtime.fair_queue import LONG_TURN_S, FairQueue
+from leveret.actors.runtime.fair_queue import FairQueue
 from leveret.actors.runtime.inbox import MERGING_MAILS, PLAIN_MAILS, Levels, absorbs
 from leveret.actors.runtime.ref import (
     ACTIVE,
@@ -98,6 +98,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 DRAIN_MAILS: Final = 2_000  # of each queue
+LONG_TURN_S: Final = 0.001  # a turn of the bulk queue so long comes behind what is to be written
 DRAIN_S: Final = 0.005  # of each queue, and the turn under way then
 # By a few turns, an event or callback, or all bulk turns of a drain. Each compares the length of the run queue by
 # itself: a function for it would cost the message path more than the comparison.

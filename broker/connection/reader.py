@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leveret.actors.actor import IGNORE
 from leveret.actors.gen_server import GenServer
+from leveret.actors.runtime.fair_queue import KNOWN_TURN_S
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.signals import NORMAL, SHUTDOWN, CallFailed, Down, Exit
 from leveret.actors.runtime.timers import Timer
@@ -168,9 +169,11 @@ class Reader(GenServer):
     def _read_later(self, data: bytes) -> None:
         """Leave a step of the handshake to the bulk queue.
 
-        Thousands of clients may take it at once, which the event loop would handle in one turn.
+        Thousands of clients may take it at once, which the event loop would handle in one turn. Short work of open
+        connections goes before these steps.
         """
         if not self.unread:
+            self.runtime.turns.expect(self.ref, KNOWN_TURN_S)
             self.runtime.again(self.ref, _UNREAD)
         elif Block.LONG_READ not in self.read_control.blocks:
             self.read_control.block(Block.LONG_READ)

@@ -6,11 +6,11 @@ Tests: broker/connection/connections.py, core/settings.py
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from leveret.actors.runtime.ref import Ref
+from leveret.actors.runtime.ref import Cell, Ref
 from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
 from leveret.broker.connection import connections
@@ -93,6 +93,20 @@ def test_all_may_come_in_one_piece(rig: Rig) -> None:
 
     said = [type(each) for each in client.take()]
     assert said == [m.ConnectionStart, m.ConnectionTune, m.ConnectionOpenOk, m.ChannelOpenOk]
+
+
+def test_short_work_of_open_connections_goes_before_the_steps_of_many_logins(rig: Rig) -> None:
+    client = rig.session()
+    logins = [rig.client() for _ in range(20)]
+    for each in logins:
+        each.wire.received(HEADER)
+    client.wire.received(m.method_frame(1, m.encode(m.QueueDeclare("q"))))
+    waiting = rig.runtime.turns.scheduler._bulk
+    assert waiting.count == 21
+    first = waiting.take()
+
+    assert cast("Cell", first).account == client.reader.cell.account
+    waiting.put(waiting.account, first)
 
 
 # Announced properties.
