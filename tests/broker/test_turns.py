@@ -198,7 +198,7 @@ def test_what_is_published_again_goes_a_known_way(rig: Rig) -> None:
 
 def test_queues_that_were_not_published_to_of_late_count_as_work(rig: Rig) -> None:
     client = rig.session(channels=2)
-    names = [f"q{number}" for number in range(100)]
+    names = [f"q{number}" for number in range(200)]
     for name in names:
         client.ask(1, m.QueueDeclare(name))
     flood = client.contents(1, *[("", name, b"", {}) for name in names])
