@@ -228,7 +228,7 @@ def test_content_right_behind_close_ok_is_not_waited_for(client: Client) -> None
 def test_costly_methods_of_many_channels_are_several_turns(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(channel_table, "DRAIN_S", 0.0)  # over at the second look at the clock
+    monkeypatch.setattr(channel_table, "HAND_OVER_S", 0.0)  # over at the second look at the clock
     left: list[int] = []
     hand_over_all = ChannelTable.hand_over_all
 
