@@ -89,7 +89,7 @@ class FairQueue:
             self.charge(0.0)
         self.count -= 1
         end_s, _, line = heappop(self._order)
-        # An account has gone that has had more than its share: the others wait no longer than new ones for that.
+        # An account that has had more than its share may have gone, so others have had less than this time.
         self._time_s = min(self._time_s, end_s)
         self._taken = line
         self.account = line.account
@@ -112,7 +112,7 @@ class FairQueue:
             del self._lines[line.account]
 
     def expect(self, account: int, takes_s: float) -> None:
-        """Note that the next turn of an account without places will be long; without a note, as its last one."""
+        """Take the next turn of an account without places to be so long, if that is long; else as long as its last."""
         if takes_s < KNOWN_TURN_S:
             return
         if len(self._known) >= _KNOWN_MAX:

@@ -180,7 +180,7 @@ class Scheduler:
             self.wake()
 
     def expect(self, account: int, takes_s: float) -> None:
-        """Note that an actor of this account is going to the bulk queue with so much work."""
+        """Announce a long turn of an account (``FairQueue.expect``)."""
         self._bulk.expect(account, takes_s)
 
     def defer(self, job: DeferredJob, account: int) -> None:
@@ -571,7 +571,10 @@ class Turns(Dispatcher):
             self.send_bulk(ref, message, ref)
 
     def expect(self, ref: Ref, takes_s: float) -> None:
-        """Say how long the turn will take that an actor is about to wait for; without a word, as the last one."""
+        """Announce the length of the long turn that an actor is about to wait for.
+
+        It counts where nothing else of the actor's account waits in the bulk queue; else its last turn does.
+        """
         self.scheduler.expect(ref.cell.account, takes_s)
 
     def end_turn(self, ref: Ref) -> None:

@@ -45,7 +45,7 @@ class Totals(list[int]):
 
 
 def freed_of(scanners: list[Scanner]) -> list[int]:
-    """Free what they hold; return how many bytes each iteration has freed."""
+    """Free the contents of these scanners; return how many bytes each iteration has freed."""
     clock = VirtualClock()
     release = ContentRelease(clock)
     totals = Totals(scanners)
