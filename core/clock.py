@@ -51,16 +51,32 @@ class Clock(TimerLoop, Protocol):
 
 
 class _Call:
-    """A scheduled call; its clock drops it when its time comes."""
+    """A scheduled call; its clock drops it when its time comes.
 
-    __slots__ = ("_clock", "args", "callback")
+    Calls are ordered by time, and then by age. A heap of tuples would take 130 bytes more for each, and a tuple that a
+    periodic call has left is the one that it gets next: it would never leave the memory that a burst has taken.
+    """
+
+    __slots__ = ("_clock", "args", "callback", "due_s", "number")
 
     def __init__(
-        self, clock: SystemClock, callback: Callable[..., Any], args: tuple[Any, ...]
+        self,
+        clock: SystemClock,
+        due_s: float,
+        number: int,
+        callback: Callable[..., Any],
+        args: tuple[Any, ...],
     ) -> None:
         self._clock = clock
+        self.due_s = due_s
+        self.number = number
         self.callback: Callable[..., Any] | None = callback
         self.args = args
+
+    def __lt__(self, other: _Call) -> bool:
+        if self.due_s == other.due_s:
+            return self.number < other.number
+        return self.due_s < other.due_s
 
     def cancel(self) -> None:
         """Cancel the call; harmless when it has already run."""
@@ -85,7 +101,7 @@ class SystemClock:
         self.monotonic_s: Callable[[], float] = loop.time
         self._loop = loop
         self._context = copy_context()  # one for all calls: the loop would make one for each
-        self._calls: list[tuple[float, int, _Call]] = []  # a heap, by time and then by age
+        self._calls: list[_Call] = []  # a heap
         self._made = 0
         self._cancelled = 0  # of them; they stay until they are due, or too many
         self._timer: TimerHandle | None = None
@@ -94,13 +110,12 @@ class SystemClock:
         return time.time()
 
     def call_later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
-        call = _Call(self, callback, args)
         self._made += 1
         now_s = self._loop.time()
-        due_s = now_s + max(delay_s, 0.0)
-        heappush(self._calls, (due_s, self._made, call))
-        if self._calls[0][1] == self._made:
-            self._set_timer(due_s, now_s)
+        call = _Call(self, now_s + max(delay_s, 0.0), self._made, callback, args)
+        heappush(self._calls, call)
+        if self._calls[0] is call:
+            self._set_timer(call.due_s, now_s)
         return call
 
     def cancelled_one(self) -> None:
@@ -113,7 +128,7 @@ class SystemClock:
                 self._timer.cancel()
                 self._timer = None
         elif 2 * self._cancelled > len(self._calls):
-            self._calls = [each for each in self._calls if each[2].callback is not None]
+            self._calls = [each for each in self._calls if each.callback is not None]
             heapify(self._calls)
             self._cancelled = 0
 
@@ -133,8 +148,8 @@ class SystemClock:
     def _make_due(self) -> None:
         """Make the calls that are due now; a call that one of them schedules waits for the next timer."""
         made, due_s = self._made, self._loop.time() + _RESOLUTION_S
-        while (calls := self._calls) and calls[0][0] <= due_s and calls[0][1] <= made:
-            call = heappop(calls)[2]
+        while (calls := self._calls) and calls[0].due_s <= due_s and calls[0].number <= made:
+            call = heappop(calls)
             callback, args = call.callback, call.args
             if callback is None:
                 self._cancelled -= 1
@@ -145,4 +160,4 @@ class SystemClock:
     def _set_timer_if_none(self) -> None:
         """Set the timer for the earliest call, unless a call that was just made has set one."""
         if self._calls and self._timer is None:
-            self._set_timer(self._calls[0][0], self._loop.time())
+            self._set_timer(self._calls[0].due_s, self._loop.time())

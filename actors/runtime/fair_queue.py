@@ -29,6 +29,7 @@ their account has had: a client that declares now and then used more than a twen
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -39,7 +40,35 @@ if TYPE_CHECKING:
 Place: TypeAlias = "Cell | DeferredJob"
 
 KNOWN_TURN_S: Final = 0.0005  # the length of a shorter turn is not remembered
-_KNOWN_MAX: Final = 1_000  # accounts
+_KNOWN_MAX: Final = 1_024  # accounts
+
+
+class _LastTurns:
+    """The lengths of accounts' last turns, if they were long; a few are forgotten for others that have come since.
+
+    Each account has one place that it may take, at its number modulo the size of the table. The table consists of
+    numbers, not of objects: the broker makes accounts all the time (one for each login), and an object that stays keeps
+    an arena of 1 MiB which a burst of work has left (``server/cli/spare_memory.py``). A dict of a thousand accounts
+    kept eighty arenas.
+    """
+
+    __slots__ = ("_accounts", "_took_s")
+
+    def __init__(self) -> None:
+        self._accounts = array("q", bytes(8 * _KNOWN_MAX))
+        self._took_s = array("d", bytes(8 * _KNOWN_MAX))
+
+    def of(self, account: int) -> float:
+        """Return the length of the account's last turn; 0.0: it was short, or is not known."""
+        at = account % _KNOWN_MAX
+        return self._took_s[at] if self._accounts[at] == account else 0.0
+
+    def note(self, account: int, took_s: float) -> None:
+        """Remember the length of a turn."""
+        at, is_long = account % _KNOWN_MAX, took_s >= KNOWN_TURN_S
+        if is_long or self._accounts[at] == account:
+            self._accounts[at] = account
+            self._took_s[at] = took_s if is_long else 0.0
 
 
 class _Line:
@@ -62,14 +91,23 @@ class FairQueue:
         account: the account of the place taken last.
     """
 
-    __slots__ = ("_known", "_lines", "_order", "_pushed", "_taken", "_time_s", "account", "count")
+    __slots__ = (
+        "_last_turns",
+        "_lines",
+        "_order",
+        "_pushed",
+        "_taken",
+        "_time_s",
+        "account",
+        "count",
+    )
 
     def __init__(self) -> None:
         self._lines: dict[int, _Line] = {}
         self._order: list[tuple[float, int, _Line]] = []  # a heap: by end, then by arrival
         self._pushed = 0
         self._time_s = 0.0  # the virtual time
-        self._known: dict[int, float] = {}  # by account: the length of its last turn
+        self._last_turns = _LastTurns()
         self._taken: _Line | None = None  # the line taken last; not in the heap until it is charged
         self.count = self.account = 0
 
@@ -78,7 +116,7 @@ class FairQueue:
         self.count += 1
         line = self._lines.get(account)
         if line is None:
-            took_s = self._known.get(account, 0.0)
+            took_s = self._last_turns.of(account)
             self._lines[account] = line = _Line(account, self._time_s, took_s)
             self._push(line)
         line.places.append(place)
@@ -104,8 +142,7 @@ class FairQueue:
         line.took_s = took_s
         line.had_s += took_s
         self._time_s += took_s / len(self._lines)
-        self._known.pop(line.account, None)
-        self.expect(line.account, took_s)
+        self._last_turns.note(line.account, took_s)
         if line.places:
             self._push(line)
         else:
@@ -113,11 +150,8 @@ class FairQueue:
 
     def expect(self, account: int, takes_s: float) -> None:
         """Take the next turn of an account without places to be so long, if that is long; else as long as its last."""
-        if takes_s < KNOWN_TURN_S:
-            return
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        self._known[account] = takes_s
+        if takes_s >= KNOWN_TURN_S:
+            self._last_turns.note(account, takes_s)
 
     def next_takes_s(self) -> float:
         """Return how long the next turn will take, as far as is known; the queue is not empty."""

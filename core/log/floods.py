@@ -51,7 +51,7 @@ def _call_later(delay_s: float, call: Callable[[], None]) -> PendingCall:
 
 @dataclass(slots=True)
 class _Count:
-    """The lines of one event in this window.
+    """The lines of one event in this window; the next window has the same object.
 
     Attributes:
         level: the highest of the suppressed lines.
@@ -61,6 +61,11 @@ class _Count:
     written: int = 0
     suppressed: int = 0
     sources: dict[str, int] = field(default_factory=dict)
+
+    def start_anew(self) -> None:
+        self.level = logging.NOTSET
+        self.written = self.suppressed = 0
+        self.sources.clear()
 
 
 class Floods(logging.Filter):
@@ -122,22 +127,28 @@ class Floods(logging.Filter):
     def flush(self) -> None:
         """End the window: write what was counted, and begin a new one."""
         with self._lock:
-            counts, self._counts = self._counts, {}
+            ended = [
+                (name, text, count.level, count.suppressed)
+                for (name, text), count in self._counts.items()
+                if count.suppressed
+            ]
+            if len(self._counts) >= EVENTS_MAX:
+                self._counts.clear()
+            for count in self._counts.values():
+                count.start_anew()
             began_s, self._began_s = self._began_s, self._now_s()
             pending, self._pending = self._pending, None
         if pending is not None:
             pending.cancel()
-        for (name, text), count in counts.items():
-            if count.suppressed:
-                _write(name, text, count, max(1, round(self._began_s - began_s)))
+        for name, text, level, suppressed in ended:
+            _write(name, text, level, suppressed, max(1, round(self._began_s - began_s)))
 
 
-def _write(name: str, text: str, count: _Count, seconds: int) -> None:
+def _write(name: str, text: str, level: int, suppressed: int, seconds: int) -> None:
     log = logging.getLogger(name)
     words = f"{_event(text)} repeated=%d in_s=%d"
-    arguments = (count.suppressed, seconds)
-    extra = {_REPEATED: count.suppressed}
-    log.handle(log.makeRecord(name, count.level, "", 0, words, arguments, None, extra=extra))
+    extra = {_REPEATED: suppressed}
+    log.handle(log.makeRecord(name, level, "", 0, words, (suppressed, seconds), None, extra=extra))
 
 
 def _event(text: str) -> str:

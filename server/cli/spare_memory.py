@@ -12,8 +12,10 @@ slower. So they run in the idle process only, when memory was spare for a while 
 work has ended), less and less often while they gain nothing, and seldom while there is some traffic. Where there are
 many objects the collection frees the free lists only: it passes over *frozen* containers.
 
-After a burst many arenas hold one or two objects that the broker makes anew every second, such as timers. A round
-empties the free lists, so some of these are made elsewhere next time. While rounds gain an arena they follow soon.
+After a burst many arenas hold one or two objects that the broker makes anew all the time, such as those of timers and
+of the messages of others. An object that takes its place from a free list is made where the one before it was. So the
+free lists are emptied again and again for seconds (a *sweep*), and the objects move to arenas in use. While rounds gain
+an arena they follow soon.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
 
     from leveret.core.system.machine import Machine
 
-CHECK_S: Final = 1.0
+CHECK_S: Final = 0.5
+SWEEP_S: Final = 0.05  # between two sweeps
 STEP_S: Final = 0.01  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
@@ -76,7 +79,8 @@ class Wait:
 class SpareMemory:
     """Decides when free memory is given back.
 
-    A *round* is a collection and then the steps in which the allocator gives memory back.
+    A *round* is a collection and then the steps in which the allocator gives memory back. A *sweep* empties the
+    interpreter's free lists.
 
     Attributes:
         rounds: done so far.
@@ -92,16 +96,20 @@ class SpareMemory:
         self._pause_s = CHECK_S
         self._wait = Wait()
         self._is_serving = self._is_busy = False
-        self._checked_s = self._worked_s = 0.0
+        self._checked_s = self._worked_s = self._sweep_until_s = 0.0
 
     async def run(self) -> None:
-        """Check once a second, for ever, and carry out the steps of a round in between."""
+        """Check twice a second, for ever, and carry out the steps of a round, and sweeps, in between."""
         while True:
             self.check(time.monotonic(), time.process_time())
             while self._steps is not None:
                 await asyncio.sleep(STEP_S)
                 self.step()
-            await asyncio.sleep(CHECK_S)
+            left_s = CHECK_S
+            while left_s > 0.0:
+                pause_s = SWEEP_S if self.sweep(time.monotonic()) else left_s
+                await asyncio.sleep(pause_s)
+                left_s -= pause_s
 
     def check(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
@@ -118,11 +126,20 @@ class SpareMemory:
         self._least_bytes = min(self._least_bytes, used_bytes)
         spare_bytes = used_bytes - self._least_bytes
         rests = was_serving and not self._is_serving
+        if (was_busy or rests) and spare_bytes > SPARE_BYTES:
+            self._sweep_until_s = now_s + SPARE_S
         is_time = self._wait.check(now_s, spare_bytes, was_busy, rests)
         if is_time and self._steps is None:
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
             self._steps = self._machine.give_back_in_steps()
+
+    def sweep(self, now_s: float) -> bool:
+        """Empty the free lists if work has ended a short time ago; return whether that is to be done again soon."""
+        if now_s >= self._sweep_until_s:
+            return False
+        free_lists()
+        return True
 
     def step(self) -> bool:
         """Give a part back; return whether more is left of the round."""
@@ -154,12 +171,17 @@ class SpareMemory:
         """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""
         if sys.getallocatedblocks() <= BLOCKS_MAX:
             gc.collect()
-            return
-        gc.freeze()
-        try:
-            gc.collect()
-        finally:
-            gc.unfreeze()
+        else:
+            free_lists()
+
+
+def free_lists() -> None:
+    """Empty the interpreter's free lists, in some 10 us: the collection passes over frozen containers."""
+    gc.freeze()
+    try:
+        gc.collect()
+    finally:
+        gc.unfreeze()
 
 
 def timed(function: Callable[[], None]) -> float:

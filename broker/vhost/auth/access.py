@@ -28,6 +28,7 @@ CONFIGURE: Final = "configure"
 WRITE: Final = "write"
 READ: Final = "read"
 KINDS: Final = (CONFIGURE, WRITE, READ)
+ANY_NAME: Final = ".*"  # the expression that most users have
 GRANTED_MAX: Final = 4_096
 
 _DEFAULT_EXCHANGE: Final = "amq.default"  # how the nameless exchange is called here
@@ -200,11 +201,15 @@ class Access:
         return self._now_s() - began_s
 
     def may(self, user: User, vhost: str, kind: str, name: str, permission: str) -> bool:
+        row = self.permissions.get((user.name, vhost))
+        if row is None:
+            return False
+        if getattr(row, permission) == ANY_NAME:
+            return True
         check = (user.name, vhost, name, permission)
         if check in self._granted:
             return True
-        row = self.permissions.get((user.name, vhost))
-        if row is None or not _grants(row, permission, name.encode("utf-8", "surrogateescape")):
+        if not _grants(row, permission, name.encode("utf-8", "surrogateescape")):
             return False
         if len(self._granted) >= GRANTED_MAX:
             self._granted.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Any, cast
 
@@ -138,6 +139,22 @@ def test_short_turns_of_an_account_are_no_longer_taken_for_long_ones() -> None:
     queue.put(2, other)
 
     assert queue.take() is first
+
+
+def test_many_accounts_that_have_gone_leave_no_objects_behind() -> None:
+    queue = FairQueue()
+
+    def turns(first: int) -> None:
+        for account in range(first, first + 2_000):
+            queue.put(account, of(account))
+            queue.take()
+            queue.charge(0.004)
+
+    turns(1 << 20)
+    before = sys.getallocatedblocks()
+    turns(1 << 21)
+
+    assert sys.getallocatedblocks() - before < 50
 
 
 class TickingClock(VirtualClock):

@@ -95,6 +95,17 @@ def test_a_flood_that_goes_on_has_lines_in_every_window(bench: Bench) -> None:
     assert bench.time.due == []
 
 
+def test_an_event_has_the_same_object_in_every_window(bench: Bench) -> None:
+    """New ones, made amid a burst of work, would keep its arenas."""
+    kept = set[int]()
+    for _ in range(3):
+        bench.write(LINES_MAX + 7)
+        kept.add(id(next(iter(bench.floods._counts.values()))))
+        bench.time.pass_s(WINDOW_S)
+
+    assert len(kept) == 1
+
+
 def test_one_source_leaves_room_for_the_lines_of_others(bench: Bench) -> None:
     bench.write(1_000, "10.0.0.1")
     bench.write(3, "10.0.0.2")

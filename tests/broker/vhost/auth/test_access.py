@@ -205,6 +205,13 @@ def test_granted_checks_are_kept_within_a_bound(
     assert 0 < len(access._granted) <= 10
 
 
+def test_no_check_is_kept_of_a_user_who_may_do_everything(access: Access) -> None:
+    for number in range(100):
+        access.check_queue(access.users["guest"], "/", f"queue{number}", "configure")
+
+    assert not access._granted
+
+
 # Topic permissions.
 
 
