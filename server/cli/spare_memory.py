@@ -9,8 +9,8 @@ Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so t
 (``core/system/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
 slower. So they run in the idle process only, when memory was spare for a while (a shorter one once
-work has ended), less and less often while they gain nothing, and seldom while there is some traffic. Where there are
-many objects the collection frees the free lists only: it passes over *frozen* containers.
+work has ended), less and less often while they gain nothing, and seldom while there is some traffic. With traffic, or
+where there are many objects, the collection frees the free lists only: it passes over *frozen* containers.
 
 After a burst many arenas hold one or two objects that the broker makes anew all the time, such as those of timers and
 of the messages of others. An object that takes its place from a free list is made where the one before it was. So the
@@ -48,7 +48,7 @@ IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memor
 SERVING_SHARE: Final = 0.05  # of a processor; in a less busy process clients hardly do anything
 ROUND_SHARE: Final = 0.02  # of the time
 SERVING_ROUND_SHARE: Final = 0.002  # so that rounds delay fewer than one message in a hundred
-BLOCKS_MAX: Final = 280_000  # collected in some 10 ms; a broker without clients has 170,000
+BLOCKS_MAX: Final = 280_000  # collected in some 20 ms; a broker without clients has 170,000
 
 
 class Wait:
@@ -168,8 +168,8 @@ class SpareMemory:
         self._wait.round_ended(self._checked_s, max(pause_s, serving_s), rest_s)
 
     def collect(self) -> None:
-        """Free garbage and the interpreter's free lists; where there are many objects, those lists only."""
-        if sys.getallocatedblocks() <= BLOCKS_MAX:
+        """Free garbage and the interpreter's free lists; with traffic, or many objects, those lists only."""
+        if not self._is_serving and sys.getallocatedblocks() <= BLOCKS_MAX:
             gc.collect()
         else:
             free_lists()
