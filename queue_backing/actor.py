@@ -194,7 +194,8 @@ class BackingActor(GenServer):
             self.queue.abandon()
         runtime = self.runtime
         if self.queue.needs_timeout() and not runtime.is_closed:
-            runtime.send_bulk(runtime.spawn(Releaser, self.queue), KEEP_HOUSE)
+            releaser = runtime.spawn(Releaser, self.queue, self.ref.cell.account)
+            runtime.send_bulk(releaser, KEEP_HOUSE)
 
     def _end_queue(self) -> None:
         try:
@@ -204,12 +205,13 @@ class BackingActor(GenServer):
 
 
 class Releaser(GenServer):
-    """Frees the memory of a queue that has ended, a slice a turn; many of them share the time of long work."""
+    """Frees the memory of a queue that has ended, a slice a turn, on the account of that queue."""
 
     __slots__ = ("_queue",)
 
-    def init(self, queue: BackingQueue) -> None:
+    def init(self, queue: BackingQueue, account: int) -> None:
         self._queue = queue
+        self.charge_to(account)
 
     def handle_cast(self, message: Any) -> None:
         self._queue.timeout()

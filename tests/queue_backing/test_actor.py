@@ -180,3 +180,35 @@ def test_queues_that_end_together_are_freed_within_the_budget_of_a_drain() -> No
     assert len(turns) == 20
     assert len(set(turns)) == 20
     assert not list(runtime.cells())
+
+
+def test_long_work_of_others_waits_for_one_queue_of_the_many_that_a_client_leaves() -> None:
+    """All are freed on the account of that client."""
+    clock = WorkClock()
+    turns: list[int] = []
+
+    class Slow(OpenQueue):
+        def timeout(self) -> None:
+            turns.append(1)
+            super().timeout()
+            clock.worked_s += DRAIN_S / 10
+
+    class Other(GenServer):
+        def handle_cast(self, message: Any) -> None:
+            waited.append(len(turns) - before)
+
+    waited: list[int] = []
+    runtime = Runtime(clock=clock)
+    refs = [runtime.spawn(BackingActor, lambda _: Slow(), Entry()) for _ in range(100)]
+    for ref in refs:
+        ref.cell.account = refs[0].cell.account
+        BackingProxy(runtime.turns, ref).publish([(b"", b"", b"x")] * (2 * FREED_PER_TURN), False)
+    for ref in refs:
+        runtime.exit(ref, SHUTDOWN)
+    runtime.turns.scheduler.drain()
+    before = len(turns)
+    runtime.send_bulk(runtime.spawn(Other), None)
+    runtime.run_until_idle()
+
+    assert waited[0] <= 2
+    assert len(turns) == 200
