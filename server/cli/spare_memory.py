@@ -58,7 +58,7 @@ class Wait:
         self._is_spare = False
         self._until_s = self._not_before_s = 0.0
 
-    def check(self, now_s: float, spare_bytes: int, was_busy: bool, rests: bool) -> bool:
+    def check(self, now_s: float, spare_bytes: int, was_busy: bool, ends: bool) -> bool:
         """Return whether it is time; work that has just ended may have left memory behind."""
         was_spare, self._is_spare = self._is_spare, spare_bytes > SPARE_BYTES
         ended_s = max(now_s + ENDED_S, self._not_before_s)
@@ -66,7 +66,7 @@ class Wait:
             self._until_s = max(self._until_s, now_s + SPARE_S)
         if was_busy:
             self._until_s = ended_s
-        elif rests:
+        elif ends:
             self._until_s = min(self._until_s, ended_s)
         return self._is_spare and now_s >= self._until_s
 
@@ -90,6 +90,7 @@ class SpareMemory:
         self.rounds = 0
         self._machine = machine
         self._least_bytes = sys.maxsize
+        self._seen_bytes = 0  # in use at the last check
         self._before_bytes = 0  # of the round under way
         self._steps: Iterator[None] | None = None  # of the round under way
         self._took_s = 0.0
@@ -126,9 +127,12 @@ class SpareMemory:
         self._least_bytes = min(self._least_bytes, used_bytes)
         spare_bytes = used_bytes - self._least_bytes
         rests = was_serving and not self._is_serving
-        if (was_busy or rests) and spare_bytes > SPARE_BYTES:
+        has_freed = self._seen_bytes - used_bytes > SPARE_BYTES
+        self._seen_bytes = used_bytes
+        ends = rests or has_freed
+        if (was_busy or ends) and spare_bytes > SPARE_BYTES:
             self._sweep_until_s = now_s + SPARE_S
-        is_time = self._wait.check(now_s, spare_bytes, was_busy, rests)
+        is_time = self._wait.check(now_s, spare_bytes, was_busy, ends)
         if is_time and self._steps is None:
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
@@ -159,7 +163,8 @@ class SpareMemory:
     def _finish(self) -> None:
         self._steps = None
         self.rounds += 1
-        gain_bytes = self._before_bytes - (self._machine.used_bytes() or 0)
+        self._seen_bytes = self._machine.used_bytes() or 0
+        gain_bytes = self._before_bytes - self._seen_bytes
         self._pause_s = CHECK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
         has_burst = gain_bytes >= BURST_BYTES
         rest_s = 0.0 if has_burst else self._took_s / ROUND_SHARE

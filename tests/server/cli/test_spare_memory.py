@@ -93,6 +93,19 @@ def test_what_busy_clients_leave_behind_is_given_back_within_five_seconds(
     assert process.machine.bytes == BASE_BYTES
 
 
+def test_what_a_client_leaves_behind_is_given_back_though_its_end_was_little_work(
+    process: Process,
+) -> None:
+    """Most of its memory is freed at once; that ends the pause behind rounds that gained little."""
+    process.machine.bytes = BURST_BYTES
+    process.passes(60, worked=0.3)
+    process.machine.bytes = BURST_BYTES // 2
+    process.machine.spare_bytes = BURST_BYTES // 2 - BASE_BYTES
+    process.passes(4, worked=0.3)
+
+    assert process.machine.bytes == BASE_BYTES
+
+
 def kept_pairs(capfd: pytest.CaptureFixture[str]) -> int:
     """Return how many freed pairs the interpreter keeps for their next use."""
     sys._debugmallocstats()
