@@ -120,8 +120,7 @@ cdef class Scanner:
         if self._stream is not None:
             count += FRAME_HEAD_BYTES
         for content in self._contents.values():
-            if not content.swallowed:
-                count += <Py_ssize_t>content.filled
+            count += <Py_ssize_t>(content.held if content.swallowed else content.filled)
         return count
 
     @property
@@ -136,9 +135,8 @@ cdef class Scanner:
         for content in self._contents.values():
             if dropped >= bytes_max:
                 break
-            if not content.swallowed:
-                dropped += content.filled
-                content.swallow()
+            if content.held or not content.swallowed:
+                dropped += content.drop(bytes_max - dropped)
 
     def scan(self, data not None):
         cdef list runs = []

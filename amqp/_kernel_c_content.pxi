@@ -15,6 +15,7 @@ cdef class _Content:
     cdef int mode
     cdef uint64_t size
     cdef uint64_t filled
+    cdef uint64_t held  # bytes of the body that are still to be freed
     cdef bint swallowed
     cdef bint overrun
     cdef PyObject *body
@@ -37,6 +38,22 @@ cdef class _Content:
         self.body = NULL
         self.capacity = 0
         return 0
+
+    cdef uint64_t drop(self, uint64_t bytes_max) except? 0:
+        """Free so many bytes of the body at most, the last ones first, and take no more of it; return how many."""
+        cdef uint64_t held
+        if not self.swallowed:
+            self.swallowed = True
+            self.held = self.filled
+        held = self.held
+        if held > bytes_max and self.body != NULL:
+            self.held = held - bytes_max
+            self.capacity = 0
+            _PyBytes_Resize(&self.body, <Py_ssize_t>self.held)
+            return bytes_max
+        self.held = 0
+        self.swallow()
+        return held
 
     cdef int take(self, const uint8_t *p, Py_ssize_t count, Py_ssize_t arrived) except -1:
         """Append to the body; ``arrived`` bytes of the read are at hand, these included."""

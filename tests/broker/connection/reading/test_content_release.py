@@ -10,7 +10,7 @@ import pytest
 from leveret.amqp import methods as m
 from leveret.amqp.kernel import Scanner
 from leveret.broker.connection.reading import content_release
-from leveret.broker.connection.reading.content_release import ContentRelease
+from leveret.broker.connection.reading.content_release import SLICE_S, ContentRelease
 from leveret.testing.virtual_clock import VirtualClock
 
 KB = 1024
@@ -44,9 +44,21 @@ class Totals(list[int]):
         self.append(sum(each.buffered for each in self.scanners))
 
 
-def freed_of(scanners: list[Scanner]) -> list[int]:
+class WorkClock(VirtualClock):
+    """A clock that goes on by so much whenever it is read."""
+
+    read_s = 0.0
+    reads = 0
+
+    def monotonic_s(self) -> float:
+        self.reads += 1
+        return super().monotonic_s() + self.reads * self.read_s
+
+
+def freed_of(scanners: list[Scanner], read_s: float = 0.0) -> list[int]:
     """Free the contents of these scanners; return how many bytes each iteration has freed."""
-    clock = VirtualClock()
+    clock = WorkClock()
+    clock.read_s = read_s
     release = ContentRelease(clock)
     totals = Totals(scanners)
     for scanner in scanners:
@@ -77,3 +89,21 @@ def test_more_is_freed_in_an_iteration_while_much_waits(monkeypatch: pytest.Monk
 
     assert max(freed) == freed[1] == 30 * KB
     assert 4 * KB in freed
+
+
+def test_a_slice_ends_when_it_has_taken_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_release, "STEP_BYTES", 4 * KB)
+    freed = freed_of([scanner_with((1,) * 100)], read_s=SLICE_S / 3)
+
+    assert max(freed) <= 16 * KB  # three steps, or four
+    assert len(freed) >= 7
+
+
+@pytest.mark.skipif(
+    "_kernel_py" in Scanner.__module__, reason="Python's scanner frees whole bodies"
+)
+def test_a_large_body_is_freed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content_release, "STEP_BYTES", 4 * KB)
+    monkeypatch.setattr(content_release, "FREED_BYTES", 8 * KB)
+
+    assert freed_of([scanner_with((64, 3))]) == [8 * KB] * 8 + [3 * KB, 0]
