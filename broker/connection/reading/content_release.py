@@ -56,5 +56,5 @@ class ContentRelease:
                 self._scanners.popleft()
             if self._clock.monotonic_s() >= until_s:
                 break
-        if left_bytes < slice_bytes:
+        if self._scanners or left_bytes < slice_bytes:
             self._timer = self._clock.call_later(0.0, self._free_some)

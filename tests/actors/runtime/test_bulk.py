@@ -10,18 +10,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.ref import Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.scheduler import DRAIN_MAILS, DRAIN_S, TURN_MAILS, WOKEN_MAX
-from leveret.testing.virtual_clock import VirtualClock
-
-
-class TickingClock(VirtualClock):
-    """Time goes on by ``tick_s`` whenever it is read."""
-
-    tick_s = 0.0
-    ticks = 0
-
-    def monotonic_s(self) -> float:
-        self.ticks += 1
-        return super().monotonic_s() + self.ticks * self.tick_s
+from rigs.ticking_clock import TickingClock
 
 
 class Notes(OtpActor):

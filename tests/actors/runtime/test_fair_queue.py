@@ -15,6 +15,7 @@ from leveret.actors.runtime.ref import Cell, Ref
 from leveret.actors.runtime.runtime import Runtime
 from leveret.actors.runtime.scheduler import DRAIN_S
 from leveret.testing.virtual_clock import VirtualClock
+from rigs.ticking_clock import TickingClock
 
 SHORT_TURNS = 14  # at most, until a drain has looked at the clock twice
 PUT_OR_TAKE = st.one_of(st.integers(1, 5), st.none())
@@ -144,27 +145,17 @@ def test_short_turns_of_an_account_are_no_longer_taken_for_long_ones() -> None:
 def test_many_accounts_that_have_gone_leave_no_objects_behind() -> None:
     queue = FairQueue()
 
-    def turns(first: int) -> None:
-        for account in range(first, first + 2_000):
+    def turns(first: int, count: int) -> None:
+        for account in range(first, first + count):
             queue.put(account, of(account))
             queue.take()
             queue.charge(0.004)
 
-    turns(1 << 20)
+    turns(1 << 20, 1)
     before = sys.getallocatedblocks()
-    turns(1 << 21)
+    turns(1 << 21, 900)
 
     assert sys.getallocatedblocks() - before < 50
-
-
-class TickingClock(VirtualClock):
-    """A drain's time is over whenever the clock is read, so that each turn is seen."""
-
-    ticks = 0
-
-    def monotonic_s(self) -> float:
-        self.ticks += 1
-        return super().monotonic_s() + self.ticks * 2 * DRAIN_S
 
 
 class Worker(OtpActor):
@@ -204,7 +195,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 90), st.integers(0, 3)), min_size=1, m
 
 @given(SIZES)
 def test_a_small_request_waits_for_a_turn_of_each_other_peer(sizes: list[tuple[int, int]]) -> None:
-    runtime = Runtime(clock=TickingClock())
+    runtime = Runtime(clock=TickingClock(2 * DRAIN_S))  # each turn is seen
     turns: list[int] = []
     peers = [runtime.spawn(Peer, turns, size, steps) for size, steps in sizes]
     small = runtime.spawn(Peer, turns, 0, 0)
@@ -257,7 +248,7 @@ def test_an_actor_that_follows_is_charged_to_the_long_turn_that_wakes_it() -> No
 
 
 def test_what_is_to_be_written_does_not_wait_for_a_long_turn_but_long_work_goes_on() -> None:
-    clock = TickingClock()  # each turn seems to be long
+    clock = TickingClock(2 * DRAIN_S)  # each turn seems to be long
     runtime = Runtime(clock=clock)
     turns: list[int] = []
     long = runtime.spawn(Peer, turns, 0, 0)

@@ -11,7 +11,7 @@ from leveret.amqp import methods as m
 from leveret.amqp.kernel import Scanner
 from leveret.broker.connection.reading import content_release
 from leveret.broker.connection.reading.content_release import SLICE_S, ContentRelease
-from leveret.testing.virtual_clock import VirtualClock
+from rigs.ticking_clock import TickingClock
 
 KB = 1024
 
@@ -44,21 +44,9 @@ class Totals(list[int]):
         self.append(sum(each.buffered for each in self.scanners))
 
 
-class WorkClock(VirtualClock):
-    """A clock that goes on by so much whenever it is read."""
-
-    read_s = 0.0
-    reads = 0
-
-    def monotonic_s(self) -> float:
-        self.reads += 1
-        return super().monotonic_s() + self.reads * self.read_s
-
-
-def freed_of(scanners: list[Scanner], read_s: float = 0.0) -> list[int]:
+def freed_of(scanners: list[Scanner], tick_s: float = 0.0) -> list[int]:
     """Free the contents of these scanners; return how many bytes each iteration has freed."""
-    clock = WorkClock()
-    clock.read_s = read_s
+    clock = TickingClock(tick_s)
     release = ContentRelease(clock)
     totals = Totals(scanners)
     for scanner in scanners:
@@ -93,7 +81,7 @@ def test_more_is_freed_in_an_iteration_while_much_waits(monkeypatch: pytest.Monk
 
 def test_a_slice_ends_when_it_has_taken_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content_release, "STEP_BYTES", 4 * KB)
-    freed = freed_of([scanner_with((1,) * 100)], read_s=SLICE_S / 3)
+    freed = freed_of([scanner_with((1,) * 100)], tick_s=SLICE_S / 3)
 
     assert max(freed) <= 16 * KB  # three steps, or four
     assert len(freed) >= 7
@@ -107,3 +95,13 @@ def test_a_large_body_is_freed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(content_release, "FREED_BYTES", 8 * KB)
 
     assert freed_of([scanner_with((64, 3))]) == [8 * KB] * 8 + [3 * KB, 0]
+
+
+def test_a_slice_that_has_freed_nothing_in_its_time_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first of two scanners is found empty only then."""
+    monkeypatch.setattr(content_release, "STEP_BYTES", 4 * KB)
+    freed = freed_of([scanner_with((8,)), scanner_with((8,))], tick_s=SLICE_S)
+
+    assert sum(freed) <= 16 * KB
