@@ -78,6 +78,10 @@ class _Call:
             return self.number < other.number
         return self.due_s < other.due_s
 
+    def __hash__(self) -> int:
+        """For sets of timers: a compiled class with ``__lt__`` and without this cannot be hashed."""
+        return self.number
+
     def cancel(self) -> None:
         """Cancel the call; harmless when it has already run."""
         if self.callback is not None:

@@ -128,12 +128,8 @@ def _others_are_frozen() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_dump_of_long_tests(request: pytest.FixtureRequest) -> None:
-    """Take back the dump that ``faulthandler_timeout`` has asked for, which can end the process.
-
-    It walks over the frames of threads that run meanwhile. The dump is worth that risk for a test that hangs, not for a
-    slow one.
-    """
+def _no_end_of_long_tests(request: pytest.FixtureRequest) -> None:
+    """Let slow tests run longer than ``faulthandler_timeout``, which ends the process of a test that hangs."""
     if "slow" in request.keywords:
         faulthandler.cancel_dump_traceback_later()
 

@@ -99,6 +99,14 @@ def test_a_cancelled_call_is_not_made(loop: SteppedLoop, clock: SystemClock) -> 
     assert seen == ["second"]
 
 
+def test_calls_can_be_kept_in_a_set(clock: SystemClock) -> None:
+    first, second = (clock.call_later(1.0, print) for _ in range(2))
+    kept = {first, second}
+    kept.discard(first)
+
+    assert kept == {second}
+
+
 def test_the_loop_has_no_timer_when_all_calls_are_cancelled(
     loop: SteppedLoop, clock: SystemClock
 ) -> None:

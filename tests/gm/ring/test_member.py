@@ -261,8 +261,9 @@ def test_a_newcomer_that_dies_before_it_has_joined_leaves_nothing(ring: Simulate
     assert_at_rest(ring)
 
 
-def test_a_ring_in_which_nobody_has_a_state_begins_with_none(ring: SimulatedRing) -> None:
-    """The only member with a state dies when two newcomers are in the record."""
+def test_a_ring_in_which_nobody_has_a_state_begins_with_none() -> None:
+    """The only member with a state dies when two newcomers are in the record, which most seeds let happen."""
+    ring = SimulatedRing(seed=1)
     (one,), _ = joined(ring, 1)
     newcomers = [ring.start("n8"), ring.start("n9")]
     until(ring, lambda: all(is_listed(ring, each) for each in newcomers), 0.0001)
