@@ -109,7 +109,7 @@ cdef class Scanner:
 
     @property
     def pending(self):
-        return tuple(self._contents)
+        return () if self._failed else tuple(self._contents)
 
     @property
     def buffered(self):
@@ -135,8 +135,7 @@ cdef class Scanner:
         for content in self._contents.values():
             if dropped >= bytes_max:
                 break
-            if content.held or not content.swallowed:
-                dropped += content.drop(bytes_max - dropped)
+            dropped += content.drop(bytes_max - dropped)
 
     def scan(self, data not None):
         cdef list runs = []
@@ -540,8 +539,10 @@ cdef class Scanner:
     # -- refusals ---------------------------------------------------------------------------------
 
     cdef int _fail(self) except -1:
+        cdef _Content content
         self._failed = True
-        self._contents.clear()
+        for content in self._contents.values():
+            content.end()
         self._stream = self._held = None
         self._method = self._origin = self._head = None
         self._part_len = self._part_capacity = 0

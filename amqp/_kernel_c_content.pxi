@@ -1,8 +1,8 @@
-# Above this many bytes a body gets a block of its own pages at once, more than the C library would move: the system
-# provides pages as they are filled, and moves them when the block grows.
+# Above this many bytes a body gets a block for the largest message that the broker takes by default: the system provides
+# pages as they are filled. In a smaller one, which the C library may place in its heap, it would be copied to grow.
 cdef enum:
     LARGE_BODY_BYTES = 1 << 20
-    MAPPED_BYTES = 33 << 20
+    MAPPED_BYTES = 128 << 20
     READ_COST_BYTES = 4096  # of a system call, which may bring one byte
 
 
@@ -26,33 +26,30 @@ cdef class _Content:
 
     cdef int expect(self, uint64_t size) except -1:
         """Prepare for a frame of that many body bytes; more than was announced never becomes whole."""
-        if self.overrun or size > self.size - self.filled:
+        if size > self.size - self.filled:
             self.overrun = True
-            self.swallow()
+            self.end()
         return 0
 
-    cdef int swallow(self) except -1:
-        """Drop the body, and what will come of it."""
-        self.swallowed = True
-        Py_XDECREF(self.body)
-        self.body = NULL
-        self.capacity = 0
-        return 0
+    cdef void end(self):
+        """Take no more of the body; what there is of it stays until it is dropped."""
+        if not self.swallowed:
+            self.swallowed = True
+            self.held = self.filled
 
     cdef uint64_t drop(self, uint64_t bytes_max) except? 0:
         """Free so many bytes of the body at most, the last ones first, and take no more of it; return how many."""
         cdef uint64_t held
-        if not self.swallowed:
-            self.swallowed = True
-            self.held = self.filled
+        self.end()
         held = self.held
+        self.capacity = 0
         if held > bytes_max and self.body != NULL:
             self.held = held - bytes_max
-            self.capacity = 0
             _PyBytes_Resize(&self.body, <Py_ssize_t>self.held)
             return bytes_max
         self.held = 0
-        self.swallow()
+        Py_XDECREF(self.body)
+        self.body = NULL
         return held
 
     cdef int take(self, const uint8_t *p, Py_ssize_t count, Py_ssize_t arrived) except -1:

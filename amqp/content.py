@@ -79,6 +79,7 @@ class Content:
         "buffer",
         "filled",
         "head",
+        "held",
         "is_overrun",
         "is_swallowed",
         "method",
@@ -95,6 +96,7 @@ class Content:
         self.mode = 0
         self.size = 0
         self.filled = 0
+        self.held = 0  # bytes of the body that are still to be freed
         self.is_swallowed = False
         self.is_overrun = False
         self.parts: list[Any] = []
@@ -105,13 +107,21 @@ class Content:
         if size > self.size - self.filled:
             # RabbitMQ continues too, and refuses the next frame that is not a body.
             self.is_overrun = True
-            self.swallow()
+            self.end()
 
-    def swallow(self) -> None:
-        """Drop the body, and what will come of it."""
-        self.is_swallowed = True
+    def end(self) -> None:
+        """Take no more of the body; what there is of it stays until it is dropped."""
+        if not self.is_swallowed:
+            self.is_swallowed = True
+            self.held = self.filled
+
+    def drop(self) -> int:
+        """Free the body, and take no more of it; return how many bytes were freed."""
+        self.end()
+        held, self.held = self.held, 0
         self.parts.clear()
         self.buffer = None
+        return held
 
     def take(self, data: bytes, start: int, end: int) -> None:
         """Append body bytes; large parts as a view of the read, small parts as a copy."""

@@ -115,11 +115,12 @@ class FrameScanner:
     @property
     def pending(self) -> tuple[int, ...]:
         """Channels whose content is not yet complete."""
-        return tuple(self._contents)
+        return () if self._failed else tuple(self._contents)
 
     @property
     def buffered(self) -> int:
-        bodies = sum(kept.filled for kept in self._contents.values() if not kept.is_swallowed)
+        contents = self._contents.values()
+        bodies = sum(each.held if each.is_swallowed else each.filled for each in contents)
         head = 0 if self._stream is None else FRAME_HEAD_BYTES
         return len(self._held) + len(self._part) + head + bodies
 
@@ -129,9 +130,7 @@ class FrameScanner:
         for due in self._contents.values():
             if dropped >= bytes_max:
                 break
-            if not due.is_swallowed:
-                dropped += due.filled
-                due.swallow()
+            dropped += due.drop()
 
     def scan(self, data: bytes) -> list[tuple[Any, ...]]:
         if self._failed:
@@ -356,8 +355,9 @@ class FrameScanner:
 
     def _fail(self) -> None:
         self._failed = True
+        for each in self._contents.values():
+            each.end()
         self._prefix = self._ack_start = NO_FRAME
-        self._contents.clear()
         self._stream = None
         self._part = bytearray()
         self._held = b""

@@ -28,7 +28,7 @@ Scanner
   next reader.
 * ``swallow(bytes_max=...)``: drop the bodies of the contents that are not yet complete, all or so many that they have
   ``bytes_max`` bytes; the C kernel drops so many bytes, the last body in part. The rest of each is read and dropped as
-  well, then it comes as OVERSIZE, whatever its size.
+  well, then it comes as OVERSIZE, whatever its size. Behind an error it drops what had come before.
 
 A run is an exact tuple. Its first element (``RUN_KIND``) says which, its second (``RUN_CHANNEL``) mostly the channel:
 

@@ -131,4 +131,5 @@ class Input:
         A fresh one finds the client's answer to connection.close when its next bytes begin a frame; else the timer ends
         the connection.
         """
+        self._reader.connections.content_release.take(self.scanner)
         self.scanner = Scanner(self.scanner.frame_max, self._message_max)

@@ -341,6 +341,24 @@ class TestCuts:
         (run,) = [run for read in reads for run in scanner.scan(read)]
         assert (run[0], run[3]) == (OVERSIZE, len(body))
 
+    @pytest.mark.parametrize("rest", [frame(2, 1, head(1)), b"not a frame, and long enough"])
+    def test_what_has_come_before_an_error_stays_until_it_is_dropped(
+        self, scanning: Any, rest: bytes
+    ) -> None:
+        """To free it at once would take tens of milliseconds."""
+        scanner = scanning(FRAME_MAX, 1 << 30)
+        for channel in (1, 2):
+            *first, _ = frames_of(publish(bytes(LARGE_BODY_BYTES), channel=channel))
+            scanner.scan(b"".join(first))
+        held = scanner.buffered
+        (error,) = scanner.scan(rest)
+
+        assert error[0] == ERROR
+        assert scanner.pending == ()
+        assert scanner.buffered == held > LARGE_BODY_BYTES
+        scanner.swallow()
+        assert scanner.buffered == 0
+
     def test_contents_are_dropped_in_slices(self, scanning: Any) -> None:
         scanner = scanning(FRAME_MAX, 1 << 30)
         for channel in range(1, 9):
@@ -618,11 +636,14 @@ class TestMemory:
         [content] = scanner._contents.values()
         assert [type(part) for part in content.parts] == [kind]
 
-    def test_a_body_that_is_too_long_is_let_go(self) -> None:
-        scanner = PureScanner(FRAME_MAX, MESSAGE_MAX)
+    def test_no_more_is_kept_of_a_body_that_is_too_long(self, scanning: Any) -> None:
+        scanner = scanning(FRAME_MAX, MESSAGE_MAX)
         start = frame(1, 1, METHOD_BYTES) + frame(2, 1, head(100))
 
-        scanner.scan(start + frame(3, 1, b"x" * 99) + frame(3, 1, b"xx"))
+        for _ in range(3):
+            scanner.scan(start + frame(3, 1, b"x" * 99) + frame(3, 1, b"xx"))
+            start = b""
+            assert scanner.buffered == 99
 
-        [content] = scanner._contents.values()
-        assert content.parts == []
+        scanner.swallow()
+        assert scanner.buffered == 0

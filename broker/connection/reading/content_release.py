@@ -34,7 +34,7 @@ class ContentRelease:
 
     def take(self, scanner: Scanner) -> None:
         """Free what a scanner holds of contents: at once, if this iteration has freed nothing yet."""
-        if not scanner.pending:
+        if not scanner.buffered:
             return
         self._scanners.append(scanner)
         if self._timer is None:

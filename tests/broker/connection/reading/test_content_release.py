@@ -97,6 +97,19 @@ def test_a_large_body_is_freed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     assert freed_of([scanner_with((64, 3))]) == [8 * KB] * 8 + [3 * KB, 0]
 
 
+@pytest.mark.parametrize("wrong", ["frame", "body"])
+def test_a_body_is_freed_in_pieces_behind_an_error(
+    monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """A frame that is none, or more of a body than was announced."""
+    monkeypatch.setattr(content_release, "STEP_BYTES", 4 * KB)
+    monkeypatch.setattr(content_release, "FREED_BYTES", 8 * KB)
+    failed = scanner_with((16, 16))
+    failed.scan(b"no frame" if wrong == "frame" else struct.pack(">BHI", 3, 2, 5) + b"abcde\xce")
+
+    assert max(freed_of([failed])) < 32 * KB
+
+
 def test_a_slice_that_has_freed_nothing_in_its_time_is_followed_by_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
