@@ -292,9 +292,8 @@ class Memtables:
         for queue_no in [no for no in self.leaving if no not in terms or not terms[no].messages]:
             self.leaving.discard(queue_no)
             terms.pop(queue_no, None)
+            # The index drops the queue's producers, also those of this memtable.
             frozen.queues[queue_no] = None
-            for key in [each for each in frozen.producers if each[0] == queue_no]:
-                del frozen.producers[key]
         self.frozen.append(frozen)
         self.active = Memtable(frozen.number + 1)
         for read_view in self._read_views:

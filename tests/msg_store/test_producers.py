@@ -21,7 +21,7 @@ from leveret.msg_store.format.journal_records import (
     decode_records,
     encode_producer,
 )
-from leveret.msg_store.format.rows import Batch, ProducerRow, QueueTerms
+from leveret.msg_store.format.rows import Batch, IndexFull, ProducerRow, QueueTerms
 from leveret.msg_store.index.lmdb_index import LmdbIndex
 from leveret.msg_store.producers import QueueProducers
 from leveret.msg_store.wal.flush import SLICE_OPS
@@ -252,10 +252,12 @@ def test_no_row_of_a_queue_with_priorities_overtakes_an_older_sequence(rig: Stor
     assert last(rig, 5) == newer
 
 
+@pytest.mark.parametrize("is_index_full", [False, True])
 @pytest.mark.parametrize("is_killed_again", [False, True])
 def test_a_lost_message_takes_its_sequence_back_and_later_rows_of_its_producer_with_it(
-    rng: random.Random, is_killed_again: bool
+    rng: random.Random, is_killed_again: bool, is_index_full: bool
 ) -> None:
+    """Also when the start could not write that to the index, and the next one reads the journal again."""
     rig = StoreRig(rng, inline_bytes_max=0)
     rig.has_producers = True
     before = rig.publish((1,), 2)
@@ -265,11 +267,36 @@ def test_a_lost_message_takes_its_sequence_back_and_later_rows_of_its_producer_w
     while "journal" in rig.jobs:
         rig.step("journal")
     fates = {".rdq": Fate.LOST, ".jnl": Fate.KEPT}
+    if is_index_full:
+        rig.location.index.fail(IndexFull("full"))
     rig.crash(lambda disk: disk.power_cut(lambda path: fates.get(path.suffix, Fate.KEPT)))
     assert len(rig.recovered.report.dropped) == 3
     if is_killed_again:
         rig.crash(killed)
 
+    assert last(rig) == before[-1]
+    assert set(rig.found().values()) == set(before)
+
+
+def test_later_rows_of_a_producer_go_with_a_lost_message_though_theirs_are_whole(
+    rng: random.Random,
+) -> None:
+    """In segments of their own. The publisher sends them again: it is told the last sequence before the lost one."""
+    rig = StoreRig(rng, inline_bytes_max=0, rdq_file_bytes=1)
+    rig.has_producers = True
+    before = rig.publish((1,), 2)
+    rig.run()
+    lost, *_ = rig.publish((1,), 3)
+    rig.run_flush()
+
+    def flip(image: bytearray) -> None:
+        image[image.index(rig.bodies[lost])] ^= 1
+
+    rig.disk.kill()
+    rig.disk.damage(rig.folder.rdq_path(rig.folder.rdq_nos()[2]), flip)
+    rig.open()
+
+    assert len(rig.recovered.report.dropped) == 3
     assert last(rig) == before[-1]
     assert set(rig.found().values()) == set(before)
 
@@ -389,7 +416,7 @@ def test_the_index_keeps_producers_until_they_or_their_queue_go(tmp_path: Path) 
     assert again.producers()[2] == {b"a": (1, 2, 10)}
     again.close()
     index = LmdbIndex(tmp_path / "index", UUID)
-    index.write(Batch(queues=[(1, None)]))
+    index.write(Batch(queues=[(1, None)], producers={(1, b"c"): (0, 1, 7)}))
     assert index.producers().keys() == {2}
     index.close()
 
