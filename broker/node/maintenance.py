@@ -196,7 +196,8 @@ class _StoreAndQueues:
             if not self._messages[no] or no in self._deleted:
                 self.due.append(no)
         leaving = [no for no in filled if no in self._leaving]
-        return [no for no in filled if no not in self._leaving | self._deleted], leaving
+        gone = self._leaving | self._deleted
+        return [no for no in filled if no not in gone], leaving
 
     def has_messages(self, queue_no: int) -> bool:
         return self._messages.get(queue_no, 0) > 0

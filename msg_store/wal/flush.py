@@ -60,8 +60,8 @@ class QueueRange(Protocol):
 class FlushBatch:
     """The pending work of one flush."""
 
-    rows: list[tuple[int, list[SeqRow]]] = field(default_factory=list)  # by queue_no
-    acks: list[tuple[int, list[Ack]]] = field(default_factory=list)
+    rows: dict[int, list[SeqRow]] = field(default_factory=dict)  # by queue_no
+    acks: dict[int, list[Ack]] = field(default_factory=dict)  # likewise, each ascending
     items: list[Unwritten] = field(default_factory=list)
     relocations: list[Relocations] = field(default_factory=list)
     ranges: list[QueueRange] = field(default_factory=list)  # to be announced
@@ -100,10 +100,10 @@ class FlushBatch:
         end = share.ends.get(queue_no, SEQ_END)
         rows, size_bytes = pending.take_rows(*limits, holds, self.items, below, end)
         if rows:
-            self.rows.append((queue_no, rows))
+            self.rows.setdefault(queue_no, []).extend(rows)
         ops = len(rows)
         if pending.settled:
-            ops += self._add_settled(queue_no, pending.take_settled(rows))
+            ops += self._add_acks(queue_no, pending.take_settled(rows))
         return ops, size_bytes
 
     def take(
@@ -143,28 +143,23 @@ class FlushBatch:
         return ops + self._take_acks_of_others(pending_queues, SLICE_ACKS - acked)
 
     def _take_acks(self, queue_no: int, pending: PendingQueue, count_max: int) -> int:
-        acks = pending.take_acks(count_max)
-        self.acks.append((queue_no, acks))
-        return len(acks)
+        return self._add_acks(queue_no, pending.take_acks(count_max))
 
-    def _add_settled(self, queue_no: int, settled: list[Ack]) -> int:
-        """Add the acks of rows that this flush writes; a queue has one list of acks, ascending."""
-        if settled and self.acks and self.acks[-1][0] == queue_no:
-            acks = self.acks[-1][1]
-            acks += settled
-            acks.sort()
-        elif settled:
-            self.acks.append((queue_no, settled))
-        return len(settled)
+    def _add_acks(self, queue_no: int, acks: list[Ack]) -> int:
+        if queue_no in self.acks:
+            self.acks[queue_no] += acks
+            self.acks[queue_no].sort()
+        elif acks:
+            self.acks[queue_no] = acks
+        return len(acks)
 
     def _take_acks_of_others(self, pending_queues: dict[int, PendingQueue], count_max: int) -> int:
         """Take the acks of queues that got no turn."""
-        seen = {queue_no for queue_no, _ in self.acks}
         count, emptied = 0, list[int]()
         for queue_no, pending in pending_queues.items():
             if count == count_max:
                 break
-            if pending.acks and queue_no not in seen:
+            if pending.acks and queue_no not in self.acks:
                 count += self._take_acks(queue_no, pending, count_max - count)
                 if not pending:
                     emptied.append(queue_no)
@@ -175,17 +170,17 @@ class FlushBatch:
     def runs(self) -> list[SeqRun]:
         """Return the rows as runs, for the report."""
         runs: list[SeqRun] = []
-        for queue_no, rows in self.rows:
+        for queue_no, rows in self.rows.items():
             runs += seq_runs(queue_no, list(map(seq_of, rows)))
         return runs
 
     def acked(self, queue_no: int, low: int) -> set[int]:
         """Return the seqs from ``low`` on that are acked; a consumer that drains the queue acks lower ones."""
-        some = [acks for no, acks in self.acks if no == queue_no and acks[-1][0] >= low]
-        return {seq for acks in some for seq, _ in acks if seq >= low}
+        acks = self.acks.get(queue_no)
+        return {seq for seq, _ in acks if seq >= low} if acks and acks[-1][0] >= low else set()
 
     def msg_nos(self) -> list[int]:
-        return [row[1] for _, rows in self.rows for row in rows]
+        return [row[1] for rows in self.rows.values() for row in rows]
 
 
 @dataclass(slots=True)
@@ -197,7 +192,7 @@ class Flush:
     """
 
     batch: FlushBatch  # the pending work that it took
-    rows: list[tuple[int, list[IndexRow]]]  # by queue, as the index has them
+    rows: dict[int, list[IndexRow]]  # by queue_no, as the index has them
     new: dict[int, Location]  # places of its messages
     late: dict[int, Location]  # places of messages that were written before
     rdq: Job
@@ -219,7 +214,7 @@ class Flush:
             size_bytes += record_bytes
             memtables.files.fill(part.file_no, record_bytes, size_bytes)
         row_count = 0
-        for queue_no, rows in self.rows:
+        for queue_no, rows in self.rows.items():
             memtables.published(queue_no, rows)
             row_count += len(rows)
         if row_count == len(self.new):
@@ -238,21 +233,21 @@ def index_rows(rows: list[SeqRow], places: dict[int, Location]) -> list[IndexRow
 
 
 def journal_records(
-    rows: list[tuple[int, list[IndexRow]]], batch: FlushBatch, places: dict[int, Location], rdq: Job
+    rows: dict[int, list[IndexRow]], batch: FlushBatch, places: dict[int, Location], rdq: Job
 ) -> list[bytes]:
     """Return the journal records of a flush; ``rdq`` writes its messages."""
     made = []
     if rdq.is_inline:
         data = b"".join(rdq.parts[0].buffers)
         made.append(records.encode_redo(*rdq.start, data))
-    for queue_no, some in rows:
+    for queue_no, some in rows.items():
         if len(some) == 1:
             made.append(records.encode_publish(queue_no, some[0], places[some[0][1]]))
             continue
         made += [records.encode_publishes(run) for run in publishes(queue_no, some, places)]
     for queue_no, sequences in batch.sequences:
         made += [records.encode_producer(each) for each in records_of(queue_no, sequences)]
-    for queue_no, acks in batch.acks:
+    for queue_no, acks in batch.acks.items():
         made += records.encode_acks(queue_no, list(map(seq_of, acks)))
     for each in batch.ranges:
         made += [records.encode_ack_run(each.queue_no, *run) for run in each.seqs.runs()]

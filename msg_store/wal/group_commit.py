@@ -292,8 +292,8 @@ class GroupCommit:
         pending = self._pending.get(queue_no)
         rows = [(seq, row[0]) for seq, row in pending.rows.items()] if pending else []
         if self._flush is not None:
-            for no, seq_rows in self._flush.batch.rows:
-                rows += [(seq, msg_no) for seq, msg_no, _ in seq_rows if no == queue_no]
+            in_flight = self._flush.batch.rows.get(queue_no, ())
+            rows += [(seq, msg_no) for seq, msg_no, _ in in_flight]
         recent = self.memtables.read_view().rows(queue_no, seqs.low, seqs.high, SLICE_ROWS, [])
         rows += [row[:2] for row in recent]
         acked = self.acked_meanwhile(queue_no)
@@ -358,11 +358,7 @@ class GroupCommit:
 
     def unwritten_rows(self, queue_no: int) -> list[IndexRow]:
         """Return the rows of a queue that are not durable yet, ascending."""
-        found: list[IndexRow] = []
-        if self._flush is not None:
-            for no, rows in self._flush.rows:
-                if no == queue_no:
-                    found += rows
+        found = list(self._flush.rows.get(queue_no, ())) if self._flush is not None else []
         pending = self._pending.get(queue_no)
         if pending:
             found += [
@@ -488,7 +484,7 @@ class GroupCommit:
         rdq, new = self.rdq.job(batch.items, now_ms)
         late = self._late(batch, new)
         places = new | late if late else new
-        rows = [(no, index_rows(some, places)) for no, some in batch.rows]
+        rows = {no: index_rows(some, places) for no, some in batch.rows.items()}
         records = journal_records(rows, batch, places, rdq)
         makes_room = bool(records) and not rows and not batch.sequences  # acks or moves
         journal = self.journal.job(records, self.durable, now_ms, makes_room)
@@ -591,7 +587,7 @@ class GroupCommit:
         for queue_no, queue in batch.sequences:
             for _, producer, epoch, seq, used_ms in queue.waiting:
                 memtables.produced(queue_no, producer, (epoch, seq, used_ms) if seq >= 0 else None)
-        for queue_no, acks in batch.acks:
+        for queue_no, acks in batch.acks.items():
             memtables.acked(queue_no, acks)
         for relocations in batch.relocations:
             memtables.moved(relocations.copies, relocations.then)
@@ -607,7 +603,7 @@ class GroupCommit:
         leaving = self.memtables.leaving
         self._sequences.put_back([each for each in flush.batch.sequences if each[0] not in leaving])
         nacked = flush.batch.runs()
-        rows, acks = dict(flush.batch.rows), dict(flush.batch.acks)
+        rows, acks = flush.batch.rows, flush.batch.acks
         for queue_no in rows.keys() | acks.keys():
             pending = self._pending[queue_no]
             is_archived = queue_no in self.archive.row_nos

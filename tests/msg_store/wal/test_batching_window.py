@@ -123,7 +123,7 @@ async def test_in_a_busy_loop_the_younger_ones_are_left(
             younger = store.publish(seq)
             await rounds(1)
 
-    assert flushes[0].batch.rows == [(1, [(1, first, 0)])]
+    assert flushes[0].batch.rows == {1: [(1, first, 0)]}
     await store.report()
 
 

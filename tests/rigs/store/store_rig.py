@@ -261,7 +261,7 @@ class StoreRig:
     def _finish(self) -> None:
         report = self.core.finish(*self.errors.values())
         if not any(self.errors.values()):
-            for queue_no, acks in self.flush.batch.acks:
+            for queue_no, acks in self.flush.batch.acks.items():
                 self.gone.update((queue_no, seq) for seq, _ in acks)
         self._note(report)
 

@@ -107,7 +107,7 @@ class Telling:
         def ended(errors: Sequence[Exception]) -> None:
             assert not errors, errors
             then(errors)
-            for queue_no, some in acks:
+            for queue_no, some in acks.items():
                 self.say("".join(f"d {queue_no} {seq}\n" for seq, _ in some))
 
         self.writers.submit(rdq, journal, ended)

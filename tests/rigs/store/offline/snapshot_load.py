@@ -72,9 +72,9 @@ class Oracle:
         core.start, core.finish, core.rotate = started, finished, rotated
 
     def _add(self, flush: Flush) -> None:
-        for queue_no, rows in flush.rows:
+        for queue_no, rows in flush.rows.items():
             self.durable.update({(queue_no, row[0]): row[1] for row in rows})
-        for queue_no, acks in flush.batch.acks:
+        for queue_no, acks in flush.batch.acks.items():
             for seq, _ in acks:
                 del self.durable[queue_no, seq]
 
