@@ -289,11 +289,14 @@ class Memtables:
             orphan_bytes[file_no] += length
         frozen.files = self.files.take_rows(orphan_bytes)
         terms = self.terms
-        for queue_no in [no for no in self.leaving if no not in terms or not terms[no].messages]:
+        gone = {no for no in self.leaving if no not in terms or not terms[no].messages}
+        for queue_no in gone:
             self.leaving.discard(queue_no)
             terms.pop(queue_no, None)
-            # The index drops the queue's producers, also those of this memtable.
             frozen.queues[queue_no] = None
+        if gone:  # the index would write their producers only to drop them
+            for key in [each for each in frozen.producers if each[0] in gone]:
+                del frozen.producers[key]
         self.frozen.append(frozen)
         self.active = Memtable(frozen.number + 1)
         for read_view in self._read_views:

@@ -354,6 +354,15 @@ def test_the_sequences_of_a_deleted_queue_go_with_it(rig: StoreRig) -> None:
     assert known(rig, 2)
 
 
+def test_the_index_gets_no_sequences_of_a_queue_that_is_deleted_meanwhile(rig: StoreRig) -> None:
+    rig.publish((1, 2), 3)
+    rig.run()
+    rig.core.delete_queue(1)
+    rig.run()
+
+    assert {queue_no for queue_no, _ in rig.core.rotate().producers} == {2}
+
+
 def test_a_rebuild_takes_the_sequences_from_the_messages(rig: StoreRig) -> None:
     def head(seq: int, **more: object) -> bytes:
         fields = {"x-producer-id": ("S", b"p"), "x-producer-seq": ("l", seq), **more}

@@ -75,6 +75,9 @@ MUTANTS = {
     ),
     "sequences are not written": Mutant("flush.journal_records", "batch.sequences", "()"),
     "sequences do not get to the memtable": Mutant("GroupCommit._durable", "batch.sequences", "()"),
+    "sequences of a deleted queue are kept": Mutant(
+        "Memtables.rotate", "del frozen.producers[key]", "pass"
+    ),
     "replay forgets the sequences": Mutant("Replay.add", "self._produced(...)", "pass"),
     "a lost message keeps its sequence": Mutant(
         "RowCheck._judge", "self._replay.roll_back(dropped) if dropped else ()", "()"
