@@ -1,5 +1,5 @@
 # Above this many bytes a body gets a block for the largest message that the broker takes by default: the system provides
-# pages as they are filled. In a smaller one, which the C library may place in its heap, it would be copied to grow.
+# pages as they are filled. A smaller block may lie in the C library's heap, where the body would be copied to grow.
 cdef enum:
     LARGE_BODY_BYTES = 1 << 20
     MAPPED_BYTES = 128 << 20

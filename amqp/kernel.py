@@ -17,7 +17,7 @@ Scanner
   RabbitMQ a *payload* of up to ``frame_max`` bytes is tolerated, one more is a FrameError.
 * ``stepwise`` (settable, default False): return after the first run made from one frame, buffer the
   rest. The handshake uses it, because tune-ok changes ``frame_max``.
-* ``pending`` (property): tuple of the channels whose content is not yet complete, usually ``()``.
+* ``pending`` (property): tuple of the channels whose content is not yet complete, usually ``()``; always behind an error.
 * ``buffered`` (property): the number of buffered bytes.
 * ``awaited`` (property): how many bytes of a body are still to come, where ``scan`` has ended within one of its frames;
   otherwise, and always in the pure kernel, 0.
@@ -28,7 +28,7 @@ Scanner
   next reader.
 * ``swallow(bytes_max=...)``: drop the bodies of the contents that are not yet complete, all or so many that they have
   ``bytes_max`` bytes; the C kernel drops so many bytes, the last body in part. The rest of each is read and dropped as
-  well, then it comes as OVERSIZE, whatever its size. Behind an error it drops what had come before.
+  well, then it comes as OVERSIZE, whatever its size. Behind an error it drops what has come before that.
 
 A run is an exact tuple. Its first element (``RUN_KIND``) says which, its second (``RUN_CHANNEL``) mostly the channel:
 

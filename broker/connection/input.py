@@ -129,7 +129,7 @@ class Input:
         """Replace a scanner that met an error.
 
         A fresh one finds the client's answer to connection.close when its next bytes begin a frame; else the timer ends
-        the connection.
+        the connection. What the old one holds of contents is freed in slices.
         """
         self._reader.connections.content_release.take(self.scanner)
         self.scanner = Scanner(self.scanner.frame_max, self._message_max)

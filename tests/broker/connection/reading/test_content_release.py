@@ -107,7 +107,10 @@ def test_a_body_is_freed_in_pieces_behind_an_error(
     failed = scanner_with((16, 16))
     failed.scan(b"no frame" if wrong == "frame" else struct.pack(">BHI", 3, 2, 5) + b"abcde\xce")
 
-    assert max(freed_of([failed])) < 32 * KB
+    freed = freed_of([failed])
+
+    assert sum(freed) == 32 * KB
+    assert max(freed) < 32 * KB
 
 
 def test_a_slice_that_has_freed_nothing_in_its_time_is_followed_by_another(
