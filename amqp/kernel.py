@@ -17,7 +17,7 @@ Scanner
   RabbitMQ a *payload* of up to ``frame_max`` bytes is tolerated, one more is a FrameError.
 * ``stepwise`` (settable, default False): return after the first run made from one frame, buffer the
   rest. The handshake uses it, because tune-ok changes ``frame_max``.
-* ``pending`` (property): tuple of the channels whose content is not yet complete, usually ``()``; always behind an error.
+* ``pending`` (property): tuple of the channels whose content is not yet complete, ``()`` mostly, and behind an error.
 * ``buffered`` (property): the number of buffered bytes.
 * ``awaited`` (property): how many bytes of a body are still to come, where ``scan`` has ended within one of its frames;
   otherwise, and always in the pure kernel, 0.
