@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from leveret.broker.registry.queue_settings import AppliedPolicies, Arguments
     from leveret.broker.remote.mail_between_nodes import NodeReplies, RepliesStalled
     from leveret.core.message import Message
+    from leveret.msg_store.format.rows import ProducerRow
     from leveret.msg_store.store import MsgStore
+    from leveret.msg_store.wal.producers import RowSequence
     from leveret.routing.topology import Topology
 
 State: TypeAlias = Literal["starting", "running", "crashed", "stopped", "down", "deleted"]
@@ -89,6 +91,18 @@ class RaisedAlarms(Protocol):
     """The alarms of the node and its cluster (``broker/connection/alarms.py``)."""
 
     raised: tuple[str, ...]
+
+
+class StoredProducers(Protocol):
+    """The producers of a queue that the store keeps (``msg_store/producers.py``)."""
+
+    def __len__(self) -> int: ...
+
+    def entries(self) -> dict[bytes, ProducerRow]:
+        """Return a copy of them, by id."""
+
+    def changed(self, changes: Sequence[RowSequence]) -> None:
+        """Write changes with the rows that they name."""
 
 
 class RememberingQueue(Protocol):
@@ -234,6 +248,13 @@ class QueueEntry:
     def number(self, queue_no: int) -> None:
         self.queue_no = queue_no
         self.route_no = route_no(queue_no, self.settings.highest_priority) if queue_no else 0
+
+    def stored_producers(self) -> StoredProducers | None:
+        """Return its producers in the store; None: it has none there, and they do not survive a restart."""
+        store = self.vhost.store.msg_store if self.vhost is not None else None
+        if store is None or not self.queue_no:
+            return None
+        return store.producers(self.queue_no, self.settings.highest_priority + 1)
 
     @property
     def state(self) -> State:

@@ -146,6 +146,7 @@ class Checkpointer:
         self.shortage: Exception | None = None  # that the last job met
         self.snapshot: Snapshot | None = None  # the snapshot that is being made
         self.is_stopping = False
+        self._committed: list[Memtable] = []  # not freed yet
         self._core = core
         self._index_files = index_files
         self._limits = limits or CheckpointLimits()
@@ -339,8 +340,21 @@ class Checkpointer:
         if error is not None:
             return self._fail(error)
         self._core.memtables.commit(job.memtable)
+        self._committed.append(job.memtable)
         self._core.wake_index()
         return None
+
+    def take_committed(self) -> list[Memtable]:
+        """Remove and return the memtables that are in the index and that no read of it needs."""
+        is_read = self._core.memtables.is_read
+        free = [each for each in self._committed if not is_read(each)]
+        self._committed = [each for each in self._committed if each not in free]
+        return free
+
+    @property
+    def has_committed(self) -> bool:
+        """A memtable that is in the index has not been taken to be freed."""
+        return bool(self._committed)
 
     def _is_short(self, error: Exception | None) -> bool:
         if is_shortage(error):

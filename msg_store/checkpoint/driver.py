@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from leveret.core.clock import TimerHandle
 from leveret.core.errors import StoreError
+from leveret.core.freeing import free_in_slices
 from leveret.msg_store.checkpoint.checkpoint import IDLE_S, Checkpointer
 from leveret.msg_store.format.ballast import Ballast
 from leveret.msg_store.format.folder import StoreFolder
@@ -18,6 +20,8 @@ from leveret.msg_store.format.rows import Index
 from leveret.msg_store.threads.worker import Loop, MakeWorker, Reached, ThreadWorker, as_steps
 from leveret.msg_store.wal.driver import Deliver
 from leveret.msg_store.wal.group_commit import SHORTAGE_RETRY_S, GroupCommit, Report
+
+FREE_RETRY_S: Final = 0.05  # a read of the index takes less, as a rule
 
 
 class CheckpointDriver:
@@ -54,6 +58,7 @@ class CheckpointDriver:
         self._is_moving = False  # something has happened since the timer was set
         self._quiet: TimerHandle | None = None
         self._retry: TimerHandle | None = None
+        self._freeing: TimerHandle | None = None
         self._on_stopped: Callable[[], None] | None = None
         core.index_listeners.append(self._wake)
         self._wake()
@@ -71,7 +76,7 @@ class CheckpointDriver:
         """Begin no job any more; a transaction that was begun is completed."""
         self._is_closed, self._on_stopped = True, None
         self._core.index_listeners.clear()
-        for timer in (self._quiet, self._retry):
+        for timer in (self._quiet, self._retry, self._freeing):
             if timer is not None:
                 timer.cancel()
 
@@ -146,8 +151,18 @@ class CheckpointDriver:
         finally:  # an error of the receiver is the loop's, and does not hold the store up
             if self._checkpointer.is_short and self._retry is None:
                 self._retry = self._loop.call_later(SHORTAGE_RETRY_S, self._resume)
+            if self._freeing is None:
+                self._free_committed()
             self._wake()
             self._report_progress()
+
+    def _free_committed(self) -> None:
+        """Free memtables that are in the index: some hundred thousand objects, so in slices."""
+        self._freeing = None
+        for memtable in self._checkpointer.take_committed():
+            free_in_slices(memtable.containers(), self._loop)
+        if self._checkpointer.has_committed:
+            self._freeing = self._loop.call_later(FREE_RETRY_S, self._free_committed)
 
     def _report_progress(self) -> None:
         if self._progressed is not None:

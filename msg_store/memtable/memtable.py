@@ -105,8 +105,9 @@ class Memtable:
         return self.row_count + len(self.changed) + len(self.producers)
 
     def containers(self) -> list[dict[Any, Any]]:
-        """Return the dicts that may be large; a store that has ended frees them in slices."""
-        return [*self.rows.values(), self.inserted, self.changed, self.producers]
+        """Return the dicts that may be large, for ``free_in_slices``, which empties the last one first."""
+        tables: list[dict[Any, Any]] = [self.rows, self.acked, self.queues]
+        return [*tables, *self.rows.values(), self.inserted, self.changed, self.producers]
 
     @property
     def is_empty(self) -> bool:

@@ -230,6 +230,10 @@ class Memtables:
         self._read_views.add(read_view)
         return read_view
 
+    def is_read(self, memtable: Memtable) -> bool:
+        """Tell whether a read of the index needs a memtable, also one that has been committed meanwhile."""
+        return any(memtable in each.memtables for each in self._read_views)
+
     def location(self, msg_no: int) -> Location | None:
         """Return where a message lies; None if it is gone, or the index must be asked."""
         table = self._newest_table(msg_no)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias
 
 from leveret.msg_store.format.journal_records import COUNT_MAX, ProducerSeqs
@@ -141,20 +140,25 @@ class PendingSequences:
 
 def records_of(queue_no: int, queue: QueueSequences) -> Iterator[ProducerSeqs]:
     """Yield the sequences of a flush as records: runs of one producer and epoch."""
-    for (producer, epoch, is_gone), run in groupby(queue.waiting, _run_of):
-        some = list(run)
-        if is_gone:
-            yield ProducerSeqs(queue_no, queue.levels, producer, epoch, some[-1][4], (), ())
+    waiting, levels = queue.waiting, queue.levels
+    at, count = 0, len(waiting)
+    while at < count:
+        row_seq, producer, epoch, seq, used_ms = waiting[at]
+        at += 1
+        if seq < 0:
+            yield ProducerSeqs(queue_no, levels, producer, epoch, used_ms, (), ())
             continue
-        for start in range(0, len(some), COUNT_MAX):
-            part = some[start : start + COUNT_MAX]
-            row_seqs, seqs = [each[0] for each in part], [each[3] for each in part]
-            yield ProducerSeqs(queue_no, queue.levels, producer, epoch, part[-1][4], row_seqs, seqs)
+        row_seqs, seqs = [row_seq], [seq]
+        while at < count and len(seqs) < COUNT_MAX:
+            later = waiting[at]
+            if later[1] != producer or later[2] != epoch or later[3] < 0:
+                break
+            row_seqs.append(later[0])
+            seqs.append(later[3])
+            used_ms = later[4]
+            at += 1
+        yield ProducerSeqs(queue_no, levels, producer, epoch, used_ms, row_seqs, seqs)
 
 
 def _waiting_count(queue: tuple[int, QueueSequences]) -> int:
     return len(queue[1].waiting)
-
-
-def _run_of(sequence: RowSequence) -> tuple[bytes, int, bool]:
-    return sequence[1], sequence[2], sequence[3] < 0

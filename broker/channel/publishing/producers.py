@@ -48,14 +48,13 @@ class Predecessors:
         A queue that refuses messages is among them: it must hear of their numbers before later ones come.
         """
         there = [entry for entry in queues if entry.ref is not None or entry.is_refusing]
-        return {entry: self.producer_seqs(entry, sent, has_confirms) for entry in there}
-
-    def producer_seqs(
-        self, queue: QueueEntry, sent: Sequence[Sent | None], has_confirms: bool
-    ) -> list[ProducerSeq | None]:
-        """Return messages for one queue with their predecessors; they count as sent."""
         if not has_confirms:
-            return [each and (*each, NO_PREDECESSOR) for each in sent]
+            same = [each and (*each, NO_PREDECESSOR) for each in sent]
+            return dict.fromkeys(there, same)
+        return {entry: self.number(entry, sent) for entry in there}
+
+    def number(self, queue: QueueEntry, sent: Sequence[Sent | None]) -> list[ProducerSeq | None]:
+        """Return messages for one queue with their predecessors; they count as sent."""
         last = self._last
         found: list[ProducerSeq | None] = []
         for each in sent:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from leveret.broker import mail
 from leveret.broker.queue.publishers.producers import (
+    DEFAULT_LIMITS,
     DUPLICATE,
     FENCED,
     NEW,
     Entry,
     ProducerFilter,
     Waiting,
-    filter_of,
-    stored_count,
 )
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class Deduplication:
         self._budget = budget
         self._filter: ProducerFilter | None = None
         self._of_node: ProducersOfNode | None = None
-        if stored := stored_count(entry):
+        if stored := self.count():
             self._register(stored)
 
     def __str__(self) -> str:
@@ -110,13 +109,20 @@ class Deduplication:
     def _opened(self) -> ProducerFilter:
         if self._filter is None:
             wall_s = self._runtime.clock.wall_s  # the filter must not refer to this object
-            self._filter = filter_of(self._entry, lambda: int(wall_s() * 1000))
+            self._filter = ProducerFilter(
+                self._entry.stored_producers(),
+                lambda: int(wall_s() * 1000),
+                DEFAULT_LIMITS if (vhost := self._entry.vhost) is None else vhost.producer_limits,
+            )
             self._register(0)  # those that the store keeps are counted
         return self._filter
 
     def count(self) -> int:
         """Return how many producers the queue knows."""
-        return stored_count(self._entry) if self._filter is None else len(self._filter)
+        if self._filter is not None:
+            return len(self._filter)
+        stored = self._entry.stored_producers()
+        return 0 if stored is None else len(stored)
 
     def listed(self) -> list[tuple[bytes, Entry]]:
         """Return the producers, the least recently used first."""

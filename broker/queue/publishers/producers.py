@@ -36,14 +36,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.core.limits import PRODUCER_EXPIRY_S, PRODUCERS_MAX
 
 if TYPE_CHECKING:
     from leveret.actors.runtime.ref import Ref
     from leveret.broker.mail import ProducerSeq
-    from leveret.broker.registry.registry import QueueEntry
+    from leveret.broker.registry.registry import StoredProducers
 
 NEW, DUPLICATE, REFUSED, FENCED = range(4)
 _EXPIRED_AT_ONCE: Final = 16
@@ -54,16 +54,6 @@ Change: TypeAlias = tuple[
     int, bytes, int, int, int
 ]  # row seq, id, epoch, sequence (-1: forgotten), used at
 Waiting: TypeAlias = "tuple[int, Ref, int, int]"  # the last row before, channel, first seqno, count
-
-
-class KeptProducers(Protocol):
-    """The producers of a queue that the store keeps."""
-
-    def entries(self) -> dict[bytes, Entry]:
-        """Return a copy of them."""
-
-    def changed(self, changes: Sequence[Change]) -> None:
-        """Write changes with the rows that they name."""
 
 
 class ProducerFilter:
@@ -88,7 +78,7 @@ class ProducerFilter:
 
     def __init__(
         self,
-        kept: KeptProducers | None,
+        kept: StoredProducers | None,
         wall_ms: Callable[[], int],
         limits: tuple[int, int] = DEFAULT_LIMITS,
     ) -> None:
@@ -256,20 +246,3 @@ class ProducerFilter:
         due = [each for each in self._waiting if each[0] >= first]
         self._waiting = [each for each in self._waiting if each[0] < first]
         return due
-
-
-def stored_count(entry: QueueEntry) -> int:
-    """Return how many producers of a queue the store has kept."""
-    store = entry.vhost.store.msg_store if entry.vhost is not None else None
-    return len(store.producers(entry.queue_no, 1)) if store is not None and entry.queue_no else 0
-
-
-def filter_of(entry: QueueEntry, wall_ms: Callable[[], int]) -> ProducerFilter:
-    """Return the filter of a queue that begins, with the producers that the store has kept."""
-    if entry.vhost is None:
-        return ProducerFilter(None, wall_ms)
-    store, limits = entry.vhost.store.msg_store, entry.vhost.producer_limits
-    if store is None or not entry.queue_no:
-        return ProducerFilter(None, wall_ms, limits)
-    levels = entry.settings.highest_priority + 1
-    return ProducerFilter(store.producers(entry.queue_no, levels), wall_ms, limits)

@@ -9,11 +9,14 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from leveret.core.freeing import FREED_ITEMS
 from leveret.msg_store.checkpoint.checkpoint import CheckpointLimits
 from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.drivers import StoreLimits
@@ -210,12 +213,12 @@ class HandLoop:
         raise AssertionError("nobody asks for the time")
 
     def call_soon(self, callback: Callable[..., None], *args: object) -> None:
-        self.soon.append(callback)
+        self.soon.append(partial(callback, *args))
 
     call_soon_threadsafe = call_soon
 
     def call_later(self, delay_s: float, callback: Callable[..., None], *args: object) -> HandLoop:
-        self.later.append(callback)
+        self.later.append(partial(callback, *args))
         return self
 
     def cancel(self) -> None:
@@ -270,3 +273,46 @@ def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random
     assert (rig.core.memtables.frozen, len(loop.later)) == ([], 1)
     loop.fire()
     assert (len(rig.core.memtables.frozen), loop.later) == (1, [])
+
+
+class AtOnce(NoWorker):
+    """A worker that does each job when it is submitted."""
+
+    def __init__(self, loop: Loop, name: str, **_: object) -> None:
+        self._loop = loop
+
+    def submit(self, job: Callable[[], Iterator[str]], then: Callable[..., None]) -> None:
+        for _ in job():
+            pass
+        self._loop.call_soon(then, None, None)
+
+
+def test_what_is_in_the_index_is_freed_in_slices_once_no_read_needs_it(rng: random.Random) -> None:
+    rig, loop = StoreRig(rng, limits=CheckpointLimits(rows=FREED_ITEMS)), HandLoop()
+    CheckpointDriver(
+        rig.core,
+        rig.checkpointer,
+        rig.location.index,
+        rig.folder,
+        rig.ballast,
+        loop,
+        rig.reports.append,
+        make_worker=AtOnce,
+    )
+    rig.publish((1,), 2 * FREED_ITEMS)
+    memtable = rig.core.memtables.active
+    while rig.core.pending_ops:
+        rig.run_flush()
+    read_view = rig.core.memtables.read_view()
+    loop.turn()
+
+    assert memtable not in rig.core.memtables.frozen
+    assert len(read_view.rows(1, 0, SEQ_END, SEQ_END, [])) == 2 * FREED_ITEMS
+    del read_view
+    left = [sum(map(len, memtable.containers()))]
+    while loop.later:
+        loop.fire()
+        left.append(sum(map(len, memtable.containers())))
+
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= FREED_ITEMS

@@ -46,16 +46,16 @@ MUTANTS = {
         "Deduplication.publish", "self._backing.discard(...)", "pass"
     ),
     "a message that is sent again has a predecessor": Mutant(
-        "Predecessors.producer_seqs", "if seq > before[2]: ...", "predecessor = before[2]"
+        "Predecessors.number", "if seq > before[2]: ...", "predecessor = before[2]"
     ),
     "a message that follows one that is sent again has none": Mutant(
-        "Predecessors.producer_seqs", "predecessor = before[2]", "pass"
+        "Predecessors.number", "predecessor = before[2]", "pass"
     ),
     "a duplicate hides what was sent after its original": Mutant(
-        "Predecessors.producer_seqs", "max(...)", "seq"
+        "Predecessors.number", "max(...)", "seq"
     ),
     "a new epoch has a predecessor": Mutant(
-        "Predecessors.producer_seqs", "before[0] == epoch", "True"
+        "Predecessors.number", "before[0] == epoch", "True"
     ),
     "a sequence overtakes its row": Mutant(
         "PendingSequences.take", "sequence[0] >= limit", "False"

@@ -20,7 +20,7 @@ Q, OTHER = QueueEntry("/", "q"), QueueEntry("/", "other")
 
 def after(known: Predecessors, queue: QueueEntry, *sent: tuple[int, int] | None) -> list[Any]:
     """Return the predecessors of messages ``(epoch, seq)`` of one producer."""
-    producer_seqs = known.producer_seqs(queue, [each and (b"p", *each) for each in sent], True)
+    producer_seqs = known.number(queue, [each and (b"p", *each) for each in sent])
     return [each and each[3] for each in producer_seqs]
 
 
@@ -51,15 +51,20 @@ def test_each_queue_has_its_own() -> None:
 
 
 def test_without_confirms_nothing_is_asked_for() -> None:
-    producer_seqs = Predecessors().producer_seqs(Q, [(b"p", 0, 1), None, (b"p", 0, 2)], False)
+    known, queues = Predecessors(), [QueueEntry("/", name) for name in ("q", "other", "none")]
+    for queue in queues[:2]:
+        queue.ended = "down"
+    sent = [(b"p", 0, 1), None, (b"p", 0, 2)]
 
-    assert producer_seqs == [(b"p", 0, 1, NO_PREDECESSOR), None, (b"p", 0, 2, NO_PREDECESSOR)]
+    numbered = [(b"p", 0, 1, NO_PREDECESSOR), None, (b"p", 0, 2, NO_PREDECESSOR)]
+    assert known.by_queue(queues, sent, False) == dict.fromkeys(queues[:2], numbered)
+    assert after(known, queues[0], (0, 3)) == [NO_PREDECESSOR]
 
 
 def test_a_channel_remembers_a_bounded_number() -> None:
     known = Predecessors()
     sent = [(b"%d" % number, 0, 1) for number in range(KNOWN_MAX + 1)]
-    known.producer_seqs(Q, sent, True)
+    known.number(Q, sent)
 
     assert len(known._last) == 1
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from leveret.actors.runtime.ref import DEAD_CELL, Ref
 from leveret.broker.channel.publishing.producers import Predecessors
 from leveret.broker.mail import NO_PREDECESSOR, ProducerSeq
 from leveret.broker.queue.publishers.producers import (
@@ -165,7 +166,7 @@ def test_a_forgotten_producer_begins_anew() -> None:
 
 def test_a_duplicate_waits_for_all_rows_before_it_and_for_no_later_one() -> None:
     known = filter_after(kept=Kept())
-    channel: Any = object()
+    channel = Ref("n/1", 1, DEAD_CELL)
     known.taken_in([sent(1), sent(2), sent(3)], 0, 0, is_persistent=True)
     known.wait(channel, 4, 1)
     known.taken_in([sent(4)], 3, 0, is_persistent=True)
@@ -179,7 +180,7 @@ def test_a_duplicate_waits_for_all_rows_before_it_and_for_no_later_one() -> None
 
 def test_a_duplicate_of_a_row_that_cannot_be_written_is_refused_once() -> None:
     known = filter_after(kept=Kept())
-    channel: Any = object()
+    channel = Ref("n/1", 1, DEAD_CELL)
     known.taken_in([sent(1)], 0, 0, is_persistent=True)
     known.wait(channel, 2, 1)
 
@@ -216,7 +217,7 @@ class FilterMachine(RuleBasedStateMachine):
         self, number: tuple[int, int], is_refused: bool = False, is_lost: bool = False
     ) -> None:
         epoch, seq = number
-        (producer_seqs,) = self.channel.producer_seqs(QUEUE, [(b"p", epoch, seq)], True)
+        (producer_seqs,) = self.channel.number(QUEUE, [(b"p", epoch, seq)])
         if number not in self.unconfirmed and number not in self.confirmed:
             self.unconfirmed.append(number)
         if is_lost:
