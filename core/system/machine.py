@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from leveret.core.system import heap
+from leveret.core.system import free_pools, heap
 
 _USED = re.compile(rb"^(?:RssAnon|VmSwap):\s+(\d+) kB$", re.MULTILINE)
 _TOTAL = re.compile(rb"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
@@ -84,6 +84,7 @@ class Machine:
     def give_back_in_steps(self) -> Iterator[None]:
         """As ``give_back``, yielding between steps, none of which takes 10 ms."""
         with suppress(OSError, ImportError):  # no descriptor to load it: another time
+            yield from free_pools.give_back_in_steps()
             yield from heap.trim_in_steps(self.used_bytes)
 
 

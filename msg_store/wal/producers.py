@@ -29,7 +29,7 @@ from leveret.msg_store.format.journal_records import COUNT_MAX, ProducerSeqs
 from leveret.msg_store.format.rows import SEQ_END
 from leveret.msg_store.wal.pending import PendingQueue
 
-SLICE_SEQUENCES: Final = 1_000  # some 5 ms of work
+SLICE_SEQUENCES: Final = 1_000  # some 3 ms of work
 
 # row seq, producer id, epoch, sequence (-1: the producer is forgotten), used at (ms since 1970)
 RowSequence: TypeAlias = tuple[int, bytes, int, int, int]
