@@ -1,17 +1,21 @@
 """Gives memory back that a burst of work has left behind; ``leveret serve`` only.
 
 Freed objects are not free memory yet. The interpreter keeps small objects in arenas of 1 MiB, and an arena that holds
-one of them is kept whole: garbage that nobody has collected, one of the ten thousand tuples, lists and dicts that
-the interpreter's free lists keep for their next use, or a timer that was set during the burst. A burst of a gigabyte
-leaves hundreds of MiB so. A collection of all generations frees the first two, what is free around the others goes
-back (``core/system/free_pools.py``), and the allocator of large blocks (glibc) has to be asked.
+one of them is kept whole: garbage that nobody has collected, or one of the ten thousand tuples, lists and dicts that
+the interpreter's free lists keep for their next use. A burst of a gigabyte leaves hundreds of MiB so. A collection of
+all generations frees both, and the allocator of large blocks (glibc) has to be asked.
 
-All stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
+Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
 (``core/system/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
 slower. So they run in the idle process only, when memory was spare for a while (a shorter one once
 work has ended), less and less often while they gain nothing, and seldom while there is some traffic. With traffic, or
 where there are many objects, the collection frees the free lists only: it passes over *frozen* containers.
+
+After a burst many arenas hold one or two objects that the broker makes anew all the time, such as those of timers and
+of the messages of others. An object that takes its place from a free list is made where the one before it was. So the
+free lists are emptied again and again for seconds (a *sweep*), and the objects move to arenas in use. While rounds gain
+an arena they follow soon.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from leveret.core.system.machine import Machine
 
 CHECK_S: Final = 0.5
+SWEEP_S: Final = 0.05  # between two sweeps
 STEP_S: Final = 0.01  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
@@ -35,7 +40,9 @@ ENDED_S: Final = 2.0  # the same once work has ended: after five seconds its mem
 BURST_BYTES: Final = (
     8 * 1024 * 1024
 )  # a round that gains as much has found a burst: another may follow
-GAIN_BYTES: Final = 1024 * 1024  # a round that gains as much is followed by another soon
+GAIN_BYTES: Final = (
+    1024 * 1024
+)  # an arena: what is made anew every second has left it, and may leave others
 PAUSE_S_MAX: Final = 16.0  # after rounds that gain nothing
 IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memory
 SERVING_SHARE: Final = 0.05  # of a processor; in a less busy process clients hardly do anything
@@ -72,7 +79,8 @@ class Wait:
 class SpareMemory:
     """Decides when free memory is given back.
 
-    A *round* is a collection and then the steps in which the allocators give memory back.
+    A *round* is a collection and then the steps in which the allocator gives memory back. A *sweep* empties the
+    interpreter's free lists.
 
     Attributes:
         rounds: done so far.
@@ -89,16 +97,20 @@ class SpareMemory:
         self._pause_s = CHECK_S
         self._wait = Wait()
         self._is_serving = self._is_busy = False
-        self._checked_s = self._worked_s = 0.0
+        self._checked_s = self._worked_s = self._sweep_until_s = 0.0
 
     async def run(self) -> None:
-        """Check twice a second, for ever, and carry out the steps of a round in between."""
+        """Check twice a second, for ever, and carry out the steps of a round, and sweeps, in between."""
         while True:
             self.check(time.monotonic(), time.process_time())
             while self._steps is not None:
                 await asyncio.sleep(STEP_S)
                 self.step()
-            await asyncio.sleep(CHECK_S)
+            left_s = CHECK_S
+            while left_s > 0.0:
+                pause_s = SWEEP_S if self.sweep(time.monotonic()) else left_s
+                await asyncio.sleep(pause_s)
+                left_s -= pause_s
 
     def check(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""
@@ -118,11 +130,20 @@ class SpareMemory:
         has_freed = self._seen_bytes - used_bytes > SPARE_BYTES
         self._seen_bytes = used_bytes
         ends = rests or has_freed
+        if (was_busy or ends) and spare_bytes > SPARE_BYTES:
+            self._sweep_until_s = now_s + SPARE_S
         is_time = self._wait.check(now_s, spare_bytes, was_busy, ends)
         if is_time and self._steps is None:
             self._before_bytes = used_bytes
             self._took_s = timed(self.collect)
             self._steps = self._machine.give_back_in_steps()
+
+    def sweep(self, now_s: float) -> bool:
+        """Empty the free lists if work has ended a short time ago; return whether that is to be done again soon."""
+        if now_s >= self._sweep_until_s:
+            return False
+        free_lists()
+        return True
 
     def step(self) -> bool:
         """Give a part back; return whether more is left of the round."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections.abc import Iterator
 
@@ -103,6 +104,35 @@ def test_what_a_client_leaves_behind_is_given_back_though_its_end_was_little_wor
     process.passes(4, worked=0.3)
 
     assert process.machine.bytes == BASE_BYTES
+
+
+def kept_pairs(capfd: pytest.CaptureFixture[str]) -> int:
+    """Return how many freed pairs the interpreter keeps for their next use."""
+    sys._debugmallocstats()
+    found = re.search(r"(\d+) free 2-sized PyTuple", capfd.readouterr().err)
+    assert found
+    return int(found[1])
+
+
+def test_the_free_lists_are_swept_for_seconds_behind_a_burst(
+    process: Process, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else objects that live for a short time are made in the arenas of the burst, each where the last one was."""
+    process.passes(3, worked=0.9)
+    process.passes(1)
+    assert not process.spare.sweep(process.now_s)  # that was no burst: no memory is spare
+    process.machine.bytes = BURST_BYTES
+    process.passes(3, worked=0.9)
+    assert not process.spare.sweep(process.now_s)
+    process.passes(1)
+    pairs = [(1, number) for number in range(1_000)]
+    del pairs
+
+    assert kept_pairs(capfd) >= 1_000
+    assert process.spare.sweep(process.now_s)
+    assert kept_pairs(capfd) < 500
+    assert process.spare.sweep(process.now_s + SPARE_S - 1)
+    assert not process.spare.sweep(process.now_s + SPARE_S)
 
 
 def test_bursts_with_seconds_between_them_keep_their_memory(process: Process) -> None:
