@@ -12,8 +12,7 @@ quarter is in use is left alone: its pages would no longer be huge ones.
 That depends on how the interpreter keeps its pools, so it is done with Python 3.11 to 3.13, on Linux, and where each
 pool of the arena looks as expected; elsewhere nothing is given back.
 
-Turned down: to have such objects move, by emptying the interpreter's free lists again and again for seconds (most had
-moved after ten); ``PYTHONMALLOC=malloc`` (a tenth to a fifth more instructions per message).
+Turned down: ``PYTHONMALLOC=malloc`` (a tenth to a fifth more instructions per message).
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 Freed objects are not free memory yet. The interpreter keeps small objects in arenas of 1 MiB, and an arena that holds
 one of them is kept whole: garbage that nobody has collected, or one of the ten thousand tuples, lists and dicts that
 the interpreter's free lists keep for their next use. A burst of a gigabyte leaves hundreds of MiB so. A collection of
-all generations frees both, and the allocator of large blocks (glibc) has to be asked.
+all generations frees both, what is free around other objects goes back (``core/system/free_pools.py``), and the
+allocator of large blocks (glibc) has to be asked.
 
-Both stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
+All stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
 (``core/system/heap.py``), and a collection looks at every container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
 slower. So they run in the idle process only, when memory was spare for a while (a shorter one once

@@ -120,7 +120,7 @@ class Deduplication:
     def count(self) -> int:
         """Return how many producers the queue knows."""
         if self._filter is not None:
-            return len(self._filter)
+            return self._filter.count
         stored = self._entry.stored_producers()
         return 0 if stored is None else len(stored)
 
@@ -152,10 +152,10 @@ class Deduplication:
             is_persistent = part.persistent and self._entry.durable
             if verdict == NEW:
                 if (place := queue.take_in(part)) is not None:
-                    before = len(known)
+                    before = known.count
                     known.taken_in(own, *place, is_persistent)
-                    if self._of_node is not None and len(known) > before:
-                        self._of_node.added(len(known) - before)
+                    if self._of_node is not None and known.count > before:
+                        self._of_node.added(known.count - before)
                 continue
             self._budget.charge(length + _PART_COST)
             self._backing.discard(part.messages, is_persistent, part.first_msg_no)

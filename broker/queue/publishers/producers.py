@@ -91,7 +91,9 @@ class ProducerFilter:
         self._newest_row = -1
         self._waiting: list[Waiting] = []
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
+        """How many producers it knows."""
         return len(self._entries)
 
     def entries(self) -> list[tuple[bytes, Entry]]:

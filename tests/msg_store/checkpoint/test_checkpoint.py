@@ -14,7 +14,7 @@ from leveret.msg_store.format.errors import StoreFailed
 from leveret.msg_store.format.file_header import HEADER_BYTES, JOURNAL_MAGIC, decode_header
 from leveret.msg_store.format.rows import IndexDamaged, IndexFull, QueueTerms
 from leveret.msg_store.wal.flush import SLICE_OPS
-from leveret.msg_store.wal.group_commit import KEPT_MAX
+from leveret.msg_store.wal.group_commit import KEPT_MAX, SLICE_ROWS
 from rigs.disk.faulty_files import Crash, Fate
 from rigs.store.store_rig import STORE, Key, StoreRig
 
@@ -670,16 +670,16 @@ def test_a_range_takes_what_is_in_it_wherever_that_is(rig: StoreRig, checkpoints
 def test_a_range_keeps_some_and_passes_over_stretches_of_them(
     rig: StoreRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.publish((1,), 6 * SLICE_OPS)
+    rig.publish((1,), 6 * SLICE_ROWS)
     rig.run()
     rig.checkpoint()
     first, index, reads = rig.held[0][1], rig.location.index, []
     rows = index.rows
     monkeypatch.setattr(index, "rows", lambda *asked: reads.append(asked) or rows(*asked))
-    every_second = range(first + 1, first + SLICE_OPS, 2)
-    stretch = range(first + SLICE_OPS + 10, first + 6 * SLICE_OPS - 10)
+    every_second = range(first + 1, first + SLICE_ROWS, 2)
+    stretch = range(first + SLICE_ROWS + 10, first + 6 * SLICE_ROWS - 10)
 
-    rig.ack_range(1, first, first + 6 * SLICE_OPS, [*every_second, *stretch])
+    rig.ack_range(1, first, first + 6 * SLICE_ROWS, [*every_second, *stretch])
     rig.run()
 
     assert len(reads) == 3
