@@ -54,9 +54,7 @@ MUTANTS = {
     "a duplicate hides what was sent after its original": Mutant(
         "Predecessors.number", "max(...)", "seq"
     ),
-    "a new epoch has a predecessor": Mutant(
-        "Predecessors.number", "before[0] == epoch", "True"
-    ),
+    "a new epoch has a predecessor": Mutant("Predecessors.number", "before[0] == epoch", "True"),
     "a sequence overtakes its row": Mutant(
         "PendingSequences.take", "sequence[0] >= limit", "False"
     ),
