@@ -154,7 +154,7 @@ def give_back_free_pools(size_t first):
 
     The head of a pool, of 48 bytes, stays, and so does its page. ``first`` is the number of an arena, from 0 on.
     """
-    cdef size_t page = getpagesize(), last, at
+    cdef size_t page = getpagesize(), last, number, at
     cdef Pool *pool
     if not KNOWS_POOLS or page >= POOL_BYTES:
         return 0

@@ -78,6 +78,7 @@ PARTS = {
             "msg_store",
             "memtable/memtables",
             "checkpoint/checkpoint",
+            "checkpoint/driver",
             "wal/group_commit",
             "recovery/redo",
             "index/index_machine",

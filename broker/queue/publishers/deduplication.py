@@ -108,11 +108,11 @@ class Deduplication:
 
     def _opened(self) -> ProducerFilter:
         if self._filter is None:
-            wall_s = self._runtime.clock.wall_s  # the filter must not refer to this object
+            entry, wall_s = self._entry, self._runtime.clock.wall_s
             self._filter = ProducerFilter(
-                self._entry.stored_producers(),
-                lambda: int(wall_s() * 1000),
-                DEFAULT_LIMITS if (vhost := self._entry.vhost) is None else vhost.producer_limits,
+                entry.stored_producers(),
+                lambda: int(wall_s() * 1000),  # must not refer to this object
+                DEFAULT_LIMITS if entry.vhost is None else entry.vhost.producer_limits,
             )
             self._register(0)  # those that the store keeps are counted
         return self._filter

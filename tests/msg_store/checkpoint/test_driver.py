@@ -22,6 +22,7 @@ from leveret.msg_store.checkpoint.driver import CheckpointDriver
 from leveret.msg_store.drivers import StoreLimits
 from leveret.msg_store.format.rows import SEQ_END, IndexDamaged
 from leveret.msg_store.format.seq_range import SeqRange
+from leveret.msg_store.memtable.memtable import Memtable
 from leveret.msg_store.threads.worker import Loop
 from leveret.msg_store.wal.group_commit import Report
 from rigs.store.live_store import LiveStore, files_at
@@ -275,6 +276,10 @@ def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random
     assert (len(rig.core.memtables.frozen), loop.later) == (1, [])
 
 
+def size(memtable: Memtable) -> int:
+    return sum(map(len, memtable.containers()))
+
+
 class AtOnce(NoWorker):
     """A worker that does each job when it is submitted."""
 
@@ -304,15 +309,19 @@ def test_what_is_in_the_index_is_freed_in_slices_once_no_read_needs_it(rng: rand
     while rig.core.pending_ops:
         rig.run_flush()
     read_view = rig.core.memtables.read_view()
+    before = size(memtable)
     loop.turn()
+    while memtable in rig.core.memtables.frozen:
+        loop.fire()
+    loop.fire()
 
-    assert memtable not in rig.core.memtables.frozen
+    assert size(memtable) == before > 2 * FREED_ITEMS
     assert len(read_view.rows(1, 0, SEQ_END, SEQ_END, [])) == 2 * FREED_ITEMS
     del read_view
-    left = [sum(map(len, memtable.containers()))]
+    left = [size(memtable)]
     while loop.later:
         loop.fire()
-        left.append(sum(map(len, memtable.containers())))
+        left.append(size(memtable))
 
     assert left[-1] == 0
     assert max(before - after for before, after in pairwise(left)) <= FREED_ITEMS

@@ -91,6 +91,12 @@ MUTANTS = {
         "if self._is_short(error): ...",
         "if self._is_short(error):\n    self._core.memtables.commit(job.memtable)\n    return None",
     ),
+    "a memtable is freed while the index is read": Mutant(
+        "Checkpointer.take_committed", "not is_read(each)", "True"
+    ),
+    "a memtable that was read while it went into the index is never freed": Mutant(
+        "CheckpointDriver._free_committed", "self._checkpointer.has_committed", "False"
+    ),
     "a purge passes over messages behind unacked ones": Mutant(
         "SeqRange.first_from", "seq + end - at", "seq + end - at + 1"
     ),
