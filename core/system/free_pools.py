@@ -17,8 +17,9 @@ Turned down: ``PYTHONMALLOC=malloc`` (a tenth to a fifth more instructions per m
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leveret.core.compiled import compiled_kernel
 
@@ -28,10 +29,15 @@ if TYPE_CHECKING:
 
 def give_back_in_steps() -> Iterator[None]:
     """Give memory of free pools back, and yield after each step, of one or two milliseconds."""
-    kernel = compiled_kernel("leveret.core.system", Path(__file__).parent)
+    kernel = _kernel()
     if kernel is None:
         return
     number = kernel.give_back_free_pools(0)
     while number:
         yield
         number = kernel.give_back_free_pools(number)
+
+
+@cache
+def _kernel() -> Any | None:
+    return compiled_kernel("leveret.core.system", Path(__file__).parent)
