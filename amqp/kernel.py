@@ -27,8 +27,9 @@ Scanner
   ``bytes_max`` bytes, earlier where the frames are small. Return the completed runs; leave an end of the stream to the
   next reader.
 * ``swallow(bytes_max=...)``: drop the bodies of the contents that are not yet complete, all or so many that they have
-  ``bytes_max`` bytes; the C kernel drops so many bytes, the last body in part. The rest of each is read and dropped as
-  well, then it comes as OVERSIZE, whatever its size. Behind an error it drops what has come before that.
+  ``bytes_max`` bytes; the C kernel drops so many bytes, the last body in part. The rest of each body is read and
+  dropped as well, and the message then comes as OVERSIZE, whatever its size. After an error, ``swallow`` drops the
+  contents that came before the error.
 
 A run is an exact tuple. Its first element (``RUN_KIND``) says which, its second (``RUN_CHANNEL``) mostly the channel:
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from leveret.core.clock import TimerLoop
 
-FREED_ITEMS: Final = 3_000  # in one go, a millisecond
+FREED_ITEMS: Final = 3_000  # in one go, one or two milliseconds
 
 
 def free_in_slices(containers: list[dict[Any, Any]], loop: TimerLoop) -> None:

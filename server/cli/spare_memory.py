@@ -3,11 +3,11 @@
 Freed objects are not free memory yet. The interpreter keeps small objects in arenas of 1 MiB, and an arena that holds
 one of them is kept whole: garbage that nobody has collected, or one of the ten thousand tuples, lists and dicts that
 the interpreter's free lists keep for their next use. A burst of a gigabyte leaves hundreds of MiB so. A collection of
-all generations frees both, what is free around other objects goes back (``core/system/free_pools.py``), and the
-allocator of large blocks (glibc) has to be asked.
+all generations frees the garbage and what the free lists keep. ``core/system/free_pools.py`` gives back the free memory
+around the objects that stay, and ``core/system/heap.py`` that of the allocator of large blocks (glibc).
 
-All stop the event loop: some 0.1 ms per MiB that goes back to the system, so that is done in steps
-(``core/system/heap.py``), and a collection looks at every container.
+All three stop the event loop. Giving back takes some 0.1 ms per MiB and is done in steps; a collection looks at every
+container.
 And what went back has to be taken anew: a page fault for each 4 KiB, which makes the next burst of messages a tenth
 slower. So they run in the idle process only, when memory was spare for a while (a shorter one once
 work has ended), less and less often while they gain nothing, and seldom while there is some traffic. With traffic, or

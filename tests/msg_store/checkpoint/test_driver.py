@@ -245,8 +245,9 @@ class NoWorker:
     def close(self) -> None: ...
 
 
-def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random) -> None:
-    rig, loop = StoreRig(rng, limits=CheckpointLimits(rows=20, idle_rows=5)), HandLoop()
+def driven(rig: StoreRig, make_worker: type[NoWorker]) -> HandLoop:
+    """Drive the checkpoints of a rig; return the loop."""
+    loop = HandLoop()
     CheckpointDriver(
         rig.core,
         rig.checkpointer,
@@ -255,8 +256,14 @@ def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random
         rig.ballast,
         loop,
         rig.reports.append,
-        make_worker=NoWorker,
+        make_worker=make_worker,
     )
+    return loop
+
+
+def test_a_flush_asks_for_a_turn_only_if_something_may_be_due(rng: random.Random) -> None:
+    rig = StoreRig(rng, limits=CheckpointLimits(rows=20, idle_rows=5))
+    loop = driven(rig, NoWorker)
     for _ in range(2):
         rig.publish((1,), 2)
         rig.run_flush()
@@ -293,17 +300,8 @@ class AtOnce(NoWorker):
 
 
 def test_what_is_in_the_index_is_freed_in_slices_once_no_read_needs_it(rng: random.Random) -> None:
-    rig, loop = StoreRig(rng, limits=CheckpointLimits(rows=FREED_ITEMS)), HandLoop()
-    CheckpointDriver(
-        rig.core,
-        rig.checkpointer,
-        rig.location.index,
-        rig.folder,
-        rig.ballast,
-        loop,
-        rig.reports.append,
-        make_worker=AtOnce,
-    )
+    rig = StoreRig(rng, limits=CheckpointLimits(rows=FREED_ITEMS))
+    loop = driven(rig, AtOnce)
     rig.publish((1,), 2 * FREED_ITEMS)
     memtable = rig.core.memtables.active
     while rig.core.pending_ops:
