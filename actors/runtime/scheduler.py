@@ -201,9 +201,16 @@ class Scheduler:
             self._coming.cancel()
             self._coming = self.loop.call_soon(self.drain)
 
-    def after_drain(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` once, when the present or next drain ends, before the loop does I/O."""
-        self._after.append(callback)
+    def after_drain(self, callback: Callable[[], None], is_first: bool = False) -> None:
+        """Call ``callback`` once, when the present or next drain ends, before the loop does I/O.
+
+        ``is_first``: before those that wait already. For writes to sockets: other callbacks, such as the begin of a
+        flush of the store, take milliseconds, in which the peers read their answers and send what follows.
+        """
+        if is_first:
+            self._after.insert(0, callback)
+        else:
+            self._after.append(callback)
         if not self.is_awake:
             self.wake()
 

@@ -47,7 +47,7 @@ class PendingWrites:
             self._write()
         if not self._is_due:
             self._is_due = True
-            self._scheduler.after_drain(self._come_due)
+            self._scheduler.after_drain(self._come_due, is_first=True)
         self._writers.append(writer)
 
     def _come_due(self) -> None:

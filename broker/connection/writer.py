@@ -97,7 +97,7 @@ class Writer(Output):
         chunks = self._chunks
         if not chunks:
             if self.plain_descriptor < 0:
-                self._runtime.after_drain(self.flush)
+                self._runtime.after_drain(self.flush, is_first=True)
             else:
                 self._send_later(self)
         chunks.append(data)
@@ -111,7 +111,7 @@ class Writer(Output):
             return
         self._stop_pacing()
         if not self._chunks:
-            self._runtime.after_drain(self.flush)
+            self._runtime.after_drain(self.flush, is_first=True)
         self._chunks += parts
         self._has_parts = True
         self._pending_bytes += sum(map(len, parts))

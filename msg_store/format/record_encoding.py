@@ -38,13 +38,13 @@ def encode_run(
 ) -> list[int]:
     """Append the records of some messages to ``parts``, three buffers each; return their lengths.
 
-    The meta is packed once for messages in a row that share origin, head and queues as objects.
+    The meta is packed once for messages in a row with the same origin, head and queues.
     """
     pack, lengths = _REST.pack, []
     last_origin = last_head = last_queues = None
     meta, meta_len = b"", 0
     for msg_no, ((origin, head, body), queue_nos) in items:
-        if head is not last_head or origin is not last_origin or queue_nos is not last_queues:
+        if head != last_head or origin != last_origin or queue_nos != last_queues:
             meta = pack_meta(origin, head, queue_nos)
             meta_len = len(meta)
             last_origin, last_head, last_queues = origin, head, queue_nos

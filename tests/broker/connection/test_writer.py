@@ -55,6 +55,17 @@ def test_each_drain_has_its_own_write(runtime: Runtime, wire: Wire, writer: Writ
     assert (bytes(wire.out), wire.writes) == (b"ab", 2)
 
 
+def test_what_waits_is_written_before_other_callbacks_of_the_drain(
+    runtime: Runtime, wire: Wire, writer: Writer
+) -> None:
+    out: list[bytes] = []
+    runtime.after_drain(lambda: out.append(bytes(wire.out)))  # a flush of the store, say
+    writer.write(b"answer")
+    runtime.run_until_idle()
+
+    assert out == [b"answer"]
+
+
 def test_a_large_amount_goes_at_once(wire: Wire, writer: Writer) -> None:
     writer.write(b"a")
     writer.write(b"b" * (FLUSH_BYTES - 2))
@@ -183,6 +194,17 @@ def test_to_a_plain_socket_the_kernel_sends(
 
     assert (ends[1].recv(9), bytes(wire.out), flushed) == (b"ab", b"", ["flushed"])
     assert (plain.unsent_bytes, plain.wrote) == (0, True)
+
+
+def test_the_kernel_sends_before_other_callbacks_of_the_drain(
+    runtime: Runtime, plain: Writer
+) -> None:
+    unsent: list[int] = []
+    runtime.after_drain(lambda: unsent.append(plain.unsent_bytes))
+    plain.write(b"answer")
+    runtime.run_until_idle()
+
+    assert unsent == [0]
 
 
 def test_what_the_socket_does_not_take_goes_to_the_transport_and_all_behind_it(

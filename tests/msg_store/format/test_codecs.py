@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from contextlib import suppress
 from dataclasses import fields
+from itertools import permutations, product
 
 import pytest
 from hypothesis import given
@@ -151,6 +152,22 @@ def test_records_of_a_run_are_read_one_after_another(items: list, extend: Extend
         assert (meta.head, meta.queue_nos, meta.guid) == (head, queue_nos, None)
         offset += read.total_len
     assert offset == len(data)
+
+
+def test_neighbours_of_a_run_that_differ_in_one_part_keep_their_own_meta() -> None:
+    origins = [origin_of(b"x", b"k"), origin_of(b"x", b"k", b"blind"), origin_of(b"x", b"other")]
+    metas = [*product(origins, (b"h", b"i"), ((1,), (2,)))]
+    neighbours = [meta for pair in permutations(metas, 2) for meta in pair]
+    extend = extender(CRC32)
+    run = [(7, ((origin, head, b"body"), nos)) for origin, head, nos in neighbours]
+    data, offset = run_of(run, extend), 0
+
+    for origin, head, nos in neighbours:
+        read = record.decode_record(data, extend, SEED, offset)
+        meta = record.unpack_meta(read.meta)
+        found = origin_of(meta.exchange, *meta.routing_keys), meta.head, meta.queue_nos
+        assert found == (origin, head, nos)
+        offset += read.total_len
 
 
 def test_a_guid_is_kept_for_mirrors() -> None:
