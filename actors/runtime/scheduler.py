@@ -204,8 +204,8 @@ class Scheduler:
     def after_drain(self, callback: Callable[[], None], is_first: bool = False) -> None:
         """Call ``callback`` once, when the present or next drain ends, before the loop does I/O.
 
-        ``is_first``: before those that wait already. For writes to sockets: other callbacks, such as the begin of a
-        flush of the store, take milliseconds, in which the peers read their answers and send what follows.
+        ``is_first``: it is called before the callbacks that are registered already. Writes to sockets are, so that
+        peers read their answers while the store starts a flush, which takes milliseconds.
         """
         if is_first:
             self._after.insert(0, callback)
