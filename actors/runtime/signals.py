@@ -37,7 +37,12 @@ NOCONNECTION: Final = "noconnection"
 TIMEOUT: Final = "timeout"
 
 _CHAIN_MAX: Final = 8
-_INNER: Final = ("leveret.actors.runtime.", "leveret.actors.service", "leveret.actors.gen_server")
+_INNER: Final = (
+    "leveret.actors.runtime.",
+    "leveret.actors.thespian.",
+    "leveret.actors.service",
+    "leveret.actors.gen_server",
+)
 
 
 def is_orderly(reason: object) -> bool:

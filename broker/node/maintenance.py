@@ -7,7 +7,7 @@
   and removed after a week (``orphans``); at once if a crash has cut their queue's deletion off.
 
 The last two need a data directory. A thread reads the disk and compares queues with definitions; orphans
-are removed on the loop.
+are removed on the loop, some in a turn.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ SWEEP_S: Final = 1.0
 ACTORS_PER_SWEEP: Final = 2_500
 PERIOD_S: Final = 60.0
 ORPHANS_PERIODS: Final = 60
+QUEUES_PER_TURN: Final = 100
 
 _SWEEP: Final = "sweep"
 _CHECK: Final = "check"
+_REMOVE: Final = "remove"
 
 
 class Maintenance(GenServer):
@@ -48,6 +50,8 @@ class Maintenance(GenServer):
         self._thread: threading.Thread | None = None
         self._is_ending = threading.Event()
         self._periods = 0
+        self._orphans: list[tuple[_StoreAndQueues, int]] = []  # queues that are still to be removed
+        self._gone: list[int] = []  # deleted queues that are still to be forgotten
         if node.data_dir is not None and self.runtime.loop is not None:
             self._vhosts = node.data_dir / "vhosts"
             self._loop = self.runtime.loop
@@ -64,6 +68,11 @@ class Maintenance(GenServer):
             self.check_disk(has_orphans=self._periods % ORPHANS_PERIODS == 0)
             self._periods += 1
         self.start_timer(PERIOD_S, _CHECK)
+
+    def handle_cast(self, message: object) -> None:
+        """Remove more orphans."""
+        assert message == _REMOVE
+        self._remove_queues()
 
     def check_disk(self, has_orphans: bool = True) -> None:
         """Restore the ballast, and remove orphans."""
@@ -101,12 +110,9 @@ class Maintenance(GenServer):
     def _checked(
         self, stores: list[_StoreAndQueues], folders: list[Path], gone: list[int], now_ms: int
     ) -> None:
-        self._node.metadata.forget_deleted(gone)
-        for each in stores:
-            if each.vhost.store.msg_store is each.store:
-                for queue_no in each.due:
-                    log.warning("orphan removed vhost=%s queue_no=%d", each.vhost.name, queue_no)
-                    each.store.delete_queue(queue_no)
+        self._gone += gone
+        self._orphans += [(each, queue_no) for each in stores for queue_no in each.due]
+        self._remove_queues()
         claimed = {self._folder(name) for name in self._node.vhosts}
         removed = []
         for folder in folders:
@@ -122,6 +128,17 @@ class Maintenance(GenServer):
                 self._put_off(error)
         if removed:
             self._do(lambda: self._remove(removed))
+
+    def _remove_queues(self) -> None:
+        """Remove some of the orphans, and forget some of the queues that are gone; the next in turns of their own."""
+        self._node.metadata.forget_deleted(self._gone[:QUEUES_PER_TURN])
+        for each, queue_no in self._orphans[:QUEUES_PER_TURN]:
+            if each.vhost.store.msg_store is each.store:
+                log.warning("orphan removed vhost=%s queue_no=%d", each.vhost.name, queue_no)
+                each.store.delete_queue(queue_no)
+        del self._gone[:QUEUES_PER_TURN], self._orphans[:QUEUES_PER_TURN]
+        if self._gone or self._orphans:
+            self.runtime.send(self.ref, _REMOVE)
 
     def _remove(self, folders: list[Path]) -> None:
         for folder in folders:

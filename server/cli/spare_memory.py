@@ -103,15 +103,14 @@ class SpareMemory:
     async def run(self) -> None:
         """Check twice a second, for ever, and carry out the steps of a round, and sweeps, in between."""
         while True:
-            self.check(time.monotonic(), time.process_time())
+            began_s = time.monotonic()
+            self.check(began_s, time.process_time())
             while self._steps is not None:
                 await asyncio.sleep(STEP_S)
                 self.step()
-            left_s = CHECK_S
-            while left_s > 0.0:
-                pause_s = SWEEP_S if self.sweep(time.monotonic()) else left_s
-                await asyncio.sleep(pause_s)
-                left_s -= pause_s
+            while (left_s := began_s + CHECK_S - time.monotonic()) > 0.0:
+                is_sweeping = self.sweep(time.monotonic())
+                await asyncio.sleep(min(SWEEP_S, left_s) if is_sweeping else left_s)
 
     def check(self, now_s: float, worked_s: float) -> None:
         """Give memory back if it is time; ``worked_s`` is the CPU time of the process."""

@@ -97,6 +97,31 @@ def registry(system: ActorSystem) -> dict[str, Any]:
     return {name: ref and ref.instance for name, ref in found.items()}
 
 
+class Fails(Actor):
+    def receiveMessage(self, message: Any, sender: Any) -> None:
+        raise ValueError(message)
+
+
+class FailsInOtp(OtpActor):
+    def handle_mail(self, message: Any, sender: Any) -> None:
+        raise ValueError(message)
+
+
+@pytest.mark.parametrize("kind", [Fails, FailsInOtp])
+def test_the_record_of_a_crash_has_the_places_of_the_actors_own_code(
+    system: ActorSystem, caplog: pytest.LogCaptureFixture, kind: type
+) -> None:
+    address = begin(system, kind)
+
+    assert system.ask(address, "boom") == Ended(1, Crash(ValueError("boom")))
+
+    (text,) = [text for text in caplog.messages if "actor crashed" in text]
+    _, header, place, line, last = text.splitlines()
+    assert header == "Traceback (most recent call last):"
+    assert place.startswith(f'  File "{__file__}"')
+    assert (line.strip(), last) == ("raise ValueError(message)", "ValueError: boom")
+
+
 def test_a_reason_that_cannot_be_pickled_travels_as_text(system: ActorSystem) -> None:
     class Local(Echo):
         def receiveMessage(self, message: Any, sender: Any) -> None:

@@ -17,7 +17,8 @@ import pytest
 
 from chaos.rig import Chaos
 from conformance.raw import Channel, Connection
-from leveret.broker.node import orphans
+from leveret.broker.node import maintenance, orphans
+from leveret.broker.node.maintenance import Maintenance
 from leveret.broker.node.store_server import store_folder
 from leveret.broker.queue.supervisor import RESTARTS_MAX
 from leveret.core.addresses import Address
@@ -73,9 +74,9 @@ class Node:
     async def look(self) -> None:
         """Let maintenance look, and wait until it is done."""
         ref = self.chaos.find("infra", "maintenance")
-        maintenance = ref.cell.actor
-        self.broker.runtime.run_as(ref, maintenance.check_disk)
-        await eventually(lambda: maintenance._thread is None)
+        actor = ref.cell.actor
+        self.broker.runtime.run_as(ref, actor.check_disk)
+        await eventually(lambda: actor._thread is None)
 
     async def use(self, work: Callable[[Channel], None], vhost: str = "/") -> None:
         """Do something with a channel."""
@@ -179,6 +180,36 @@ async def test_messages_of_a_queue_whose_deletion_was_cut_off_go_at_once(tmp_pat
         assert node.broker.node.metadata.deleted_queues == set()
     async with running(tmp_path) as node:
         assert node.broker.node.metadata.deleted_queues == set()
+
+
+async def test_many_queues_whose_deletion_was_cut_off_go_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as node:
+        await node.use(fill("a", "b", "c", "d", "e"))
+        puts = [DeletedQueueRow(no) for no in node.filled()]
+    await lose(tmp_path, *(QueueRow("/", name) for name in "abcde"), puts=puts)
+    counts = []
+    remove = Maintenance._remove_queues
+
+    def counting(self: Maintenance) -> None:
+        caplog.clear()
+        known = len(node.broker.node.metadata.deleted_queues)
+        remove(self)
+        removed = sum("orphan removed" in text for text in caplog.messages)
+        counts.append((removed, known - len(node.broker.node.metadata.deleted_queues)))
+
+    monkeypatch.setattr(maintenance, "QUEUES_PER_TURN", 2)
+    monkeypatch.setattr(Maintenance, "_remove_queues", counting)
+
+    async with running(tmp_path) as node:
+        await node.look()
+        await eventually(lambda: not node.filled())
+        assert counts == [(2, 0), (2, 0), (1, 0)]
+        counts.clear()
+        await node.look()
+        await eventually(lambda: not node.broker.node.metadata.deleted_queues)
+        assert counts == [(0, 2), (0, 2), (0, 1)]
 
 
 async def test_a_long_queue_that_is_deleted_is_noted_until_its_messages_are_gone(
