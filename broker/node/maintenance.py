@@ -7,7 +7,7 @@
   and removed after a week (``orphans``); at once if a crash has cut their queue's deletion off.
 
 The last two need a data directory. A thread reads the disk and compares queues with definitions; orphans
-are removed on the loop, some in a turn.
+are removed on the loop, a hundred queues in a turn.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Maintenance(GenServer):
             self._do(lambda: self._remove(removed))
 
     def _remove_queues(self) -> None:
-        """Remove some of the orphans, and forget some of the queues that are gone; the next in turns of their own."""
+        """Remove some orphaned queues and forget some queues that are gone; the others follow in later turns."""
         self._node.metadata.forget_deleted(self._gone[:QUEUES_PER_TURN])
         for each, queue_no in self._orphans[:QUEUES_PER_TURN]:
             if each.vhost.store.msg_store is each.store:
@@ -138,7 +138,7 @@ class Maintenance(GenServer):
                 each.store.delete_queue(queue_no)
         del self._gone[:QUEUES_PER_TURN], self._orphans[:QUEUES_PER_TURN]
         if self._gone or self._orphans:
-            self.runtime.send(self.ref, _REMOVE)
+            self.runtime.again(self.ref, _REMOVE)
 
     def _remove(self, folders: list[Path]) -> None:
         for folder in folders:

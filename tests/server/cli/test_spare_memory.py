@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 import sys
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from leveret.core.system.machine import Machine
 from leveret.server.cli import spare_memory
-from leveret.server.cli.spare_memory import CHECK_S, IDLE_SHARE, PAUSE_S_MAX, SPARE_S, SpareMemory
+from leveret.server.cli.spare_memory import (
+    CHECK_S,
+    IDLE_SHARE,
+    PAUSE_S_MAX,
+    SPARE_S,
+    SWEEP_S,
+    SpareMemory,
+)
 
 BASE_BYTES = 30 << 20
 BURST_BYTES = 800 << 20
@@ -133,6 +143,28 @@ def test_the_free_lists_are_swept_for_seconds_behind_a_burst(
     assert kept_pairs(capfd) < 500
     assert process.spare.sweep(process.now_s + SPARE_S - 1)
     assert not process.spare.sweep(process.now_s + SPARE_S)
+
+
+def test_checks_come_every_half_second_although_sleeps_between_sweeps_last_longer(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks: list[float] = []
+
+    async def sleep(pause_s: float) -> None:
+        process.now_s += 1.1 * pause_s
+        if len(checks) > 10:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: process.now_s)
+    monkeypatch.setattr(process.spare, "check", lambda now_s, _: checks.append(now_s))
+    monkeypatch.setattr(process.spare, "sweep", lambda _: True)
+    with pytest.raises(asyncio.CancelledError):
+        process.spare.run().send(None)
+
+    assert all(
+        0.0 <= after - before - CHECK_S <= SWEEP_S / 10 for before, after in pairwise(checks)
+    )
 
 
 def test_bursts_with_seconds_between_them_keep_their_memory(process: Process) -> None:
