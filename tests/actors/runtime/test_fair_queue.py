@@ -13,7 +13,7 @@ from leveret.actors.actor import OtpActor
 from leveret.actors.runtime.fair_queue import FairQueue
 from leveret.actors.runtime.ref import Cell, Ref
 from leveret.actors.runtime.runtime import Runtime
-from leveret.actors.runtime.scheduler import DRAIN_S
+from leveret.actors.runtime.scheduler import DRAIN_S, LONG_TURN_S
 from leveret.testing.virtual_clock import VirtualClock
 from rigs.ticking_clock import TickingClock
 
@@ -263,3 +263,17 @@ def test_what_is_to_be_written_does_not_wait_for_a_long_turn_but_long_work_goes_
 
     assert sum(seen) == 3
     assert set(seen) == {0, 1}
+
+
+def test_a_long_turn_is_passed_over_once_whatever_short_turns_come() -> None:
+    runtime = Runtime(clock=VirtualClock())
+    turns: list[int] = []
+    long, short = runtime.spawn(Peer, turns, 0, 0), runtime.spawn(Peer, turns, 0, 0)
+    runtime.turns.expect(long, LONG_TURN_S)
+    runtime.send_bulk(long, 0)
+    for _ in range(3):
+        runtime.after_drain(lambda: None)
+        runtime.send_bulk(short, 0)
+        runtime.drain()
+
+    assert turns == [short.num, short.num, long.num, short.num]
