@@ -1,10 +1,14 @@
 """Accepting: takes new connections from one listening socket, a few per turn of the event loop.
 
 asyncio's server accepts the whole backlog in one turn, with thousands of connections for seconds, and stops for a
-second when descriptors run out; uvloop's closes the connection. Here a turn makes transports for
-``ACCEPTS_PER_TURN`` sockets, others wait in the kernel. Clients that have sent something do not wait behind a flood of
-silent ones: to accept a socket costs an eighth of a transport with its reader, so a turn accepts ``SILENT_PER_TURN``
-sockets without a byte, which get their transports in later turns; those whose clients have left get none.
+second when descriptors run out; uvloop's closes the connection. To accept a socket costs an eighth of a transport with
+its reader. So a turn accepts ``ACCEPTS_PER_TURN`` sockets and makes ``TRANSPORTS_PER_TURN`` transports; those whose
+clients have left get none.
+
+Clients that have sent something do not wait behind a flood of silent ones, which wait by themselves. Of the others the
+oldest and the newest get a transport in turn: a client that comes behind hundreds waits for one turn, not for all of
+them, and no client waits more than twice as long as in the order of arrival. When ``WAITING_MAX`` wait, further ones
+wait in the kernel.
 
 The broker's own sockets never use up the descriptors (``admission.py``); where something else in the process has taken
 them, sockets without an open connection make room and the listener tries again soon.
@@ -32,8 +36,9 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-ACCEPTS_PER_TURN: Final = 16  # of one listening socket; each costs about 0.15 ms
-SILENT_PER_TURN: Final = 128  # each costs about 0.02 ms
+ACCEPTS_PER_TURN: Final = 128  # of one listening socket; each costs about 0.02 ms
+TRANSPORTS_PER_TURN: Final = 16  # each costs about 0.15 ms
+WAITING_MAX: Final = 512  # accepted sockets with a first byte and without a transport
 RETRY_S: Final = 0.1
 _GONE: Final = b""
 
@@ -46,7 +51,9 @@ class Accepting:
         self._source = listening
         self._listening = listening.socket.dup()
         self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[socket.socket, bytes]] = deque()
         self._silent: deque[socket.socket] = deque()
+        self._is_due = False  # the next turn makes more transports
         self._coming: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -54,7 +61,7 @@ class Accepting:
 
     def __len__(self) -> int:
         """Return how many sockets are accepted and have no transport yet."""
-        return len(self._coming) + len(self._silent)
+        return len(self._coming) + len(self._waiting) + len(self._silent)
 
     def _begin(self) -> None:
         self._retry = None
@@ -74,30 +81,31 @@ class Accepting:
         if not self._sockets.has_listener:
             self._pause()
             return
-        left = 1.0  # of a turn
-        while left > 0:
+        for _ in range(ACCEPTS_PER_TURN):
+            if len(self._waiting) >= WAITING_MAX:
+                break
             try:
                 accepted, peer = self._listening.accept()
             except (BlockingIOError, InterruptedError):
-                return
+                break
             except ConnectionError:  # the peer was faster
-                left -= 1 / SILENT_PER_TURN
                 continue
             except OSError as error:
                 self._failed(error)
-                return
+                break
             accepted.setblocking(False)
             first = self._first_bytes(accepted)
-            left -= 1 / (ACCEPTS_PER_TURN if first else SILENT_PER_TURN)
             if first == _GONE:
                 closed_before_first_byte(peer or (UNIX, 0))
                 accepted.close()
             elif not self._sockets.has_room(peer or (UNIX, 0)):
                 accepted.close()
             elif first:
-                self._connect(accepted, first)
+                self._waiting.append((accepted, first))
             else:
-                self._connect_later(accepted)
+                self._silent.append(accepted)
+        if not self._is_due:
+            self._connect_some()
 
     def _first_bytes(self, accepted: socket.socket) -> bytes | None:
         """Return a client's first bytes; None without, and ``_GONE`` if they never come.
@@ -112,16 +120,15 @@ class Accepting:
         except OSError:  # the client has reset it
             return _GONE
 
-    def _connect_later(self, accepted: socket.socket) -> None:
-        if not self._silent:
-            self._loop.call_soon(self._connect_silent)
-        self._silent.append(accepted)
-
-    def _connect_silent(self) -> None:
-        for _ in range(min(len(self._silent), ACCEPTS_PER_TURN)):
-            self._connect(self._silent.popleft(), b"")
-        if self._silent:
-            self._loop.call_soon(self._connect_silent)
+    def _connect_some(self) -> None:
+        waiting, silent = self._waiting, self._silent
+        for number in range(min(len(waiting), TRANSPORTS_PER_TURN)):
+            self._connect(*(waiting.pop() if number % 2 else waiting.popleft()))
+        for _ in range(min(len(silent), TRANSPORTS_PER_TURN)):
+            self._connect(silent.popleft(), b"")
+        self._is_due = bool(waiting or silent)
+        if self._is_due:
+            self._loop.call_soon(self._connect_some)
 
     def _connect(self, accepted: socket.socket, first: bytes) -> None:
         """Make a transport of an accepted socket.
@@ -150,7 +157,7 @@ class Accepting:
         self._pause()
         log.warning("cannot accept connections, trying again error=%s", error.strerror)
         if error.errno in DESCRIPTORS | MEMORY:
-            for _ in range(ACCEPTS_PER_TURN):
+            for _ in range(TRANSPORTS_PER_TURN):
                 self._sockets.admission.close_oldest()
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from conformance.raw import Connection
+from leveret.broker.connection import accepting as accepting_module
 from leveret.broker.connection import admission as admission_module
-from leveret.broker.connection.accepting import ACCEPTS_PER_TURN, SILENT_PER_TURN, Accepting
+from leveret.broker.connection.accepting import ACCEPTS_PER_TURN, TRANSPORTS_PER_TURN, Accepting
 from leveret.broker.connection.sockets import LISTENER
 from leveret.core.system import descriptors
 from leveret.server import Address, Broker, Config
@@ -224,24 +225,21 @@ async def test_accepting_without_descriptors_closes_sockets_before_login(broker:
         each.close()
 
 
-def transports_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return how many sockets get a transport in each turn from now on."""
-    turns: list[int] = []
+def transports_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[Any, bytes]]]:
+    """Return which clients, with which first bytes, get a transport in each turn from now on."""
+    turns: list[list[tuple[Any, bytes]]] = [[]]
     connect: Callable[[Accepting, socket.socket, bytes], None] = Accepting._connect
+    turn: Callable[[Accepting], None] = Accepting._connect_some
 
-    def counting(turn: Callable[[Accepting], None]) -> Callable[[Accepting], None]:
-        def counted(self: Accepting) -> None:
-            turns.append(0)
-            turn(self)
-
-        return counted
+    def counted(self: Accepting) -> None:
+        turn(self)
+        turns.append([])
 
     def connected(self: Accepting, accepted: socket.socket, first: bytes) -> None:
-        turns[-1] += 1
+        turns[-1].append((accepted.getpeername(), first))
         connect(self, accepted, first)
 
-    for name in ("_accept_some", "_connect_silent"):
-        monkeypatch.setattr(Accepting, name, counting(getattr(Accepting, name)))
+    monkeypatch.setattr(Accepting, "_connect_some", counted)
     monkeypatch.setattr(Accepting, "_connect", connected)
     return turns
 
@@ -260,7 +258,44 @@ async def test_a_turn_makes_a_few_transports(
     accepting._begin()
     await eventually(lambda: len(broker.node.sockets.accepted) == 300)
 
-    assert max(turns) <= ACCEPTS_PER_TURN
+    assert max(map(len, turns)) <= TRANSPORTS_PER_TURN
+    for each in clients:
+        each.close()
+
+
+async def test_a_client_that_comes_last_waits_for_one_turn_and_the_first_as_well(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (accepting,) = broker.node.sockets.servers
+    accepting._loop.remove_reader(accepting._listening.fileno())
+    clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(100)]
+    for each in clients:
+        each.sendall(HEADER)
+    turns = transports_per_turn(monkeypatch)
+    accepting._begin()
+    await eventually(lambda: len(broker.node.sockets.accepted) == 100)
+
+    first = {peer for peer, _ in turns[0]}
+    half = TRANSPORTS_PER_TURN // 2
+    assert first == {each.getsockname() for each in (*clients[:half], *clients[-half:])}
+    for each in clients:
+        each.close()
+
+
+async def test_only_some_hundred_sockets_are_accepted_before_they_get_a_transport(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting_module, "WAITING_MAX", 40)
+    (accepting,) = broker.node.sockets.servers
+    accepting._loop.remove_reader(accepting._listening.fileno())
+    clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(100)]
+    for each in clients:
+        each.sendall(HEADER)
+    accepting._accept_some()
+
+    assert len(accepting._waiting) == 40 - TRANSPORTS_PER_TURN
+    accepting._begin()
+    await eventually(lambda: len(broker.node.sockets.accepted) == 100)
     for each in clients:
         each.close()
 
@@ -277,7 +312,7 @@ async def test_a_client_that_speaks_does_not_wait_behind_silent_ones(
     accepting._begin()
     assert await is_answered(reader)
 
-    assert turns[0] == 1
+    assert [first for _, first in turns[0]] == [HEADER] + [b""] * TRANSPORTS_PER_TURN
     for each in (*silent, writer):
         each.close()
 
@@ -289,7 +324,7 @@ async def test_clients_that_have_left_get_no_transport(
     caplog.set_level(logging.DEBUG, "leveret.broker.connection")
     (accepting,) = broker.node.sockets.servers
     accepting._loop.remove_reader(accepting._listening.fileno())
-    for number in range(SILENT_PER_TURN - 1):
+    for number in range(ACCEPTS_PER_TURN - 1):
         client = socket.create_connection(tuple(broker.addresses[0]))
         if number % 2:  # a reset
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -299,7 +334,7 @@ async def test_clients_that_have_left_get_no_transport(
     accepting._begin()
     assert await is_answered(reader)
 
-    assert turns[0] == 1
+    assert len(turns[0]) == 1
     assert any(each.startswith("connection closed before its") for each in caplog.messages)
     writer.close()
 
