@@ -93,19 +93,22 @@ class Accepting:
             except OSError as error:
                 self._failed(error)
                 break
-            accepted.setblocking(False)
-            first = self._first_bytes(accepted)
-            if first == _GONE:
-                closed_before_first_byte(peer or (UNIX, 0))
-                accepted.close()
-            elif not self._sockets.has_room(peer or (UNIX, 0)):
-                accepted.close()
-            elif first:
-                self._waiting.append((accepted, first))
-            else:
-                self._silent.append(accepted)
+            self._take(accepted, peer or (UNIX, 0))
         if not self._is_due:
             self._connect_some()
+
+    def _take(self, accepted: socket.socket, peer: Any) -> None:
+        accepted.setblocking(False)
+        first = self._first_bytes(accepted)
+        if first == _GONE:
+            closed_before_first_byte(peer)
+            accepted.close()
+        elif not self._sockets.has_room(peer):
+            accepted.close()
+        elif first:
+            self._waiting.append((accepted, first))
+        else:
+            self._silent.append(accepted)
 
     def _first_bytes(self, accepted: socket.socket) -> bytes | None:
         """Return a client's first bytes; None without, and ``_GONE`` if they never come.

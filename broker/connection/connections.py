@@ -65,6 +65,7 @@ class OpenConnection(Protocol):
 
 
 _GIVE_UP: Final = GiveUpContents()
+ANSWERS_PER_DRAIN: Final = 8  # steps of handshakes; each costs about 0.1 ms
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
 
@@ -111,6 +112,7 @@ class Connections(Generic[ReaderT]):
         self.is_stopping = False
         self.refusal = ""
         self.remote_counts = RemoteCounts()
+        self._drain = self._answers_left = 0  # of handshakes, at once, in this drain
 
     def __len__(self) -> int:
         return len(self.readers)
@@ -118,6 +120,14 @@ class Connections(Generic[ReaderT]):
     @property
     def channel_count(self) -> int:
         return sum(len(reader.channels) for reader in self.readers.values())
+
+    def answers_at_once(self) -> bool:
+        """Return whether a step of a handshake is answered at once: the first ``ANSWERS_PER_DRAIN`` are."""
+        drain = self._runtime.turns.scheduler.drains
+        if drain != self._drain:
+            self._drain, self._answers_left = drain, ANSWERS_PER_DRAIN
+        self._answers_left -= 1
+        return self._answers_left >= 0
 
     def opened(self, reader: ReaderT) -> None:
         """Count a connection in, until its reader ends, whatever ends it."""

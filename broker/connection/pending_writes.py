@@ -50,6 +50,13 @@ class PendingWrites:
             self._scheduler.after_drain(self._come_due, is_first=True)
         self._writers.append(writer)
 
+    def send_now(self, writer: Writer) -> None:
+        """Have a writer send what it has at once, not at the end of the drain."""
+        if writer.plain_descriptor < 0:
+            writer.flush()
+        else:
+            self._send([writer])
+
     def _come_due(self) -> None:
         self._is_due = False
         self._writers.reverse()
@@ -57,6 +64,9 @@ class PendingWrites:
 
     def _write(self) -> None:
         waiting, self._writers = self._writers, []
+        self._send(waiting)
+
+    def _send(self, waiting: list[Writer]) -> None:
         writers: list[Writer] = []
         descriptors: list[int] = []
         outputs: list[bytes] = []

@@ -158,7 +158,7 @@ class Reader(GenServer):
         """Take bytes that are not for channels."""
         match self.state.now:
             case State.HEADER | State.HANDSHAKE:
-                self._read_later(data)
+                self._read_step(data)
             case State.OPENING:
                 self.early += data
                 if Block.LONG_READ not in self.read_control.blocks:
@@ -166,12 +166,18 @@ class Reader(GenServer):
             case State.CLOSING:
                 self._read_close_ok(data)
 
-    def _read_later(self, data: bytes) -> None:
-        """Leave a step of the handshake to the bulk queue.
+    def _read_step(self, data: bytes) -> None:
+        """Handle a step of the handshake, and answer it at once if it is among the first of this drain.
 
-        Thousands of clients may take it at once, which the event loop would handle in one turn. Short work of open
-        connections goes before these steps.
+        A client that has its answer before the work of the drain is done sends its next step meanwhile. Thousands of
+        clients may take a step at once, which the event loop would handle in one turn: the others are left to the bulk
+        queue, and short work of open connections goes before them.
         """
+        if not self.unread and self.connections.answers_at_once():
+            self.unread = data
+            self._read_unread()
+            self.connections.pending_writes.send_now(self.writer)
+            return
         if not self.unread:
             self.runtime.turns.expect(self.ref, KNOWN_TURN_S)
             self.runtime.again(self.ref, _UNREAD)

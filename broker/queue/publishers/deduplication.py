@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.proxy import BackingProxy
 
 _PART_COST: Final = 20  # of a stretch, in messages
+_PRODUCER_COST: Final = 3  # of a producer that the queue has not known, in messages
 
 
 class DeduplicatedQueue(Protocol):
@@ -154,8 +155,10 @@ class Deduplication:
                 if (place := queue.take_in(part)) is not None:
                     before = known.count
                     known.taken_in(own, *place, is_persistent)
-                    if self._of_node is not None and known.count > before:
-                        self._of_node.added(known.count - before)
+                    added = max(0, known.count - before)
+                    self._budget.charge(added * _PRODUCER_COST)
+                    if self._of_node is not None and added:
+                        self._of_node.added(added)
                 continue
             self._budget.charge(length + _PART_COST)
             self._backing.discard(part.messages, is_persistent, part.first_msg_no)

@@ -130,6 +130,24 @@ def test_a_duplicate_is_confirmed_with_its_original_and_not_before(bench: Bench)
     assert bench.confirmed() == [4]
 
 
+def test_new_producers_are_charged_to_the_turn(bench: Bench) -> None:
+    """A turn takes in a quarter of the messages that it would take in of one producer."""
+    for first in range(0, 3_000, 1_000):
+        publish = mail.Publish(
+            [(b"o", b"h", b"")] * 1_000, True, [(bench.channel.ref, 1_000, 0, 0)]
+        )
+        publish.producer_seqs = [
+            (b"%d" % (first + at), 0, 1, NO_PREDECESSOR) for at in range(1_000)
+        ]
+        bench.channel.send(publish)
+    bench.rig.runtime.drain(with_bulk=False)
+
+    queue = bench.rig.queue.cell.actor
+    assert queue.deduplication.count() == 1_000
+    bench.rig.settle()
+    assert queue.deduplication.count() == 3_000
+
+
 def test_a_duplicate_gives_its_content_back_to_the_store(bench: Bench) -> None:
     bench.publish(sent(1), sent(2), sent(2), sent(1), sent(3))
 
