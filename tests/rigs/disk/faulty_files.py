@@ -84,19 +84,25 @@ class _Node:
             image = full[:same] + bytes(len(full) - same)
         else:
             image = self._scattered(full, same, rng)
-        self._keep_untouched(image, full)
+        self._keep_sectors(image, full, rng)
         return image
 
-    def _keep_untouched(self, image: bytearray, full: bytearray) -> None:
-        """Restore durable bytes that were not overwritten themselves."""
+    def _keep_sectors(self, image: bytearray, full: bytearray, rng: random.Random) -> None:
+        """Let durable bytes only go for those that were written over them, and a whole sector at a time.
+
+        Zeros that are written over are room: there bytes may be lost one by one, as behind the file's end.
+        """
         if not any(isinstance(change, tuple) for change in self.changes):
             return
         if len(image) < len(self.durable) <= len(full):
             image += self.durable[len(image) :]
         for start in range(0, len(image), SECTOR_BYTES):
             sector = slice(start, min(start + SECTOR_BYTES, len(image)))
+            pairs = zip(self.durable[sector], full[sector], strict=False)
             if self.durable[sector] == full[sector]:
                 image[sector] = full[sector]
+            elif any(old and old != new for old, new in pairs) and sector.stop <= len(self.durable):
+                image[sector] = (self.durable if rng.random() < 0.5 else full)[sector]
 
     def _scattered(self, full: bytearray, same: int, rng: random.Random) -> bytearray:
         image = full[: rng.randint(same, len(full))]

@@ -66,7 +66,8 @@ def test_only_what_was_written_over_is_at_risk(
     left = files.read(tmp_path / A)
     assert left[:1024] == b"1" * 1024
     assert left[2048:] == b"1" * 2048
-    assert set(left[1024:2048]) <= {0, ord("1"), ord("2")}
+    for start in (1024, 1536):  # a sector is torn nowhere
+        assert left[start : start + 512] in {b"1" * 512, b"2" * 512}
     assert fate is not Fate.LOST or left == b"1" * 4096
     assert fate is not Fate.KEPT or left[1024:2048] == b"2" * 1024
 
