@@ -2,7 +2,8 @@
 
 A writer whose socket is plain keeps its bytes until the drain of the run queue ends. Then the kernel sends the bytes
 of all these writers, with one system call for each (``amqp.kernel.send``). asyncio's transports would need that system
-call as well, and before it several calls of Python and a queue of their own.
+call as well, and before it several calls of Python and a queue of their own. Answers to steps of a handshake do not
+wait for the end of the drain (``send_now``): the client sends its next step meanwhile.
 
 A loop that has events of thousands of sockets does not come to a drain for a tenth of a second. So the bytes of the
 first ``MANY`` connections are sent when another one joins them.
