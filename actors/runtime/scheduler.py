@@ -155,7 +155,7 @@ class Scheduler:
         self._rounds: _Rounds = deque()  # due at the drain by which all had a turn or are shared
         self._bulk_turns = 0
         self._bulk_rounds: _Rounds = deque()
-        self._has_passed = False  # a drain has put a long turn off, and none has begun since
+        self._has_passed = False  # a drain has ended before a long turn, and none has begun since
         self._coming: asyncio.Handle | None = None
         self._busy_wait: Final = (
             None if loop is None or busy_wait is None else BusyWait(loop, busy_wait)
@@ -299,9 +299,9 @@ class Scheduler:
     def _serve_bulk(self) -> None:
         """Give turns until the bulk queue is empty or a budget is used up.
 
-        The actors that such a turn wakes wait in the bulk queue too: what long work causes is long work. What waits
-        to be written is written before a turn that will be long, unless one has waited for it since the last long turn.
-        A turn that would end behind the time of this drain is left to the next, but for the first.
+        The actors that such a turn wakes wait in the bulk queue too: what long work causes is long work. If something
+        waits to be written, the drain ends before a turn that will be long, and the next drain that comes to a long
+        turn begins it. A turn that would end behind the time of this drain is left to the next, but for the first.
         """
         ready, bulk, clock = self.ready, self._bulk, self.clock
         now_s = clock.monotonic_s()

@@ -5,10 +5,10 @@ second when descriptors run out; uvloop's closes the connection. To accept a soc
 its reader. So a turn accepts ``ACCEPTS_PER_TURN`` sockets and makes ``TRANSPORTS_PER_TURN`` transports; those whose
 clients have left get none.
 
-Clients that have sent something do not wait behind a flood of silent ones, which wait by themselves. Of the others the
-oldest and the newest get a transport in turn: a client that comes behind hundreds waits for one turn, not for all of
-them, and no client waits more than twice as long as in the order of arrival. When ``WAITING_MAX`` wait, further ones
-wait in the kernel.
+Sockets of silent clients have a line of their own, so clients that have sent something do not wait behind a flood of
+them. From the line of the others the oldest and the newest socket are taken alternately: a client that comes behind
+hundreds waits for one turn, not for all of them, and no client waits more than twice as long as in the order of
+arrival. When this line has ``WAITING_MAX`` sockets, further ones wait in the kernel.
 
 The broker's own sockets never use up the descriptors (``admission.py``); where something else in the process has taken
 them, sockets without an open connection make room and the listener tries again soon.

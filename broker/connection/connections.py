@@ -65,7 +65,7 @@ class OpenConnection(Protocol):
 
 
 _GIVE_UP: Final = GiveUpContents()
-ANSWERS_PER_DRAIN: Final = 8  # steps of handshakes; each costs about 0.1 ms
+STEPS_PER_DRAIN: Final = 8  # of handshakes, answered at once; each costs about 0.1 ms
 
 ReaderT = TypeVar("ReaderT", bound=OpenConnection)
 
@@ -112,7 +112,8 @@ class Connections(Generic[ReaderT]):
         self.is_stopping = False
         self.refusal = ""
         self.remote_counts = RemoteCounts()
-        self._drain = self._answers_left = 0  # of handshakes, at once, in this drain
+        self._steps_drain = 0  # the drain to which the next figure belongs
+        self._steps_left = 0  # steps of handshakes that it still answers at once
 
     def __len__(self) -> int:
         return len(self.readers)
@@ -121,13 +122,13 @@ class Connections(Generic[ReaderT]):
     def channel_count(self) -> int:
         return sum(len(reader.channels) for reader in self.readers.values())
 
-    def answers_at_once(self) -> bool:
-        """Return whether a step of a handshake is answered at once: the first ``ANSWERS_PER_DRAIN`` are."""
+    def admit_step(self) -> bool:
+        """Count a step of a handshake; return whether it is one of the first ``STEPS_PER_DRAIN`` of this drain."""
         drain = self._runtime.turns.scheduler.drains
-        if drain != self._drain:
-            self._drain, self._answers_left = drain, ANSWERS_PER_DRAIN
-        self._answers_left -= 1
-        return self._answers_left >= 0
+        if drain != self._steps_drain:
+            self._steps_drain, self._steps_left = drain, STEPS_PER_DRAIN
+        self._steps_left -= 1
+        return self._steps_left >= 0
 
     def opened(self, reader: ReaderT) -> None:
         """Count a connection in, until its reader ends, whatever ends it."""

@@ -52,7 +52,7 @@ class PendingWrites:
         self._writers.append(writer)
 
     def send_now(self, writer: Writer) -> None:
-        """Have a writer send what it has at once, not at the end of the drain."""
+        """Send the bytes of one connection. Those that ``add`` has collected are sent when the drain ends."""
         if writer.plain_descriptor < 0:
             writer.flush()
         else:

@@ -173,7 +173,7 @@ class Reader(GenServer):
         clients may take a step at once, which the event loop would handle in one turn: the others are left to the bulk
         queue, and short work of open connections goes before them.
         """
-        if not self.unread and self.connections.answers_at_once():
+        if not self.unread and self.connections.admit_step():
             self.unread = data
             self._read_unread()
             self.connections.pending_writes.send_now(self.writer)

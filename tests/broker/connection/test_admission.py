@@ -244,16 +244,23 @@ def transports_per_turn(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[Any,
     return turns
 
 
+def backlog(broker: Broker, count: int, first: bytes) -> tuple[Accepting, list[socket.socket]]:
+    """Let so many clients connect and send something, and stop accepting until ``Accepting._begin``."""
+    (accepting,) = broker.node.sockets.servers
+    assert isinstance(accepting, Accepting)
+    accepting._loop.remove_reader(accepting._listening.fileno())
+    clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(count)]
+    for each in clients:
+        each.sendall(first)
+    return accepting, clients
+
+
 @pytest.mark.parametrize("first", [b"", HEADER])
 async def test_a_turn_makes_a_few_transports(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
     """With a backlog of hundreds, other work comes between the turns."""
-    (accepting,) = broker.node.sockets.servers
-    accepting._loop.remove_reader(accepting._listening.fileno())
-    clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(300)]
-    for each in clients:
-        each.sendall(first)
+    accepting, clients = backlog(broker, 300, first)
     turns = transports_per_turn(monkeypatch)
     accepting._begin()
     await eventually(lambda: len(broker.node.sockets.accepted) == 300)
@@ -266,11 +273,7 @@ async def test_a_turn_makes_a_few_transports(
 async def test_a_client_that_comes_last_waits_for_one_turn_and_the_first_as_well(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (accepting,) = broker.node.sockets.servers
-    accepting._loop.remove_reader(accepting._listening.fileno())
-    clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(100)]
-    for each in clients:
-        each.sendall(HEADER)
+    accepting, clients = backlog(broker, 100, HEADER)
     turns = transports_per_turn(monkeypatch)
     accepting._begin()
     await eventually(lambda: len(broker.node.sockets.accepted) == 100)
@@ -286,11 +289,7 @@ async def test_only_some_hundred_sockets_are_accepted_before_they_get_a_transpor
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(accepting_module, "WAITING_MAX", 40)
-    (accepting,) = broker.node.sockets.servers
-    accepting._loop.remove_reader(accepting._listening.fileno())
-    clients = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(100)]
-    for each in clients:
-        each.sendall(HEADER)
+    accepting, clients = backlog(broker, 100, HEADER)
     accepting._accept_some()
 
     assert len(accepting._waiting) == 40 - TRANSPORTS_PER_TURN
@@ -303,16 +302,15 @@ async def test_only_some_hundred_sockets_are_accepted_before_they_get_a_transpor
 async def test_a_client_that_speaks_does_not_wait_behind_silent_ones(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (accepting,) = broker.node.sockets.servers
-    accepting._loop.remove_reader(accepting._listening.fileno())
-    silent = [socket.create_connection(tuple(broker.addresses[0])) for _ in range(100)]
+    accepting, silent = backlog(broker, 100, b"")
     await asyncio.to_thread(select.select, [accepting._listening], [], [], SOON_S)
     reader, writer = await dial(broker)
     turns = transports_per_turn(monkeypatch)
     accepting._begin()
     assert await is_answered(reader)
 
-    assert [first for _, first in turns[0]] == [HEADER] + [b""] * TRANSPORTS_PER_TURN
+    assert turns[0][0][1] == HEADER
+    assert all(first == b"" for _, first in turns[0][1:])
     for each in (*silent, writer):
         each.close()
 

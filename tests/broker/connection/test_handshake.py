@@ -15,8 +15,8 @@ from leveret.amqp import methods as m
 from leveret.amqp.tables import encode_table
 from leveret.broker.connection import connections
 from leveret.broker.connection.connections import (
-    ANSWERS_PER_DRAIN,
     CONNECTIONS,
+    STEPS_PER_DRAIN,
     CloseConnection,
     registered,
 )
@@ -107,7 +107,7 @@ def test_short_work_of_open_connections_goes_before_the_steps_of_many_logins(rig
         each.wire.received(HEADER)
     client.wire.received(m.method_frame(1, m.encode(m.QueueDeclare("q"))))
     waiting = rig.runtime.turns.scheduler._bulk
-    assert waiting.count == 21 - ANSWERS_PER_DRAIN
+    assert waiting.count == 21 - STEPS_PER_DRAIN
     first = waiting.take()
 
     assert cast("Cell", first).account == client.reader.cell.account
@@ -479,13 +479,13 @@ def test_a_few_steps_of_handshakes_are_answered_at_once_in_each_drain(rig: Rig) 
             each.protocol.data_received(HEADER)
 
         answered = [bool(each.wire.out) for each in clients]
-        assert answered == [True] * ANSWERS_PER_DRAIN + [False] * (20 - ANSWERS_PER_DRAIN)
+        assert answered == [True] * STEPS_PER_DRAIN + [False] * (20 - STEPS_PER_DRAIN)
         rig.settle()
         assert all(each.wire.out for each in clients)
 
 
 def test_a_client_that_sends_more_than_a_step_waits(rig: Rig) -> None:
-    *others, client = [rig.client() for _ in range(ANSWERS_PER_DRAIN + 1)]
+    *others, client = [rig.client() for _ in range(STEPS_PER_DRAIN + 1)]
     for each in others:
         each.protocol.data_received(HEADER)
     client.protocol.data_received(HEADER[:4])

@@ -88,9 +88,9 @@ class _Node:
         return image
 
     def _keep_sectors(self, image: bytearray, full: bytearray, rng: random.Random) -> None:
-        """Let durable bytes only go for those that were written over them, and a whole sector at a time.
+        """Give each sector that was durable its old contents, or those that were written over them.
 
-        Zeros that are written over are room: there bytes may be lost one by one, as behind the file's end.
+        The cut may tear a sector only where it held zeros, which are room for what is appended.
         """
         if not any(isinstance(change, tuple) for change in self.changes):
             return
