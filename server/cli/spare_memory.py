@@ -36,11 +36,10 @@ CHECK_S: Final = 0.5
 SWEEP_S: Final = 0.05  # between two sweeps
 STEP_S: Final = 0.01  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
-SPARE_S: Final = 10.0  # memory is spare for so long before a round: bursts may follow one another
+SPARE_S: Final = 3.0  # memory is spare for so long before a round: bursts may follow one another
 ENDED_S: Final = 2.0  # the same once work has ended: after five seconds its memory is gone
-BURST_BYTES: Final = (
-    8 * 1024 * 1024
-)  # a round that gains as much has found a burst: another may follow
+SWEEPS_S: Final = 10.0  # how long free lists are swept then
+BURST_BYTES: Final = 8 * 1024 * 1024  # a round that gains as much has found a burst
 GAIN_BYTES: Final = (
     1024 * 1024
 )  # an arena: what is made anew every second has left it, and may leave others
@@ -48,7 +47,8 @@ PAUSE_S_MAX: Final = 16.0  # after rounds that gain nothing
 IDLE_SHARE: Final = 0.5  # of a processor; a busier process needs its free memory
 SERVING_SHARE: Final = 0.05  # of a processor; in a less busy process clients hardly do anything
 ROUND_SHARE: Final = 0.02  # of the time
-SERVING_ROUND_SHARE: Final = 0.002  # so that rounds delay fewer than one message in a hundred
+SERVING_ROUND_SHARE: Final = 0.005  # so that rounds delay fewer than one message in a hundred
+FAULTS_S_PER_BYTE: Final = 0.25e-3 / (1024 * 1024)  # to take anew what a round gave back
 BLOCKS_MAX: Final = 280_000  # collected in some 20 ms; a broker without clients has 170,000
 
 
@@ -131,7 +131,7 @@ class SpareMemory:
         self._seen_bytes = used_bytes
         ends = rests or has_freed
         if (was_busy or ends) and spare_bytes > SPARE_BYTES:
-            self._sweep_until_s = now_s + SPARE_S
+            self._sweep_until_s = now_s + SWEEPS_S
         is_time = self._wait.check(now_s, spare_bytes, was_busy, ends)
         if is_time and self._steps is None:
             self._before_bytes = used_bytes
@@ -166,11 +166,10 @@ class SpareMemory:
         self._seen_bytes = self._machine.used_bytes() or 0
         gain_bytes = self._before_bytes - self._seen_bytes
         self._pause_s = CHECK_S if gain_bytes >= GAIN_BYTES else min(PAUSE_S_MAX, 2 * self._pause_s)
-        has_burst = gain_bytes >= BURST_BYTES
-        rest_s = 0.0 if has_burst else self._took_s / ROUND_SHARE
-        serving_s = self._took_s / SERVING_ROUND_SHARE if self._is_serving else 0.0
-        pause_s = SPARE_S if has_burst else self._pause_s
-        self._wait.round_ended(self._checked_s, max(pause_s, serving_s), rest_s)
+        rest_s = 0.0 if gain_bytes >= BURST_BYTES else self._took_s / ROUND_SHARE
+        cost_s = self._took_s + max(0, gain_bytes) * FAULTS_S_PER_BYTE
+        cost_pause_s = cost_s / (SERVING_ROUND_SHARE if self._is_serving else ROUND_SHARE)
+        self._wait.round_ended(self._checked_s, max(self._pause_s, cost_pause_s), rest_s)
 
     def collect(self) -> None:
         """Free garbage and the interpreter's free lists; with traffic, or many objects, those lists only."""

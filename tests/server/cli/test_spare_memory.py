@@ -20,6 +20,7 @@ from leveret.server.cli.spare_memory import (
     PAUSE_S_MAX,
     SPARE_S,
     SWEEP_S,
+    SWEEPS_S,
     SpareMemory,
 )
 
@@ -116,6 +117,23 @@ def test_what_a_client_leaves_behind_is_given_back_though_its_end_was_little_wor
     assert process.machine.bytes == BASE_BYTES
 
 
+@pytest.mark.parametrize("seconds", range(10, 20))
+def test_what_a_client_leaves_behind_that_worked_little_is_given_back_within_five_seconds(
+    process: Process, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """Whenever it ends: no round while it works puts off the next one for longer."""
+    monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.001)
+    kept_bytes = BASE_BYTES + spare_memory.SPARE_BYTES
+    for _ in range(seconds):
+        process.machine.bytes = kept_bytes + 20 * spare_memory.GAIN_BYTES
+        process.machine.spare_bytes = 20 * spare_memory.GAIN_BYTES
+        process.passes(1, worked=0.3)
+    assert process.spare.rounds
+    process.passes(5, worked=0.3)
+
+    assert process.machine.bytes <= kept_bytes
+
+
 def kept_pairs(capfd: pytest.CaptureFixture[str]) -> int:
     """Return how many freed pairs the interpreter keeps for their next use."""
     sys._debugmallocstats()
@@ -141,8 +159,8 @@ def test_the_free_lists_are_swept_for_seconds_behind_a_burst(
     assert kept_pairs(capfd) >= 1_000
     assert process.spare.sweep(process.now_s)
     assert kept_pairs(capfd) < 500
-    assert process.spare.sweep(process.now_s + SPARE_S - 1)
-    assert not process.spare.sweep(process.now_s + SPARE_S)
+    assert process.spare.sweep(process.now_s + SWEEPS_S - 1)
+    assert not process.spare.sweep(process.now_s + SWEEPS_S)
 
 
 def test_checks_come_every_half_second_although_sleeps_between_sweeps_last_longer(
@@ -282,7 +300,7 @@ def test_rounds_are_few_while_there_is_traffic(
         process.machine.spare_bytes = 2 * spare_memory.GAIN_BYTES
         process.passes(1, worked=spare_memory.SERVING_SHARE + 0.1)
 
-    assert process.spare.rounds == 3  # 0.035 s each, 0.2 % of the time
+    assert process.spare.rounds == 8  # 0.035 s each, 0.5 % of the time
 
 
 def test_a_machine_that_does_not_tell_is_asked_another_time(
