@@ -52,21 +52,20 @@ class _Printable(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and isinstance(record.msg, str):
-            places = _places(record.msg)
-            if len(places) == len(record.args):
-                record.args = tuple(map(_shown, places, record.args))
+            befores, letters = _places(record.msg)
+            if len(letters) == len(record.args):
+                record.args = tuple(map(_shown, befores, letters, record.args))
         return True
 
 
 @lru_cache(maxsize=1_024)
-def _places(text: str) -> tuple[tuple[str, str], ...]:
-    """Return for each argument of a text the character before it, and its conversion."""
-    found = _PLACEHOLDER.findall(text)
-    return tuple((before, letter) for before, letter in found if letter != "%")
+def _places(text: str) -> tuple[str, str]:
+    """Return the character before each argument of a text, a blank for most, and each conversion."""
+    found = [place for place in _PLACEHOLDER.findall(text) if place[1] != "%"]
+    return "".join(before or " " for before, _ in found), "".join(letter for _, letter in found)
 
 
-def _shown(place: tuple[str, str], argument: object) -> object:
-    before, letter = place
+def _shown(before: str, letter: str, argument: object) -> object:
     if type(argument) in _NUMBERS or letter not in "sr":
         return argument
     try:

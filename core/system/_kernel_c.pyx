@@ -4,7 +4,9 @@
 Why is said in ``leveret/core/system/huge_pages.py``, ``free_pools.py`` and ``fields.py`` beside it.
 
 Arenas, of 1 MiB in Python 3.11, come from blocks that begin where a huge page does. One goes back to the system by
-itself, as it does without this module, wherever it has come from: an earlier arena needs no other way.
+itself, as it does without this module, wherever it has come from: an earlier arena needs no other way. The interpreter
+asks for memory of frames, of 16 KiB, in the same way. That does not come from a block: the arenas behind it would begin
+anywhere in a huge page, and the rest at the block's end, too small for an arena, would stay.
 """
 
 from libc.stdint cimport uintptr_t
@@ -107,7 +109,9 @@ cdef void *_map(size_t size) noexcept:
 cdef void *_alloc(void *ctx, size_t size) noexcept:
     global _next, _end
     cdef uintptr_t mapped, before
-    if _end - _next < size:
+    if size != ARENA_BYTES:
+        return _map(size)
+    if _next == _end:
         mapped = <uintptr_t>_map(BLOCK + HUGE_PAGE)
         if not mapped:
             return _map(size)
@@ -118,10 +122,9 @@ cdef void *_alloc(void *ctx, size_t size) noexcept:
         _end = _next + BLOCK
         munmap(<void *>_end, HUGE_PAGE - before)
         madvise(<void *>_next, BLOCK, MADV_HUGEPAGE)
-    _next += size
-    if size == ARENA_BYTES:
-        _note(_next - size)
-    return <void *>(_next - size)
+    _next += ARENA_BYTES
+    _note(_next - ARENA_BYTES)
+    return <void *>(_next - ARENA_BYTES)
 
 
 cdef void _free(void *ctx, void *arena, size_t size) noexcept:

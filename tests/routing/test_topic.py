@@ -5,6 +5,7 @@ Tests: routing/topic_trie.py, routing/topic_positions.py
 
 from __future__ import annotations
 
+import gc
 from random import Random
 from unittest import mock
 
@@ -178,6 +179,34 @@ def test_states_are_kept_while_there_is_room_and_forgotten_when_there_was_none_f
     full = sizes.index(most)
     assert sizes[full : full + 50] == [most] * 50
     assert sizes != sorted(sizes)
+
+
+def test_forgotten_states_and_their_nodes_are_freed_without_a_collection() -> None:
+    """Until one came they would keep the memory around them."""
+
+    def kept() -> int:
+        kinds = topic_trie.Node, topic_trie._State
+        return sum(type(each) in kinds for each in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = kept()
+        matcher = TopicMatcher()
+        bound = [binding(b"a.#.%d" % number, number) for number in range(50)]
+        for each in bound:
+            matcher.add(each)
+        for number in range(50):
+            matched(matcher, b"a.b.c.%d" % number, b"b.%d.c.d" % number)
+        assert matcher.trie.states > 50
+        for each in bound:
+            matcher.remove(each)
+        del matcher, bound, each
+        left = kept() - before
+    finally:
+        gc.enable()
+
+    assert not left
 
 
 def test_the_exchanges_of_a_vhost_share_the_room_for_states() -> None:

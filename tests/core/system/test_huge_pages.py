@@ -44,6 +44,19 @@ del early, objects
 print(full_bytes - before_bytes, here.used_bytes() - before_bytes)
 """
 
+BURSTS = """
+def depth(left):
+    return depth(left - 1) if left else 0
+
+del early, objects
+first_bytes = here.used_bytes()
+for _ in range(20):
+    depth(900)  # its frames take memory in the same way as arenas
+    objects = [[] for _ in range(400_000)]
+    del objects
+print(here.used_bytes() - first_bytes)
+"""
+
 
 def run(program: str) -> list[int]:
     command = [sys.executable, "-c", OBJECTS + program]
@@ -62,4 +75,10 @@ def test_memory_of_freed_objects_goes_back() -> None:
     taken, left = run(GIVEN_BACK)
 
     assert taken > 50_000_000
+    assert left < 5_000_000
+
+
+def test_bursts_with_calls_between_them_leave_nothing_between_arenas() -> None:
+    (left,) = run(BURSTS)
+
     assert left < 5_000_000
