@@ -189,9 +189,8 @@ class Trie:
         return len(self._states)
 
     def forget_states(self) -> None:
-        for (
-            state
-        ) in self._states.values():  # states lead to each other, so nothing else frees them soon
+        # States lead to each other: else only a collection frees them.
+        for state in self._states.values():
             state.ways, state.other, state.always = _NO_WAYS, None, None
         self._start = self._positions = None
         self._states = {}

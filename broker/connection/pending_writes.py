@@ -52,7 +52,7 @@ class PendingWrites:
         self._writers.append(writer)
 
     def send_now(self, writer: Writer) -> None:
-        """Send the bytes of one connection. Those that ``add`` has collected are sent when the drain ends."""
+        """Send the bytes of one connection at once. Other connections' bytes are sent when the drain ends."""
         if writer.plain_descriptor < 0:
             writer.flush()
         else:

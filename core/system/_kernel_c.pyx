@@ -5,7 +5,7 @@ Why is said in ``leveret/core/system/huge_pages.py``, ``free_pools.py`` and ``fi
 
 Arenas, of 1 MiB in Python 3.11, come from blocks that begin where a huge page does. One goes back to the system by
 itself, as it does without this module, wherever it has come from: an earlier arena needs no other way. The interpreter
-asks for memory of frames, of 16 KiB, in the same way. That does not come from a block: the arenas behind it would begin
+asks for memory of frames, of 16 KiB, in the same way. Frames get none of a block: the arenas behind it would begin
 anywhere in a huge page, and the rest at the block's end, too small for an arena, would stay.
 """
 

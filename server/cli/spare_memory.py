@@ -38,8 +38,8 @@ STEP_S: Final = 0.01  # between two steps in which memory is given back
 SPARE_BYTES: Final = 32 * 1024 * 1024  # above the least in use so far: less is left alone
 SPARE_S: Final = 3.0  # memory is spare for so long before a round: bursts may follow one another
 ENDED_S: Final = 2.0  # the same once work has ended: after five seconds its memory is gone
-SWEEPS_S: Final = 10.0  # how long free lists are swept then
-BURST_BYTES: Final = 8 * 1024 * 1024  # a round that gains as much has found a burst
+SWEEPS_S: Final = 10.0  # how long free lists are swept once work has ended
+BURST_BYTES: Final = 8 * 1024 * 1024  # after a round that gained it there is no rest
 GAIN_BYTES: Final = (
     1024 * 1024
 )  # an arena: what is made anew every second has left it, and may leave others

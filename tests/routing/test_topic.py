@@ -182,7 +182,7 @@ def test_states_are_kept_while_there_is_room_and_forgotten_when_there_was_none_f
 
 
 def test_forgotten_states_and_their_nodes_are_freed_without_a_collection() -> None:
-    """Until one came they would keep the memory around them."""
+    """States lead to each other, and a full collection does not come by itself."""
 
     def kept() -> int:
         kinds = topic_trie.Node, topic_trie._State

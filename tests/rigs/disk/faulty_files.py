@@ -88,9 +88,9 @@ class _Node:
         return image
 
     def _keep_sectors(self, image: bytearray, full: bytearray, rng: random.Random) -> None:
-        """Give each sector that was durable its old contents, or those that were written over them.
+        """Give each durable sector either its old contents or its new ones.
 
-        The cut may tear a sector only where it held zeros, which are room for what is appended.
+        Only a sector that held zeros may be torn: the store appends there.
         """
         if not any(isinstance(change, tuple) for change in self.changes):
             return

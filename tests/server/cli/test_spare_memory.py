@@ -121,7 +121,7 @@ def test_what_a_client_leaves_behind_is_given_back_though_its_end_was_little_wor
 def test_what_a_client_leaves_behind_that_worked_little_is_given_back_within_five_seconds(
     process: Process, monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
-    """Whenever it ends: no round while it works puts off the next one for longer."""
+    """A round while the client works puts the next one off for less than that, whenever the client ends."""
     monkeypatch.setattr(spare_memory, "timed", lambda function: function() or 0.001)
     kept_bytes = BASE_BYTES + spare_memory.SPARE_BYTES
     for _ in range(seconds):
