@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from struct import Struct
@@ -194,7 +195,7 @@ class _Request:
 
     def __init__(self, memory: _RequestMemory) -> None:
         self.memory = memory
-        self._parts: dict[tuple[str, ...], list[Any]] = {}
+        self._parts: dict[tuple[str, ...], list[list[Any]]] = {}
         self._size_bytes = 0
         self._request: Any = None
         self.is_too_large = False
@@ -217,8 +218,8 @@ class _Request:
             self._request = RefusedError(f"not a request: {error}")
             return True
         match value:
-            case {"part": [*path], "items": [*items]}:
-                self._parts.setdefault(tuple(map(str, path)), []).extend(items)
+            case {"part": list(path), "items": list(items)}:
+                self._parts.setdefault(tuple(map(str, path)), []).append(items)
                 return False
         return True
 
@@ -235,33 +236,47 @@ class _Request:
         name, arguments = self._request.get("verb"), self._request.get("arguments", {})
         if not isinstance(name, str):
             raise RefusedError(f"unknown verb {name!r}")
-        for path, items in self._parts.items():
+        for path, parts in self._parts.items():
             place: Any = arguments
             for step in path[:-1]:
                 place = place.get(step) if isinstance(place, dict) else None
             if not path or not isinstance(place, dict) or place.get(path[-1]) != []:
                 raise RefusedError(f"not a request: a part of {'.'.join(path)}, which is no list")
-            place[path[-1]] = items
+            place[path[-1]] = _joined(parts)
         return name, arguments
 
     async def drop(self) -> None:
         """Free the parts in slices, and be ready for the next request."""
         self._request = None
         while self._parts:
-            _, items = self._parts.popitem()
-            while items:
-                del items[-SLICE_ITEMS:]
+            _, parts = self._parts.popitem()
+            while parts:
+                del parts[-1][-SLICE_ITEMS:]
+                if not parts[-1]:
+                    parts.pop()
                 await asyncio.sleep(0)
         self.memory.give_back(self._size_bytes)
         self._size_bytes = 0
+
+
+def _joined(parts: list[list[Any]]) -> list[Any]:
+    """Return the items of all parts: in a list of that size at once, since one that grows is copied again and again."""
+    items: list[Any] = [None] * sum(map(len, parts))
+    start = 0
+    for part in parts:
+        items[start : start + len(part)] = part
+        start += len(part)
+    return items
 
 
 async def _fill(request: _Request, reader: asyncio.StreamReader) -> bool:
     """Read a request; return False when the client has closed; TimeoutError: the client sends nothing."""
     while line := await _in_time(reader.readline(), "sent nothing"):
         async with request.memory.turn:
+            began_s = time.monotonic()
             is_complete = request.is_complete_with(line)
-            await asyncio.sleep(0)  # other tasks run between two lines that are decoded
+            # Others run for as long between two lines that are decoded.
+            await asyncio.sleep(time.monotonic() - began_s)
         if is_complete:
             return True
     return False

@@ -6,11 +6,13 @@ Tests: management/verb_table.py, server/control_client.py
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
 import stat
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ import pytest
 from leveret.core.addresses import Address
 from leveret.core.limits import CONTROL_CLIENTS_MAX
 from leveret.core.slices import SLICE_ITEMS
+from leveret.management import json_text
 from leveret.management.audit_log import audit
 from leveret.management.errors import RefusedError
 from leveret.management.node_admin import NodeAdmin
@@ -281,6 +284,33 @@ def test_a_line_of_too_many_values_is_refused_before_it_is_decoded(serving: Path
     line = b'{"verb": "add_user", "arguments": [%b]}\n' % b",".join([b"[]"] * 100_000)
 
     assert exchange(serving, line)["refused"] == "not a request: a line of 19 MiB of values"
+
+
+def test_others_run_between_two_lines_for_as_long_as_one_took(
+    serving: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_s = 0.0
+    decoded_at_s: list[float] = []
+
+    def decode(line: bytes) -> Any:
+        nonlocal clock_s
+        decoded_at_s.append(time.monotonic())
+        clock_s += 0.05
+        return json.loads(line)
+
+    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: clock_s))
+    monkeypatch.setattr(
+        control, "json_text", SimpleNamespace(**(vars(json_text) | {"decode": decode}))
+    )
+    part = b'{"part":["a"],"items":[1]}\n'
+    with contextlib.ExitStack() as open_clients:
+        for _ in range(2):
+            client = open_clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(serving / SOCKET))
+            client.sendall(part * 2)
+        wait_until(lambda: len(decoded_at_s) == 4)
+
+    assert all(after - before >= 0.05 for before, after in itertools.pairwise(decoded_at_s))
 
 
 def test_a_client_that_does_not_read_is_dropped(
