@@ -3,7 +3,7 @@
 The messages of one take at most 50 ms (the 99.9th percentile), and the requests of the other (declare, publish and
 confirm, login) and the heartbeats to it at most 50 ms more than on the idle broker. Neither is ever disconnected, the
 broker's memory stays below its limit and a tenth, and afterwards memory, descriptors and actors are back where they
-were.
+were. The times in which the machine stood still are not counted (``pauses``).
 
 ``LEVERET_ATTACK_S`` changes the length of the whole, ``LEVERET_ATTACKS`` (names, by commas) chooses attacks.
 """
@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from attacks.attacks import ATTACKS
+from attacks.pauses import Times, in_all
 from attacks.peer import PASSWORD, USER, VHOST
 from leveret.server.control_client import ask
 from rigs.nodes import (
@@ -48,21 +49,20 @@ SLACK_BYTES = 60 << 20
 LOG_BYTES_MAX = 20 << 20
 
 
-class Honest:
-    """The process of an honest client."""
+class Program:
+    """A process beside the attacks that answers each line with a line of JSON."""
 
-    def __init__(self, program: str, node: BrokerUnderTest) -> None:
-        self._process = started(program, node.host, str(node.port), stdin=subprocess.PIPE)
+    def __init__(self, name: str, *arguments: str) -> None:
+        self._process = started(name, *arguments, stdin=subprocess.PIPE)
 
-    def report(self) -> dict[str, Any]:
+    def ask(self, text: str = "") -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("report\n")
+        self._process.stdin.write(text + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, "an honest client was disconnected"
-        found: dict[str, Any] = json.loads(line)
-        return found
+        assert line, "ended: an honest client was disconnected"
+        return json.loads(line)
 
     def end(self) -> None:
         assert self._process.stdin is not None
@@ -137,8 +137,11 @@ class Day:
 
     def __init__(self, node: BrokerUnderTest) -> None:
         self._node = node
-        self._probe = Honest("probe.py", node)
-        self._caller = Honest("caller.py", node)
+        place = node.host, str(node.port)
+        self._probe = Program("probe.py", *place)
+        self._caller = Program("caller.py", *place)
+        processors = sorted(os.sched_getaffinity(0))
+        self._clocks = [Program("pauses.py", str(each)) for each in processors]
         self.failures: list[str] = []
         self.slow_ms: list[float] = []
         self.count = 0
@@ -146,13 +149,19 @@ class Day:
     def begin(self) -> None:
         """Measure the broker at rest."""
         time.sleep(WARM_UP_S)
-        self._caller.report()
+        self._report()
         time.sleep(IDLE_S)
-        idle = self._caller.report()
+        _, idle, _ = self._report()
         self._bars_ms = {name: took["p999"] + LATENCY_MS_MAX for name, took in idle.items()}
         sys.stdout.write(f"idle: {idle}\n")
         self._before = Usage(self._node)
-        self._probe.report()
+        self._report()
+
+    def _report(self) -> tuple[dict[str, Any], dict[str, Any], Times]:
+        """Return what the probe and the caller measured since the last report, and when the machine stood still."""
+        pauses = in_all([each.ask() for each in self._clocks])
+        told = json.dumps(pauses)
+        return self._probe.ask(told), self._caller.ask(told), pauses
 
     def attack(self, name: str, length_s: float) -> None:
         """Let one attack run, and note what it did."""
@@ -165,7 +174,7 @@ class Day:
             most_bytes = max(most_bytes, anonymous_bytes(node))
             time.sleep(SAMPLE_S)
         node.control("delete_vhost", VHOST)
-        found, calls = self._probe.report(), self._caller.report()
+        found, calls, pauses = self._report()
         self.count += found["count"]
         self.slow_ms += found["slow"]
         assert process.stdout is not None
@@ -184,7 +193,8 @@ class Day:
         sys.stdout.write(
             f"{name:18} count={found['count']} p50={found['p50']} p999={found['p999']}"
             f" most={found['most']:.1f} memory_mib={most_bytes >> 20} after: {after}"
-            f" | {calls} | {told[-1:]} {told[:1]}\n"
+            f" | {calls} | {told[-1:]} {told[:1]}"
+            f" pauses_ms={[round((end_s - begin_s) * 1000) for begin_s, end_s in pauses]}\n"
         )
         sys.stdout.flush()
 
@@ -197,8 +207,8 @@ class Day:
             return str(error)
 
     def end(self) -> None:
-        self._probe.end()
-        self._caller.end()
+        for each in [self._probe, self._caller, *self._clocks]:
+            each.end()
 
 
 @pytest.mark.slow
