@@ -216,19 +216,20 @@ class VHost:
         while kind == QUEUE and (entry := self.topology.queues[destination]).state == "starting":
             yield Until(entry.when_running)
             self._check_binding(client, source, kind, destination, key, must_exist=True)
-        ends = source, kind, destination, key, arguments
-        self.topology.ends_of_new(*ends)
-        bound = self.topology.binding(*ends)
-        if bound is not None:
+        ends = source, kind, destination, key, dict(sorted(arguments.items()))
+        is_shared, new = self._metadata.shared is not None, None
+        if is_shared:  # other nodes may delete an end: nothing is routed by it before it is written
+            self.topology.ends_of_new(*ends)
+        else:
+            new = self.topology.bind(*ends)
+        if new is None and (bound := self.topology.binding(*ends)) is not None:
             yield from self.wait_for(binding_row(self.name, bound))
-            if self._metadata.shared is not None and self.topology.binding(*ends) is None:
+            if is_shared and self.topology.binding(*ends) is None:
                 raise OvertakenError(f"binding {ends[:4]} was deleted")
             return
-        # Where other nodes may delete an end meanwhile, nothing is routed by it before it is written.
-        new = None if self._metadata.shared is not None else self.topology.bind(*ends)
         if new is not None and not self.is_written(new.is_durable):
             return
-        row = BindingRow(self.name, source, kind, destination, key, dict(sorted(arguments.items())))
+        row = BindingRow(self.name, *ends)
         try:
             yield from self.commit([row], [])
         except InternalError as error:
