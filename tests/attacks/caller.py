@@ -4,9 +4,8 @@
 
 It also times how much later than the one before each of the broker's heartbeats comes.
 
-It answers each line on stdin, the machine's pauses as JSON (``pauses``), with a line of JSON about the time since the
-last: latencies in ms, by request, without the pauses. An answer that does not come within a minute ends it with an
-error.
+It answers each line on stdin with a line of JSON about the time since the last: latencies in ms, by request. An answer
+that does not come within a minute ends it with an error.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from attacks.pauses import Times
-from attacks.probe import at, latencies_ms
+from attacks.probe import at
 from conformance import wire
 from conformance.raw import Connection
 
@@ -36,7 +34,7 @@ class Heartbeats:
     """Connections that send and receive nothing but heartbeats, on a thread."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.late: Times = []
+        self.late_ms: list[float] = []
         connections = [Connection(address) for _ in range(HEARTBEATS)]
         for each in connections:
             assert each.open(heartbeat=HEARTBEAT_S).name == "connection.open-ok"
@@ -53,7 +51,7 @@ class Heartbeats:
                 assert each.recv(1 << 16), "the broker closed a connection"
                 each.sendall(heartbeat)
                 if due_s[each] < float("inf"):
-                    self.late.append((due_s[each], now_s))
+                    self.late_ms.append(max(0.0, now_s - due_s[each]) * 1000)
                 due_s[each] = now_s + HEARTBEAT_S / 2
 
 
@@ -62,14 +60,14 @@ class Caller:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
-        self.taken: dict[str, Times] = {"declare": [], "confirm": [], "login": []}
+        self.latencies: dict[str, list[float]] = {"declare": [], "confirm": [], "login": []}
         self._connection = self._log_in()
         self._channel = self._connection.channel()
         self._channel.ok("confirm.select")
         self._channel.ok("queue.declare", queue="caller", durable=True)
         heartbeats = Heartbeats(address)
         self._heartbeats = heartbeats.thread
-        self.taken["heartbeat"] = heartbeats.late
+        self.latencies["heartbeat"] = heartbeats.late_ms
         self._rounds = 0
 
     def _log_in(self) -> Connection:
@@ -82,7 +80,7 @@ class Caller:
     def _timed(self, request: str) -> Iterator[None]:
         began_s = time.monotonic()
         yield
-        self.taken[request].append((began_s, time.monotonic()))
+        self.latencies[request].append((time.monotonic() - began_s) * 1000)
 
     def round(self) -> None:
         """Make each request once."""
@@ -109,20 +107,18 @@ def main(host: str, port: str) -> None:
     while True:
         caller.round()
         if select.select([sys.stdin], [], [], PAUSE_S)[0]:
-            line = sys.stdin.readline()
-            if not line:
+            if not sys.stdin.readline():
                 return
-            report(caller.taken, json.loads(line))
-            for taken in caller.taken.values():
-                taken.clear()
+            report(caller.latencies)
+            for latencies in caller.latencies.values():
+                latencies.clear()
 
 
-def report(taken: dict[str, Times], pauses: Times) -> None:
-    latencies = {request: latencies_ms(each, pauses) for request, each in taken.items()}
+def report(latencies: dict[str, list[float]]) -> None:
     json.dump(
         {
             request: {"count": len(each), "p50": at(each, 0.5), "p999": at(each, 0.999)}
-            for request, each in latencies.items()
+            for request, each in ((request, sorted(each)) for request, each in latencies.items())
         },
         sys.stdout,
     )

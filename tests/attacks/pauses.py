@@ -62,14 +62,5 @@ def _in_both(some: Times, others: Times) -> Times:
     return sorted((begin_s, end_s) for begin_s, end_s in both if begin_s < end_s)
 
 
-def ms_without(begin_s: float, end_s: float, pauses: Times) -> float:
-    """Return how long something took, in milliseconds, without the machine's pauses."""
-    paused_s = sum(
-        max(0.0, min(end_s, pause_end_s) - max(begin_s, pause_begin_s))
-        for pause_begin_s, pause_end_s in pauses
-    )
-    return (max(0.0, end_s - begin_s - paused_s)) * 1000
-
-
 if __name__ == "__main__":
     main(*sys.argv[1:])

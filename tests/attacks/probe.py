@@ -2,8 +2,8 @@
 
     python -P probe.py HOST PORT
 
-It answers each line on stdin, the machine's pauses as JSON (``pauses``), with one line of JSON about the time since the
-last: latencies in ms, without the pauses. Its connection's end ends it with an error.
+It answers each line on stdin with one line of JSON about the time since the last: latencies in ms. Its connection's
+end ends it with an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import struct
 import sys
 import time
 
-from attacks.pauses import Times, ms_without
 from attacks.peer import publish
 from conformance import wire
 from conformance.raw import Connection
@@ -34,7 +33,7 @@ def main(host: str, port: str) -> None:
     channel.ok("basic.consume", queue="probe", consumer_tag="c", no_ack=True)
     connection.socket.setblocking(False)
     heartbeat = wire.frame(wire.HEARTBEAT, 0, b"")
-    taken: Times = []
+    latencies: list[float] = []
     sent = received = 0
     next_s = time.monotonic()
     while True:
@@ -51,15 +50,14 @@ def main(host: str, port: str) -> None:
                     number, at_s = _NUMBER.unpack(event.body)
                     assert number == received, "out of order"
                     received += 1
-                    taken.append((at_s, now_s))
+                    latencies.append((now_s - at_s) * 1000)
                 else:
                     assert event.name in NOTICES, event
         if sys.stdin in ready:
-            line = sys.stdin.readline()
-            if not line:
+            if not sys.stdin.readline():
                 return
-            report(taken, sent - received, json.loads(line))
-            taken = []
+            report(latencies, sent - received, now_s)
+            latencies = []
         if now_s >= next_s:
             connection.socket.send(publish("probe", _NUMBER.pack(sent, now_s)))
             sent += 1
@@ -68,8 +66,8 @@ def main(host: str, port: str) -> None:
             next_s = max(next_s + PERIOD_S, now_s)
 
 
-def report(taken: Times, under_way: int, pauses: Times) -> None:
-    ordered = latencies_ms(taken, pauses)
+def report(latencies: list[float], under_way: int, now_s: float) -> None:
+    ordered = sorted(latencies)
     json.dump(
         {
             "count": len(ordered),
@@ -83,11 +81,6 @@ def report(taken: Times, under_way: int, pauses: Times) -> None:
     )
     sys.stdout.write("\n")
     sys.stdout.flush()
-
-
-def latencies_ms(taken: Times, pauses: Times) -> list[float]:
-    """Return how long each took without the machine's pauses, in order."""
-    return sorted(ms_without(began_s, ended_s, pauses) for began_s, ended_s in taken)
 
 
 def at(ordered: list[float], share: float) -> float:

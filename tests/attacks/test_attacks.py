@@ -3,7 +3,7 @@
 The messages of one take at most 50 ms (the 99.9th percentile), and the requests of the other (declare, publish and
 confirm, login) and the heartbeats to it at most 50 ms more than on the idle broker. Neither is ever disconnected, the
 broker's memory stays below its limit and a tenth, and afterwards memory, descriptors and actors are back where they
-were. The times in which the machine stood still are not counted (``pauses``).
+were. The times in which the machine stood still are printed beside the latencies (``pauses``); they count.
 
 ``LEVERET_ATTACK_S`` changes the length of the whole, ``LEVERET_ATTACKS`` (names, by commas) chooses attacks.
 """
@@ -50,15 +50,15 @@ LOG_BYTES_MAX = 20 << 20
 
 
 class Program:
-    """A process beside the attacks that answers each line with a line of JSON."""
+    """A process beside the attacks that reports by a line of JSON what it has measured since the last report."""
 
     def __init__(self, name: str, *arguments: str) -> None:
         self._process = started(name, *arguments, stdin=subprocess.PIPE)
 
-    def ask(self, text: str = "") -> Any:
+    def report(self) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(text + "\n")
+        self._process.stdin.write("report\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, "ended: an honest client was disconnected"
@@ -159,9 +159,8 @@ class Day:
 
     def _report(self) -> tuple[dict[str, Any], dict[str, Any], Times]:
         """Return what the probe and the caller measured since the last report, and when the machine stood still."""
-        pauses = in_all([each.ask() for each in self._clocks])
-        told = json.dumps(pauses)
-        return self._probe.ask(told), self._caller.ask(told), pauses
+        pauses = in_all([each.report() for each in self._clocks])
+        return self._probe.report(), self._caller.report(), pauses
 
     def attack(self, name: str, length_s: float) -> None:
         """Let one attack run, and note what it did."""
