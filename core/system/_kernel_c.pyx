@@ -3,10 +3,13 @@
 
 Why is said in ``leveret/core/system/huge_pages.py``, ``free_pools.py`` and ``fields.py`` beside it.
 
-Arenas, of 1 MiB in Python 3.11, come from blocks that begin where a huge page does. One goes back to the system by
-itself, as it does without this module, wherever it has come from: an earlier arena needs no other way. The interpreter
-asks for memory of frames, of 16 KiB, in the same way. Frames get none of a block: the arenas behind it would begin
-anywhere in a huge page, and the rest at the block's end, too small for an arena, would stay.
+Arenas, of 1 MiB in Python 3.11, are halves of huge pages. One goes back to the system by itself, as it does without
+this module, wherever it has come from: an earlier arena needs no other way. The interpreter asks for memory of frames,
+of 16 KiB, in the same way. Frames get none of a huge page: the arenas behind it would begin anywhere in one.
+
+A thread that has no part in the interpreter, and so never waits for its lock, keeps huge pages in stock. It takes them
+from blocks and touches each once. The interpreter's threads take them out; while there is none they take small pages.
+They do not wait for the stock's lock either: a process that was forked meanwhile would find it taken for ever.
 """
 
 from libc.stdint cimport uintptr_t
@@ -14,6 +17,8 @@ from libc.stdlib cimport realloc
 
 cdef extern from *:
     """
+    #include <pthread.h>
+    #include <signal.h>
     #include <sys/mman.h>
     #include <unistd.h>
     /* The head of a pool (Objects/obmalloc.c; since 3.12 Include/internal/pycore_obmalloc.h), if this Python is one of
@@ -40,13 +45,40 @@ cdef extern from *:
     const char *KERNEL_SOURCE_HASH
     const int PROT_READ, PROT_WRITE, MAP_PRIVATE, MAP_ANONYMOUS, MADV_HUGEPAGE, MADV_DONTNEED, KNOWS_POOLS
     int getpagesize()
+    unsigned int sleep(unsigned int) nogil
     ctypedef struct Pool "struct leveret_pool":
         unsigned int used "used.count"
         unsigned int arena_no, size_class, last_offset
     void *MAP_FAILED
-    void *mmap(void *, size_t, int, int, int, long)
-    int munmap(void *, size_t)
-    int madvise(void *, size_t, int)
+    void *mmap(void *, size_t, int, int, int, long) nogil
+    int munmap(void *, size_t) nogil
+    int madvise(void *, size_t, int) nogil
+
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    ctypedef struct pthread_attr_t:
+        pass
+    ctypedef struct pthread_t:
+        pass
+    ctypedef struct sigset_t:
+        pass
+    const int SIG_SETMASK, PTHREAD_CREATE_DETACHED
+    int pthread_mutex_init(pthread_mutex_t *, void *)
+    int pthread_mutex_lock(pthread_mutex_t *) nogil
+    int pthread_mutex_trylock(pthread_mutex_t *)
+    int pthread_mutex_unlock(pthread_mutex_t *) nogil
+    int pthread_cond_init(pthread_cond_t *, void *)
+    int pthread_cond_wait(pthread_cond_t *, pthread_mutex_t *) nogil
+    int pthread_cond_signal(pthread_cond_t *)
+    int pthread_attr_init(pthread_attr_t *)
+    int pthread_attr_setstacksize(pthread_attr_t *, size_t)
+    int pthread_attr_setdetachstate(pthread_attr_t *, int)
+    int pthread_attr_destroy(pthread_attr_t *)
+    int pthread_create(pthread_t *, pthread_attr_t *, void *(*)(void *) noexcept nogil, void *)
+    int pthread_sigmask(int, sigset_t *, sigset_t *)
+    int sigfillset(sigset_t *)
 
 cdef extern from "Python.h":
     ctypedef struct PyObjectArenaAllocator:
@@ -63,6 +95,8 @@ SOURCE_HASH = KERNEL_SOURCE_HASH.decode("ascii")
 cdef enum:
     HUGE_PAGE = 2 * 1024 * 1024
     BLOCK = 16 * HUGE_PAGE
+    STOCK = 2
+    STACK_BYTES = 256 * 1024  # of the thread
     ARENA_BYTES = 1024 * 1024
     POOL_BYTES = 16 * 1024
     NO_CLASS = 0xffff  # the interpreter writes a pool of no size class anew before it takes a block from it
@@ -70,9 +104,13 @@ cdef enum:
     USED_POOLS_MAX = 16  # of 64: an arena that has more keeps its huge page
     ARENAS_PER_STEP = 8
 
-cdef uintptr_t _next = 0  # the part of a block from which no arena has been taken
-cdef uintptr_t _end = 0
+cdef uintptr_t _half = 0  # of a huge page whose other half is an arena
 
+cdef pthread_mutex_t _lock  # of the next three
+cdef pthread_cond_t _wanted
+cdef uintptr_t _stock[STOCK]
+cdef int _stocked = 0
+cdef bint _runs = False  # the thread
 
 cdef uintptr_t *_arenas = NULL  # those in use
 cdef size_t _count = 0
@@ -101,30 +139,75 @@ cdef void _forget(uintptr_t arena) noexcept:
             return
 
 
-cdef void *_map(size_t size) noexcept:
+cdef void *_map(size_t size) noexcept nogil:
     cdef void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
     return NULL if memory == MAP_FAILED else memory
 
 
+cdef uintptr_t _map_aligned(size_t size, size_t alignment) noexcept nogil:
+    """Map memory that begins at a multiple; 0: there is none. What is left over is below if possible, for the next."""
+    cdef uintptr_t mapped = <uintptr_t>_map(size + alignment)
+    cdef size_t before = alignment - mapped % alignment
+    if not mapped:
+        return 0
+    munmap(<void *>mapped, before)
+    if before < alignment:
+        munmap(<void *>(mapped + before + size), alignment - before)
+    return mapped + before
+
+
+cdef void *_fill_stock(void *ignored) noexcept nogil:
+    """Keep the stock full, in a thread of its own."""
+    global _stocked
+    cdef uintptr_t page = 0, end = 0
+    while True:
+        if page == end:
+            page = _map_aligned(BLOCK, HUGE_PAGE)
+            end = page + BLOCK if page else 0
+            if not page:
+                sleep(1)
+                continue
+            madvise(<void *>page, BLOCK, MADV_HUGEPAGE)
+        (<volatile char *>page)[0] = 0
+        pthread_mutex_lock(&_lock)
+        _stock[_stocked] = page
+        _stocked += 1
+        while _stocked == STOCK:
+            pthread_cond_wait(&_wanted, &_lock)
+        pthread_mutex_unlock(&_lock)
+        page += HUGE_PAGE
+
+
+cdef uintptr_t _take_from_stock() noexcept:
+    """Return a huge page; 0: there is none now."""
+    global _stocked
+    cdef uintptr_t page = 0
+    if pthread_mutex_trylock(&_lock):
+        return 0
+    if _stocked:
+        _stocked -= 1
+        page = _stock[_stocked]
+        pthread_cond_signal(&_wanted)
+    pthread_mutex_unlock(&_lock)
+    return page
+
+
 cdef void *_alloc(void *ctx, size_t size) noexcept:
-    global _next, _end
-    cdef uintptr_t mapped, before
+    global _half
+    cdef uintptr_t arena = _half
     if size != ARENA_BYTES:
         return _map(size)
-    if _next == _end:
-        mapped = <uintptr_t>_map(BLOCK + HUGE_PAGE)
-        if not mapped:
-            return _map(size)
-        before = -mapped % HUGE_PAGE
-        if before:
-            munmap(<void *>mapped, before)
-        _next = mapped + before
-        _end = _next + BLOCK
-        munmap(<void *>_end, HUGE_PAGE - before)
-        madvise(<void *>_next, BLOCK, MADV_HUGEPAGE)
-    _next += ARENA_BYTES
-    _note(_next - ARENA_BYTES)
-    return <void *>(_next - ARENA_BYTES)
+    if arena:
+        _half = 0
+    else:
+        arena = _take_from_stock()
+        if arena:
+            _half = arena + ARENA_BYTES
+        else:
+            arena = _map_aligned(ARENA_BYTES, POOL_BYTES)
+    if arena:
+        _note(arena)
+    return <void *>arena
 
 
 cdef void _free(void *ctx, void *arena, size_t size) noexcept:
@@ -175,9 +258,30 @@ def give_back_free_pools(size_t first):
     return last if last < _count else 0
 
 
+cdef void _start_thread() noexcept:
+    """Start the thread that fills the stock; where there is none, arenas have small pages."""
+    cdef pthread_t thread
+    cdef pthread_attr_t attributes
+    cdef sigset_t all_signals, before
+    pthread_attr_init(&attributes)
+    pthread_attr_setstacksize(&attributes, STACK_BYTES)
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED)
+    sigfillset(&all_signals)
+    pthread_sigmask(SIG_SETMASK, &all_signals, &before)  # signals are for the interpreter's threads
+    pthread_create(&thread, &attributes, _fill_stock, NULL)
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
+    pthread_attr_destroy(&attributes)
+
+
 def use_huge_pages():
     """Have the interpreter take its arenas in huge pages from now on."""
+    global _runs
     cdef PyObjectArenaAllocator allocator
+    if not _runs:
+        _runs = True
+        pthread_mutex_init(&_lock, NULL)
+        pthread_cond_init(&_wanted, NULL)
+        _start_thread()
     allocator.ctx, allocator.alloc, allocator.free = NULL, _alloc, _free
     PyObject_SetArenaAllocator(&allocator)
 
