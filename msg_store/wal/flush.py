@@ -122,13 +122,13 @@ class FlushBatch:
         published to other queues.
         """
         ops, size_bytes = sum(len(relocations.copies) for relocations in self.relocations), 0
-        acked, turns = 0, len(pending_queues)
+        acked, visited = 0, list[int]()
         if self.is_of_acks:
             return ops + self._take_acks_of_others(pending_queues, SLICE_ACKS)
-        while turns and ops < SLICE_OPS and size_bytes < SLICE_BYTES and acked < SLICE_ACKS:
-            turns -= 1
-            queue_no = next(iter(pending_queues))
-            pending = pending_queues.pop(queue_no)
+        for queue_no, pending in pending_queues.items():
+            if ops >= SLICE_OPS or size_bytes >= SLICE_BYTES or acked >= SLICE_ACKS:
+                break
+            visited.append(queue_no)
             if pending.acks:
                 count = self._take_acks(queue_no, pending, SLICE_ACKS - acked)
                 ops, acked = ops + count, acked + count
@@ -136,6 +136,8 @@ class FlushBatch:
                 limits = SLICE_OPS - ops, SLICE_BYTES - size_bytes
                 count, body_bytes = self._take_rows(queue_no, pending, holds, limits, below, share)
                 ops, size_bytes = ops + count, size_bytes + body_bytes
+        for queue_no in visited:  # at the end: a look for the first key passes all that are gone
+            pending = pending_queues.pop(queue_no)
             if pending:
                 pending_queues[queue_no] = pending
         if not pending_queues:
