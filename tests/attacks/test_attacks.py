@@ -50,7 +50,7 @@ LOG_BYTES_MAX = 20 << 20
 
 
 class Program:
-    """A process beside the attacks that reports by a line of JSON what it has measured since the last report."""
+    """A process beside the attacks. It measures, and answers each line with what it has found since the line before."""
 
     def __init__(self, name: str, *arguments: str) -> None:
         self._process = started(name, *arguments, stdin=subprocess.PIPE)
