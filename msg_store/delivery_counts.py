@@ -6,6 +6,7 @@ and delays the writing: the counts are in memory, and limits hold (``format/coun
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -39,7 +40,8 @@ class DeliveryCountLog:
         self._counts = counts
         self._submit = submit
         self._loop = loop
-        self._changed: dict[int, set[int]] = {}  # seqs by queue_no
+        # Seqs by queue_no. A dict would walk over all that have been taken from its front.
+        self._changed: OrderedDict[int, set[int]] = OrderedDict()
         self._forgotten: list[Count] = []  # queues, before their changes
         self._is_writing = False
         self._failed = False

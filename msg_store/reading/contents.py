@@ -23,7 +23,7 @@ use (``prefetch``), takes contents that are in RAM (``cached``) and is called ba
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
@@ -145,7 +145,7 @@ class ContentReader:
         self._tries: dict[int, int] = {}
         self._put_off: set[int] = set()  # messages that cannot be read now
         self._shortages = shortages
-        self._lost: dict[int, str] = {}
+        self._lost: OrderedDict[int, str] = OrderedDict()
         self._counted: set[int] = set()  # lost messages that a queue has missed
         self._batches = 0
         self._is_scheduled = False
@@ -360,6 +360,5 @@ class ContentReader:
     def _lose(self, msg_no: int, why: str) -> None:
         self._lost[msg_no] = why
         if len(self._lost) > LOST_MAX:
-            oldest = next(iter(self._lost))
-            del self._lost[oldest]
+            oldest, _ = self._lost.popitem(last=False)
             self._counted.discard(oldest)

@@ -19,6 +19,7 @@ its segment stay until all that it holds is acked.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
@@ -109,8 +110,9 @@ class PagingCore:
         self._limits = limits
         self._current: Segment | None = None
         self._file_no = 0
-        self._to_write: dict[PagedQueue, None] = {}  # those with contents
-        self._to_delete: dict[PagedQueue, None] = {}  # those with ranges, and dropped ones
+        # A dict would walk over all that have been taken from its front.
+        self._to_write: OrderedDict[PagedQueue, None] = OrderedDict()  # those with contents
+        self._to_delete: OrderedDict[PagedQueue, None] = OrderedDict()  # with ranges, or dropped
         self._refused: dict[PagedQueue, None] = {}
         self._in_flight: list[tuple[PagedQueue, list[Entry]]] = []
         self._dead: dict[Segment, None] = {}  # segments without live messages
@@ -223,8 +225,7 @@ class PagingCore:
         contents: list[tuple[int, Entry]] = []
         count, size_bytes = JOB_OPS, JOB_BYTES
         while self._to_write and count > 0 and size_bytes > 0:
-            queue = next(iter(self._to_write))
-            del self._to_write[queue]
+            queue, _ = self._to_write.popitem(last=False)
             taken = queue.take_contents(count, size_bytes)
             contents += [(queue.queue_no, entry) for entry in taken]
             count, size_bytes = count - len(taken), size_bytes - size_of(taken)
@@ -286,7 +287,8 @@ class PagingCore:
             for queue, _ in reversed(in_flight):
                 queue.put_back()
                 if queue.contents:
-                    self._to_write = {queue: None} | self._to_write
+                    self._to_write[queue] = None
+                    self._to_write.move_to_end(queue, last=False)
             if not is_disk_full(error):
                 self._leave()
             return
