@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from leveret.core.errors import StoreError
 from leveret.core.log.loggers import logger
 from leveret.core.system.files import Files
 from leveret.management.errors import RefusedError
@@ -81,14 +82,15 @@ class SnapshotDirectory:
         return self.path / name
 
     def names(self) -> list[str]:
-        """Return the names of all snapshots, oldest first."""
+        """Return the names of all snapshots, oldest first; the manifest of a damaged one may be missing."""
         if not self.path.is_dir():
             return []
         found = []
         for name in self.files.names(self.path):
-            text = self.path / name / manifest.NAME
-            if not name.endswith(DRAFT) and text.exists():
-                found.append((text.stat().st_mtime_ns, name))
+            folder = self.path / name
+            if folder.is_dir() and not name.endswith(DRAFT):
+                text = folder / manifest.NAME
+                found.append(((text if text.exists() else folder).stat().st_mtime_ns, name))
         return [name for _, name in sorted(found)]
 
     def drop(self, name: str) -> None:
@@ -110,13 +112,15 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a snapshot in any folder.
 
     Raises:
-        RefusedError: the folder is not a snapshot.
-        StoreError: the manifest is damaged.
+        RefusedError: the folder does not exist.
+        StoreError: the manifest is missing or damaged.
     """
+    if not folder.is_dir():
+        raise RefusedError(f"no snapshot '{folder.name}' in {folder.parent}")
     try:
         return manifest.read(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        raise RefusedError(f"no snapshot '{folder.name}' in {folder.parent}") from None
+    except FileNotFoundError:
+        raise StoreError(f"{folder / manifest.NAME} is missing") from None
 
 
 def clean_up(files: Files, data_dir: Path) -> None:

@@ -353,3 +353,22 @@ async def test_a_manifest_that_cannot_be_used_exits_78(run: Run, data: Path, tex
     code, out, err = await run("list")
     assert (code, len(out.splitlines()), len(err.splitlines())) == (78, 2, 1)
     assert (await run("drop", "one"))[0] == 0
+
+
+async def test_a_snapshot_without_a_manifest_is_listed_as_damaged_and_dropped(
+    run: Run, data: Path
+) -> None:
+    async with broker_on(data):
+        await run("create", "one")
+        await run("create", "two")
+    manifest = data / "snapshots" / "one" / "MANIFEST.json"
+    manifest.unlink()
+    (data / "snapshots" / "notes.txt").touch()
+
+    missing = f"leveret: {manifest} is missing\n"
+    assert await run("verify", "one") == (78, "", missing)
+    assert await run("restore", "one", "--to", f"{data}2") == (78, "", missing)
+    code, out, err = await run("list")
+    assert (code, len(out.splitlines()), err) == (78, 2, missing)
+    assert await run("drop", "one") == (0, "", "")
+    assert left(data) == {"two", "notes.txt"}
