@@ -14,7 +14,17 @@ from typing import NamedTuple
 from mutants.pieces import files_of, find, put, tree_of
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("actors", "broker", "etcd", "gm", "metadata", "msg_store", "queue_backing", "routing")
+COPIED = (
+    "actors",
+    "broker",
+    "etcd",
+    "gm",
+    "metadata",
+    "mirroring",
+    "msg_store",
+    "queue_backing",
+    "routing",
+)
 
 
 class Mutant(NamedTuple):

@@ -20,6 +20,7 @@ from mutants.cluster import (
     gm_mutants,
     link_mutants,
     metadata_mutants,
+    replica_mutants,
 )
 from mutants.planted import ROOT, Faults, Mutant
 from mutants.store import (
@@ -223,6 +224,10 @@ PARTS = {
         broker_mutants.DEFINITIONS,
         suite("broker", "vhost/deletions", "vhost/vhost_starts", "node/bootstrap")
         + suite("metadata", "store"),
+    ),
+    "replicas": Faults(
+        replica_mutants.MUTANTS,
+        suite("mirroring/replicas", "history", "record", "stories", "schedules"),
     ),
     "cluster": Faults(
         cluster_mutants.MUTANTS,

@@ -52,6 +52,7 @@ from durable.kills.damages import (
 )
 from durable.kills.oracle import Known, is_transient, name_of, place_of
 from durable.test_store_tools import store
+from leveret.management.snapshots import manifest
 from rigs.nodes import READY, clean_environment, command_line, leveret_program
 from rigs.programs import ended
 from rigs.waiting import wait_until
@@ -304,11 +305,22 @@ class DamagedRounds:
         return said
 
     def _check_snapshot(self, damage: Damage) -> None:
-        """A snapshot is called damaged where bytes of its files are missing."""
-        if damage.kind == SNAPSHOT and damage.is_shorter and damage.path.name not in LOCKS:
+        """A snapshot is called damaged where bytes are missing that it needs; a segment may be longer."""
+        if damage.kind != SNAPSHOT or damage.path.name in LOCKS:
+            return
+        if damage.is_shorter and not self._has_all_bytes(damage.path):
             command = [leveret_program(), "snapshot", "verify", "s", "--data", str(self._data)]
             done = ended(command, self._folder)
             assert done.returncode, f"{damage}: {done.stdout}"
+
+    def _has_all_bytes(self, path: Path) -> bool:
+        """Whether a file of a snapshot is as long as the manifest says."""
+        snapshot, file = self._data / "snapshots" / "s", self._data / path
+        if not file.exists() or file.name == manifest.NAME:
+            return False
+        sizes = {name: entry.size_bytes for name, entry in manifest.read(snapshot).all_files()}
+        wanted = sizes.get(file.relative_to(snapshot).as_posix())
+        return wanted is not None and file.stat().st_size >= wanted
 
     def _repair(self, damage: Damage, said: Said) -> bool:
         """Mend what ``verify`` calls damaged, by chance; return whether the index was rebuilt."""

@@ -1,0 +1,214 @@
+"""The master of a queue's replicas: gives instructions, confirms them, and keeps the in-sync set."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from leveret.mirroring.replicas.changes import RecordChanges
+from leveret.mirroring.replicas.history import continued
+from leveret.mirroring.replicas.messages import (
+    Ask,
+    Copies,
+    Direct,
+    Durable,
+    Fetch,
+    Publish,
+    Remove,
+    Stale,
+    State,
+)
+from leveret.mirroring.replicas.ports import Content, Outside, SyncPoint
+from leveret.mirroring.replicas.record import QueueRecord, Replica, Stored
+from leveret.mirroring.replicas.seq_runs import SeqRuns
+
+DEPOSED: Final = "deposed"
+DELETED: Final = "deleted"
+
+
+class Master:
+    """The replica that serves clients, in one epoch.
+
+    Args:
+        me: in sync in the record, and its master.
+        record: the last one known.
+        revision: of the record.
+        content: complete, as far as anything was confirmed.
+        outside: other replicas, and etcd.
+        in_sync_min: with fewer replicas in sync nothing is confirmed.
+
+    Attributes:
+        me, epoch: who gives instructions.
+        last_no: of the instructions given.
+        confirmed_no: all instructions up to this one are confirmed.
+        has_ended: it does nothing more.
+    """
+
+    def __init__(
+        self,
+        me: Replica,
+        record: QueueRecord,
+        revision: int,
+        content: Content,
+        outside: Outside,
+        in_sync_min: int,
+    ) -> None:
+        self.me = me
+        self.epoch = record.epoch
+        self.last_no = self.confirmed_no = 0
+        self.has_ended = False
+        self._content = content
+        self._outside = outside
+        self._in_sync_min = in_sync_min
+        self._changes = RecordChanges(record, revision, outside.write)
+        self._durable_no: dict[Replica, int] = {}
+        self._late: dict[Replica, int] = {}  # taken out, and what it must have to come back
+        self._living: frozenset[Replica] | None = None  # not known yet
+        self._ungranted: deque[tuple[int, float]] = deque()  # instruction, and when it was given
+        content.adopt(continued(content.history, self.epoch, content.next_seq), content.next_seq)
+        content.sync(SyncPoint(self.epoch, 0, 0))
+
+    @property
+    def record(self) -> QueueRecord:
+        """The last record known."""
+        return self._changes.record
+
+    # Clients.
+
+    def publish(self, messages: Sequence[Any], now_s: float) -> int:
+        """Append messages; return the number of the instruction, which ``confirmed`` tells later."""
+        content = self._content
+        instruction = Publish(self.epoch, self.last_no + 1, content.next_seq, tuple(messages))
+        content.publish(instruction.first_seq, instruction.messages)
+        return self._give(instruction, now_s)
+
+    def remove(self, seqs: SeqRuns, now_s: float) -> int:
+        """Forget messages; return the number of the instruction."""
+        instruction = Remove(self.epoch, self.last_no + 1, seqs)
+        self._content.remove(seqs)
+        return self._give(instruction, now_s)
+
+    def _give(self, instruction: Publish | Remove, now_s: float) -> int:
+        no = self.last_no = instruction.no
+        self._ungranted.append((no, now_s))
+        self._outside.broadcast(instruction)
+        self._content.sync(SyncPoint(self.epoch, 0, no))
+        return no
+
+    # Its disk, and mirrors.
+
+    def synced(self, point: SyncPoint) -> None:
+        """All instructions up to this point are durable here."""
+        if point[:2] == (self.epoch, 0):
+            self._note_durable(self.me, point.no)
+
+    def receive(self, sender: Replica, message: Direct) -> None:
+        """Take a message of a mirror."""
+        if self.has_ended:
+            return
+        if message.epoch > self.epoch:
+            self._outside.read()
+        elif isinstance(message, Stale):
+            pass
+        elif isinstance(message, Ask):
+            content = self._content
+            self._outside.send(
+                sender,
+                State(
+                    message.request,
+                    self.epoch,
+                    self.last_no,
+                    content.history,
+                    content.live(),
+                    content.next_seq,
+                ),
+            )
+        elif message.epoch < self.epoch:
+            self._outside.send(sender, Stale(self.epoch))
+        elif isinstance(message, Fetch):
+            copies = Copies(self.epoch, message.piece, tuple(self._content.read(message.seqs)))
+            self._outside.send(sender, copies)
+        elif isinstance(message, Durable):
+            self._note_durable(sender, message.no)
+
+    def _note_durable(self, replica: Replica, no: int) -> None:
+        self._durable_no[replica] = max(no, self._durable_no.get(replica, 0))
+        self._confirm()
+        self._change()
+
+    def _confirm(self) -> None:
+        """Confirm what is durable on all replicas that are, or may be, in sync."""
+        if self.has_ended or len(self.record.in_sync) < self._in_sync_min:
+            return
+        durable = self._durable_no
+        no = min(durable.get(each, 0) for each in self._changes.waited_for())
+        if no > self.confirmed_no:
+            self.confirmed_no = no
+            while self._ungranted and self._ungranted[0][0] <= no:
+                self._ungranted.popleft()
+            self._outside.confirmed(no)
+
+    # The in-sync set.
+
+    def living(self, replicas: frozenset[Replica]) -> None:
+        """Take the replicas that run; the others have ended."""
+        self._living = replicas | {self.me}
+        for numbers in (self._durable_no, self._late):
+            for each in numbers.keys() - self._living:
+                del numbers[each]
+        self._change()
+
+    def check_lag(self, now_s: float, lag_max_s: float) -> None:
+        """Take mirrors out of the in-sync set that an instruction has waited for too long."""
+        if not self._ungranted or now_s - self._ungranted[0][1] <= lag_max_s:
+            return
+        no = self._ungranted[0][0]
+        late = {
+            each
+            for each in self.record.in_sync
+            if each != self.me and self._durable_no.get(each, 0) < no
+        }
+        self._late.update(dict.fromkeys(late, no))
+        self._change()
+
+    def _change(self) -> None:
+        """Ask for the next change of the record, if none is under way and one is wanted."""
+        changes = self._changes
+        if self.has_ended or changes.is_writing:
+            return
+        record, living = changes.record, self._living
+        if living is None:
+            living = frozenset(record.in_sync)
+        durable, late = self._durable_no, self._late
+        for each in [each for each, no in late.items() if durable.get(each, 0) >= no]:
+            del late[each]
+        wanted = record.shrunk(frozenset(record.in_sync) - living | late.keys())
+        for each, no in durable.items():
+            is_complete = no >= self.confirmed_no and each not in late and each in living
+            if is_complete and each not in wanted.in_sync:
+                wanted = wanted.grown(each)
+        if wanted != record or not changes.is_certain:
+            changes.change(wanted)
+
+    def written(self, stored: Stored | None) -> None:
+        """A change was answered with the record as it is now; None: the outcome is unknown."""
+        self._changes.answered()
+        if stored is not None:
+            self.seen(stored)
+        self._change()
+
+    def seen(self, stored: Stored) -> None:
+        """The record was read, or watched."""
+        if self.has_ended:
+            return
+        if stored.record is None:
+            self._end(DELETED)
+        elif stored.record.epoch > self.epoch:
+            self._end(DEPOSED)
+        elif self._changes.seen(stored):
+            self._confirm()
+
+    def _end(self, reason: str) -> None:
+        self.has_ended = True
+        self._outside.ended(reason)

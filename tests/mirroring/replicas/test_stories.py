@@ -1,0 +1,253 @@
+"""Single stories of replicas: those that Kafka's replication once lost messages in, and what a slow mirror does.
+
+Tests: mirroring/replicas/master.py, mirroring/replicas/mirror.py, mirroring/replicas/changes.py
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from leveret.mirroring.replicas.master import Master
+from leveret.mirroring.replicas.messages import Copies, Durable, Fetch, Publish, Remove, State
+from leveret.mirroring.replicas.mirror import Mirror
+from leveret.mirroring.replicas.record import QueueRecord, Stored
+from rigs.mirroring.cluster import LAG_MAX_S, Cluster, SimulatedNode
+
+
+def started(count: int, in_sync_min: int = 1) -> tuple[Cluster, list[SimulatedNode]]:
+    """Return a cluster of which all replicas are in sync; the first node has the master."""
+    cluster = Cluster(Random("stories"), count, in_sync_min)
+    nodes = list(cluster.nodes.values())
+    for node in nodes:
+        node.start()
+        cluster.clock.jump(1.0)
+    assert in_sync(cluster) == [node.name for node in nodes]
+    return cluster, nodes
+
+
+def in_sync(cluster: Cluster) -> list[str]:
+    record = cluster.etcd.stored.record
+    assert record is not None
+    return [each.node for each in record.in_sync]
+
+
+def master_of(node: SimulatedNode) -> Master:
+    assert node.master is not None
+    return node.master
+
+
+def contents(cluster: Cluster) -> list[list[int]]:
+    return [
+        [node.content.messages[seq] for seq in sorted(node.content.messages)]
+        for node in cluster.nodes.values()
+    ]
+
+
+def test_a_mirror_that_starts_again_and_becomes_master_has_what_was_confirmed() -> None:
+    """Kafka before KIP-101 truncated to the high watermark, which the follower knew too late."""
+    cluster, (one, two) = started(2)
+    cluster.publish(master_of(one), 3)
+    cluster.clock.jump(1.0)
+    assert cluster.confirmed == {0, 1, 2}
+
+    two.crash()
+    two.start()
+    one.crash()
+    cluster.clock.jump(2.0)
+
+    assert two.master is not None
+    assert list(two.content.messages.values()) == [0, 1, 2]
+
+
+def test_replicas_of_equal_length_with_different_messages_become_equal() -> None:
+    """Kafka before KIP-101 compared lengths, and let both messages stay."""
+    cluster, (one, two) = started(2)
+    cluster.cut.add(frozenset(("n0", "n1")))
+    cluster.publish(master_of(one))  # 0, on the first node only
+    one.disk.sync(len(one.disk.journal))
+    one.crash()
+    cluster.clock.jump(1.0)
+    cluster.publish(master_of(two))  # 1, with the same seq
+    cluster.clock.jump(1.0)
+    assert cluster.confirmed == {1}
+
+    cluster.cut.clear()
+    one.start()
+    cluster.clock.jump(2.0)
+
+    assert contents(cluster) == [[1], [1]]
+    assert in_sync(cluster) == ["n1", "n0"]
+
+
+def test_what_has_changed_is_copied_and_nothing_else() -> None:
+    cluster, (one, two) = started(2)
+    cluster.publish(master_of(one), 1_000)
+    cluster.clock.jump(1.0)
+    two.crash()
+    cluster.publish(master_of(one), 5)
+    cluster.clock.jump(1.0)
+
+    copied: list[int] = []
+    two.start()
+    insert = two.content.insert
+    two.content.insert = lambda messages: insert(  # type: ignore[method-assign]
+        [copied.append(each) or (seq, each) for seq, each in messages]  # type: ignore[func-returns-value]
+    )
+    cluster.clock.jump(3.0)
+
+    assert copied == [1_000, 1_001, 1_002, 1_003, 1_004]
+    assert contents(cluster) == [list(range(1_005))] * 2
+
+
+def test_a_mirror_that_is_late_leaves_and_comes_back() -> None:
+    cluster, (one, two) = started(2)
+    cluster.cut.add(frozenset(("n0", "n1")))
+    cluster.publish(master_of(one))
+    cluster.clock.jump(LAG_MAX_S - 0.1)
+    assert (in_sync(cluster), cluster.confirmed) == (["n0", "n1"], set())
+    cluster.clock.jump(1.0)
+    assert (in_sync(cluster), cluster.confirmed) == (["n0"], {0})
+
+    cluster.cut.clear()
+    assert isinstance(two.replica, Mirror)
+    two.replica.rejoined()
+    cluster.clock.jump(1.0)
+    assert in_sync(cluster) == ["n0", "n1"]
+
+
+def test_with_too_few_in_sync_nothing_is_confirmed_until_one_comes_back() -> None:
+    cluster, (one, two) = started(2, in_sync_min=2)
+    two.crash()
+    cluster.publish(master_of(one))
+    cluster.clock.jump(2.0)
+    assert (in_sync(cluster), cluster.confirmed) == (["n0"], set())
+
+    two.start()
+    cluster.clock.jump(2.0)
+    assert (in_sync(cluster), cluster.confirmed) == (["n0", "n1"], {0})
+
+
+def test_a_late_mirror_does_not_come_back_before_it_has_what_it_was_late_for() -> None:
+    """With too few in sync the confirms stand still, so the mirror lacks nothing that was confirmed."""
+    cluster, (one, _) = started(2, in_sync_min=2)
+    cluster.cut.add(frozenset(("n0", "n1")))
+    cluster.publish(master_of(one))
+    cluster.clock.jump(2.0)
+    revision = cluster.etcd.stored.revision
+    cluster.clock.jump(10.0)
+
+    assert in_sync(cluster) == ["n0"]
+    assert cluster.etcd.stored.revision == revision
+
+
+def test_a_master_without_etcd_confirms_nothing_after_its_successor_has_begun() -> None:
+    cluster, (one, two, _) = started(3)
+    one.reaches_etcd = False
+    cluster.etcd.expire(one.me)
+    cluster.clock.jump(1.0)
+    assert two.master is not None
+    before = master_of(one)
+    cluster.publish(before)
+    cluster.clock.jump(1.0)
+
+    assert cluster.confirmed == set()
+    one.reaches_etcd = True
+    cluster.clock.jump(1.0)
+    assert before.has_ended
+    assert in_sync(cluster) == ["n1", "n2", "n0"]
+
+
+def test_a_change_whose_outcome_is_unknown_counts_until_another_has_been_made() -> None:
+    """The change could take effect late, when the mirror in it has missed a message."""
+    cluster, (one, two) = started(2)
+    two.crash()
+    cluster.clock.jump(1.0)
+    assert in_sync(cluster) == ["n0"]
+    master, write = master_of(one), cluster.etcd.write
+    asked: list[int] = []
+    cluster.etcd.write = lambda *change: asked.append(change[-1])  # type: ignore[method-assign]
+    two.start()
+    cluster.clock.jump(1.0)
+    assert asked == [cluster.etcd.stored.revision], "to let the mirror in"
+
+    two.crash()
+    master.living(frozenset({one.me}))
+    cluster.publish(master)
+    cluster.clock.jump(1.0)
+    assert cluster.confirmed == set(), "the change is under way"
+    master.written(None)
+    master.seen(cluster.etcd.stored)  # it has had no effect yet
+    cluster.clock.jump(1.0)
+    assert cluster.confirmed == set(), "the mirror may be in sync"
+    assert asked[1:] == asked[:1], "another change, of the same revision"
+
+    cluster.etcd.write = write  # type: ignore[method-assign]
+    master.written(None)
+    cluster.clock.jump(1.0)
+    assert cluster.confirmed == {0}
+
+
+def test_messages_of_an_older_epoch_change_nothing() -> None:
+    cluster, (one, two) = started(2)
+    cluster.publish(master_of(one), 3)
+    cluster.clock.jump(1.0)
+    one.crash()
+    cluster.clock.jump(1.0)
+    one.start()
+    cluster.clock.jump(1.0)
+    assert in_sync(cluster) == ["n1", "n0"]
+    master, mirror = master_of(two), one.replica
+    assert isinstance(mirror, Mirror)
+    assert master.epoch == 2
+    cluster.cut.add(frozenset(("n0", "n1")))
+    cluster.publish(master)
+    cluster.clock.jump(0.1)
+
+    master.receive(one.me, Durable(1, 5))
+    assert cluster.confirmed == {0, 1, 2}
+    mirror.instruct(Remove(1, mirror.last_no + 1, ((0, 1),)))
+    mirror.rejoined()
+    for request in range(10):
+        mirror.receive(two.me, State(request, 1, 9, (), (), 0))
+    assert list(one.content.messages.values()) == [0, 1, 2]
+
+
+def test_a_message_that_is_removed_while_it_is_copied_does_not_come_back() -> None:
+    """The instruction comes round the ring, the copy comes from the master."""
+    cluster, (one, two) = started(2)
+    two.crash()
+    cluster.publish(master_of(one), 2)
+    sent: list[Any] = []
+    send = two.send
+    two.send = lambda to, message: sent.append(message) or send(to, message)  # type: ignore[method-assign,func-returns-value]
+    two.start()
+    while not sent or not isinstance(sent[-1], Fetch):
+        cluster.clock.jump(0.001)
+    mirror, fetch = two.replica, sent[-1]
+    assert isinstance(mirror, Mirror)
+
+    mirror.instruct(Remove(fetch.epoch, mirror.last_no + 1, ((0, 1),)))
+    mirror.receive(one.me, Copies(fetch.epoch, fetch.piece, ((0, "removed"), (1, "copied"))))
+
+    assert two.content.messages == {1: "copied"}
+
+
+def test_a_mirror_that_asks_to_replace_a_new_master_does_not_go_on_in_its_epoch() -> None:
+    cluster, (one, two, three) = started(3)
+    cluster.publish(master_of(one))
+    cluster.clock.jump(1.0)
+    mirror, sent = two.replica, []
+    assert isinstance(mirror, Mirror)
+    cluster.etcd.write = lambda *_: None  # type: ignore[method-assign]
+    two.send = lambda to, message: sent.append(message)  # type: ignore[method-assign]
+    mirror.living(frozenset({one.me, two.me}))
+
+    record = QueueRecord(2, three.me, (three.me, two.me))
+    mirror.seen(Stored(record, cluster.etcd.stored.revision + 1))
+    mirror.instruct(Publish(2, mirror.last_no + 1, 1, (1,)))
+    mirror.tick()
+    cluster.clock.jump(0.1)
+
+    assert two.content.messages == {0: 0}
+    assert not any(isinstance(each, Durable) for each in sent)
