@@ -242,6 +242,7 @@ PARTS = {
             "node_down",
             "locators",
             "replies",
+            "pending_deletes",
         )
         + suite("broker/remote", "mail_between_nodes"),
     ),

@@ -305,6 +305,8 @@ def test_patterns_made_to_keep_many_nodes_live_are_walked_in_slices_and_counted(
     assert max(slices) <= WALK_STEP_WORK + 2 * topic_trie.STATE_NODES
     assert sum(slices) > 80 * 2_048
     assert set(found) == {0}
+    again = list(matcher.walk([key], None, {}))  # all patterns are side by side by now
+    assert sum(again) > 127 * 50, "each word of the key costs the length of all patterns"
 
 
 def test_a_target_bound_twice_to_one_pattern_stays_until_both_are_gone() -> None:

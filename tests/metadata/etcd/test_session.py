@@ -333,7 +333,10 @@ def test_queues_of_a_node_that_crashes_end_with_its_lease_and_take_their_binding
     cluster = Cluster(1, 2)
     one, two = both(cluster)
     assert cluster.write(one, [queue("mine", 1, durable=False), queue("kept", 2)]) is None
-    assert cluster.write(two, [BindingRow("/", "amq.topic", "queue", "mine")]) is None
+    binding = BindingRow("/", "amq.topic", "queue", "mine")
+    assert cluster.write(two, [binding]) is None
+    rows, keys = cluster.etcd.rows, one.session.keys
+    assert rows[keys.row(binding)].lease == rows[keys.own].lease, "it ends with its queue"
     one.session.abort()
     cluster.clock.jump(SETTINGS.lease_s + 2.0)
 
@@ -447,6 +450,10 @@ def test_an_etcd_that_was_restored_from_a_backup_is_refused_until_a_restart(
         assert not node.session.is_live
         assert "restored from a backup" in node.session.trouble
         assert node.queue("q2") is not None, "what a client has seen does not go back"
+    for _ in range(100):
+        etcd.put("/another", b"")
+    cluster.clock.jump(20.0)
+    assert not one.session.is_live, "also when later writes have passed what was seen"
     cluster.start("n0")
     cluster.start("n1")
     cluster.until_live()

@@ -210,6 +210,27 @@ def test_reclaimed_messages_survive_a_crash_before_the_checkpoint(rig: Rig) -> N
     assert len(held) == 3
 
 
+def test_reclaimed_messages_survive_a_crash_that_finds_no_gap_any_more(rig: Rig) -> None:
+    """Two flushes prove the gap. The next start has a durable position behind them, which proves nothing."""
+    rig.publish((1,), 2)
+    rig.run()
+    end = rig.end
+    for _ in range(2):
+        rig.publish((1,), 2)
+        rig.run()
+    rig.cut(end)
+    rig.disk.kill()
+    image = rig.location.index.image()
+    assert rig.open().report.gaps
+    held = rig.messages()
+    rig.location.index.restore(image)  # as if it had not been written
+
+    rig.killed()
+
+    assert rig.messages() == held
+    assert len(held) == 6
+
+
 def test_a_store_without_mark_and_journals_is_a_snapshot(rig: Rig) -> None:
     rig.publish((1,), 2)
     rig.run()

@@ -198,7 +198,9 @@ class TransientMachine(RuleBasedStateMachine):
         assert stats.waiting_bytes == 0
         assert stats.live == sum(map(len, self.contents.values()))
         rig.check_usage()
-        assert not any(queue.deleting for queue in rig.store._core.queues.values())
+        for queue in rig.store._core.queues.values():
+            assert not queue.deleting
+            assert all(map(any, queue.blocks.values())), "a block without a live message"
         for no, known in self.contents.items():
             assert [each[0] for each in rig.rows(no)] == sorted(known)
             assert rig.read(no, *known) == {seq: each[1] for seq, each in known.items()}

@@ -132,6 +132,17 @@ def test_what_was_handed_out_does_not_stay_in_ram(
     assert not bench.store.read_cache.contents
 
 
+def test_what_was_handed_out_with_others_does_not_stay_in_ram(bench: StoreBench) -> None:
+    queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
+    for number in range(40):
+        publish(queue, 1, persistent=bool(number % 2))
+    queue.settle()
+    bench.idle_disk()
+
+    assert len(fetch_all(queue)) == 40
+    assert not bench.store.read_cache.contents
+
+
 def test_what_a_flush_is_writing_can_be_fetched(bench: StoreBench) -> None:
     queue = StoredQueue(bench, limits=SMALL, target=ON_DISK, mode="lazy")
     publish(queue, 5)
