@@ -14,6 +14,8 @@ from leveret.mirroring.replicas.messages import (
     Direct,
     Durable,
     Fetch,
+    HandOut,
+    Instruction,
     Publish,
     Remove,
     Stale,
@@ -42,6 +44,8 @@ class Master:
         me, epoch: who gives instructions.
         last_no: of the instructions given.
         confirmed_no: all instructions up to this one are confirmed.
+        redelivered_below: messages below this seq may have been handed out by an earlier master.
+        deliverable_below: messages below this seq may be handed out, because all in-sync replicas know of it.
         has_ended: it does nothing more.
     """
 
@@ -57,6 +61,7 @@ class Master:
         self.me = me
         self.epoch = record.epoch
         self.last_no = self.confirmed_no = 0
+        self.redelivered_below = self.deliverable_below = content.handed_out
         self.has_ended = False
         self._content = content
         self._outside = outside
@@ -65,8 +70,10 @@ class Master:
         self._durable_no: dict[Replica, int] = {}
         self._late: dict[Replica, int] = {}  # taken out, and what it must have to come back
         self._living: frozenset[Replica] | None = None  # not known yet
+        self._to_hand_out: deque[tuple[int, int]] = deque()  # instruction, and seq
         self._ungranted: deque[tuple[int, float]] = deque()  # instruction, and when it was given
-        content.adopt(continued(content.history, self.epoch, content.next_seq), content.next_seq)
+        history = continued(content.history, self.epoch, content.next_seq)
+        content.adopt(history, content.next_seq, content.handed_out)
         content.sync(SyncPoint(self.epoch, 0, 0))
 
     @property
@@ -76,12 +83,23 @@ class Master:
 
     # Clients.
 
-    def publish(self, messages: Sequence[Any], now_s: float) -> int:
-        """Append messages; return the number of the instruction, which ``confirmed`` tells later."""
-        content = self._content
-        instruction = Publish(self.epoch, self.last_no + 1, content.next_seq, tuple(messages))
-        content.publish(instruction.first_seq, instruction.messages)
-        return self._give(instruction, now_s)
+    def publish(self, messages: Sequence[Any], now_s: float, is_handed_out: bool = False) -> int:
+        """Append messages; return the number of the instruction, which ``confirmed`` tells later.
+
+        Those that are handed out at once need not be deliverable: a replica that has them knows that.
+        """
+        content, first_seq = self._content, self._content.next_seq
+        no, some = self.last_no + 1, tuple(messages)
+        if is_handed_out:  # first, so that a crash does not leave the messages alone
+            content.hand_out(first_seq + len(some))
+        content.publish(first_seq, some)
+        return self._give(Publish(self.epoch, no, first_seq, some, is_handed_out), now_s)
+
+    def hand_out(self, below: int, now_s: float) -> int:
+        """Have messages below a seq become deliverable, which ``deliverable`` tells later."""
+        self._content.hand_out(below)
+        self._to_hand_out.append((self.last_no + 1, below))
+        return self._give(HandOut(self.epoch, self.last_no + 1, below), now_s)
 
     def remove(self, seqs: SeqRuns, now_s: float) -> int:
         """Forget messages; return the number of the instruction."""
@@ -89,7 +107,7 @@ class Master:
         self._content.remove(seqs)
         return self._give(instruction, now_s)
 
-    def _give(self, instruction: Publish | Remove, now_s: float) -> int:
+    def _give(self, instruction: Instruction, now_s: float) -> int:
         no = self.last_no = instruction.no
         self._ungranted.append((no, now_s))
         self._outside.broadcast(instruction)
@@ -122,6 +140,7 @@ class Master:
                     content.history,
                     content.live(),
                     content.next_seq,
+                    content.handed_out,
                 ),
             )
         elif message.epoch < self.epoch:
@@ -139,11 +158,14 @@ class Master:
 
     def _confirm(self) -> None:
         """Confirm what is durable on all replicas that are, or may be, in sync."""
-        if self.has_ended or len(self.record.in_sync) < self._in_sync_min:
+        if self.has_ended:
             return
         durable = self._durable_no
         no = min(durable.get(each, 0) for each in self._changes.waited_for())
-        if no > self.confirmed_no:
+        while self._to_hand_out and self._to_hand_out[0][0] <= no:
+            self.deliverable_below = max(self.deliverable_below, self._to_hand_out.popleft()[1])
+            self._outside.deliverable(self.deliverable_below)
+        if no > self.confirmed_no and len(self.record.in_sync) >= self._in_sync_min:
             self.confirmed_no = no
             while self._ungranted and self._ungranted[0][0] <= no:
                 self._ungranted.popleft()

@@ -11,12 +11,16 @@ from leveret.mirroring.replicas.seq_runs import SeqRuns
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Instruction: append messages; the first has ``first_seq``, the others follow without gaps."""
+    """Instruction: append messages; the first has ``first_seq``, the others follow without gaps.
+
+    ``is_handed_out``: they go straight to consumers, because no message is ready.
+    """
 
     epoch: int
     no: int
     first_seq: int
     messages: tuple[Any, ...]
+    is_handed_out: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,16 @@ class Remove:
     seqs: SeqRuns
 
 
-Instruction: TypeAlias = Publish | Remove
+@dataclass(frozen=True, slots=True)
+class HandOut:
+    """Instruction: messages below this seq may be with consumers."""
+
+    epoch: int
+    no: int
+    below: int
+
+
+Instruction: TypeAlias = Publish | Remove | HandOut
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +59,7 @@ class State:
     Attributes:
         live: the seqs of its messages.
         next_seq: of the next message.
+        handed_out: messages below this seq may have been handed out.
     """
 
     request: int
@@ -54,6 +68,7 @@ class State:
     history: History
     live: SeqRuns
     next_seq: int
+    handed_out: int
 
 
 @dataclass(frozen=True, slots=True)

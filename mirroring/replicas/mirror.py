@@ -12,6 +12,7 @@ from leveret.mirroring.replicas.messages import (
     Direct,
     Durable,
     Fetch,
+    HandOut,
     Instruction,
     Publish,
     Remove,
@@ -133,7 +134,7 @@ class Mirror:
         ours = content.live()
         kept = common(without(ours, ((parted, ALL_SEQS),)), state.live)
         content.remove(without(ours, kept))
-        content.adopt(state.history, state.next_seq)
+        content.adopt(state.history, state.next_seq, state.handed_out)
         self.last_no, self._missing = state.no, without(state.live, kept)
         self.phase = Phase.COPYING
         early, self._early = self._early, []
@@ -187,7 +188,11 @@ class Mirror:
             return
         self.last_no = instruction.no
         if isinstance(instruction, Publish):
+            if instruction.is_handed_out:
+                self._content.hand_out(instruction.first_seq + len(instruction.messages))
             self._content.publish(instruction.first_seq, instruction.messages)
+        elif isinstance(instruction, HandOut):
+            self._content.hand_out(instruction.below)
         else:
             self._remove(instruction)
         if self.phase is Phase.COMPLETE:

@@ -25,10 +25,12 @@ class Content(Protocol):
     Attributes:
         history: as last set.
         next_seq: above all seqs that were ever here, as far as the disk has kept it.
+        handed_out: messages below this seq may have been handed out to consumers.
     """
 
     history: History
     next_seq: int
+    handed_out: int
 
     def publish(self, first_seq: int, messages: tuple[Any, ...]) -> None:
         """Append messages at ``next_seq``."""
@@ -39,8 +41,11 @@ class Content(Protocol):
     def remove(self, seqs: SeqRuns) -> None:
         """Forget messages; unknown seqs are ignored."""
 
-    def adopt(self, history: History, next_seq: int) -> None:
-        """Set the history, and ``next_seq``, also to a lower one."""
+    def adopt(self, history: History, next_seq: int, handed_out: int) -> None:
+        """Set these, also to lower numbers, in one step."""
+
+    def hand_out(self, below: int) -> None:
+        """Raise ``handed_out``, if it is lower."""
 
     def live(self) -> SeqRuns:
         """Return the seqs of all messages."""
@@ -69,6 +74,9 @@ class Outside(Protocol):
 
     def confirmed(self, no: int) -> None:
         """The master has confirmed all instructions up to this one."""
+
+    def deliverable(self, below: int) -> None:
+        """The master may hand out messages below this seq."""
 
     def became_master(self, stored: Stored) -> None:
         """The mirror is the master of this record now; it does nothing more."""

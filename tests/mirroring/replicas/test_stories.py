@@ -209,7 +209,7 @@ def test_messages_of_an_older_epoch_change_nothing() -> None:
     mirror.instruct(Remove(1, mirror.last_no + 1, ((0, 1),)))
     mirror.rejoined()
     for request in range(10):
-        mirror.receive(two.me, State(request, 1, 9, (), (), 0))
+        mirror.receive(two.me, State(request, 1, 9, (), (), 0, 0))
     assert list(one.content.messages.values()) == [0, 1, 2]
 
 
@@ -251,3 +251,35 @@ def test_a_mirror_that_asks_to_replace_a_new_master_does_not_go_on_in_its_epoch(
 
     assert two.content.messages == {0: 0}
     assert not any(isinstance(each, Durable) for each in sent)
+
+
+def test_what_nobody_can_have_had_is_new_at_the_next_master() -> None:
+    cluster, (one, two) = started(2)
+    cluster.publish(master_of(one), 5)
+    cluster.hand_out(master_of(one), 2)
+    cluster.clock.jump(1.0)
+    assert cluster.delivered == {0, 1}
+
+    one.crash()
+    cluster.clock.jump(2.0)
+
+    assert master_of(two).redelivered_below == 2
+    assert master_of(two).deliverable_below == 2
+
+
+def test_a_mark_of_what_was_handed_out_ends_with_its_epoch() -> None:
+    """The mirror alone knows of it, and the seqs are those of other messages later."""
+    cluster, (one, two, _) = started(3)
+    cluster.cut |= {frozenset(("n0", "n1")), frozenset(("n0", "n2"))}
+    cluster.publish(master_of(one), 5)
+    cluster.hand_out(master_of(one), 5)
+    one.disk.sync(len(one.disk.journal))
+    one.crash()
+    cluster.clock.jump(1.0)
+    cluster.publish(master_of(two), 5)
+    cluster.cut.clear()
+    one.start()
+    cluster.clock.jump(2.0)
+
+    assert one.content.messages == two.content.messages
+    assert one.content.handed_out == two.content.handed_out == 0

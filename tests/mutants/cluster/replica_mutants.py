@@ -14,9 +14,7 @@ MUTANTS = {
         "max((durable.get(each, 0) for each in self._changes.waited_for()))",
     ),
     "too few in sync confirm": Mutant(
-        "Master._confirm",
-        "self.has_ended or len(self.record.in_sync) < self._in_sync_min",
-        "self.has_ended",
+        "Master._confirm", "len(self.record.in_sync) >= self._in_sync_min", "True"
     ),
     "a mirror comes in sync that lacks what was confirmed": Mutant(
         "Master._change",
@@ -86,8 +84,8 @@ MUTANTS = {
     ),
     "a mirror does not take over the history": Mutant(
         "Mirror._take_state",
-        "content.adopt(state.history, state.next_seq)",
-        "content.adopt(content.history, state.next_seq)",
+        "content.adopt(state.history, state.next_seq, state.handed_out)",
+        "content.adopt(content.history, state.next_seq, state.handed_out)",
     ),
     "instructions are applied before the state is known": Mutant(
         "Mirror.instruct", "self.phase is Phase.ASKING", "False"
@@ -118,6 +116,23 @@ MUTANTS = {
     ),
     "a mirror that asks to replace a new master goes on in its epoch": Mutant(
         "Mirror.seen", "self.phase = Phase.ASKING", ""
+    ),
+    "a mirror keeps its own mark of what was handed out": Mutant(
+        "Mirror._take_state",
+        "content.adopt(state.history, state.next_seq, state.handed_out)",
+        "content.adopt(state.history, state.next_seq, content.handed_out)",
+    ),
+    "mirrors do not hear what is handed out": Mutant(
+        "Mirror._apply", "self._content.hand_out(instruction.below)", "pass"
+    ),
+    "mirrors take what went straight to consumers for new": Mutant(
+        "Mirror._apply", "instruction.is_handed_out", "False"
+    ),
+    "a master does not note what went straight to consumers": Mutant(
+        "Master.publish", "if is_handed_out: ...", ""
+    ),
+    "messages are handed out before all in-sync replicas know": Mutant(
+        "Master._confirm", "self._to_hand_out[0][0] <= no", "True"
     ),
     "nobody starts again as master": Mutant(
         "Mirror._is_next",

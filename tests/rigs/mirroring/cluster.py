@@ -48,7 +48,7 @@ class SimulatedContent:
 
     def __init__(self, node: SimulatedNode) -> None:
         self.history: History = NO_HISTORY
-        self.next_seq = 0
+        self.next_seq = self.handed_out = 0
         self.messages: dict[int, Any] = {}
         self._node = node
         self._disk = node.disk
@@ -77,12 +77,19 @@ class SimulatedContent:
 
         self._do(step)
 
-    def adopt(self, history: History, next_seq: int) -> None:
+    def adopt(self, history: History, next_seq: int, handed_out: int) -> None:
         def step(content: SimulatedContent) -> None:
             content.history, content.next_seq = history, next_seq
+            content.handed_out = handed_out
 
         self._do(step)
         assert all(seq < next_seq for seq in self.messages)
+
+    def hand_out(self, below: int) -> None:
+        def step(content: SimulatedContent) -> None:
+            content.handed_out = max(content.handed_out, below)
+
+        self._do(step)
 
     def live(self) -> SeqRuns:
         return runs_of(sorted(self.messages))
@@ -288,6 +295,10 @@ class SimulatedNode:
         assert isinstance(self.replica, Master)
         self.cluster.confirm(self.replica, no)
 
+    def deliverable(self, below: int) -> None:
+        assert isinstance(self.replica, Master)
+        self.cluster.deliver(self.replica, below)
+
     def became_master(self, stored: Stored) -> None:
         assert stored.record is not None
         least = self.cluster.in_sync_min
@@ -304,7 +315,8 @@ class Cluster:
 
     Attributes:
         unconfirmed: messages of each master, by instruction.
-        confirmed, consumed: messages.
+        confirmed, consumed, delivered: messages.
+        unacked: messages that were handed out, by master.
     """
 
     def __init__(self, random: Random, nodes: int, in_sync_min: int) -> None:
@@ -318,6 +330,8 @@ class Cluster:
         self.confirmed: set[int] = set()
         self.consumed: set[int] = set()
         self.published = 0
+        self.delivered: set[int] = set()
+        self.unacked: dict[tuple[Replica, int], set[int]] = {}
         self.violations: list[str] = []
         self.cut: set[frozenset[str]] = set()
         self._arrivals: dict[tuple[Replica, Replica, bool], float] = {}
@@ -351,11 +365,30 @@ class Cluster:
     def masters(self) -> list[Master]:
         return [master for node in self.nodes.values() if (master := node.master) is not None]
 
-    def publish(self, master: Master, count: int = 1) -> None:
+    def publish(self, master: Master, count: int = 1, is_handed_out: bool = False) -> None:
         messages = list(range(self.published, self.published + count))
         self.published += count
-        no = master.publish(messages, self.now_s())
+        no = master.publish(messages, self.now_s(), is_handed_out)
+        if is_handed_out:
+            self.delivered.update(messages)
+            self.unacked.setdefault((master.me, master.epoch), set()).update(messages)
         self.unconfirmed.setdefault((master.me, master.epoch), {})[no] = messages
+
+    def hand_out(self, master: Master, count: int) -> None:
+        """Let consumers have the next messages of the queue."""
+        next_seq = self.nodes[master.me.node].content.next_seq
+        master.hand_out(min(master.deliverable_below + count, next_seq), self.now_s())
+
+    def deliver(self, master: Master, below: int) -> None:
+        """Consumers get all messages below a seq that they have not had of this master."""
+        unacked = self.unacked.setdefault((master.me, master.epoch), set())
+        for seq, message in self.nodes[master.me.node].content.messages.items():
+            if seq < below and message not in unacked:
+                unacked.add(message)
+                is_redelivered = seq < master.redelivered_below
+                if message in self.delivered and not is_redelivered:
+                    self.violations.append(f"I3: {message} comes again and is called new")
+                self.delivered.add(message)
 
     def consume(self, master: Master) -> None:
         content = self.nodes[master.me.node].content

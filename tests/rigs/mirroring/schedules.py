@@ -41,6 +41,7 @@ class Schedule:
         return [
             *[self._publish] * 12,
             *[self._consume] * choice((0, 0, 3, 8)),
+            *[self._hand_out] * choice((0, 2, 5)),
             *[self._crash] * choice((0, 1, 2)),
             *[self._crash_all] * choice((0, 0, 0, 1)),
             *[self._start] * choice((1, 2)),
@@ -52,7 +53,12 @@ class Schedule:
 
     def _publish(self) -> None:
         for master in self.cluster.masters():
-            self.cluster.publish(master, self._random.choice((1, 1, 3)))
+            is_handed_out = self._random.random() < 0.2
+            self.cluster.publish(master, self._random.choice((1, 1, 3)), is_handed_out)
+
+    def _hand_out(self) -> None:
+        for master in self.cluster.masters():
+            self.cluster.hand_out(master, self._random.choice((1, 5, 1_000)))
 
     def _consume(self) -> None:
         for master in self.cluster.masters():
