@@ -20,7 +20,8 @@ identified by its epoch and its seq.
    counts as under way until another change has succeeded or failed for its revision.
 7. A master that starts again, with what its disk has kept, takes a new epoch before it serves.
 8. Messages that consumers may have are below a seq that all in-sync replicas know before these messages are handed out;
-   the next master delivers them as redelivered. Those that go straight to consumers bring this mark with them.
+   the next master delivers them as redelivered. Those that go straight to consumers bring this mark with them. A master
+   that was replaced, and has not heard of it, may hand out as new what the next one has handed out meanwhile.
 
 From these follows: what is confirmed is durable on all replicas of the record (1, 2, 3, 6), so the next master has it
 (4), and the master before cannot confirm any more (4, 5), also if it does not know of its successor.

@@ -91,8 +91,8 @@ class Mirror:
 
     def rejoined(self) -> None:
         """Ask the master for its state: instructions may have been missed, since this one had left the ring."""
-        if self.phase in {Phase.COPYING, Phase.COMPLETE}:
-            self._ask()
+        if self.phase is not Phase.ENDED:
+            self._ask()  # also if it asks already: an answer on its way may be older
 
     def tick(self) -> None:
         """Ask again for what may have been lost; called from time to time."""

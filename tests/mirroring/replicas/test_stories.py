@@ -9,9 +9,17 @@ from random import Random
 from typing import Any
 
 from leveret.mirroring.replicas.master import Master
-from leveret.mirroring.replicas.messages import Copies, Durable, Fetch, Publish, Remove, State
+from leveret.mirroring.replicas.messages import (
+    Copies,
+    Direct,
+    Durable,
+    Fetch,
+    Publish,
+    Remove,
+    State,
+)
 from leveret.mirroring.replicas.mirror import Mirror
-from leveret.mirroring.replicas.record import QueueRecord, Stored
+from leveret.mirroring.replicas.record import QueueRecord, Replica, Stored
 from rigs.mirroring.cluster import LAG_MAX_S, Cluster, SimulatedNode
 
 
@@ -283,3 +291,32 @@ def test_a_mark_of_what_was_handed_out_ends_with_its_epoch() -> None:
 
     assert one.content.messages == two.content.messages
     assert one.content.handed_out == two.content.handed_out == 0
+
+
+def test_a_mirror_that_was_away_while_it_asked_takes_no_answer_from_before() -> None:
+    cluster, (one, two) = started(2)
+    two.crash()
+    sent: list[Any] = []
+    send = one.send
+
+    def late(to: Replica, message: Direct) -> None:
+        if isinstance(message, State):
+            sent.append(message)
+        else:
+            send(to, message)
+
+    one.send = late  # type: ignore[method-assign]
+    two.start()
+    while not sent:
+        cluster.clock.jump(0.001)
+    cluster.cut.add(frozenset(("n0", "n1")))
+    cluster.publish(master_of(one))
+    cluster.cut.clear()
+    mirror = two.replica
+    assert isinstance(mirror, Mirror)
+    mirror.rejoined()
+    mirror.receive(one.me, sent[-1])
+    one.send = send  # type: ignore[method-assign]
+    cluster.clock.jump(2.0)
+
+    assert contents(cluster) == [[0], [0]]

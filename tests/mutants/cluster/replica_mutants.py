@@ -104,6 +104,9 @@ MUTANTS = {
     "an instruction is applied twice": Mutant(
         "Mirror._apply", "instruction.no <= self.last_no", "False"
     ),
+    "a mirror that was away takes an answer from before": Mutant(
+        "Mirror.rejoined", "self.phase is not Phase.ENDED", "self.phase is not Phase.ASKING"
+    ),
     "a mirror that was away does not ask": Mutant("Mirror.rejoined", "self._ask()", "pass"),
     "a removed message comes back with its copy": Mutant(
         "Mirror._remove", "without(self._fetching, instruction.seqs)", "self._fetching"

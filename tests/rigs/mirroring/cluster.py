@@ -386,9 +386,18 @@ class Cluster:
             if seq < below and message not in unacked:
                 unacked.add(message)
                 is_redelivered = seq < master.redelivered_below
-                if message in self.delivered and not is_redelivered:
+                if (
+                    message in self.delivered
+                    and not is_redelivered
+                    and not self._is_deposed(master)
+                ):
                     self.violations.append(f"I3: {message} comes again and is called new")
                 self.delivered.add(message)
+
+    def _is_deposed(self, master: Master) -> bool:
+        """Whether there is another master, of which this one has not heard."""
+        record = self.etcd.stored.record
+        return record is None or record.epoch > master.epoch
 
     def consume(self, master: Master) -> None:
         content = self.nodes[master.me.node].content

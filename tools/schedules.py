@@ -1,9 +1,9 @@
-"""Play random schedules of guaranteed multicast by the million, in several processes, with pauses if need be.
+"""Play random schedules by the million, in several processes, with pauses if need be.
 
-``python tools/ring_schedules.py 0 1000000 --done FILE`` plays the schedules of these seeds, and notes in FILE which
+``python tools/schedules.py gm 0 1000000 --done FILE`` plays the schedules of these seeds, and notes in FILE which
 blocks of them hold. Started again with the same FILE it goes on with the others, and with ``--seconds`` it ends after
 that time. A seed that breaks a guarantee is printed, and noted; the exit code is 1 then, 3 if there are seeds left.
-``Schedule(seed).run()`` of ``rigs.gm.schedules`` repeats one.
+``Schedule(seed).run()`` of ``rigs.gm.schedules``, or ``rigs.mirroring.schedules``, repeats one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ import multiprocessing
 import sys
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # also where PYTHONSAFEPATH is set
 
-from rigs.gm.schedules import Schedule
+from rigs.gm.schedules import Schedule as RingSchedule
+from rigs.mirroring.schedules import Schedule as ReplicaSchedule
 
 BLOCK = 1_000  # seeds that are noted together
+KINDS: dict[str, type[RingSchedule] | type[ReplicaSchedule]] = {
+    "gm": RingSchedule,
+    "replicas": ReplicaSchedule,
+}
 
 
 def begin() -> None:
@@ -30,12 +36,12 @@ def begin() -> None:
     gc.disable()
 
 
-def judge(block: range) -> tuple[range, list[str]]:
+def judge(kind: str, block: range) -> tuple[range, list[str]]:
     """Play a block of schedules; return it with what is wrong."""
     wrong = []
     for seed in block:
         try:
-            found = Schedule(seed).run()
+            found = KINDS[kind](seed).run()
         except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
             found = [repr(error)]
         if found:
@@ -55,6 +61,7 @@ def read_done(path: Path | None) -> set[int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("kind", choices=KINDS, help="guaranteed multicast, or replicas of a queue")
     parser.add_argument("first", type=int, help=f"the first seed, a multiple of {BLOCK}")
     parser.add_argument("end", type=int, help="the seed behind the last")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
@@ -73,7 +80,7 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(args.processes, begin) as pool:
         while todo and time.monotonic() - began_s < args.seconds:
             batch = [todo.popleft() for _ in range(min(args.processes, len(todo)))]
-            for block, found in pool.imap_unordered(judge, batch):
+            for block, found in pool.imap_unordered(partial(judge, args.kind), batch):
                 count += len(block)
                 wrong += len(found)
                 for each in found:

@@ -13,7 +13,7 @@ from leveret.gm.ring.member import Member
 from mutants.planted import ROOT
 from rigs.nodes import clean_environment
 
-TOOL = ROOT / "tools" / "ring_schedules.py"
+TOOL = ROOT / "tools" / "schedules.py"
 
 
 def play(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -25,8 +25,8 @@ def play(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_blocks_that_hold_are_noted_and_not_played_again(tmp_path: Path) -> None:
     (tmp_path / "done").write_text("0 1000 ok\n1000 1020 wrong\n")
-    first = play(tmp_path, "0", "1020")
-    again = play(tmp_path, "0", "1020")
+    first = play(tmp_path, "gm", "0", "1020")
+    again = play(tmp_path, "gm", "0", "1020")
 
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout.startswith("20 schedules in ")
@@ -35,7 +35,7 @@ def test_blocks_that_hold_are_noted_and_not_played_again(tmp_path: Path) -> None
 
 
 def test_seeds_that_are_left_when_the_time_is_over_are_counted(tmp_path: Path) -> None:
-    ended = play(tmp_path, "1000", "3000", "--seconds", "0")
+    ended = play(tmp_path, "replicas", "1000", "3000", "--seconds", "0")
 
     assert ended.returncode == 3
     assert "0 wrong, 2,000 left" in ended.stdout
@@ -44,7 +44,7 @@ def test_seeds_that_are_left_when_the_time_is_over_are_counted(tmp_path: Path) -
 def test_a_seed_that_breaks_a_guarantee_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = runpy.run_path(str(TOOL))["judge"]
     monkeypatch.setattr(Member, "_own_acked", lambda _: None)
-    _, wrong = judge(range(10))
+    _, wrong = judge("gm", range(10))
 
     assert all(each.startswith("Schedule(") for each in wrong)
     assert any("waits for ever for the confirms of " in each for each in wrong)
