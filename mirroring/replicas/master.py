@@ -71,7 +71,7 @@ class Master:
         self._late: dict[Replica, int] = {}  # taken out, and what it must have to come back
         self._living: frozenset[Replica] | None = None  # not known yet
         self._to_hand_out: deque[tuple[int, int]] = deque()  # instruction, and seq
-        self._ungranted: deque[tuple[int, float]] = deque()  # instruction, and when it was given
+        self._unconfirmed: deque[tuple[int, float]] = deque()  # instruction, and when it was given
         history = continued(content.history, self.epoch, content.next_seq)
         content.adopt(history, content.next_seq, content.handed_out)
         content.sync(SyncPoint(self.epoch, 0, 0))
@@ -109,7 +109,7 @@ class Master:
 
     def _give(self, instruction: Instruction, now_s: float) -> int:
         no = self.last_no = instruction.no
-        self._ungranted.append((no, now_s))
+        self._unconfirmed.append((no, now_s))
         self._outside.broadcast(instruction)
         self._content.sync(SyncPoint(self.epoch, 0, no))
         return no
@@ -167,8 +167,8 @@ class Master:
             self._outside.deliverable(self.deliverable_below)
         if no > self.confirmed_no and len(self.record.in_sync) >= self._in_sync_min:
             self.confirmed_no = no
-            while self._ungranted and self._ungranted[0][0] <= no:
-                self._ungranted.popleft()
+            while self._unconfirmed and self._unconfirmed[0][0] <= no:
+                self._unconfirmed.popleft()
             self._outside.confirmed(no)
 
     # The in-sync set.
@@ -183,9 +183,9 @@ class Master:
 
     def check_lag(self, now_s: float, lag_max_s: float) -> None:
         """Take mirrors out of the in-sync set that an instruction has waited for too long."""
-        if not self._ungranted or now_s - self._ungranted[0][1] <= lag_max_s:
+        if not self._unconfirmed or now_s - self._unconfirmed[0][1] <= lag_max_s:
             return
-        no = self._ungranted[0][0]
+        no = self._unconfirmed[0][0]
         late = {
             each
             for each in self.record.in_sync
