@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from leveret.msg_store.wal.group_commit import KEPT_MAX
 from leveret.queue_backing.variable.invariants import check
 from rigs.disk.faulty_files import FaultyCalls
 from rigs.queues.stored_rig import (
@@ -189,6 +190,25 @@ def test_a_store_that_stops_right_after_a_purge_does_not_bring_it_back(bench: St
 
     assert queue.queue.len() == 0
     assert bench.opened.recovered.is_clean
+
+
+def test_a_stop_waits_for_a_purge_that_the_journal_does_not_announce(bench: StoreBench) -> None:
+    """So many unacked messages lie between those that were purged."""
+    queue = StoredQueue(bench)
+    publish(queue, 2_202)
+    bench.run()
+    unacked = [seq for seq, _ in fetch_all(queue)]
+    queue.queue.requeue(unacked[::2])
+    bench.idle_disk()
+
+    assert queue.queue.purge() == 1_101
+    (purged,) = bench.store.core.range_acks
+    assert len(purged.seqs.kept) > KEPT_MAX
+    queue.queue.terminate()
+    bench.restart()
+    queue.begin()
+
+    assert [seq for seq, _ in fetch_all(queue)] == unacked[1::2]
 
 
 def test_stopping_on_a_full_disk_ends_and_keeps_what_was_confirmed(bench: StoreBench) -> None:
