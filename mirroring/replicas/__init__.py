@@ -10,8 +10,8 @@ identified by its epoch and its seq.
 
 1. The master confirms an instruction when it is durable on all in-sync replicas, and these are not fewer than the
    queue's policy wants. While a change of the record is under way, the replicas of both records count.
-2. A mirror becomes in sync by a change of the record that the master makes. Before, the mirror has everything that was
-   confirmed, and the master waits for it from the moment it asks for the change.
+2. A mirror becomes in sync by a change of the record that the master makes. When the mirror is complete, the master
+   waits for it, and asks for the change as soon as the mirror has everything that was confirmed or handed out.
 3. A replica is taken out by a change of the record, and waited for until that is known.
 4. The oldest in-sync replica that lives becomes master when the master has ended: by a change of the record, to the
    next epoch. What it has acknowledged in the older epoch until it knows of the change, it has in the next one.

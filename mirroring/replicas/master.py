@@ -68,8 +68,10 @@ class Master:
         self._in_sync_min = in_sync_min
         self._changes = RecordChanges(record, revision, outside.write)
         self._durable_no: dict[Replica, int] = {}
+        self._agreed_no = 0  # durable on all waited for; confirmed if these are enough
+        self._joining: set[Replica] = set()  # complete mirrors that are not in sync yet
         self._late: dict[Replica, int] = {}  # taken out, and what it must have to come back
-        self._living: frozenset[Replica] | None = None  # not known yet
+        self._living = frozenset(record.in_sync)  # as far as is known
         self._to_hand_out: deque[tuple[int, int]] = deque()  # instruction, and seq
         self._unconfirmed: deque[tuple[int, float]] = deque()  # instruction, and when it was given
         history = continued(content.history, self.epoch, content.next_seq)
@@ -153,15 +155,20 @@ class Master:
 
     def _note_durable(self, replica: Replica, no: int) -> None:
         self._durable_no[replica] = max(no, self._durable_no.get(replica, 0))
+        if no >= self._late.get(replica, 0):
+            self._late.pop(replica, None)
+            if replica in self._living and replica not in self.record.in_sync:
+                self._joining.add(replica)
         self._confirm()
         self._change()
 
     def _confirm(self) -> None:
-        """Confirm what is durable on all replicas that are, or may be, in sync."""
+        """Confirm what is durable on all replicas that are, or may be, in sync, or are about to be."""
         if self.has_ended:
             return
-        durable = self._durable_no
-        no = min(durable.get(each, 0) for each in self._changes.waited_for())
+        waited_for = self._changes.waited_for() | self._joining
+        no = min(self._durable_no.get(each, 0) for each in waited_for)
+        self._agreed_no = max(no, self._agreed_no)
         while self._to_hand_out and self._to_hand_out[0][0] <= no:
             self.deliverable_below = max(self.deliverable_below, self._to_hand_out.popleft()[1])
             self._outside.deliverable(self.deliverable_below)
@@ -179,6 +186,8 @@ class Master:
         for numbers in (self._durable_no, self._late):
             for each in numbers.keys() - self._living:
                 del numbers[each]
+        self._joining &= self._living
+        self._confirm()
         self._change()
 
     def check_lag(self, now_s: float, lag_max_s: float) -> None:
@@ -186,12 +195,11 @@ class Master:
         if not self._unconfirmed or now_s - self._unconfirmed[0][1] <= lag_max_s:
             return
         no = self._unconfirmed[0][0]
-        late = {
-            each
-            for each in self.record.in_sync
-            if each != self.me and self._durable_no.get(each, 0) < no
-        }
+        waited_for = {*self.record.in_sync, *self._joining} - {self.me}
+        late = {each for each in waited_for if self._durable_no.get(each, 0) < no}
         self._late.update(dict.fromkeys(late, no))
+        self._joining -= late
+        self._confirm()
         self._change()
 
     def _change(self) -> None:
@@ -199,16 +207,10 @@ class Master:
         changes = self._changes
         if self.has_ended or changes.is_writing:
             return
-        record, living = changes.record, self._living
-        if living is None:
-            living = frozenset(record.in_sync)
-        durable, late = self._durable_no, self._late
-        for each in [each for each, no in late.items() if durable.get(each, 0) >= no]:
-            del late[each]
-        wanted = record.shrunk(frozenset(record.in_sync) - living | late.keys())
-        for each, no in durable.items():
-            is_complete = no >= self.confirmed_no and each not in late and each in living
-            if is_complete and each not in wanted.in_sync:
+        record = changes.record
+        wanted = record.shrunk(frozenset(record.in_sync) - self._living | self._late.keys())
+        for each in sorted(self._joining):
+            if each not in wanted.in_sync and self._durable_no[each] >= self._agreed_no:
                 wanted = wanted.grown(each)
         if wanted != record or not changes.is_certain:
             changes.change(wanted)
@@ -229,6 +231,7 @@ class Master:
         elif stored.record.epoch > self.epoch:
             self._end(DEPOSED)
         elif self._changes.seen(stored):
+            self._joining.difference_update(self.record.in_sync)
             self._confirm()
 
     def _end(self, reason: str) -> None:

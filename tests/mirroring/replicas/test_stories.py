@@ -320,3 +320,71 @@ def test_a_mirror_that_was_away_while_it_asked_takes_no_answer_from_before() -> 
     cluster.clock.jump(2.0)
 
     assert contents(cluster) == [[0], [0]]
+
+
+def test_a_mirror_comes_in_sync_under_load() -> None:
+    """The master's disk is ahead of what a mirror can have acknowledged, unless the master waits for it."""
+    cluster, (one, two) = started(2)
+    two.crash()
+    cluster.clock.jump(1.0)
+    two.start()
+    for _ in range(300):
+        cluster.publish(master_of(one))
+        cluster.clock.jump(0.001)
+
+    assert in_sync(cluster) == ["n0", "n1"]
+    cluster.clock.jump(1.0)
+    assert cluster.confirmed == set(range(300))
+
+
+def test_what_was_handed_out_while_too_few_are_in_sync_counts_for_a_mirror_that_joins() -> None:
+    cluster, (one, two) = started(2, in_sync_min=2)
+    two.crash()
+    cluster.clock.jump(1.0)
+    master, mirror = master_of(one), Replica("n1", 2)
+    cluster.publish(master)
+    cluster.hand_out(master, 1)
+    cluster.clock.jump(1.0)
+    assert (cluster.confirmed, cluster.delivered) == (set(), {0})
+    asked: list[int] = []
+    cluster.etcd.write = lambda *change: asked.append(change[-1])  # type: ignore[method-assign]
+
+    master.living(frozenset({one.me, mirror}))
+    master.receive(mirror, Durable(1, master.last_no - 1))
+    assert not asked
+    master.receive(mirror, Durable(1, master.last_no))
+    assert len(asked) == 1
+
+
+def test_a_mirror_that_is_late_while_it_joins_holds_nobody_up() -> None:
+    cluster, (one, two) = started(2)
+    two.crash()
+    cluster.clock.jump(1.0)
+    master, mirror = master_of(one), Replica("n1", 2)
+    one.watch = lambda *_: None  # type: ignore[method-assign]
+    master.living(frozenset({one.me, mirror}))
+    cluster.publish(master)
+    cluster.clock.jump(0.1)
+    master.receive(mirror, Durable(1, 0))
+    cluster.publish(master)
+    cluster.clock.jump(0.1)
+    assert (in_sync(cluster), cluster.confirmed) == (["n0"], {0})
+
+    master.check_lag(cluster.now_s() + 1.0, 0.5)
+    assert (in_sync(cluster), cluster.confirmed) == (["n0"], {0, 1})
+
+
+def test_a_late_mirror_that_acknowledges_old_instructions_stays_out() -> None:
+    cluster, (one, two) = started(2)
+    master = master_of(one)
+    one.watch = lambda *_: None  # type: ignore[method-assign]
+    cluster.cut.add(frozenset(("n0", "n1")))
+    cluster.publish(master)
+    asked: list[QueueRecord] = []
+    cluster.etcd.write = lambda *change: asked.append(change[1])  # type: ignore[method-assign]
+
+    master.check_lag(cluster.now_s() + 1.0, 0.5)
+    master.receive(two.me, Durable(1, 0))
+    master.written(None)
+
+    assert [each.in_sync for each in asked] == [(one.me,), (one.me,)]

@@ -6,31 +6,40 @@ from mutants.planted import Mutant
 
 MUTANTS = {
     "confirms do not wait for a change under way": Mutant(
-        "Master._confirm", "self._changes.waited_for()", "self.record.in_sync"
+        "RecordChanges.waited_for", "found.update(each.in_sync)", "pass"
     ),
     "confirms wait for the fastest replica": Mutant(
         "Master._confirm",
         "min(...)",
-        "max((durable.get(each, 0) for each in self._changes.waited_for()))",
+        "max((self._durable_no.get(each, 0) for each in waited_for))",
     ),
     "too few in sync confirm": Mutant(
         "Master._confirm", "len(self.record.in_sync) >= self._in_sync_min", "True"
     ),
     "a mirror comes in sync that lacks what was confirmed": Mutant(
+        "Master._change", "self._durable_no[each] >= self._agreed_no", "True"
+    ),
+    "what was handed out does not count for a mirror that joins": Mutant(
         "Master._change",
-        "no >= self.confirmed_no and each not in late and (each in living)",
-        "each not in late and each in living",
+        "self._durable_no[each] >= self._agreed_no",
+        "self._durable_no[each] >= self.confirmed_no",
+    ),
+    "a mirror that joins is not waited for": Mutant(
+        "Master._confirm",
+        "self._changes.waited_for() | self._joining",
+        "self._changes.waited_for()",
+    ),
+    "a mirror that joins is waited for without end": Mutant(
+        "Master.check_lag", "self._joining -= late", ""
     ),
     "a late mirror comes back at once": Mutant(
-        "Master._change",
-        "no >= self.confirmed_no and each not in late and (each in living)",
-        "no >= self.confirmed_no and each in living",
+        "Master._note_durable", "no >= self._late.get(replica, 0)", "True"
     ),
     "late mirrors stay": Mutant("Master.check_lag", "self._late.update(...)", ""),
     "the dead are waited for": Mutant(
         "Master._change",
-        "record.shrunk(frozenset(record.in_sync) - living | late.keys())",
-        "record.shrunk(frozenset(late))",
+        "record.shrunk(frozenset(record.in_sync) - self._living | self._late.keys())",
+        "record.shrunk(frozenset(self._late))",
     ),
     "the master does not wait for its disk": Mutant(
         "Master._give",
