@@ -1,5 +1,5 @@
 """Mirrored queues: a queue's replicas on several nodes, of which one, the master, serves clients.
 
-``replicas/`` decides what is confirmed, who is in sync and who becomes master. The package has no caller in the
-broker yet.
+``replicas/`` has the state machines of master and mirror: they confirm messages, keep the in-sync set and elect the next
+master. The broker does not use this package yet.
 """
