@@ -162,10 +162,13 @@ class Producer:
             return header
         return header + FRAME.pack(spec.FRAME_BODY, self._channel, size)
 
+    def _on_due(self) -> None:
+        self._scheduled = False
+        self._pump()
+
     def _pump(self) -> None:
         if not self._starts:
             return  # answers while the run is prepared
-        self._scheduled = False
         while not (self.stopped or self._connection.paused or self._connection.error):
             count = self._allowed()
             if count <= 0:
@@ -198,9 +201,9 @@ class Producer:
         self._scheduled = True
         if scenario.rate:
             due_s = self._started_ns / 1e9 + self.sent / scenario.rate
-            loop.call_later(max(0.0, due_s - time.monotonic_ns() / 1e9), self._pump)
+            loop.call_later(max(0.0, due_s - time.monotonic_ns() / 1e9), self._on_due)
         else:
-            loop.call_soon(self._pump)
+            loop.call_soon(self._on_due)
 
     def stop(self) -> None:
         if not self.stopped:

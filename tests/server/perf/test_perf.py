@@ -23,6 +23,7 @@ from leveret.client.errors import BrokerError
 from leveret.client.target import Target
 from leveret.server.output.terminal import OutputClosedError
 from leveret.server.perf import args, command, verify
+from leveret.server.perf.agents import Producer
 from leveret.server.perf.cpu import descendants, used_ns
 from leveret.server.perf.latency import Histogram
 from leveret.server.perf.report import Reporter
@@ -67,6 +68,35 @@ async def test_an_honest_broker_passes(options: list[str]) -> None:
     if "0" not in options[:6]:
         assert result["received"] == result["sent"]
         assert result["latency_us"]["p50"] <= result["latency_us"]["max"]
+
+
+async def test_a_publisher_at_a_rate_has_one_timer_however_many_confirms_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With one more for each confirm, the program was late, and measured itself."""
+    loop = asyncio.get_running_loop()
+    call_later, waiting, most = loop.call_later, 0, 0
+
+    def counted(delay_s: float, call: Any, *arguments: Any) -> asyncio.TimerHandle:
+        if not isinstance(getattr(call, "__self__", None), Producer):
+            return call_later(delay_s, call, *arguments)
+
+        def due() -> None:
+            nonlocal waiting
+            waiting -= 1
+            call()
+
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+        return call_later(delay_s, due)
+
+    monkeypatch.setattr(loop, "call_later", counted)
+    async with faulty_broker() as uri:
+        result = await run(uri, "-C", "100", "-r", "1000", "-c", "50", "-u", "q")
+
+    assert result["ok"], result["violation_texts"]
+    assert most == 1
 
 
 def swapped(batch: Batch) -> Batch:
