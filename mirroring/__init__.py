@@ -1,5 +1,7 @@
 """Mirrored queues: a queue's replicas on several nodes, of which one, the master, serves clients.
 
 ``replicas/`` has the state machines of master and mirror: they confirm messages, keep the in-sync set and choose the
-next master. The broker does not use this package yet.
+next master. ``MirroredQueue`` is the backing queue of a master with its ``MasterContent``; a mirror has a
+``MirrorContent``; ``sync_points`` says what of either is on disk, ``replicated`` what replicas send each other.
+The broker does not use this package yet.
 """

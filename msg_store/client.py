@@ -145,10 +145,12 @@ class QueueClient:
     # Issue.
 
     def publish(self, first_seq: int, rows: Sequence[tuple[int, int]], size_bytes: int) -> None:
-        """Add rows ``(msg_no, expiry_ms)`` at seqs in a row."""
+        """Add rows ``(msg_no, expiry_ms)`` at seqs in a row, none of which has one."""
         self.messages += len(rows)
         self.size_bytes += size_bytes
-        self.next_seq = first_seq + len(rows)
+        end = first_seq + len(rows)
+        self.next_seq = max(self.next_seq, end)
+        self.low = min(self.low, first_seq)
         store = self._store
         is_awaited = rows[0][0] < store.awaited_below
         store.core.publish(self.queue_no, first_seq, rows, is_awaited, self.routed_as)

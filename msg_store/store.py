@@ -297,7 +297,8 @@ class MsgStore:
         messages, size_bytes = (now.messages, now.size_bytes) if now is not None else (0, 0)
         if (terms := self._unopened.pop(queue_no, None)) is not None:
             return QueueClient(self, queue_no, terms.next_seq, messages, size_bytes, terms)
-        next_seq = max(recovered.next_no, found.next_seq if found is not None else 0)
+        known = [each.next_seq for each in (found, now) if each is not None]
+        next_seq = max([recovered.next_no, *known])  # those of a queue with mirrors are higher
         return QueueClient(self, queue_no, next_seq, messages, size_bytes)
 
     def message_counts(self) -> dict[int, int]:

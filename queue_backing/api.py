@@ -2,8 +2,9 @@
 
 The interface is RabbitMQ's ``rabbit_backing_queue`` in batch form, so that one amqqueue works with a
 variable queue, in RAM or over a store, and with a priority queue over several of them.
-It is complete as RabbitMQ's: ``fold``, ``purge_acks``, ``is_empty`` and ``delivered`` of ``publish`` have no
-caller yet. Mirrors will need them.
+It is complete as RabbitMQ's: ``purge_acks``, ``is_empty`` and ``delivered`` of ``publish`` have no caller yet.
+
+``ReplicaQueue`` has what the replicas of a queue with mirrors need besides (``mirroring``).
 
 Terms: *ready* messages wait, *unacked* ones were handed out and may come back. A ``seq`` names a
 message within its queue and is the ack tag; batches are lists of them. The functions that an amqqueue
@@ -303,3 +304,44 @@ class BackingQueue(metaclass=ABCMeta):
     @abstractmethod
     def resume(self) -> None:
         """Go on with paging and reading; the store has room again, or has read the requested messages."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class ReplicaQueue(BackingQueue):
+    """A backing queue that a replica can have: messages come and go by their seqs, in any order."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def expect_gaps(self) -> None:
+        """Let seqs have gaps between them; called before the first message."""
+
+    @abstractmethod
+    def skip_to(self, seq: int) -> None:
+        """Let the next message have this seq, which is above those of all messages."""
+
+    @abstractmethod
+    def insert(
+        self,
+        first_seq: int,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        first_msg_no: int = 0,
+    ) -> bool:
+        """Add a batch at seqs in a row, none of which is here, to its place; return whether all are safe at once.
+
+        The queue expects gaps.
+        """
+
+    @abstractmethod
+    def take_below(self, seq: int, limit: int) -> Fetched:
+        """Make the ready messages below a seq unacked, at most ``limit``; return their seqs, without contents."""
+
+    @abstractmethod
+    def ready_seqs(self, from_seq: int, limit: int) -> Fetched:
+        """Return the first seqs of ready messages from one on, at most ``limit``, without contents."""
+
+    @abstractmethod
+    def set_next_deliver(self, seq: int) -> None:
+        """Let the messages below a seq, and no others, count as handed out."""

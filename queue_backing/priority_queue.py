@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from leveret.queue_backing.api import (
     Accumulator,
     AckStep,
-    BackingQueue,
     Dropped,
     Fetched,
     FoldStep,
     Predicate,
+    ReplicaQueue,
 )
-from leveret.queue_backing.variable.queue import VariableQueue, fold_queues
+from leveret.queue_backing.variable.queue import VariableQueue, fold_queues, ready_seqs_of
 
 if TYPE_CHECKING:
     from leveret.core.entry import Entry
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.queue_backing.api import QueueMode
 
 
-class PriorityQueue(BackingQueue):
+class PriorityQueue(ReplicaQueue):
     """See ``BackingQueue`` for the methods.
 
     Args:
@@ -118,6 +118,29 @@ class PriorityQueue(BackingQueue):
         self._next_seq = first + len(messages)
         return first, is_safe
 
+    def expect_gaps(self) -> None:
+        """Nothing is to be done: the seqs of each level have gaps."""
+
+    def skip_to(self, seq: int) -> None:
+        self._next_seq = seq
+
+    def insert(
+        self,
+        first_seq: int,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        first_msg_no: int = 0,
+    ) -> bool:
+        is_safe = True
+        for level, at, end in self._runs(messages):
+            own = expiries[at:end] if expiries else None
+            is_safe = level.insert(
+                first_seq + at, messages[at:end], persistent, own, first_msg_no + at
+            )
+        self._next_seq = max(self._next_seq, first_seq + len(messages))
+        return is_safe
+
     def _runs(self, messages: list[Message]) -> list[tuple[VariableQueue, int, int]]:
         """Return runs of one priority, as positions in the batch."""
         highest = len(self._levels) - 1
@@ -158,6 +181,23 @@ class PriorityQueue(BackingQueue):
         if ack_required:
             self._level_of.update(zip(seqs, repeat(level), strict=False))
         return seqs
+
+    def take_below(self, seq: int, limit: int) -> Fetched:
+        """Take from all levels: none is the head."""
+        result = Fetched([], [])
+        for level in self._levels:
+            taken = level.take_below(seq, limit - len(result.seqs))
+            self._level_of.update(zip(taken.seqs, repeat(level), strict=False))
+            result.seqs += taken.seqs
+            result.pending = result.pending or taken.pending
+        return result
+
+    def ready_seqs(self, from_seq: int, limit: int) -> Fetched:
+        return ready_seqs_of(self._levels, from_seq, limit)
+
+    def set_next_deliver(self, seq: int) -> None:
+        for level in self._levels:
+            level.set_next_deliver(seq)
 
     def dropwhile(self, predicate: Predicate, limit: int) -> Dropped:
         """Remove from the highest level, and from the next when none is left there."""

@@ -2,9 +2,9 @@
 
 **Terms.** A *replica* is one life of a queue's copy on a node; a copy that starts again is another replica. The
 *record* of the queue is in etcd: its *epoch*, its *master*, and the *in-sync* replicas, oldest first. It is changed by
-compare-and-swap only. The master assigns *seqs* to messages, so a message has the same seq in each replica, and numbers
-its *instructions* in each epoch. The *history* of a replica says which epoch has assigned which seqs: a message is
-identified by its epoch and its seq.
+compare-and-swap only. The master numbers its *instructions* in each epoch, and assigns *seqs* to messages, whose upper
+bits are the epoch. Only one master assigns seqs in an epoch, so a seq is the same message in all replicas; it is added
+once, and removed for good.
 
 **Rules.**
 
@@ -26,13 +26,19 @@ identified by its epoch and its seq.
 From these follows: what is confirmed is durable on all replicas of the record (1, 2, 3, 6), so the next master has it
 (4), and the master before cannot confirm any more (4, 5), also if it does not know of its successor.
 
-**Catching up.** A mirror asks the master for its history and the runs of live seqs. It removes what the master does not
-have: seqs from the point on where the histories part, and seqs that are not live. Then it fetches what it lacks, piece
-by piece, while instructions come in as usual. So what is sent is what has changed, however long the queue is, and no
-log of instructions is kept. RabbitMQ sends a mirror that comes back the whole queue, and compares lengths: two replicas
-with the same number of different messages count as synchronised there.
+**Catching up.** A mirror asks the master for its live seqs, as runs, some thousand at a time. It removes the messages
+that the master does not have, and fetches those that it lacks, piece by piece. Meanwhile it applies instructions as
+usual, so nothing waits for the comparison, and the order in which answers and instructions arrive makes no difference:
+only from instructions that were missed it asks anew. So what is sent is what has changed, however long the queue is,
+and no log of instructions is kept. RabbitMQ sends a mirror that comes back the whole queue, and compares lengths: two
+replicas with the same number of different messages count as synchronised there.
 
-Turned down: a log of instructions with truncation (Kafka's, Raft's): a queue forgets what was acked, so its live seqs
-are a shorter description of its state than any log. Acknowledgements by a second lap of the ring: they cost a hop for
-each replica, where a message to the master costs one.
+**Durable** are messages. A removal that a crash undoes makes a message come again, as in a queue without mirrors; so no
+confirm waits for it. What was handed out is in memory only: after a start all messages count as handed out.
+
+Turned down: seqs without the epoch. Each replica then needs a history of epochs on its disk, which says where its
+messages part from those of another (Kafka's leader epochs), and a mirror must not apply instructions before it has
+compared. A log of instructions with truncation (Kafka's, Raft's): a queue forgets what was acked, so its live seqs are
+a shorter description of its state than any log. Acknowledgements by a second lap of the ring: they cost a hop for each
+replica, where a message to the master costs one.
 """

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from leveret.mirroring.replicas.changes import RecordChanges
-from leveret.mirroring.replicas.history import continued
 from leveret.mirroring.replicas.messages import (
     Ask,
     Copies,
@@ -21,12 +20,15 @@ from leveret.mirroring.replicas.messages import (
     Stale,
     State,
 )
-from leveret.mirroring.replicas.ports import Content, Outside, SyncPoint
+from leveret.mirroring.replicas.ports import MasterContent, Outside, SyncPoint
 from leveret.mirroring.replicas.record import QueueRecord, Replica, Stored
-from leveret.mirroring.replicas.seq_runs import SeqRuns
+from leveret.mirroring.replicas.seq_runs import ALL_SEQS, SeqRuns, first_seq_of
 
 DEPOSED: Final = "deposed"
 DELETED: Final = "deleted"
+
+RUNS: Final = 10_000  # of live seqs in one message
+SPARE_SEQS: Final = 1 << 40  # a master that has fewer asks for the next epoch
 
 
 class Master:
@@ -39,9 +41,11 @@ class Master:
         content: complete, as far as anything was confirmed.
         outside: other replicas, and etcd.
         in_sync_min: with fewer replicas in sync nothing is confirmed.
+        runs: of live seqs in one message.
 
     Attributes:
         me, epoch: who gives instructions.
+        next_seq: of the next message.
         last_no: of the instructions given.
         confirmed_no: all instructions up to this one are confirmed.
         redelivered_below: messages below this seq may have been handed out by an earlier master.
@@ -54,18 +58,21 @@ class Master:
         me: Replica,
         record: QueueRecord,
         revision: int,
-        content: Content,
+        content: MasterContent,
         outside: Outside,
         in_sync_min: int,
+        runs: int = RUNS,
     ) -> None:
         self.me = me
         self.epoch = record.epoch
+        self.next_seq = first_seq_of(self.epoch)
         self.last_no = self.confirmed_no = 0
         self.redelivered_below = self.deliverable_below = content.handed_out
         self.has_ended = False
         self._content = content
         self._outside = outside
         self._in_sync_min = in_sync_min
+        self._runs = runs
         self._changes = RecordChanges(record, revision, outside.write)
         self._durable_no: dict[Replica, int] = {}
         self._agreed_no = 0  # durable on all waited for; confirmed if these are enough
@@ -74,8 +81,6 @@ class Master:
         self._living = frozenset(record.in_sync)  # as far as is known
         self._to_hand_out: deque[tuple[int, int]] = deque()  # instruction, and seq
         self._unconfirmed: deque[tuple[int, float]] = deque()  # instruction, and when it was given
-        history = continued(content.history, self.epoch, content.next_seq)
-        content.adopt(history, content.next_seq, content.handed_out)
         content.sync(SyncPoint(self.epoch, 0, 0))
 
     @property
@@ -85,21 +90,21 @@ class Master:
 
     # Clients.
 
-    def publish(self, messages: Sequence[Any], now_s: float, is_handed_out: bool = False) -> int:
-        """Append messages; return the number of the instruction, which ``confirmed`` tells later.
+    def publish(self, messages: Any, now_s: float, is_handed_out: bool = False) -> int:
+        """Append messages, a sequence; return the number of the instruction, which ``confirmed`` tells later.
 
         Those that are handed out at once need not be deliverable: a replica that has them knows that.
         """
-        content, first_seq = self._content, self._content.next_seq
-        no, some = self.last_no + 1, tuple(messages)
-        if is_handed_out:  # first, so that a crash does not leave the messages alone
-            content.hand_out(first_seq + len(some))
-        content.publish(first_seq, some)
-        return self._give(Publish(self.epoch, no, first_seq, some, is_handed_out), now_s)
+        first_seq, no = self.next_seq, self.last_no + 1
+        self.next_seq += len(messages)
+        if is_handed_out:
+            self._content.handed_out = self.next_seq
+        self._content.publish(first_seq, messages)
+        return self._give(Publish(self.epoch, no, first_seq, messages, is_handed_out), now_s)
 
     def hand_out(self, below: int, now_s: float) -> int:
         """Have messages below a seq become deliverable, which ``deliverable`` tells later."""
-        self._content.hand_out(below)
+        self._content.handed_out = max(self._content.handed_out, below)
         self._to_hand_out.append((self.last_no + 1, below))
         return self._give(HandOut(self.epoch, self.last_no + 1, below), now_s)
 
@@ -132,26 +137,27 @@ class Master:
         elif isinstance(message, Stale):
             pass
         elif isinstance(message, Ask):
-            content = self._content
-            self._outside.send(
-                sender,
-                State(
-                    message.request,
-                    self.epoch,
-                    self.last_no,
-                    content.history,
-                    content.live(),
-                    content.next_seq,
-                    content.handed_out,
-                ),
-            )
+            self._outside.send(sender, self._state(message))
         elif message.epoch < self.epoch:
             self._outside.send(sender, Stale(self.epoch))
         elif isinstance(message, Fetch):
-            copies = Copies(self.epoch, message.piece, tuple(self._content.read(message.seqs)))
-            self._outside.send(sender, copies)
+            self._content.read(message.seqs, partial(self._copy, sender, message.piece))
         elif isinstance(message, Durable):
             self._note_durable(sender, message.no)
+
+    def _state(self, ask: Ask) -> State:
+        content, first = self._content, ask.first
+        live, end = content.live.from_seq(first, self._runs)
+        if is_last := end == ALL_SEQS:
+            end = self.next_seq
+        return State(
+            ask.request, self.epoch, self.last_no, first, end, live, is_last, content.handed_out
+        )
+
+    def _copy(
+        self, mirror: Replica, piece: int, below: int, messages: list[tuple[int, Any]]
+    ) -> None:
+        self._outside.send(mirror, Copies(self.epoch, piece, below, tuple(messages)))
 
     def _note_durable(self, replica: Replica, no: int) -> None:
         self._durable_no[replica] = max(no, self._durable_no.get(replica, 0))
@@ -212,6 +218,8 @@ class Master:
         for each in sorted(self._joining):
             if each not in wanted.in_sync and self._durable_no[each] >= self._agreed_no:
                 wanted = wanted.grown(each)
+        if self.next_seq + SPARE_SEQS > first_seq_of(self.epoch + 1):
+            wanted = wanted.promoted(self.me)
         if wanted != record or not changes.is_certain:
             changes.change(wanted)
 

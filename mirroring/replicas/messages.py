@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from leveret.mirroring.replicas.history import History
 from leveret.mirroring.replicas.seq_runs import SeqRuns
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Instruction: append messages; the first has ``first_seq``, the others follow without gaps.
+    """Instruction: add messages, a sequence of them; the first has ``first_seq``, the others follow without gaps.
 
     ``is_handed_out``: they go straight to consumers, because no message is ready.
     """
@@ -19,7 +18,7 @@ class Publish:
     epoch: int
     no: int
     first_seq: int
-    messages: tuple[Any, ...]
+    messages: Any
     is_handed_out: bool = False
 
 
@@ -46,28 +45,31 @@ Instruction: TypeAlias = Publish | Remove | HandOut
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A mirror asks the master for its state; ``request`` is a number that the answer repeats."""
+    """A mirror asks the master for its live seqs from one on; ``request`` is a number that the answer repeats."""
 
     request: int
     epoch: int
+    first: int
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The master's state after instruction ``no``; the instructions behind come as usual.
+    """The master's live seqs from ``first`` on below ``end``, after instruction ``no``.
 
     Attributes:
-        live: the seqs of its messages.
-        next_seq: of the next message.
+        live: the runs.
+        end: the next request begins there.
+        is_last: ``end`` is the seq of the next message, and there are no others.
         handed_out: messages below this seq may have been handed out.
     """
 
     request: int
     epoch: int
     no: int
-    history: History
+    first: int
+    end: int
     live: SeqRuns
-    next_seq: int
+    is_last: bool
     handed_out: int
 
 
@@ -82,10 +84,11 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The messages of a ``Fetch``, by seq, but for those that were removed meanwhile."""
+    """The messages of a ``Fetch`` below a seq, by seq, but for those that were removed meanwhile."""
 
     epoch: int
     piece: int
+    below: int
     messages: tuple[tuple[int, Any], ...]
 
 

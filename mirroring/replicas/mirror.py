@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from leveret.mirroring.replicas.history import parting
 from leveret.mirroring.replicas.messages import (
     Ask,
     Copies,
@@ -15,18 +14,17 @@ from leveret.mirroring.replicas.messages import (
     HandOut,
     Instruction,
     Publish,
-    Remove,
     Stale,
     State,
 )
-from leveret.mirroring.replicas.ports import Content, Outside, SyncPoint
+from leveret.mirroring.replicas.ports import MirrorContent, Outside, SyncPoint
 from leveret.mirroring.replicas.record import QueueRecord, Replica, Stored
 from leveret.mirroring.replicas.seq_runs import (
-    ALL_SEQS,
     NO_SEQS,
     SeqRuns,
-    common,
+    between,
     first_seqs,
+    seqs_of,
     without,
 )
 
@@ -36,7 +34,7 @@ FETCHED: Final = 1_000  # messages of one piece
 class Phase(Enum):
     """What a mirror does."""
 
-    ASKING = "asks the master for its state"
+    ASKING = "asks the master for its live seqs"
     COPYING = "fetches messages that it lacks"
     COMPLETE = "has all that the master had when it gave the last instruction known"
     ENDED = "does nothing more"
@@ -44,6 +42,8 @@ class Phase(Enum):
 
 class Mirror:
     """A replica that is not master.
+
+    It applies instructions in all phases, since a seq is added once and removed for good.
 
     Args:
         me: this replica.
@@ -55,18 +55,18 @@ class Mirror:
     Attributes:
         phase: what it does.
         record: the last one known.
-        last_no: of the instructions applied, in the master's epoch.
+        last_no: of the instructions applied, in the master's epoch; None: none since it asks.
     """
 
     def __init__(
         self,
         me: Replica,
         stored: Stored,
-        content: Content,
+        content: MirrorContent,
         outside: Outside,
         fetched: int = FETCHED,
     ) -> None:
-        assert stored.record is not None, "the queue exists"
+        assert stored.record is not None
         self.me = me
         self.phase = Phase.ASKING
         self.record: QueueRecord = stored.record
@@ -75,8 +75,10 @@ class Mirror:
         self._outside = outside
         self._epoch = stored.record.epoch  # the highest known
         self._request = 0
-        self._early: list[Instruction] = []  # that came while the state was asked for
-        self.last_no = 0
+        self._asked = 0  # the seq from which on it asks
+        self._first_no = 0  # of the instructions since it asks
+        self.last_no: int | None = None
+        self._handed_out = 0  # by instructions since it asks
         self._missing: SeqRuns = NO_SEQS  # to be fetched
         self._fetching: SeqRuns = NO_SEQS
         self._piece = 0
@@ -86,7 +88,9 @@ class Mirror:
 
     def start(self) -> None:
         """Begin to follow the master, or become master."""
-        if not self._promote():
+        if self.record.master == self.me:
+            self._become_master()
+        elif not self._promote():
             self._ask()
 
     def rejoined(self) -> None:
@@ -98,7 +102,7 @@ class Mirror:
         """Ask again for what may have been lost; called from time to time."""
         if self.phase is Phase.ASKING:
             if not self._promote():
-                self._ask()
+                self._ask_on()
         elif self.phase is Phase.COPYING and self._fetching:
             self._outside.send(self.record.master, Fetch(self._epoch, self._piece, self._fetching))
         elif self.phase is Phase.COMPLETE:
@@ -107,11 +111,23 @@ class Mirror:
     # The master's state.
 
     def _ask(self) -> None:
+        """Ask for all live seqs of the master, the first of them now."""
+        self._begin()
+        self._ask_on()
+
+    def _begin(self) -> None:
+        """Know nothing of the master's state."""
         self.phase = Phase.ASKING
+        self._content.settle()
         self._missing = self._fetching = NO_SEQS
+        self.last_no = None
+        self._handed_out = self._asked = 0
+        self._request += 1
+
+    def _ask_on(self) -> None:
         if self.record.master != self.me:
-            self._request += 1
-            self._outside.send(self.record.master, Ask(self._request, self._epoch))
+            ask = Ask(self._request, self._epoch, self._asked)
+            self._outside.send(self.record.master, ask)
 
     def receive(self, sender: Replica, message: Direct) -> None:
         """Take a message of the master, or of another mirror that is mistaken."""
@@ -122,27 +138,36 @@ class Mirror:
         elif message.epoch < self._epoch:
             if isinstance(message, Ask | Fetch | Durable):
                 self._outside.send(sender, Stale(self._epoch))
-        elif self.phase is Phase.ASKING:
-            if isinstance(message, State) and message.request == self._request:
+        elif isinstance(message, State) and self.phase is Phase.ASKING:
+            is_expected = (message.request, message.first) == (self._request, self._asked)
+            if is_expected and self._content.is_settled:  # or else it comes again
                 self._take_state(message)
-        elif isinstance(message, Copies) and self.phase is Phase.COPYING:
+        elif isinstance(message, Copies):
             self._take_copies(message)
 
     def _take_state(self, state: State) -> None:
-        content = self._content
-        parted = parting(content.history, content.next_seq, state.history, state.next_seq)
-        ours = content.live()
-        kept = common(without(ours, ((parted, ALL_SEQS),)), state.live)
-        content.remove(without(ours, kept))
-        content.adopt(state.history, state.next_seq, state.handed_out)
-        self.last_no, self._missing = state.no, without(state.live, kept)
-        self.phase = Phase.COPYING
-        early, self._early = self._early, []
-        for each in early:
-            if each.epoch == state.epoch and self.phase is not Phase.ASKING:
-                self._apply(each)
-        if self.phase is Phase.COPYING:
+        if self._asked == 0 and not self._follows(state.no):
+            self._ask()
+            return
+        ours = self._content.live.within(state.first, state.end)
+        self._content.remove(without(ours, state.live))
+        self._content.handed_out = max(state.handed_out, self._handed_out)
+        self._missing += without(state.live, ours)
+        self._asked = state.end
+        if state.is_last:
+            self.phase = Phase.COPYING
             self._fetch()
+        else:
+            self._ask_on()
+
+    def _follows(self, no: int) -> bool:
+        """Begin behind the instruction that a state was taken after; return whether none behind it was missed."""
+        if self.last_no is None:
+            self.last_no = no
+        elif self._first_no > no + 1:
+            return False
+        self.last_no = max(self.last_no, no)
+        return True
 
     def _fetch(self) -> None:
         self._fetching = first_seqs(self._missing, self._fetched)
@@ -154,15 +179,16 @@ class Mirror:
             self._sync()
 
     def _sync(self) -> None:
+        assert self.last_no is not None
         self._content.sync(SyncPoint(self._epoch, self._request, self.last_no))
 
     def _take_copies(self, copies: Copies) -> None:
-        if copies.piece != self._piece:
+        if self.phase is not Phase.COPYING or copies.piece != self._piece:
             return
-        wanted = self._fetching
-        seqs = {seq for first, end in wanted for seq in range(first, end)}
-        self._content.insert((seq, each) for seq, each in copies.messages if seq in seqs)
-        self._missing = without(self._missing, wanted)
+        got = between(self._fetching, 0, copies.below)
+        wanted = set(seqs_of(got))
+        self._content.insert((seq, each) for seq, each in copies.messages if seq in wanted)
+        self._missing = without(self._missing, got)
         self._fetch()
 
     # Instructions.
@@ -172,36 +198,47 @@ class Mirror:
         if self.phase is Phase.ENDED or instruction.epoch < self._epoch:
             return
         if instruction.epoch > self._epoch:
-            self._early.append(instruction)
             self._outside.read()
-        elif self.phase is Phase.ASKING:
-            self._early.append(instruction)
-        else:
+        elif self.last_no is None:
+            self._first_no = instruction.no
             self._apply(instruction)
+        elif instruction.no == self.last_no + 1:
+            self._apply(instruction)
+        elif instruction.no > self.last_no:
+            self._ask()
 
     def _apply(self, instruction: Instruction) -> None:
-        if instruction.no <= self.last_no:
-            return
-        if instruction.no != self.last_no + 1:
-            self._early.append(instruction)
-            self._ask()
-            return
         self.last_no = instruction.no
         if isinstance(instruction, Publish):
-            if instruction.is_handed_out:
-                self._content.hand_out(instruction.first_seq + len(instruction.messages))
-            self._content.publish(instruction.first_seq, instruction.messages)
+            self._publish(instruction)
         elif isinstance(instruction, HandOut):
-            self._content.hand_out(instruction.below)
+            self._hand_out(instruction.below)
         else:
-            self._remove(instruction)
+            self._content.remove(instruction.seqs)
+            self._lacks_no_more(instruction.seqs)
         if self.phase is Phase.COMPLETE:
             self._sync()
 
-    def _remove(self, instruction: Remove) -> None:
-        self._content.remove(instruction.seqs)
-        self._missing = without(self._missing, instruction.seqs)
-        self._fetching = without(self._fetching, instruction.seqs)
+    def _publish(self, publish: Publish) -> None:
+        content, messages = self._content, publish.messages
+        first, end = publish.first_seq, publish.first_seq + len(messages)
+        if publish.is_handed_out:
+            self._hand_out(end)
+        run = ((first, end),)
+        if content.live.end <= first:
+            content.publish(first, messages)
+        else:  # copies were faster
+            new = seqs_of(without(run, content.live.within(first, end)))
+            content.insert((seq, messages[seq - first]) for seq in new)
+        self._lacks_no_more(run)
+
+    def _hand_out(self, below: int) -> None:
+        self._handed_out = max(self._handed_out, below)
+        self._content.handed_out = max(self._content.handed_out, below)
+
+    def _lacks_no_more(self, seqs: SeqRuns) -> None:
+        self._missing = without(self._missing, seqs)
+        self._fetching = without(self._fetching, seqs)
 
     def synced(self, point: SyncPoint) -> None:
         """All instructions up to this point are durable here, and all that was copied before."""
@@ -254,13 +291,15 @@ class Mirror:
         is_later = record.epoch > self.record.epoch
         self.record, self._revision = record, stored.revision
         if record.master == self.me:
-            self.phase = Phase.ENDED
-            self._outside.became_master(stored)
+            self._become_master()
         elif is_later:
             self._epoch = record.epoch
-            self._early = [each for each in self._early if each.epoch >= record.epoch]
-            self.phase = Phase.ASKING  # also while it asks to become master
+            self._begin()  # also while it asks to become master
             if not self._promote():
-                self._ask()
+                self._ask_on()
         else:
             self._promote()
+
+    def _become_master(self) -> None:
+        self.phase = Phase.ENDED
+        self._outside.became_master(Stored(self.record, self._revision))

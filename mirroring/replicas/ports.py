@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from leveret.mirroring.replicas.history import History
 from leveret.mirroring.replicas.messages import Direct, Instruction
 from leveret.mirroring.replicas.record import QueueRecord, Replica, Stored
-from leveret.mirroring.replicas.seq_runs import SeqRuns
+from leveret.mirroring.replicas.seq_runs import LiveSeqs, SeqRuns
 
 
 class SyncPoint(NamedTuple):
@@ -20,41 +19,47 @@ class SyncPoint(NamedTuple):
 
 
 class Content(Protocol):
-    """The messages of one replica. What is done first is durable first.
+    """The messages of a replica.
 
     Attributes:
-        history: as last set.
-        next_seq: above all seqs that were ever here, as far as the disk has kept it.
-        handed_out: messages below this seq may have been handed out to consumers.
+        live: the seqs of all messages.
+        handed_out: messages below this seq may have been handed out to consumers. After a start, all.
     """
 
-    history: History
-    next_seq: int
+    live: LiveSeqs
     handed_out: int
 
-    def publish(self, first_seq: int, messages: tuple[Any, ...]) -> None:
-        """Append messages at ``next_seq``."""
-
-    def insert(self, messages: Iterable[tuple[int, Any]]) -> None:
-        """Add messages below ``next_seq``."""
+    def publish(self, first_seq: int, messages: Any) -> None:
+        """Append messages, a sequence, which follow all that are here."""
 
     def remove(self, seqs: SeqRuns) -> None:
-        """Forget messages; unknown seqs are ignored."""
-
-    def adopt(self, history: History, next_seq: int, handed_out: int) -> None:
-        """Set these, also to lower numbers, in one step."""
-
-    def hand_out(self, below: int) -> None:
-        """Raise ``handed_out``, if it is lower."""
-
-    def live(self) -> SeqRuns:
-        """Return the seqs of all messages."""
-
-    def read(self, seqs: SeqRuns) -> list[tuple[int, Any]]:
-        """Return those messages that are here."""
+        """Forget messages; unknown seqs are ignored. After a crash of the node these may be here again."""
 
     def sync(self, point: SyncPoint) -> None:
-        """Call the replica's ``synced`` with this point when everything so far is durable."""
+        """Call the replica's ``synced`` with this point when all messages so far are durable, or removed."""
+
+
+class MasterContent(Content, Protocol):
+    """The messages of a master."""
+
+    def read(self, seqs: SeqRuns, found: Callable[[int, list[tuple[int, Any]]], None]) -> None:
+        """Call ``found``, now or later, with a seq and those messages below it that are here then."""
+
+
+class MirrorContent(Content, Protocol):
+    """The messages of a mirror.
+
+    Attributes:
+        is_settled: what was removed before ``settle`` was called last may be added again.
+    """
+
+    is_settled: bool
+
+    def insert(self, messages: Iterable[tuple[int, Any]]) -> None:
+        """Add messages at any seqs, ascending; none of them is here."""
+
+    def settle(self) -> None:
+        """Begin to wait until removed messages have left."""
 
 
 class Outside(Protocol):

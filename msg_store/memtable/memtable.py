@@ -45,6 +45,7 @@ class Memtable:
 
     Attributes:
         rows: by queue and seq; published in this memtable.
+        unsorted: queues of which ``rows`` may not be in the order of seqs, until they are read.
         acked: by queue; rows of memtables below or of the index that are gone.
         inserted: messages placed in this memtable; added by ``insert``.
         changed: messages from below with another place or count; None: gone. Added by ``change``.
@@ -58,6 +59,7 @@ class Memtable:
     def __init__(self, number: int) -> None:
         self.number = number  # growing by one
         self.rows: defaultdict[int, dict[int, IndexRow]] = defaultdict(dict)
+        self.unsorted: set[int] = set()
         self.acked: defaultdict[int, SeqSet] = defaultdict(SeqSet)
         self.inserted: dict[int, Location] = {}
         self.changed: dict[int, Location | None] = {}
@@ -127,6 +129,9 @@ class Memtable:
         rows = self.rows.get(queue_no)
         if not rows:
             return []
+        if queue_no in self.unsorted:
+            rows = self.rows[queue_no] = dict(sorted(rows.items()))
+            self.unsorted.remove(queue_no)
         first = max(low, next(iter(rows)))
         last = min(high, next(reversed(rows)) + 1)
         is_sparse = last - first > _SPARSE * len(rows)

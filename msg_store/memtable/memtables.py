@@ -112,7 +112,7 @@ class Memtables:
     # Rows that a flush has made durable.
 
     def published(self, queue_no: int, rows: list[IndexRow]) -> None:
-        """Add rows of a queue, ascending, above all it had."""
+        """Add rows of a queue, ascending; it has none of these seqs."""
         active = self.active
         own, size_bytes = active.rows[queue_no], 0
         for row in rows:
@@ -123,6 +123,8 @@ class Memtables:
         terms = self._touched(queue_no)
         terms.messages += len(rows)
         terms.size_bytes += size_bytes
+        if rows[0][0] < terms.next_seq:
+            active.unsorted.add(queue_no)
         if last_seq >= terms.next_seq:
             terms.next_seq = last_seq + 1
 

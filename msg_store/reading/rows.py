@@ -117,9 +117,13 @@ class RowReader:
             upto = rows[-1][0] + 1
         elif len(base) >= limit:
             upto = base[-1][0] + 1  # rows behind it in the index were not read
-        new, acked = core.unwritten_rows(queue_no), core.acked_meanwhile(queue_no, low)
-        if upto == SEQ_END and new:
-            rows = rows + [row for row in new if row[0] >= low]
+        acked = core.acked_meanwhile(queue_no, low)
+        new = [row for row in core.unwritten_rows(queue_no) if low <= row[0] < upto]
+        if new:
+            is_behind = (
+                not rows or new[0][0] > rows[-1][0]
+            )  # all but those of a mirror that catches up
+            rows = rows + new if is_behind else sorted(rows + new)
         if acked:
             rows = [row for row in rows if row[0] not in acked]
         if len(rows) > limit:

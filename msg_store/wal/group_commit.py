@@ -230,7 +230,9 @@ class GroupCommit:
         is_awaited: bool = True,
         routed_as: int | None = None,
     ) -> None:
-        """Put messages ``(msg_no, expiry_ms)`` at seqs in a row of a queue, which are above all it had.
+        """Put messages ``(msg_no, expiry_ms)`` at seqs in a row of a queue, which has none of them.
+
+        No ack of these seqs may be pending (``acked_meanwhile``), and no range may be in work that they lie in.
 
         ``is_awaited``: a publisher waits for a confirm; otherwise the flush may be put off. ``routed_as``: their
         queue's route number, when it keeps its rows under several numbers (one per priority).
@@ -244,7 +246,10 @@ class GroupCommit:
             self._reopen(queue_no)
         accepts = queue_no if routed_as is None else routed_as
         self.holds.accept(accepts, list(map(msg_no_of, entries)))
-        rows = self._pending[queue_no].rows
+        pending = self._pending[queue_no]
+        rows = pending.rows
+        if rows and first_seq < next(reversed(rows)):
+            pending.is_sorted = False
         for seq, row in enumerate(entries, first_seq):
             rows[seq] = row
         self.pending_ops += len(entries)
@@ -359,12 +364,15 @@ class GroupCommit:
     def unwritten_rows(self, queue_no: int) -> list[IndexRow]:
         """Return the rows of a queue that are not durable yet, ascending."""
         found = list(self._flush.rows.get(queue_no, ())) if self._flush is not None else []
-        pending = self._pending.get(queue_no)
+        pending, count = self._pending.get(queue_no), len(found)
         if pending:
             found += [
                 (seq, msg_no, self._size_of(msg_no), expiry_ms, PERSISTENT)
                 for seq, (msg_no, expiry_ms) in pending.rows.items()
             ]
+            is_behind = count in (0, len(found)) or found[count - 1] < found[count]
+            if not (pending.is_sorted and is_behind):
+                found.sort()
         return found
 
     def _size_of(self, msg_no: int) -> int:

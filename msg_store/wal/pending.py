@@ -140,12 +140,14 @@ class PendingQueue:
     """One queue's rows and acks that no flush has taken.
 
     ``settled`` are the acks of rows that are written all the same, for an archive: they go with their row.
+    ``is_sorted``: the rows are in the order of seqs.
     """
 
-    __slots__ = ("acks", "rows", "settled")
+    __slots__ = ("acks", "is_sorted", "rows", "settled")
 
     def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
+        self.is_sorted = True
         self.acks: list[Ack] = []
         self.settled: dict[int, int] | None = None  # seq -> msg_no
 
@@ -200,6 +202,8 @@ class PendingQueue:
         No further row is taken when the bodies have ``bytes_max`` bytes, or from the first on whose message is not
         numbered ``below``, or whose seq is ``end`` or higher. Returns rows and bytes of bodies.
         """
+        if not self.is_sorted:
+            self.rows, self.is_sorted = dict(sorted(self.rows.items())), True
         bodies, taken, size_bytes = holds.bodies, [], 0
         for seq, (msg_no, expiry_ms) in islice(self.rows.items(), count_max):
             if msg_no >= below or seq >= end:
@@ -234,6 +238,7 @@ class PendingQueue:
         Returns acks that came meanwhile for rows of the flush: both are removed, unless the queue is archived.
         """
         kept = {seq: (msg_no, expiry) for seq, msg_no, expiry in rows}
+        self.is_sorted = False  # perhaps
         if is_archived or any(seq in kept for seq, _ in acks):
             self.rows = kept | self.rows
             meanwhile, self.acks = self.acks, []

@@ -94,11 +94,11 @@ from leveret.msg_store.format.seq_range import SeqRange
 from leveret.queue_backing.api import (
     Accumulator,
     AckStep,
-    BackingQueue,
     Dropped,
     Fetched,
     FoldStep,
     Predicate,
+    ReplicaQueue,
 )
 from leveret.queue_backing.variable.columns import NO_COLUMNS, Columns, entries_of
 from leveret.queue_backing.variable.delta import BLANK, Delta, window_end
@@ -139,7 +139,7 @@ _FAST: Final = 1_024  # messages a fetch may take from Q4 in one go
 _UPDATE_RATES_AFTER: Final = UPDATE_AFTER // 2  # messages that came in and went out at once
 
 
-class VariableQueue(BackingQueue):
+class VariableQueue(ReplicaQueue):
     """See ``BackingQueue`` for the methods.
 
     Args:
@@ -392,14 +392,42 @@ class VariableQueue(BackingQueue):
             self.index.discard(first_msg_no, len(messages))
 
     def expect_gaps(self) -> None:
-        """Let seqs have gaps between them (``skip_to``): each message gets an entry, none a place in the columns."""
+        """Let seqs have gaps between them: each message gets an entry, none a place in the columns."""
         self.uses_columns = False
 
     def skip_to(self, seq: int) -> None:
-        """Let the next message have this seq, which is not below that it would have."""
         if self.next_deliver == self.next_seq:
             self.next_deliver = seq
         self.next_seq = seq
+        delta = self.paged.delta
+        if seq < delta.end:  # of a start, which knows no better
+            self.paged.delta = delta._replace(end=seq)
+        self._add_from(seq)
+
+    def _add_from(self, seq: int) -> None:
+        """Expect new messages from a seq on, which may be below that of the start."""
+        if self.paged is not NOTHING_PAGED and seq < self.paged.transient_threshold:
+            self.paged.transient_threshold = seq  # the store has dropped the transients from before
+
+    def insert(
+        self,
+        first_seq: int,
+        messages: list[Message],
+        persistent: bool,
+        expiries: list[int] | None = None,
+        first_msg_no: int = 0,
+    ) -> bool:
+        made, _ = entries_of(
+            first_seq, messages, persistent, expiries, None, first_msg_no, self.can_page
+        )
+        entries = list(made)
+        self.next_seq = max(self.next_seq, first_seq + len(messages))
+        if persistent and self.can_page:
+            self.has_stored = True
+            self.index.publish(entries)
+        self._add_from(first_seq)
+        self._add_at_places(entries)
+        return not (persistent and self.can_page)
 
     # Out.
 
@@ -527,6 +555,17 @@ class VariableQueue(BackingQueue):
         head = batch.take_while(predicate, limit)
         return batch.fetched(), head
 
+    def take_below(self, seq: int, limit: int) -> Fetched:
+        batch = Batch(self, ack_required=True, with_contents=False)
+        batch.take_while(lambda entry: entry[SEQ] < seq, limit)
+        return batch.fetched()
+
+    def ready_seqs(self, from_seq: int, limit: int) -> Fetched:
+        return ready_seqs_of([self], from_seq, limit)
+
+    def set_next_deliver(self, seq: int) -> None:
+        self.next_deliver = seq
+
     # Back.
 
     def ack(self, seqs: list[int]) -> int:
@@ -562,16 +601,30 @@ class VariableQueue(BackingQueue):
     def requeue(self, seqs: list[int]) -> int:
         """Put unacked messages back to their places.
 
-        By their seqs they fall into three groups: messages before Q3's head belong into Q4, messages before
-        delta into Q3, all others into delta; Q2 and Q1 hold only messages that were never handed out, which
-        are younger. Each message is brought into the state of its place: with content in Q4, without in Q3,
-        with a row in delta. Paging out goes beyond the store's credit: a requeue cannot stop half-way.
+        Paging out goes beyond the store's credit: a requeue cannot stop half-way.
         """
         back = self.pending.take(seqs)
         if not back:
             return 0
         back.sort()
+        self._add_at_places(back)
+        return len(back)
+
+    def _add_at_places(self, back: list[Entry]) -> None:
+        """Add ascending entries, each to the part where its place is.
+
+        By their seqs they fall into three groups: messages before Q3's head belong into Q4, messages before
+        delta into Q3, all others into delta, but for those behind the heads of Q2 and Q1. Each message is brought into
+        the state of its place: with content in Q4 and Q1, without in Q3 and Q2, with a row in delta.
+        """
         paged = self.paged
+        self.count += len(back)
+        self.ready_bytes += bytes_of(back)
+        if self.can_page:
+            self.ram.incoming += len(back)
+        if (self.q1 or paged.q2) and not (back := self._add_to_tail(back)):
+            self._maybe_reduce()
+            return
         before_delta = len(back)
         if paged.delta is not BLANK:
             before_delta = bisect_left(back, paged.delta.start, key=seq_of)
@@ -580,8 +633,6 @@ class VariableQueue(BackingQueue):
             before_q3 = before_delta
             if paged.q3:
                 before_q3 = bisect_left(back, paged.q3[0][SEQ], 0, before_delta, key=seq_of)
-        self.count += len(back)
-        self.ready_bytes += bytes_of(back)
         if before_q3:
             self._requeue_to_q4(back[:before_q3])
         if before_q3 < before_delta:
@@ -591,9 +642,19 @@ class VariableQueue(BackingQueue):
             self._page_out(back[before_delta:], must=True)
             paged.insert_into_delta(back[before_delta:])
         if self.can_page:
-            self.ram.incoming += len(back)
             self._maybe_reduce()
-        return len(back)
+
+    def _add_to_tail(self, back: list[Entry]) -> list[Entry]:
+        """Add the entries behind the heads of Q2 and Q1 there, as inserted ones may be; return the others."""
+        paged = self.paged
+        if self.q1 and (at := bisect_left(back, self.q1[0][SEQ], key=seq_of)) < len(back):
+            back, behind = back[:at], back[at:]
+            merge(self.q1, behind)
+        if paged.q2 and (at := bisect_left(back, paged.q2[0][SEQ], key=seq_of)) < len(back):
+            back, behind = back[:at], back[at:]
+            self._page_out(behind, must=True)
+            merge(paged.q2, paged.trim(behind))
+        return back
 
     def _requeue_to_q4(self, back: list[Entry]) -> None:
         """Put entries into Q4, with their contents where these are in RAM.
@@ -984,7 +1045,7 @@ class VariableQueue(BackingQueue):
         """Return walks over the ready and over the unacked messages, each in the order of seqs."""
         of_unacked = sorted(entry for entry in self.pending.entries() if entry[SEQ] >= from_seq)
         return [
-            self._walk(self._entries_from(from_seq), False),
+            self._walk(self.entries_from(from_seq), False),
             self._walk(iter(of_unacked), True),
         ]
 
@@ -1010,7 +1071,7 @@ class VariableQueue(BackingQueue):
         found = with_messages(entries, self.paged.fetch_contents(entries))
         return [entry for entry in found if entry[MESSAGE] is not LOST]
 
-    def _entries_from(self, from_seq: int) -> Iterator[Entry]:
+    def entries_from(self, from_seq: int) -> Iterator[Entry]:
         """Yield the ready messages, part by part; the last is a marker where rows must be read first."""
         yield from _from_seq(self.q4, from_seq)
         if self.columns.messages:
@@ -1346,3 +1407,18 @@ def _from_seq(entries: Iterable[Entry], seq: int) -> Iterator[Entry]:
 def excess(current: int, permitted: float) -> int:
     """Return by how much ``current`` is more than permitted."""
     return 0 if permitted >= current else int(current - permitted)
+
+
+def ready_seqs_of(queues: Sequence[VariableQueue], from_seq: int, limit: int) -> Fetched:
+    """Return the first seqs of ready messages of queues that have no seq in common, see ``BackingQueue.ready_seqs``."""
+    seqs: list[int] = []
+    of_all = [queue.entries_from(from_seq) for queue in queues]
+    for entry in heapq.merge(*of_all, key=seq_of):
+        if len(seqs) == limit:
+            break
+        if entry[MSG_NO] == _NO_ROW:
+            for queue in queues:
+                queue.paged.fetch_is_pending = queue.paged is not NOTHING_PAGED
+            return Fetched([], seqs, pending=True)
+        seqs.append(entry[SEQ])
+    return Fetched([], seqs)

@@ -227,7 +227,12 @@ PARTS = {
     ),
     "replicas": Faults(
         replica_mutants.MUTANTS,
-        suite("mirroring/replicas", "history", "record", "stories", "schedules"),
+        suite("mirroring/replicas", "record", "seq_runs", "stories", "schedules"),
+    ),
+    "mirrored queues": Faults(
+        replica_mutants.QUEUES,
+        suite("mirroring", "mirror_content", "mirrored_queue")
+        + suite("msg_store", "wal/group_commit", "memtable/memtables"),
     ),
     "cluster": Faults(
         cluster_mutants.MUTANTS,

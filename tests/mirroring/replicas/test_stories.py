@@ -8,18 +8,20 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from leveret.mirroring.replicas.master import Master
+from leveret.mirroring.replicas.master import SPARE_SEQS, Master
 from leveret.mirroring.replicas.messages import (
     Copies,
     Direct,
     Durable,
     Fetch,
+    HandOut,
     Publish,
     Remove,
     State,
 )
-from leveret.mirroring.replicas.mirror import Mirror
+from leveret.mirroring.replicas.mirror import Mirror, Phase
 from leveret.mirroring.replicas.record import QueueRecord, Replica, Stored
+from leveret.mirroring.replicas.seq_runs import ALL_SEQS, first_seq_of
 from rigs.mirroring.cluster import LAG_MAX_S, Cluster, SimulatedNode
 
 
@@ -43,6 +45,11 @@ def in_sync(cluster: Cluster) -> list[str]:
 def master_of(node: SimulatedNode) -> Master:
     assert node.master is not None
     return node.master
+
+
+def next_no(mirror: Mirror) -> int:
+    assert mirror.last_no is not None
+    return mirror.last_no + 1
 
 
 def contents(cluster: Cluster) -> list[list[int]]:
@@ -76,7 +83,7 @@ def test_replicas_of_equal_length_with_different_messages_become_equal() -> None
     one.disk.sync(len(one.disk.journal))
     one.crash()
     cluster.clock.jump(1.0)
-    cluster.publish(master_of(two))  # 1, with the same seq
+    cluster.publish(master_of(two))  # 1
     cluster.clock.jump(1.0)
     assert cluster.confirmed == {1}
 
@@ -214,10 +221,11 @@ def test_messages_of_an_older_epoch_change_nothing() -> None:
 
     master.receive(one.me, Durable(1, 5))
     assert cluster.confirmed == {0, 1, 2}
-    mirror.instruct(Remove(1, mirror.last_no + 1, ((0, 1),)))
+    first = first_seq_of(1)
+    mirror.instruct(Remove(1, next_no(mirror), ((first, first + 1),)))
     mirror.rejoined()
     for request in range(10):
-        mirror.receive(two.me, State(request, 1, 9, (), (), 0, 0))
+        mirror.receive(two.me, State(request, 1, 9, 0, ALL_SEQS, (), True, 0))
     assert list(one.content.messages.values()) == [0, 1, 2]
 
 
@@ -235,10 +243,12 @@ def test_a_message_that_is_removed_while_it_is_copied_does_not_come_back() -> No
     mirror, fetch = two.replica, sent[-1]
     assert isinstance(mirror, Mirror)
 
-    mirror.instruct(Remove(fetch.epoch, mirror.last_no + 1, ((0, 1),)))
-    mirror.receive(one.me, Copies(fetch.epoch, fetch.piece, ((0, "removed"), (1, "copied"))))
+    first = first_seq_of(fetch.epoch)
+    mirror.instruct(Remove(fetch.epoch, next_no(mirror), ((first, first + 1),)))
+    copies = (first, "removed"), (first + 1, "copied")
+    mirror.receive(one.me, Copies(fetch.epoch, fetch.piece, first + 2, copies))
 
-    assert two.content.messages == {1: "copied"}
+    assert two.content.messages == {first + 1: "copied"}
 
 
 def test_a_mirror_that_asks_to_replace_a_new_master_does_not_go_on_in_its_epoch() -> None:
@@ -253,11 +263,11 @@ def test_a_mirror_that_asks_to_replace_a_new_master_does_not_go_on_in_its_epoch(
 
     record = QueueRecord(2, three.me, (three.me, two.me))
     mirror.seen(Stored(record, cluster.etcd.stored.revision + 1))
-    mirror.instruct(Publish(2, mirror.last_no + 1, 1, (1,)))
+    mirror.instruct(Publish(2, 1, first_seq_of(2), (1,)))
     mirror.tick()
     cluster.clock.jump(0.1)
 
-    assert two.content.messages == {0: 0}
+    assert list(two.content.messages.values()) == [0, 1]
     assert not any(isinstance(each, Durable) for each in sent)
 
 
@@ -271,8 +281,8 @@ def test_what_nobody_can_have_had_is_new_at_the_next_master() -> None:
     one.crash()
     cluster.clock.jump(2.0)
 
-    assert master_of(two).redelivered_below == 2
-    assert master_of(two).deliverable_below == 2
+    assert master_of(two).redelivered_below == first_seq_of(1) + 2
+    assert master_of(two).deliverable_below == first_seq_of(1) + 2
 
 
 def test_a_mark_of_what_was_handed_out_ends_with_its_epoch() -> None:
@@ -388,3 +398,116 @@ def test_a_late_mirror_that_acknowledges_old_instructions_stays_out() -> None:
     master.written(None)
 
     assert [each.in_sync for each in asked] == [(one.me,), (one.me,)]
+
+
+FIRST = first_seq_of(1)
+
+
+def asking() -> tuple[Cluster, SimulatedNode, SimulatedNode, Mirror, State]:
+    """Return a mirror that has asked, and the answer, which it has not got; the master has two messages."""
+    cluster, (one, two) = started(2)
+    cluster.fetched = 1_000
+    two.crash()
+    cluster.clock.jump(1.0)
+    cluster.publish(master_of(one), 2)
+    sent: list[Any] = []
+    send = one.send
+    one.send = lambda to, message: sent.append(message)  # type: ignore[method-assign]
+    two.start()
+    while not sent:
+        cluster.clock.jump(0.001)
+    one.send = send  # type: ignore[method-assign]
+    mirror, state = two.replica, sent[-1]
+    assert isinstance(mirror, Mirror)
+    assert isinstance(state, State)
+    return cluster, one, two, mirror, state
+
+
+def test_what_is_handed_out_while_a_mirror_asks_counts() -> None:
+    _, one, two, mirror, state = asking()
+
+    mirror.instruct(HandOut(1, state.no + 1, FIRST + 1))
+    mirror.receive(one.me, state)
+
+    assert two.content.handed_out == FIRST + 1
+
+
+def test_a_mirror_that_missed_instructions_while_it_asked_asks_anew() -> None:
+    cluster, one, _, mirror, state = asking()
+
+    mirror.instruct(Publish(1, state.no + 2, FIRST + 3, (3,)))
+    mirror.receive(one.me, state)
+    assert mirror.phase is Phase.ASKING
+    cluster.publish(master_of(one), 2)
+    cluster.clock.jump(2.0)
+
+    assert contents(cluster) == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert in_sync(cluster) == ["n0", "n1"]
+
+
+def test_copies_that_are_faster_than_the_instruction_are_not_added_again() -> None:
+    _, one, two, mirror, state = asking()
+    later = State(state.request, 1, state.no, 0, FIRST + 4, ((FIRST, FIRST + 4),), True, 0)
+    mirror.receive(one.me, later)
+    copies = (FIRST, 0), (FIRST + 1, 1), (FIRST + 3, 3)
+    mirror.receive(one.me, Copies(1, mirror_piece(mirror), FIRST + 4, copies))
+
+    mirror.instruct(Publish(1, state.no + 1, FIRST + 2, (2, 3)))
+
+    assert two.content.messages == {FIRST + at: at for at in range(4)}
+
+
+def test_an_answer_to_an_earlier_question_is_no_copy_of_the_next() -> None:
+    cluster, one, _, mirror, state = asking()
+    mirror.receive(one.me, state)
+
+    mirror.receive(one.me, Copies(1, mirror_piece(mirror) - 1, FIRST + 2, ()))
+    cluster.clock.jump(2.0)
+
+    assert contents(cluster) == [[0, 1], [0, 1]]
+
+
+def mirror_piece(mirror: Mirror) -> int:
+    """Return the number of the piece that a mirror waits for."""
+    return mirror._piece
+
+
+def test_an_instruction_that_comes_twice_is_applied_once() -> None:
+    cluster, (one, two) = started(2)
+    cluster.publish(master_of(one))
+    cluster.clock.jump(1.0)
+    mirror = two.replica
+    assert isinstance(mirror, Mirror)
+    mirror.instruct(Remove(1, next_no(mirror), ((FIRST, FIRST + 1),)))
+
+    mirror.instruct(Publish(1, 1, FIRST, (0,)))
+
+    assert two.content.messages == {}
+
+
+def test_a_master_near_the_end_of_its_seqs_takes_the_next_epoch() -> None:
+    cluster, (one, _) = started(2)
+    cluster.publish(master_of(one))
+    cluster.clock.jump(1.0)
+    master_of(one).next_seq = first_seq_of(2) - SPARE_SEQS
+
+    cluster.publish(master_of(one))
+    cluster.clock.jump(2.0)
+    cluster.publish(master_of(one))
+    cluster.clock.jump(2.0)
+
+    assert master_of(one).epoch == 2
+    assert max(one.content.messages) == first_seq_of(2)
+    assert contents(cluster) == [[0, 1, 2], [0, 1, 2]]
+    assert in_sync(cluster) == ["n0", "n1"]
+
+
+def test_a_mirror_that_misses_an_instruction_asks_anew() -> None:
+    _, (_, two) = started(2)
+    mirror = two.replica
+    assert isinstance(mirror, Mirror)
+    assert mirror.phase is Phase.COMPLETE
+
+    mirror.instruct(Publish(1, next_no(mirror) + 1, FIRST + 1, (1,)))
+
+    assert mirror.phase is Phase.ASKING

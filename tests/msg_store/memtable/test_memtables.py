@@ -117,6 +117,20 @@ def test_seqs_with_a_hole_between_are_found(rig: Rig) -> None:
     assert rig.rows(low=1, limit=3) == [1, 2, 1 << 40]
 
 
+def test_rows_may_come_in_any_order(rig: Rig) -> None:
+    """Those of a mirror do, which catches up."""
+    rig.publish((1,), range(10, 13), 100)
+    rig.publish((1,), range(2, 4), 103)
+    assert rig.rows() == [2, 3, 10, 11, 12]
+    rig.publish((1,), range(5, 7), 105)
+    assert rig.rows(high=11) == [2, 3, 5, 6, 10]
+    rig.checkpoint()
+    rig.publish((1,), range(4, 5), 107)
+
+    assert rig.rows(limit=3) == [2, 3, 4]
+    assert rig.memtables.terms[1].next_seq == 13
+
+
 def test_a_view_knows_what_happens_until_it_is_answered(rig: Rig) -> None:
     rig.publish((1,), range(3), 100)
     read_view = rig.memtables.read_view()

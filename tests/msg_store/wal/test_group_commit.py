@@ -58,6 +58,21 @@ def test_rows_that_follow_each_other_are_reported_as_one_run(rig: StoreRig) -> N
     assert sorted(report.safe) == [(1, first, 100), (2, first, 50)]
 
 
+def test_rows_may_come_in_any_order(rig: StoreRig) -> None:
+    """Those of a mirror do, which catches up."""
+    first = rig.recovered.next_no
+    for at, msg_no in zip((6, 5, 8, 9), rig.write((1,), 4), strict=True):
+        rig.next_seq[1] = first + at
+        rig.accept(1, [msg_no])
+    assert [row[0] - first for row in rig.core.unwritten_rows(1)] == [5, 6, 8, 9]
+
+    rig.start()
+    rig.next_seq[1] = first + 7
+    rig.accept(1, rig.write((1,)))
+    assert [row[0] - first for row in rig.core.unwritten_rows(1)] == [5, 6, 7, 8, 9]
+    assert sorted(rig.finish_flush().safe) == [(1, first + 5, 2), (1, first + 8, 2)]
+
+
 def test_a_flush_can_leave_the_younger_messages(rig: StoreRig) -> None:
     first = rig.recovered.next_no
     rig.publish((1,), 3)

@@ -1,4 +1,4 @@
-"""Faults to plant in the replicas of a mirrored queue."""
+"""Faults to plant in the replicas of a mirrored queue, and in their messages."""
 
 from __future__ import annotations
 
@@ -53,11 +53,6 @@ MUTANTS = {
         "Master.receive", "message.epoch < self.epoch", "False"
     ),
     "a deposed master goes on": Mutant("Master.seen", "stored.record.epoch > self.epoch", "False"),
-    "a new master notes no epoch": Mutant(
-        "Master.__init__",
-        "continued(content.history, self.epoch, content.next_seq)",
-        "content.history",
-    ),
     "a promotion keeps the epoch": Mutant("QueueRecord.promoted", "self.epoch + 1", "self.epoch"),
     "a read settles an unknown change": Mutant(
         "RecordChanges.seen",
@@ -86,18 +81,7 @@ MUTANTS = {
         "self.phase is Phase.COMPLETE",
     ),
     "a mirror keeps what its master does not have": Mutant(
-        "Mirror._take_state", "content.remove(...)", ""
-    ),
-    "lengths are compared, not epochs": Mutant(
-        "Mirror._take_state", "parting(...)", "min(content.next_seq, state.next_seq)"
-    ),
-    "a mirror does not take over the history": Mutant(
-        "Mirror._take_state",
-        "content.adopt(state.history, state.next_seq, state.handed_out)",
-        "content.adopt(content.history, state.next_seq, state.handed_out)",
-    ),
-    "instructions are applied before the state is known": Mutant(
-        "Mirror.instruct", "self.phase is Phase.ASKING", "False"
+        "Mirror._take_state", "self._content.remove(...)", ""
     ),
     "a mirror takes messages of an older epoch": Mutant(
         "Mirror.receive", "message.epoch < self._epoch", "False"
@@ -108,17 +92,19 @@ MUTANTS = {
         "self.phase is Phase.ENDED",
     ),
     "a missed instruction is not noticed": Mutant(
-        "Mirror._apply", "instruction.no != self.last_no + 1", "False"
+        "Mirror.instruct", "instruction.no == self.last_no + 1", "instruction.no > self.last_no"
     ),
     "an instruction is applied twice": Mutant(
-        "Mirror._apply", "instruction.no <= self.last_no", "False"
+        "Mirror.instruct",
+        "instruction.no == self.last_no + 1",
+        "instruction.no <= self.last_no + 1",
     ),
     "a mirror that was away takes an answer from before": Mutant(
         "Mirror.rejoined", "self.phase is not Phase.ENDED", "self.phase is not Phase.ASKING"
     ),
     "a mirror that was away does not ask": Mutant("Mirror.rejoined", "self._ask()", "pass"),
     "a removed message comes back with its copy": Mutant(
-        "Mirror._remove", "without(self._fetching, instruction.seqs)", "self._fetching"
+        "Mirror._apply", "self._lacks_no_more(instruction.seqs)", ""
     ),
     "a late piece is taken for the next": Mutant(
         "Mirror._take_copies", "copies.piece != self._piece", "False"
@@ -127,18 +113,18 @@ MUTANTS = {
         "Mirror._is_next", "[each for each in record.in_sync if each in living]", "sorted(living)"
     ),
     "a mirror that asks to replace a new master goes on in its epoch": Mutant(
-        "Mirror.seen", "self.phase = Phase.ASKING", ""
+        "Mirror.seen", "self._begin()", ""
     ),
     "a mirror keeps its own mark of what was handed out": Mutant(
         "Mirror._take_state",
-        "content.adopt(state.history, state.next_seq, state.handed_out)",
-        "content.adopt(state.history, state.next_seq, content.handed_out)",
+        "max(state.handed_out, self._handed_out)",
+        "max(state.handed_out, self._content.handed_out)",
     ),
     "mirrors do not hear what is handed out": Mutant(
-        "Mirror._apply", "self._content.hand_out(instruction.below)", "pass"
+        "Mirror._apply", "self._hand_out(instruction.below)", "pass"
     ),
     "mirrors take what went straight to consumers for new": Mutant(
-        "Mirror._apply", "instruction.is_handed_out", "False"
+        "Mirror._publish", "publish.is_handed_out", "False"
     ),
     "a master does not note what went straight to consumers": Mutant(
         "Master.publish", "if is_handed_out: ...", ""
@@ -152,7 +138,111 @@ MUTANTS = {
         "[]",
     ),
     "a promotion is not tried again": Mutant("Mirror.written", "self._is_writing = False", ""),
-    "the histories part where the longer one ends": Mutant(
-        "parting", "min(ends[last], other_ends[last])", "max(ends[last], other_ends[last])"
+    "seqs of two epochs are the same": Mutant("first_seq_of", "epoch << EPOCH_SHIFT", "0"),
+    "a mirror goes on behind instructions that it missed while it asked": Mutant(
+        "Mirror._follows", "self._first_no > no + 1", "False"
+    ),
+    "a mirror forgets what was handed out while it asked": Mutant(
+        "Mirror._take_state", "max(state.handed_out, self._handed_out)", "state.handed_out"
+    ),
+    "a mirror removes what the master has published since it looked": Mutant(
+        "Master._state", "end = self.next_seq", "pass"
+    ),
+    "a mirror takes a part of the live seqs for all": Mutant(
+        "Mirror._take_state", "state.is_last", "True"
+    ),
+    "a mirror asks for all live seqs again and again": Mutant(
+        "Mirror._take_state", "self._asked = state.end", ""
+    ),
+    "a mirror takes a part of a piece for all": Mutant(
+        "Mirror._take_copies", "between(self._fetching, 0, copies.below)", "self._fetching"
+    ),
+    "a message that was copied is added again": Mutant(
+        "Mirror._publish", "without(run, content.live.within(first, end))", "run"
+    ),
+    "a message that has come is still missing": Mutant(
+        "Mirror._publish", "self._lacks_no_more(run)", ""
+    ),
+    "a master without seqs goes on": Mutant(
+        "Master._change", "self.next_seq + SPARE_SEQS > first_seq_of(self.epoch + 1)", "False"
+    ),
+}
+
+QUEUES = {
+    "a message that is removed stays in the mirror's queue": Mutant(
+        "MirrorContent.resume", "self.queue.ack(...)", ""
+    ),
+    "a mirror forgets what it has taken": Mutant("MirrorContent.resume", "taken.add(...)", ""),
+    "what a mirror has taken is not put back": Mutant(
+        "MirrorContent.put_back", "self.queue.requeue(...)", ""
+    ),
+    "a new master does not know what was handed out": Mutant(
+        "MirrorContent.put_back", "self.queue.set_next_deliver(...)", ""
+    ),
+    "a mirror does not wait for acks before it adds a message again": Mutant(
+        "MirrorContent.is_settled", "not self._unsettled", "True"
+    ),
+    "a mirror knows some of its messages after a start": Mutant(
+        "MirrorContent.load", "not found.pending and len(found.seqs) < SLICE", "True"
+    ),
+    "a mirror acknowledges what its disk has not": Mutant(
+        "MirrorContent._added", "is_safe", "True"
+    ),
+    "a master acknowledges what its disk has not": Mutant(
+        "MasterContent.publish", "not is_safe", "False"
+    ),
+    "a point does not wait for earlier messages": Mutant(
+        "SyncPoints._tell", "lowest[0][0] >= self._waiting[0][0]", "True"
+    ),
+    "a read that finds nothing leads nowhere": Mutant(
+        "MasterContent.resume", "wanted.below = reads[0][0][-1][1]", "pass"
+    ),
+    "a part of a read is taken for all": Mutant(
+        "MasterContent.resume", "wanted.is_pending or wanted.is_full", "False"
+    ),
+    "messages are handed out that the mirrors do not know of": Mutant(
+        "MirroredQueue._fetch_deliverable", "entry[SEQ] < below", "True"
+    ),
+    "a fetch does not ask for what it may hand out": Mutant(
+        "MirroredQueue._fetch_deliverable", "self._ask_deliverable(head[SEQ], limit)", "pass"
+    ),
+    "an ack of a ready message removes it from the mirrors": Mutant(
+        "MirroredQueue.ack", "seq in self._unacked", "True"
+    ),
+    "a purge removes unacked messages from the mirrors": Mutant(
+        "MirroredQueue.purge", "without(live, runs_of(sorted(self._unacked)))", "live"
+    ),
+    "dropped messages stay in the mirrors": Mutant(
+        "MirroredQueue.dropwhile", "self._gone(...)", ""
+    ),
+    "a batch is safe before its mirrors have it": Mutant(
+        "MirroredQueue._publish", "master.confirmed_no >= no", "True"
+    ),
+    "an inserted message goes before older ones of Q1": Mutant(
+        "VariableQueue._add_to_tail", "merge(self.q1, behind)", "self.q1.extendleft(behind)"
+    ),
+    "messages behind the head of Q2 go to delta": Mutant(
+        "VariableQueue._add_at_places", "self.q1 or paged.q2", "self.q1"
+    ),
+    "transients of a low epoch are taken for those of before the start": Mutant(
+        "VariableQueue._add_from", "self.paged.transient_threshold = seq", "pass"
+    ),
+    "a start's delta reaches over later messages": Mutant(
+        "VariableQueue.skip_to", "self.paged.delta = delta._replace(end=seq)", "pass"
+    ),
+    "rows of a flush are out of order": Mutant(
+        "PendingQueue.take_rows", "not self.is_sorted", "False"
+    ),
+    "rows of a memtable are out of order": Mutant(
+        "Memtables.published", "rows[0][0] < terms.next_seq", "False"
+    ),
+    "unwritten rows are out of order": Mutant(
+        "GroupCommit.unwritten_rows", "pending.is_sorted and is_behind", "True"
+    ),
+    "rows that are read are out of order": Mutant(
+        "RowReader._merged", "new[0][0] > rows[-1][0]", "True"
+    ),
+    "a start counts from the checkpoint": Mutant(
+        "MsgStore._new_client", "[recovered.next_no, *known]", "[recovered.next_no]"
     ),
 }

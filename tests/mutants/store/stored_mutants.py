@@ -37,7 +37,7 @@ MUTANTS = {
         "ReadCache.take", "self.size_bytes -= ...", "pass"
     ),
     "rows that are not durable are left out": Mutant(
-        "RowReader._merged", "upto == SEQ_END and new", "False"
+        "RowReader._merged", "if new: ...", "if False: ..."
     ),
     "acks that are not durable are left out": Mutant(
         "RowReader._merged", "if acked: ...", "if False: ..."

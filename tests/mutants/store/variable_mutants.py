@@ -37,7 +37,7 @@ MUTANTS = {
     ),
     "a requeue does not sort": Mutant("VariableQueue.requeue", "back.sort()", "pass"),
     "a requeue to q4 has no limit": Mutant(
-        "VariableQueue.requeue", "if paged.q3: ...", "if False: ..."
+        "VariableQueue._add_at_places", "if paged.q3: ...", "if False: ..."
     ),
     "delta is read beyond its end": Mutant("window_end", "delta.end", ""),
     "delta does not grow downwards": Mutant("expand", "min(...)", "delta.start"),

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Final
 
-from leveret.mirroring.replicas.history import NO_HISTORY, History
 from leveret.mirroring.replicas.master import Master
 from leveret.mirroring.replicas.messages import Direct, Instruction
 from leveret.mirroring.replicas.mirror import Mirror
 from leveret.mirroring.replicas.ports import SyncPoint
 from leveret.mirroring.replicas.record import QueueRecord, Replica, Stored
-from leveret.mirroring.replicas.seq_runs import SeqRuns, runs_of
+from leveret.mirroring.replicas.seq_runs import LiveSeqs, SeqRuns, runs_of, seqs_of
 from leveret.testing.virtual_clock import VirtualClock
 
 LINK_S: Final = 0.01
@@ -30,6 +29,7 @@ class Disk:
         self.journal: list[Callable[[SimulatedContent], None]] = []
         self.added: list[Iterable[Any]] = []  # messages, by step of the journal
         self.synced = 0
+        self.unsynced = 0  # a sync is not done before this length
         self.ever: set[Any] = set()  # messages that were synced at any time
 
     def sync(self, length: int) -> None:
@@ -47,64 +47,77 @@ class SimulatedContent:
     """The messages of a replica: in memory, and on its node's disk."""
 
     def __init__(self, node: SimulatedNode) -> None:
-        self.history: History = NO_HISTORY
-        self.next_seq = self.handed_out = 0
+        self.live = LiveSeqs()
         self.messages: dict[int, Any] = {}
+        self._leaving: dict[int, Any] = {}
+        self._unsettled: set[int] = set()
         self._node = node
         self._disk = node.disk
         for step in self._disk.journal:
             step(self)
+        self._disk.unsynced = 0
+        self._leaving.clear()
+        self.handed_out = self.live.end  # nobody knows what was
 
-    def publish(self, first_seq: int, messages: tuple[Any, ...]) -> None:
-        def step(content: SimulatedContent) -> None:
-            assert first_seq == content.next_seq, "seqs follow without gaps"
-            content.messages.update(enumerate(messages, first_seq))
-            content.next_seq += len(messages)
-
-        self._do(step, messages)
+    def publish(self, first_seq: int, messages: Any) -> None:
+        assert first_seq >= self.live.end, "a message is appended before others"
+        self._add(dict(enumerate(messages, first_seq)))
 
     def insert(self, messages: Iterable[tuple[int, Any]]) -> None:
         added = dict(messages)
-        assert all(seq < self.next_seq for seq in added)
-        assert not added.keys() & self.messages.keys(), "a message was copied that is here"
-        self._do(lambda content: content.messages.update(added), added.values())
+        assert self.is_settled
+        assert not added.keys() & self._leaving.keys(), "a message is added that has not left"
+        self._add(added)
+
+    def _add(self, added: dict[int, Any]) -> None:
+        assert not added.keys() & self.messages.keys(), "a message was added that is here"
+        assert list(added) == sorted(added)
+
+        def step(content: SimulatedContent) -> None:
+            content.messages.update(added)
+            for first, end in runs_of(added):
+                content.live.add(first, end)
+
+        self._do(step, added.values())
+        self._disk.unsynced = len(self._disk.journal)
 
     def remove(self, seqs: SeqRuns) -> None:
         def step(content: SimulatedContent) -> None:
             for first, end in seqs:
                 for seq in [seq for seq in content.messages if first <= seq < end]:
-                    del content.messages[seq]
+                    content.removed(seq, content.messages.pop(seq))
+                content.live.remove(first, end)
 
         self._do(step)
 
-    def adopt(self, history: History, next_seq: int, handed_out: int) -> None:
-        def step(content: SimulatedContent) -> None:
-            content.history, content.next_seq = history, next_seq
-            content.handed_out = handed_out
+    def removed(self, seq: int, message: Any) -> None:
+        """Have a message leave, some time later."""
+        self._leaving[seq] = message
+        self._node.later(DISK_S, self._leaving.pop, seq, None)
 
-        self._do(step)
-        assert all(seq < next_seq for seq in self.messages)
+    def settle(self) -> None:
+        self._unsettled = set(self._leaving)
 
-    def hand_out(self, below: int) -> None:
-        def step(content: SimulatedContent) -> None:
-            content.handed_out = max(content.handed_out, below)
+    @property
+    def is_settled(self) -> bool:
+        return not self._unsettled & self._leaving.keys()
 
-        self._do(step)
+    def read(self, seqs: SeqRuns, found: Callable[[int, list[tuple[int, Any]]], None]) -> None:
+        """Find some of them, some time later."""
+        all_seqs = list(seqs_of(seqs))
+        wanted = all_seqs[: self._node.cluster.random.choice((1, 2, 1_000))]
 
-    def live(self) -> SeqRuns:
-        return runs_of(sorted(self.messages))
+        def come() -> None:
+            found(
+                wanted[-1] + 1,
+                [(seq, self.messages[seq]) for seq in wanted if seq in self.messages],
+            )
 
-    def read(self, seqs: SeqRuns) -> list[tuple[int, Any]]:
-        return [
-            (seq, self.messages[seq])
-            for first, end in seqs
-            for seq in range(first, end)
-            if seq in self.messages
-        ]
+        self._node.later(DISK_S, come)
 
     def sync(self, point: SyncPoint) -> None:
-        length = len(self._disk.journal)
-        self._node.later(DISK_S, self._is_synced, length, point)
+        """Wait for the messages that were added, and not for what follows the last of them."""
+        self._node.later(DISK_S, self._is_synced, self._disk.unsynced, point)
 
     def _is_synced(self, length: int, point: SyncPoint) -> None:
         self._disk.sync(length)
@@ -202,14 +215,22 @@ class SimulatedNode:
         replica = self.replica
         return replica if isinstance(replica, Master) and not replica.has_ended else None
 
+    @property
+    def messages(self) -> dict[int, Any]:
+        """All messages of the replica, by seq."""
+        return self.content.messages
+
     def start(self) -> None:
         self.life += 1
         self.is_up = True
-        self.content = SimulatedContent(self)
+        self.begin_content()
         self.cluster.etcd.leases.pop(self.name, None)
         if self.reaches_etcd:
             self.begin(self.life)
         self.later(TICK_S, self._tick)
+
+    def begin_content(self) -> None:
+        self.content = SimulatedContent(self)
 
     def begin(self, life: int) -> None:
         """Join, once etcd is reached."""
@@ -301,8 +322,10 @@ class SimulatedNode:
 
     def became_master(self, stored: Stored) -> None:
         assert stored.record is not None
-        least = self.cluster.in_sync_min
-        self.replica = Master(self.me, stored.record, stored.revision, self.content, self, least)
+        least, runs = self.cluster.in_sync_min, self.cluster.runs
+        self.replica = Master(
+            self.me, stored.record, stored.revision, self.content, self, least, runs
+        )
 
     def ended(self, reason: str) -> None:
         stored = self.cluster.etcd.stored
@@ -319,13 +342,16 @@ class Cluster:
         unacked: messages that were handed out, by master.
     """
 
+    node_class: type[SimulatedNode] = SimulatedNode
+
     def __init__(self, random: Random, nodes: int, in_sync_min: int) -> None:
         self.random = random
         self.clock = VirtualClock()
         self.in_sync_min = in_sync_min
         self.fetched = random.choice((1, 3, 1_000))
+        self.runs = random.choice((1, 2, 1_000))
         self.etcd = Etcd(self)
-        self.nodes = {f"n{no}": SimulatedNode(f"n{no}", self) for no in range(nodes)}
+        self.nodes = {f"n{no}": self.node_class(f"n{no}", self) for no in range(nodes)}
         self.unconfirmed: dict[tuple[Replica, int], dict[int, list[int]]] = {}
         self.confirmed: set[int] = set()
         self.consumed: set[int] = set()
@@ -376,8 +402,10 @@ class Cluster:
 
     def hand_out(self, master: Master, count: int) -> None:
         """Let consumers have the next messages of the queue."""
-        next_seq = self.nodes[master.me.node].content.next_seq
-        master.hand_out(min(master.deliverable_below + count, next_seq), self.now_s())
+        content = self.nodes[master.me.node].content
+        behind = [seq for seq in content.messages if seq >= master.deliverable_below]
+        below = sorted(behind)[:count][-1:]
+        master.hand_out(below[0] + 1 if below else master.next_seq, self.now_s())
 
     def deliver(self, master: Master, below: int) -> None:
         """Consumers get all messages below a seq that they have not had of this master."""

@@ -17,10 +17,10 @@ REST_S: Final = 30.0
 class Schedule:
     """One random schedule."""
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: int | str, make: type[Cluster] = Cluster) -> None:
         random = self._random = Random(f"replicas {seed}")
         nodes = random.choice((2, 3, 3, 5))
-        self.cluster = Cluster(random, nodes, random.choice((1, 2, 2)))
+        self.cluster = make(random, nodes, random.choice((1, 2, 2)))
         self._actions = self._mix()
 
     def run(self) -> list[str]:
@@ -139,7 +139,7 @@ class Schedule:
         if len(masters) != 1:
             return [f"I4: at rest the masters are {[each.me for each in masters]}"]
         master: Master = masters[0]
-        messages = cluster.nodes[master.me.node].content.messages
+        messages = cluster.nodes[master.me.node].messages
         found = []
         if lost := cluster.confirmed - cluster.consumed - set(messages.values()):
             found.append(f"I1: lost {sorted(lost)}")
@@ -150,7 +150,7 @@ class Schedule:
         if {each.node for each in record.in_sync} != set(cluster.nodes):
             found.append(f"not all are in sync: {record}")
         for node in cluster.nodes.values():
-            if node.content.messages != messages:
+            if node.messages != messages:
                 found.append(f"I6: {node.name} differs from the master")
             if isinstance(node.replica, Mirror) and node.replica.phase is not Phase.COMPLETE:
                 found.append(f"{node.name} {node.replica.phase.value} for ever")
