@@ -12,9 +12,11 @@ from leveret.mirroring.master_content import MasterContent
 from leveret.mirroring.mirror_content import MirrorContent
 from leveret.mirroring.mirrored_queue import MirroredQueue
 from leveret.mirroring.replicas.master import Master
+from leveret.mirroring.replicas.messages import Direct, Instruction
 from leveret.mirroring.replicas.mirror import Mirror
 from leveret.mirroring.replicas.ports import SyncPoint
-from leveret.mirroring.replicas.record import Stored
+from leveret.mirroring.replicas.record import Replica, Stored
+from leveret.mirroring.wire import decode, encode
 from leveret.queue_backing.variable.invariants import check
 from leveret.queue_backing.variable.limits import Limits
 from leveret.queue_backing.variable.queue import VariableQueue
@@ -104,7 +106,13 @@ class QueueNode(SimulatedNode):
             raise AssertionError("the queue does not come to rest")
         check(queue)
 
-    # Outside.
+    # Outside; what is sent goes as bytes.
+
+    def broadcast(self, instruction: Instruction) -> None:
+        super().broadcast(decode(encode(instruction)))
+
+    def send(self, to: Replica, message: Direct) -> None:
+        super().send(to, decode(encode(message)))
 
     def confirmed(self, no: int) -> None:
         super().confirmed(no)
